@@ -6,7 +6,7 @@ BIN := .venv/bin
 # they import, and keep none of it under PYTHONDONTWRITEBYTECODE. Some packages hold files for other versions of Python.
 COMPILE = $(BIN)/python -m compileall -q --workers 0 -x /tests/ simfloat experiments .venv >.venv/not-compiled || true
 
-.PHONY: demo test suite lint bench docs release-check clean
+.PHONY: demo test suite lint bench docs wheel release-check clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python -m experiments run update-cancellation --seeds 5
@@ -31,6 +31,12 @@ bench: .venv/test.stamp
 # The site below build/docs: every page, every docstring, and the notebooks, run.
 docs: .venv/docs.stamp
 	$(BIN)/python -m sphinx -W --keep-going -c docs . build/docs
+
+# A wheel that holds the compiled kernels of a first session, for the levels of processors that this machine has.
+wheel: .venv/release.stamp
+	rm -rf build/kernels
+	$(BIN)/simfloat warmup --first-session --level all --into $(CURDIR)/build/kernels
+	SIMFLOAT_KERNELS=$(CURDIR)/build/kernels $(BIN)/python -m build --wheel
 
 # Builds the sdist, the wheel out of it, and tries the wheel where there is nothing else.
 release-check: .venv/release.stamp

@@ -1,1 +1,1 @@
-"""Rates on this machine, each with its ratio to a ceiling or a peer measured in the same run."""
+"""Rates on this computer, each with its ratio to a ceiling or a peer that was measured in the same run."""

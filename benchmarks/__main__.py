@@ -60,7 +60,7 @@ def main(names: tuple[str, ...]) -> None:
         try:
             for row in module.rows():
                 table.add_row(*row)
-        finally:  # what was measured before an error, or Ctrl-C
+        finally:  # also the rows before an error or Ctrl-C
             console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""Results of peers that are not the exact result rounded once, beside ours; all computed in this run."""
+"""Results of other emulators that are not the exact result rounded once, with ours; all are computed in this run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 import simfloat as sf
 
-COLUMNS = ("peer", "expression", "what is due", "simfloat", "peer's")
+COLUMNS = ("emulator", "expression", "correct result", "simfloat", "emulator's result")
 
 
 class Case(NamedTuple):
-    """An expression, the result that is due and why, and two functions that compute it."""
+    """An expression, its correct result with the reason, and two functions that compute it."""
 
     expression: str
     due: str
@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """Every case of every installed peer."""
+    """Yield every case of every installed emulator."""
     for name, cases in PEERS.items():
         try:
             release = f"{name} {version(name)}"
@@ -39,7 +39,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def ml_dtypes() -> list[Case]:
-    """float64 operands go through float32."""
+    """Return cases of ml_dtypes, which converts float64 operands to float32 first."""
     import ml_dtypes
 
     def cast(x: float, dtype: type) -> float:
@@ -56,7 +56,7 @@ def ml_dtypes() -> list[Case]:
 
 
 def torch() -> list[Case]:
-    """On CPU too, float64 operands go through float32."""
+    """Return cases of PyTorch, which also converts float64 operands to float32 first."""
     import torch
 
     def cast(x: float, dtype: object) -> float:
@@ -73,7 +73,7 @@ def torch() -> list[Case]:
 
 
 def gfloat() -> list[Case]:
-    """A format without subnormals has no smallest number."""
+    """Return cases of gfloat, in which a format without subnormals has no smallest number."""
     import gfloat
     from gfloat import formats
 
@@ -94,7 +94,7 @@ def gfloat() -> list[Case]:
 
 
 def pychop() -> list[Case]:
-    """Overflow, directions and signs of zero; powers of two found with a logarithm."""
+    """Return cases of pychop: overflow, directed modes, signs of zero, and exponents from a logarithm."""
     from pychop import Chop
 
     def chop(exponent_bits: int, mantissa_bits: int, mode: int = 1) -> Callable[[float], float]:
@@ -114,7 +114,7 @@ def pychop() -> list[Case]:
                  chop(5, 10, 8), sf.nearest_away),
         _rounded("1", 1.0, sf.FP16, "a number of the format: 1", chop(5, 10, 9), sf.to_odd),
         Case(
-            f"how many of FP16's {half.size} codes to_odd moves",
+            f"how many of the {half.size} numbers of FP16 to_odd changes",
             "0: all are fixed points",
             lambda: int(np.sum(sf.round(half, sf.FP16, sf.to_odd) != half)),
             lambda: int(np.sum(Chop(5, 10, rmode=9)(half) != half)),
@@ -123,11 +123,11 @@ def pychop() -> list[Case]:
 
 
 def mmasim() -> list[Case]:
-    """The 8-bit unit of CDNA3 drops a small sum so far, even if it is no number."""
+    """Return a case of mmasim, whose 8-bit unit of CDNA3 drops a small earlier sum, even if it is NaN."""
     import sys
     from types import ModuleType
 
-    # Its chains of FMA, which no case needs, would compile C++ when they are imported.
+    # No case needs its chains of FMA, which would compile C++ when they are imported.
     chains = sys.modules["mmasim.arithmetic.fma"] = ModuleType("mmasim.arithmetic.fma")
     chains.MMA_FMA = None  # type: ignore[attr-defined]
     import torch
@@ -148,7 +148,7 @@ def mmasim() -> list[Case]:
 
 
 def apytypes() -> list[Case]:
-    """On several threads stochastic products are not a function of the seed."""
+    """Return a case of apytypes, whose stochastic products on several threads do not depend only on the seed."""
     import apytypes
 
     a = sf.round(np.random.default_rng(0).standard_normal((64, 64)), sf.FP16)
@@ -169,7 +169,7 @@ def apytypes() -> list[Case]:
     return [Case(expression, "0", lambda: int(np.sum(ours() != ours())), lambda: int(np.sum(product() != product())))]
 
 
-#: Peers by the name of their package.
+#: Functions that return the cases of an emulator, by the name of its package.
 PEERS = {
     "ml_dtypes": ml_dtypes,
     "torch": torch,
@@ -188,7 +188,7 @@ def _rounded(
     theirs: Callable[[float], float],
     rounding: sf.Rounding = sf.nearest_even,
 ) -> Case:
-    """The rounding of x: to nearest even, unless another mode is named."""
+    """Return the case of rounding x, by default to nearest even."""
     mode = "" if rounding is sf.nearest_even else f", {rounding}"
     return Case(f"{expression} to {format}{mode}", due, lambda: float(sf.round(x, format, rounding)), lambda: theirs(x))
 

@@ -1,7 +1,7 @@
-"""Sums by the quickest loops beside the same sums by float64's: python -m benchmarks.compare --results 1e9.
+"""Compare sums by the fastest loops with sums by the float64 loops: python -m benchmarks.compare --results 1e9.
 
-Each case, drawn by its own seed, is a product of hard operands in a random accumulator, computed twice: as it is, and
-with a row beside it whose numbers only the slow loops take. Whatever stands beside a row changes no bit of it.
+Each case has its own seed. It is a product of hard operands in a random accumulator, which is computed twice:
+unchanged, and with an additional row that only the slow loops accept. This row must not change a bit of the others.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FORMATS = (sf.FP32, sf.TF32, sf.BF16, sf.FP16, sf.E5M2, sf.E4M3)
 MODES = (*DETERMINISTIC, sf.stochastic(), sf.stochastic(8), sf.stochastic(11, "A"), sf.stochastic(4, "C"))
 ORDERS = ("sequential", "products", "pairwise", "kahan", "blocked")
 
-#: Numbers that no product in float32 takes: one has too many bits, the other a product beyond all exponents.
+#: Values that no loop in float32 accepts: the first has too many bits, the second has products beyond all exponents.
 BESIDE = (1 + 2.0**-40, 2.0**800)
 
 
 class Case(NamedTuple):
-    """A product, and to which family it belongs."""
+    """A product, and the family to which it belongs."""
 
     a: NDArray
     b: NDArray
@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 
 def drawn(seed: int) -> Case:
-    """The case of a seed."""
+    """Draw the case of a seed."""
     rng = np.random.default_rng(seed)
     rounding, order = MODES[rng.integers(len(MODES))], ORDERS[rng.integers(len(ORDERS))]
     if rng.random() < 0.2:
@@ -54,7 +54,7 @@ def drawn(seed: int) -> Case:
     inputs = (*FORMATS[1:], format)[rng.integers(len(FORMATS))]
     a, b = hard_operands(rng, inputs if inputs.has_negative_zero else sf.FP16, m, max(k, 11), n)
     a, b = a[:, :k].astype(np.float32), b[:k].astype(np.float32)
-    if rng.random() < 0.5:  # products anywhere in the format's range, and beyond both ends
+    if rng.random() < 0.5:  # products anywhere in the range of the format, and beyond both ends
         exponent = int(rng.integers(format.emin - format.mantissa_bits - 3, format.emax + 3))
         a = np.ldexp(a, np.clip(exponent, -120, 100))
     if rng.random() < 0.3:
@@ -72,7 +72,7 @@ def _format(rng: np.random.Generator) -> sf.Format:
 
 
 def compared(case: Case, seed: int) -> NDArray | None:
-    """Which results differ; None for what cannot be emulated."""
+    """Return a mask of the results that differ, or None if the case cannot be emulated."""
     beside = np.vstack([case.a.astype(np.float64), np.full((1, case.a.shape[1]), case.beside)])
     try:
         quick = sf.matmul(case.a, case.b, accumulate=case.accumulate, output=sf.FP64, stream=sf.BitStream(seed))
@@ -84,10 +84,10 @@ def compared(case: Case, seed: int) -> NDArray | None:
 
 
 @click.command()
-@click.option("--results", type=float, default=1e6, show_default=True, help="how many results to compare")
-@click.option("--seed", default=0, show_default=True, help="that of the first case; the others follow")
+@click.option("--results", type=float, default=1e6, show_default=True, help="number of results to compare")
+@click.option("--seed", default=0, show_default=True, help="seed of the first case; the next cases have the next seeds")
 def main(results: float, seed: int) -> None:
-    """Compare sums by the quickest loops with sums by float64's; 1 if a bit differs."""
+    """Compare sums by the fastest loops with sums by the float64 loops; exit with 1 if a bit differs."""
     counts, start, told = Counter[str](), time.monotonic(), 0.0
     with np.errstate(all="ignore"):
         while counts.total() < results:
@@ -108,7 +108,7 @@ def main(results: float, seed: int) -> None:
 
 
 def tell(case: Case, seed: int, differs: NDArray) -> None:
-    """Print how to see a difference again."""
+    """Print how to reproduce a difference."""
     row, column = np.argwhere(differs)[0]
     print(f"{differs.sum()} results of {differs.size} differ, the first at [{row}, {column}] of:", file=sys.stderr)
     print(f"    case = benchmarks.compare.drawn({seed})", file=sys.stderr)

@@ -15,7 +15,7 @@ from benchmarks.measure import Row, giga, seconds, threads
 
 ORDER = 1000
 
-#: LAPACK on one thread: the number of its threads is fixed when SciPy is imported.
+#: LAPACK on one thread, in another process: the number of its threads is fixed when SciPy is imported.
 LAPACK = f"""
 import time
 import numpy as np
@@ -27,7 +27,7 @@ print(seconds(lambda: lu_factor(a, check_finite=False), clock=time.process_time)
 
 
 def rows() -> Iterator[Row]:
-    """Formats, and orders of sums."""
+    """Yield a row for each format and each order of sums."""
     single = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", LAPACK], env={**os.environ, **single}, check=True, capture_output=True)
     lapack, work = float(done.stdout), ORDER**3 / 3

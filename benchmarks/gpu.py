@@ -1,4 +1,4 @@
-"""On a GPU: rates by CUDA events, as ratios to a copy in its memory and to a product by cuBLAS."""
+"""Rates on a GPU, by CUDA events, as ratios to a copy in its memory and to a product by cuBLAS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 1 << 26
 SIDE = 4096
 BATCH = 4096
 
-#: (accumulator, format of the operands, least rate in 10^9 multiply-adds a second)
+#: (accumulator, format of the operands, smallest allowed rate in 10^9 multiply-adds per second)
 PRODUCTS: tuple[tuple[Any, sf.Format, float], ...] = (
     (sf.FP16, sf.FP16, 10_000),
     (sf.BF16, sf.BF16, 10_000),
@@ -31,7 +31,7 @@ PRODUCTS: tuple[tuple[Any, sf.Format, float], ...] = (
 
 
 def rows() -> Iterator[Row]:
-    """Rounding, products and a training step; one line where there is no GPU."""
+    """Yield rows for rounding, products and a training step; one row if there is no GPU."""
     if (missing := what_cuda_lacks()) is not None:
         yield Row(f"not measured: {missing}", "")
         return
@@ -46,7 +46,7 @@ def rows() -> Iterator[Row]:
 
 
 def _seconds(cupy: Any, function: Callable[[], object], runs: int = 11) -> float:
-    """The median time of a call on the GPU, after one that is not counted (it compiles)."""
+    """Return the median time of a call on the GPU, after a first call that compiles and is not counted."""
     function()
     times = []
     for _ in range(runs):

@@ -14,7 +14,7 @@ BATCH, CHANNELS, CLASSES = 32, 16, 10
 
 
 def rows() -> Iterator[Row]:
-    """Forward, backward and update under several policies."""
+    """Yield a row for each policy: forward, backward and update."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((BATCH, 3, 32, 32)).astype(np.float32), rng.integers(0, CLASSES, BATCH)
     torch: Any = optional("torch")
@@ -44,7 +44,7 @@ def _step(nn: Any, losses: Any, optim: Any, x: Any, y: Any) -> Callable[[], None
 
 
 def network(nn: Any) -> Any:
-    """Two residual blocks with batch normalization, written once for simfloat.nn and torch.nn: `nn` is either."""
+    """Return a network of two residual blocks with batch normalization; `nn` is simfloat.nn or torch.nn."""
 
     class Block(nn.Module):
         def __init__(self, inputs: int, outputs: int, stride: int) -> None:

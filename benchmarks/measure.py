@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import simfloat as sf
+from simfloat.arithmetic.programs import READINESS
+
+# Rates are those of programs of some length; a short one carries updates out one by one until the loop is compiled.
+READINESS.compile_at_once()
 
 
 class Row(NamedTuple):
-    """One measured thing: its rate or time, and how it compares."""
+    """One measurement: its rate or time, the comparison and the target."""
 
     name: str
     measured: str
@@ -23,7 +27,7 @@ class Row(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What to time, its share of the whole work, and how its result becomes an array (None: it is other arithmetic)."""
+    """A function to time, its share of the whole work, and the conversion of its result (None: other arithmetic)."""
 
     run: Callable[[], Any]
     share: float = 1.0
@@ -36,7 +40,7 @@ def seconds(
     least_runs: int = 5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """The shortest of several runs by `clock`, after one that is not counted (it compiles)."""
+    """Return the shortest of several runs by `clock`, after a first run that compiles and is not counted."""
     function()
     gc.collect()
     times: list[float] = []
@@ -48,7 +52,7 @@ def seconds(
 
 
 def interleaved(*functions: Callable[[], object], least_total: float = 0.4, least_runs: int = 3) -> list[float]:
-    """The shortest processor time of each, in turns, so that what slows a while slows all; the first runs compile."""
+    """Return the shortest processor time of each; they take turns, so that other programs slow down all alike."""
     for function in functions:
         function()
     gc.collect()
@@ -63,7 +67,7 @@ def interleaved(*functions: Callable[[], object], least_total: float = 0.4, leas
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """A ``with`` block in which simfloat uses `count` threads."""
+    """Let simfloat use `count` threads within a ``with`` block."""
     before = sf.get_threads()
     sf.set_threads(count)
     try:
@@ -73,12 +77,12 @@ def threads(count: int) -> Iterator[None]:
 
 
 def giga(count: float, time: float) -> str:
-    """A rate in 10^9 a second."""
+    """Return a rate in 10^9 per second as text."""
     return f"{count / time / 1e9:.3g} G/s"
 
 
 def optional(name: str) -> object | None:
-    """A module if it is installed, else None: peers are optional."""
+    """Return a module, or None if it is not installed: peers are optional."""
     try:
         return __import__(name)
     except ImportError:

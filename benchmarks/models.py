@@ -1,7 +1,7 @@
 """Training steps of models of other libraries, with random weights: python -m benchmarks.models --help.
 
 Small models of transformers, timm, torchvision and diffusers run forward, backward and a step of AdamW under a policy,
-with one thread; those of a library that is not installed are skipped.
+with one thread. If a library is not installed, its models are skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import torch
 import simfloat as sf
 from benchmarks.measure import seconds, threads
 
-#: The sizes of a model of transformers, as its configuration calls them.
+#: The sizes of a model of transformers, by their names in its configuration.
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 WORDS = {"vocab_size": 128, "pad_token_id": 0}
 HALF = {"num_key_value_heads": 2, **SIZES, **WORDS}
 
-#: Models of words: the class, its configuration's class and options.
+#: Language models: the class, the class of its configuration, and its options.
 LANGUAGE = {
     "BertForMaskedLM": ("BertConfig", {**SIZES, **WORDS}),
     "RobertaForMaskedLM": ("RobertaConfig", {**SIZES, **WORDS}),
@@ -80,12 +80,12 @@ NAMED = {
     "torchvision": ("resnet18", "mobilenet_v2", "squeezenet1_1"),
 }
 
-#: What is measured of a model: its name, and what makes its loss.
+#: A function that computes the loss of a model.
 Loss = Callable[[], Any]
 
 
 class Case(NamedTuple):
-    """A model of a library, and what makes it with its loss."""
+    """A model of a library, and a function that creates it with its loss."""
 
     library: str
     name: str
@@ -93,7 +93,7 @@ class Case(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    """All models."""
+    """Yield all models."""
     for name, (config, options) in LANGUAGE.items():
         yield Case(
             "transformers", name, lambda name=name, config=config, options=options: _words(name, config, options)
@@ -144,7 +144,7 @@ def _denoiser() -> tuple[torch.nn.Module, Loss]:
 
 
 def measured(case: Case, policy: str) -> str:
-    """A row of the table: parameters, the processor's time of a step, ratio to PyTorch's; or why there are none."""
+    """Return a row of the table: parameters, processor time of a step and ratio to PyTorch; or why there is none."""
     if importlib.util.find_spec(case.library) is None:
         return "skipped: not installed"
     torch.manual_seed(0)
@@ -178,7 +178,7 @@ def _seconds(optimizer: torch.optim.Optimizer, loss: Loss) -> float:
     help="The policy of the steps.",
 )  # fmt: skip
 def main(names: tuple[str, ...], policy: str) -> None:
-    """Time steps of other libraries' models, or of those with one of these NAMES, beside PyTorch's own."""
+    """Time steps of all models of other libraries, or of the models NAMES, and compare them with PyTorch."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print(f"{'library':13} {'model':31} {'parameters':>11}  {'a step':>11}  times torch")

@@ -1,7 +1,7 @@
-"""PyTorch's own list of its modules, with its own samples, under a policy: python -m benchmarks.moduleinfo --help.
+"""Test PyTorch's own list of its modules, with its own samples, under a policy: python -m benchmarks.moduleinfo --help.
 
-Every module runs forward and backward, in training and in evaluation where these differ, and is compared with plain
-PyTorch as `benchmarks.opinfo` compares operations: results, gradients of operands and of parameters, and buffers.
+Every module runs forward and backward, in training and, if that differs, in evaluation mode. Results, gradients of
+operands and of parameters, and buffers are compared with plain PyTorch as `benchmarks.opinfo` compares operations.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from benchmarks.verdicts import OTHER, TYPES, Verdict, compared, rank
 
 
 class Sample:
-    """A module, and what it is called with."""
+    """A module, and the arguments of its call."""
 
     def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.module, self.args, self.kwargs = module, args, options
         self.input = list(module.parameters())
 
     def copied(self, dtype: torch.dtype | None = None) -> Sample:
-        """A copy, with real numbers in this type if one is given."""
+        """Return a copy, with real tensors converted to `dtype` if one is passed."""
 
         def fresh(x: Any) -> Any:
             if isinstance(x, PackedSequence):
@@ -41,7 +41,7 @@ class Sample:
         return Sample(copy.deepcopy(self.module).to(dtype), args, options)
 
     def results(self) -> list[torch.Tensor]:
-        """The results, the gradients of operands and parameters where there are any, and the buffers after that."""
+        """Return the results, the gradients of operands and parameters if there are any, and the buffers after that."""
         torch.manual_seed(0)
         results = tensors_in(self.module(*self.args, **self.kwargs))
         leaves = [x for x in (*tensors_in((self.args, self.kwargs)), *self.input) if x.requires_grad]
@@ -53,13 +53,13 @@ class Sample:
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """All tensors of a module's operands or results."""
+    """Return all tensors in the operands or results of a module."""
     leaves = [x.data if isinstance(x, PackedSequence) else x for x in tree_leaves(tree)]
     return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
 def samples_of(entry: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator[Sample]:
-    """So many of the module's samples, from all over their list; a lazy module has been called once."""
+    """Return `count` samples of the module, spread over its list; a lazy module is called once first."""
     torch.manual_seed(0)
     found = entry.module_inputs_func(entry, "cpu", dtype, True, training)
     for sample in found[:: -(-len(found) // count)] if found else []:
@@ -73,7 +73,7 @@ def samples_of(entry: Any, dtype: torch.dtype, training: bool, count: int) -> It
 
 
 def judged(entry: Any, policy: str, count: int, limit: float) -> Verdict:
-    """The worst verdict of a module's samples, `count` of them, in training and, where that differs, in evaluation."""
+    """Return the worst verdict of `count` samples of a module, in training and, if it differs, in evaluation mode."""
     found = Verdict("right")
     try:
         with time_limit(limit):
@@ -86,7 +86,7 @@ def judged(entry: Any, policy: str, count: int, limit: float) -> Verdict:
 
 
 def judged_sample(sample: Sample, policy: str) -> Verdict:
-    """What becomes of one call; right where plain PyTorch refuses it too."""
+    """Return the verdict of one call; it is right if plain PyTorch also raises an error."""
     try:
         plain = sample.copied().results()
     except Exception:
@@ -106,7 +106,7 @@ def judged_sample(sample: Sample, policy: str) -> Verdict:
 
 
 def entries(names: tuple[str, ...]) -> list[Any]:
-    """PyTorch's list, or those of these names, as `nn.Linear`."""
+    """Return PyTorch's list, or its entries with these names, such as `nn.Linear`."""
     try:
         from torch.testing._internal.common_modules import module_db
     except ImportError as error:
@@ -116,7 +116,7 @@ def entries(names: tuple[str, ...]) -> list[Any]:
 
 @judging("module")
 def main(names: tuple[str, ...], policy: str, samples: int, limit: float, show_all: bool) -> None:
-    """Judge PyTorch's modules, or those of these NAMES: right, refused, slow, wrong or crashed."""
+    """Judge all modules of PyTorch, or the modules NAMES: right, refused, slow, wrong or crashed."""
     tell(entries(names), lambda entry: entry.name, lambda entry: judged(entry, policy, samples, limit), show_all)
 
 

@@ -1,6 +1,6 @@
-"""Runs notebooks and stores what they print and draw, small: `python -m benchmarks.notebooks NAME ...`, by default all.
+"""Run notebooks and store their outputs, made small: `python -m benchmarks.notebooks NAME ...`, by default all.
 
-Beside the outputs stands a digest of the code that they belong to, by which a test knows when they are out of date.
+A digest of the code is stored with the outputs. A test compares it with the code to find outputs that are out of date.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
 
-#: Where the digest stands in a notebook's metadata.
+#: The key of the digest in the metadata of a notebook.
 KEY = "simfloat_outputs_of"
 
-#: Colours of a stored figure, and the longest side in pixels.
+#: The number of colours of a stored figure, and its longest side in pixels.
 COLORS, SIDE = 48, 700
 
-#: Kinds of output that are kept; of tables the text, which any reader shows.
+#: Kinds of output that are kept. A table is kept as text, which every viewer shows.
 KINDS = ("image/png", "text/plain")
 
 
 def code_of(notebook: dict) -> list[str]:
-    """The sources of its cells of code."""
+    """Return the sources of the code cells."""
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def digest(notebook: dict) -> str:
-    """What tells one notebook's code from another's."""
+    """Return a digest of the code of a notebook."""
     return hashlib.sha256(json.dumps(code_of(notebook)).encode()).hexdigest()[:16]
 
 
 def store(path: Path) -> float:
-    """Run the notebook in a kernel of its own and write it with its outputs; returns the seconds it took."""
+    """Run the notebook in its own kernel, write it with its outputs, and return the seconds that this took."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -57,7 +57,7 @@ def store(path: Path) -> float:
 
 
 def small(output: dict) -> dict:
-    """An output with what readers show of it."""
+    """Return an output with only the parts that viewers show."""
     if output["output_type"] == "stream":
         return {"name": "stdout", "output_type": "stream", "text": output["text"].splitlines(keepends=True)}
     data = {kind: output["data"][kind] for kind in KINDS if kind in output["data"]}
@@ -68,7 +68,7 @@ def small(output: dict) -> dict:
 
 
 def merged(outputs: list[dict]) -> list[dict]:
-    """The outputs, lines that were printed one after the other as one."""
+    """Return the outputs, with successive printed lines merged into one."""
     found: list[dict] = []
     for output in outputs:
         if found and output["output_type"] == "stream" == found[-1]["output_type"]:
@@ -79,7 +79,7 @@ def merged(outputs: list[dict]) -> list[dict]:
 
 
 def smaller(png: str) -> str:
-    """A figure in few colours, no larger than a page shows it."""
+    """Return a figure with few colours, no larger than a page shows it."""
     from PIL import Image
 
     with Image.open(io.BytesIO(base64.b64decode(png))) as image:

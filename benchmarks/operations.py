@@ -1,4 +1,4 @@
-"""Elementwise operations and functions on 2^20 values of 16 bits, in results a second on one thread; convolutions."""
+"""Elementwise operations and functions on 2^20 values of 16 bits, in results per second on one thread; convolutions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from simfloat.arithmetic.catalog import FUNCTIONS
 
 COUNT = 1 << 20
 
-#: Results a second that are aimed at, in 10^9, by what an operation computes.
+#: Targets in 10^9 results per second, by the accuracy of an operation.
 TARGETS = {"exact": 0.5, "elementary": 0.1}
 
-#: (x, w, options) of convolutions: many pixels, small maps, kernels of one place.
+#: (x, w, options) of convolutions: many pixels, small maps, kernels of 1 x 1.
 CONVOLUTIONS = {
     "(8, 32, 28, 28) * (64, 32, 3, 3)": ((8, 32, 28, 28), (64, 32, 3, 3), dict(padding=1)),
     "(8, 256, 7, 7) * (256, 256, 3, 3)": ((8, 256, 7, 7), (256, 256, 3, 3), dict(padding=1)),
@@ -24,7 +24,7 @@ CONVOLUTIONS = {
 
 
 def rows() -> Iterator[Row]:
-    """Operations, functions, and convolutions beside the matrix products of as many multiply-adds."""
+    """Yield rows of operations, functions and convolutions; the latter are compared with equally large products."""
     rng = np.random.default_rng(0)
     for format in (sf.FP16, sf.BF16):
         operands = [sf.round(np.abs(x), format) for x in rng.standard_normal((3, COUNT)).astype(np.float32)]

@@ -1,8 +1,8 @@
-"""PyTorch's own list of its operations, with its own samples, under a policy: python -m benchmarks.opinfo --help.
+"""Test PyTorch's own list of its operations, with its own samples, under a policy: python -m benchmarks.opinfo --help.
 
-Every operation runs forward, backward and in place, and is compared with plain PyTorch on the same numbers, in float64
-where they are float32: by bits where all that happens is one rounding, else by what rounding may lose. The list needs
-the package expecttest.
+Every operation runs forward, backward and in place, and is compared with plain PyTorch on the same values. Samples in
+float32 are compared with results in float64. If an operation rounds once, bits are compared; otherwise an error bound
+applies. The list needs the package expecttest.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from torch.utils._pytree import tree_leaves, tree_map
 import simfloat as sf
 from benchmarks.verdicts import OTHER, TYPES, WORDS, Verdict, compared, rank
 
-#: Operations that PyTorch computes to few digits in any type: a sixth in hardsigmoid's gradient is float32's, and the
-#: second derivative of lgamma has nine.
+#: Operations that PyTorch computes to few digits in any type: the gradient of hardsigmoid uses 1/6 in float32, and the
+#: second derivative of lgamma has nine digits.
 FLOAT32_INSIDE = ("hardsigmoid", "digamma", "polygamma")
 
-#: Operations whose results are whatever lay in memory.
+#: Operations that return uninitialized memory.
 UNDEFINED = ("empty", "resize_")
 
 
 class Slow(BaseException):
-    """An operation took longer than it may."""
+    """An operation took longer than allowed."""
 
 
 def judged(entry: Any, policy: str, count: int, limit: float) -> Verdict:
-    """The worst verdict of an operation's samples, `count` of them, forward, backward and in place."""
+    """Return the worst verdict of `count` samples of an operation: forward, backward and in place."""
     found = Verdict("right")
     try:
         with time_limit(limit):
@@ -51,7 +51,7 @@ def judged(entry: Any, policy: str, count: int, limit: float) -> Verdict:
 
 @contextmanager
 def time_limit(limit: float) -> Iterator[None]:
-    """A ``with`` block that Slow ends after so many seconds of the processor."""
+    """Raise Slow if a ``with`` block takes more than this number of seconds of processor time."""
 
     def stop(*_: Any) -> None:
         raise Slow
@@ -66,7 +66,7 @@ def time_limit(limit: float) -> Iterator[None]:
 
 
 def samples_of(entry: Any, dtype: torch.dtype, count: int) -> list[Any]:
-    """So many of the operation's samples, from all over their list."""
+    """Return `count` samples of the operation, spread over its list."""
     torch.manual_seed(0)
     needs_gradients = entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
     found = list(inputs_of(entry, dtype, needs_gradients))
@@ -74,9 +74,9 @@ def samples_of(entry: Any, dtype: torch.dtype, count: int) -> list[Any]:
 
 
 def inputs_of(entry: Any, dtype: torch.dtype, needs_gradients: bool) -> Iterator[Any]:
-    """The operation's samples, with the numbers that its method `sample_inputs` gives them.
+    """Return the samples of the operation, with the values of its method `sample_inputs`.
 
-    The method looks for a test of PyTorch's own among its callers, sample by sample, which takes longer than all else.
+    For every sample, that method searches its callers for a test of PyTorch, which takes longer than everything else.
     """
     from torch.testing._internal.common_utils import SEED, set_rng_seed
 
@@ -90,14 +90,14 @@ def inputs_of(entry: Any, dtype: torch.dtype, needs_gradients: bool) -> Iterator
 
 
 def variants_of(entry: Any) -> Iterator[Callable[..., Any]]:
-    """The operation, and the one that writes to its first operand."""
+    """Return the operation, and its variant that writes to the first operand."""
     yield entry.op
     if entry.inplace_variant is not None:
         yield lambda x, *args, **options: entry.inplace_variant(x.clone(), *args, **options)
 
 
 def judged_sample(function: Callable[..., Any], sample: Any, policy: str, entry: Any) -> Verdict:
-    """What becomes of one call; right where plain PyTorch refuses it too."""
+    """Return the verdict of one call; it is right if plain PyTorch also raises an error."""
     try:
         plain = results_of(function, sample)
     except Exception:
@@ -110,7 +110,7 @@ def judged_sample(function: Callable[..., Any], sample: Any, policy: str, entry:
         return refusal(error)
     if any(name in entry.name for name in UNDEFINED):
         return Verdict("right")
-    # Numbers by chance are others in another type, though they begin with the same seed.
+    # Random values differ between dtypes, even with the same seed.
     is_random = any(torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()) for func, _, _ in run.met)
     other = plain if is_random else results_or(function, sample, policy, plain)
     operations = {str(func) for func, how, _ in run.met if how not in ("movement", "PyTorch")}
@@ -120,7 +120,7 @@ def judged_sample(function: Callable[..., Any], sample: Any, policy: str, entry:
 
 
 def refusal(error: Exception) -> Verdict:
-    """Refused where this package says so by ValueError, else crashed."""
+    """Return the verdict of an exception: refused if it is a ValueError of this package, otherwise crashed."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_ours = isinstance(error, ValueError) and Path(sf.__file__).parent in Path(last.filename).parents
     text = " ".join(str(error).split())
@@ -128,7 +128,7 @@ def refusal(error: Exception) -> Verdict:
 
 
 def results_of(function: Callable[..., Any], sample: Any, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
-    """The results, and the gradients of operands where there are any; of real numbers in this type, if one is given."""
+    """Return the results, and the gradients of operands if there are any; real operands are converted to `dtype`."""
 
     def fresh(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
@@ -149,12 +149,12 @@ def results_of(function: Callable[..., Any], sample: Any, dtype: torch.dtype | N
 
 
 def weights_of(x: torch.Tensor) -> torch.Tensor:
-    """A gradient to begin a backward pass with: numbers between 1/2 and 3/2."""
+    """Return a gradient to start a backward pass with: values between 1/2 and 3/2."""
     return torch.linspace(0.5, 1.5, x.numel(), dtype=torch.float64).to(x.dtype).reshape(x.shape)
 
 
 def results_or(function: Callable[..., Any], sample: Any, policy: str, plain: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The results of the same numbers in the other one of both types; plain ones where PyTorch has none."""
+    """Return the results for the same values in the other dtype; `plain` if PyTorch has none."""
     try:
         other = results_of(function, sample, OTHER[policy])
     except Exception:
@@ -163,7 +163,7 @@ def results_or(function: Callable[..., Any], sample: Any, policy: str, plain: li
 
 
 def entries(names: tuple[str, ...]) -> list[Any]:
-    """PyTorch's list for float32, or those of these names."""
+    """Return PyTorch's list for float32, or its entries with these names."""
     try:
         from torch.testing._internal.common_methods_invocations import op_db
     except ImportError as error:
@@ -172,7 +172,7 @@ def entries(names: tuple[str, ...]) -> list[Any]:
 
 
 def chosen(listed: list[Any], names: tuple[str, ...]) -> list[Any]:
-    """Those of PyTorch's list that take float32, or those of these names. Raises a UsageError for one it has not."""
+    """Return the entries that accept float32, or those with these names. Raises UsageError for an unknown name."""
     found = [x for x in listed if torch.float32 in x.dtypes]
     for name in names:
         if all(x.name != name for x in found):
@@ -181,12 +181,12 @@ def chosen(listed: list[Any], names: tuple[str, ...]) -> list[Any]:
 
 
 def title_of(entry: Any) -> str:
-    """The operation's name, and that of its variant."""
+    """Return the name of the operation, with that of its variant."""
     return f"{entry.name}.{entry.variant_test_name}" if entry.variant_test_name else entry.name
 
 
 def tell(found: list[Any], title: Callable[[Any], str], judge: Callable[[Any], Verdict], show_all: bool) -> None:
-    """Print what becomes of each of a list, and how many become what; exit with 1 where one is wrong or crashed."""
+    """Print each verdict and the number of each kind; exit with 1 if an entry is wrong or crashed."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     sf.set_threads(1)
@@ -201,13 +201,13 @@ def tell(found: list[Any], title: Callable[[Any], str], judge: Callable[[Any], V
 
 
 def judging(kind: str) -> Callable[[Callable[..., None]], click.Command]:
-    """The command that judges a list of PyTorch's, each of this kind, with its options."""
+    """Return the command that judges a list of PyTorch, with its options."""
     options = (
         click.argument("names", nargs=-1),
         click.option("--policy", type=click.Choice(list(TYPES)), default="fp32", help="float32 or float64 samples."),
         click.option("--samples", default=10, help=f"How many samples of each {kind}."),
         click.option("--limit", default=20.0, help=f"Seconds of the processor that each {kind} may take."),
-        click.option("--all", "show_all", is_flag=True, help="Name those that are right or refused, too."),
+        click.option("--all", "show_all", is_flag=True, help="Also print the names that are right or refused."),
     )
 
     def command(function: Callable[..., None]) -> click.Command:
@@ -220,7 +220,7 @@ def judging(kind: str) -> Callable[[Callable[..., None]], click.Command]:
 
 @judging("operation")
 def main(names: tuple[str, ...], policy: str, samples: int, limit: float, show_all: bool) -> None:
-    """Judge PyTorch's operations, or those of these NAMES: right, refused, slow, wrong or crashed."""
+    """Judge all operations of PyTorch, or the operations NAMES: right, refused, slow, wrong or crashed."""
     tell(entries(names), title_of, lambda entry: judged(entry, policy, samples, limit), show_all)
 
 

@@ -1,4 +1,4 @@
-"""Operations, functions and codes beside PyTorch's 16-bit dtypes, NumPy and ml_dtypes."""
+"""Operations, functions and codes, compared with PyTorch's 16-bit dtypes, NumPy and ml_dtypes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import simfloat as sf
 from benchmarks.measure import Work, optional
 
-#: Our function -> PyTorch's, which computes in float32 and rounds once more.
+#: Our function -> PyTorch's function, which computes in float32 and rounds once more.
 OPERATIONS = {"add": "add", "multiply": "mul", "divide": "div", "sqrt": "sqrt"}
 FUNCTIONS = {"exp": "exp", "log": "log", "tanh": "tanh", "sigmoid": "sigmoid", "erf": "erf", "sin": "sin"}
 
@@ -18,13 +18,13 @@ Prepared = tuple[str, Work, str, Callable[[], Work]]
 
 
 def elementwise_works(rng: np.random.Generator, count: int) -> Iterator[Prepared]:
-    """(what, our work, the peer's name, what makes its work) of each comparison."""
+    """Yield (title, our work, name of the peer, function that creates its work) for each comparison."""
     for format in (sf.BF16, sf.FP16):
         pair = [sf.round(np.abs(x), format) for x in rng.standard_normal((2, count)).astype(np.float32)]
         for name, peer in {**OPERATIONS, **FUNCTIONS}.items():
             operands = pair if name in ("add", "multiply", "divide") else pair[:1]
             ours = Work(lambda name=name, operands=operands, format=format: getattr(sf, name)(*operands, format))
-            for _ in range(3):  # functions make a table once they were computed often
+            for _ in range(3):  # after some calls, functions store a table
                 ours.run()
             yield f"{name}, {format}", ours, "torch", lambda x=operands, p=peer, f=format: _torch(p, x, f)
     for format, dtype in (
@@ -51,7 +51,7 @@ def _torch(name: str, operands: list[np.ndarray], format: sf.Format) -> Work:
 
 
 def _cast(x: np.ndarray, to: str | None, back: str | None) -> Work:
-    """A cast to a dtype, whose bits are codes, or from it."""
+    """Return a cast to a dtype, whose bits are codes, or from it."""
     module: Any = np if hasattr(np, to or back or "") else optional("ml_dtypes")
     dtype = getattr(module, to or back or "")
     if to:

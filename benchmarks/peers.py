@@ -1,6 +1,6 @@
-"""The same work by simfloat and by peers, in turns, on the same numbers and one thread, by processor time.
+"""Time simfloat and its peers on the same values, in turns, on one thread, by processor time.
 
-Where a peer is faster, the row is bold. Peers that are not installed are named.
+If a peer is faster, its row is bold. Peers that are not installed are listed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from benchmarks.peer_elementwise import elementwise_works
 COLUMNS = ("what", "who", "rate", "simfloat is", "results")
 VALUES, MANY, SIZE = 1 << 18, 1 << 24, 192
 
-#: Peers that no work here is written for.
+#: Peers for which this file has no work.
 LEFT_OUT = ("qtorch", "mptorch", "cpfloat")
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """Roundings, elementwise operations, functions, codes, and products with FP16 accumulators."""
+    """Yield rows of roundings, elementwise operations, functions, codes, and products with FP16 accumulators."""
     with threads(1):
         yield from _one_thread_rows()
 
@@ -81,7 +81,7 @@ def _ratio(ratio: float) -> str:
 
 
 def _results(ours: Work, theirs: Work) -> str:
-    """How many results differ, where both do the whole work in the same arithmetic."""
+    """Compare the results, if both do the whole work in the same arithmetic."""
     if theirs.array is None:
         return "other arithmetic"
     if theirs.share < 1:
@@ -169,7 +169,7 @@ def _apytypes_arrays(*arrays: np.ndarray) -> list[Any]:
 
 
 def _torch_product(a: np.ndarray, b: np.ndarray) -> Work:
-    """A sum of outer products in torch.float16, whose every operation rounds."""
+    """Return a sum of outer products in torch.float16; every operation rounds."""
     torch = _torch()
     x, y = torch.tensor(a).half(), torch.tensor(b).half()
 
@@ -183,7 +183,7 @@ def _torch_product(a: np.ndarray, b: np.ndarray) -> Work:
 
 
 def _pychop_product(a: np.ndarray, b: np.ndarray) -> Work:
-    """A sum of outer products, each and each sum chopped; a few of them, since one takes a tenth of a second."""
+    """Return a sum of some outer products; each product and sum is rounded, which takes a tenth of a second."""
     from pychop import Chop
 
     chop, steps = Chop(5, 10), 4
@@ -198,7 +198,7 @@ def _pychop_product(a: np.ndarray, b: np.ndarray) -> Work:
 
 
 def _mmasim_product(a: np.ndarray, b: np.ndarray) -> Work:
-    """One instruction of Hopper's tensor core: 16 x 8 x 16 multiply-adds."""
+    """Return one instruction of Hopper's tensor core: 16 x 8 x 16 multiply-adds."""
     from mmasim.nv_ptx import MMA
 
     torch = _torch()
@@ -212,7 +212,7 @@ ROUND: dict[str, dict[str, Callable[..., Work]]] = {
     "BF16": {"ml_dtypes": _ml_dtypes_round, "torch": _torch_round},
     "E4M3": {"ml_dtypes": _ml_dtypes_round, "torch": _torch_round, "gfloat": _gfloat_round, "pychop": _pychop_round},
 }
-#: Peers that round as many numbers as a large array has in less than a second.
+#: Peers that round a large array in less than a second.
 QUICK = ("numpy", "ml_dtypes", "torch")
 ADD = {"apytypes": _apytypes_add, "torch": _torch_add}
 ACCUMULATORS = {

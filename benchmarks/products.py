@@ -1,4 +1,4 @@
-"""Matrix products of 512^3, in multiply-adds a second on one thread, and what small products and calls cost."""
+"""Matrix products of 512^3, in multiply-adds per second on one thread, and the cost of small products and calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simfloat.sums import Accumulator
 SIZE, SMALL, STACK = 512, 32, 64
 DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.nearest_away, sf.to_odd)
 
-#: A BLAS product on one thread: the number of its threads is fixed when NumPy is imported.
+#: A BLAS product on one thread, in another process: the number of its threads is fixed when NumPy is imported.
 BLAS = f"""
 import time
 import numpy as np
@@ -30,7 +30,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def rows() -> Iterator[Row]:
-    """Accumulators on one thread, with the gain of all threads; then small products and calls."""
+    """Yield rows of accumulators on one thread, with the gain of all threads; then of small products and calls."""
     blas = _blas_on_one_thread()
     yield Row("BLAS float32", giga(SIZE**3, blas))
     for name, operands, accumulate, target in _cases(SIZE):
@@ -49,7 +49,7 @@ def rows() -> Iterator[Row]:
 
 
 def _cases(size: int) -> list[tuple[str, Pair, Accumulator | sf.Format, float | None]]:
-    """(name, operands, accumulator, target in 10^9 a second)."""
+    """Return tuples (name, operands, accumulator, target in 10^9 per second)."""
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, size, size)).astype(np.float32)
     half, brain, e4m3, e5m2 = (_rounded(f, a, b) for f in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2))
@@ -85,7 +85,7 @@ def _cases(size: int) -> list[tuple[str, Pair, Accumulator | sf.Format, float | 
         ("BF16 Kahan", brain, sf.kahan(sf.BF16), 1.0),
         *((f"BF16 pairwise, {mode}", brain, sf.pairwise(sf.BF16, rounding=mode), None) for mode in (random, short)),
         *((f"BF16 Kahan, {mode}", brain, sf.kahan(sf.BF16, rounding=mode), None) for mode in (random, short)),
-        # A mode that differs where sums overflow, and that no hardware has.
+        # This mode differs from nearest_even only if sums overflow; no hardware supports it.
         ("FP16 emulated", half, sf.sequential(sf.FP16, rounding=emulated), None),
         ("FP16 from E4M3, emulated", e4m3, sf.sequential(sf.FP16, rounding=emulated), None),
         ("FP16 unfused, emulated", half, sf.sequential(sf.FP16, rounding=emulated, products=sf.FP16), None),
@@ -107,7 +107,7 @@ def _rounded(format: sf.Format, *operands: np.ndarray) -> Pair:
 
 
 def _calls() -> list[tuple[str, Callable[[], object]]]:
-    """Calls on so few numbers that nothing but the call takes time."""
+    """Return calls with so few values that only the call takes time."""
     a, b = _rounded(sf.FP16, *np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32))
     x, y = a.ravel(), b.ravel()
     return [
@@ -121,14 +121,14 @@ def _calls() -> list[tuple[str, Callable[[], object]]]:
 
 
 def _rate(size: int, name: str, stack: int = 1) -> float:
-    """Multiply-adds a second of one of the cases at another size, and of so many of them in one call."""
+    """Return the multiply-adds per second of a case at another size, for `stack` products in one call."""
     (a, b), accumulate = next((x, accumulate) for case, x, accumulate, _ in _cases(size) if case == name)
     operands = (np.stack([a] * stack), np.stack([b] * stack)) if stack > 1 else (a, b)
     return stack * size**3 / _time(operands, accumulate, 1)
 
 
 def _time(operands: Pair, accumulate: Accumulator | sf.Format, count: int) -> float:
-    # One thread's processor time, so that other programs on the machine count less.
+    # The processor time of one thread depends less on other programs.
     clock = time.thread_time if count == 1 else time.perf_counter
     with threads(count):
         stream = sf.BitStream(0)
@@ -136,7 +136,7 @@ def _time(operands: Pair, accumulate: Accumulator | sf.Format, count: int) -> fl
 
 
 def _blas_on_one_thread() -> float:
-    """Seconds of the product in a process of its own."""
+    """Return the seconds of the product in another process."""
     single = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", BLAS]
     return float(subprocess.run(command, env={**os.environ, **single}, check=True, capture_output=True).stdout)

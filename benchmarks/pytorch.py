@@ -1,4 +1,4 @@
-"""A training step of unmodified PyTorch models under `bf16-standard`, compared with PyTorch's, by processor time."""
+"""A training step of unmodified PyTorch models under `bf16-standard`, compared with plain PyTorch by processor time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.measure import Row, optional, seconds, threads
 
 
 def rows() -> Iterator[Row]:
-    """Each model with one thread, forward, backward and update."""
+    """Yield a row for each model: forward, backward and update with one thread."""
     torch = optional("torch")
     if torch is None:
         return
@@ -46,10 +46,10 @@ def _step(torch: Any, model: Any, x: Any, y: Any) -> Callable[[], None]:
 
 
 def _cases(torch: Any) -> dict[str, tuple[Callable[[], Any], Any, Any, str]]:
-    """Models, what goes in, classes, and the target."""
+    """Return models with their inputs, classes and target, by name."""
     nn, labels = torch.nn, torch.randint(0, 10, (64,))
     tokens, sequences = torch.randint(0, 65, (12, 64)), torch.randn(32, 25, 32)
-    few = tokens[:2, :16]  # of a program whose step takes PyTorch about 2 ms
+    few = tokens[:2, :16]  # a step of this model takes PyTorch about 2 ms
 
     def perceptron() -> Any:
         return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))

@@ -13,7 +13,7 @@ COUNT = 1 << 24
 
 
 def rows() -> Iterator[Row]:
-    """Nearest and stochastic rounding to formats of at most 16 bits, on one thread and on all."""
+    """Yield rows of nearest and stochastic rounding to formats of at most 16 bits, on one thread and on all."""
     x = np.random.default_rng(0).standard_normal(COUNT).astype(np.float32)
     for count in sorted({1, sf.get_threads()}):
         with threads(count):

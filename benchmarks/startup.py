@@ -1,4 +1,4 @@
-"""The time that a new process takes: to import, and to its first results, which must not be compiled again."""
+"""The time of a new process for its imports and its first results, which must not compile anything again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 """
 
 
-#: What is imported, beside NumPy: the package alone; what its numbers, sums and policies need; what training needs.
+#: Imports to time: only the package; its formats, sums and policies; its layers and optimizers.
 IMPORTS = {
     "import simfloat": "import simfloat",
     "its numbers, sums and policies": "import simfloat as sf; sf.round, sf.matmul, sf.policies",
@@ -34,14 +34,14 @@ README = Path(__file__).with_name("README.md")
 
 
 def rows() -> Iterator[Row]:
-    """Import times, and the first calls of a first and of a second process."""
+    """Yield rows of import times, and of the first calls of a first and of a second process."""
     numpy = _process("import numpy")
     yield Row("import numpy", f"{1e3 * numpy:.0f} ms")
     for what, code in IMPORTS.items():
         ours = _process(code)
         yield Row(what, f"{1e3 * ours:.0f} ms", f"{ours / numpy:.2f} times numpy", "<= 1.5" if what == code else "")
         _check(what, ours / numpy)
-    _compiled()  # whatever it compiles, the next process finds on disk
+    _compiled()  # the next process finds on disk what this one compiles
     start = time.perf_counter()
     compiled = _compiled()
     yield Row(
@@ -50,7 +50,7 @@ def rows() -> Iterator[Row]:
 
 
 def _check(what: str, ratio: float) -> None:
-    """Stop where an import takes longer than the page of benchmarks says."""
+    """Raise an error if an import takes longer than the README of the benchmarks says."""
     told = re.search(rf"\| `?{re.escape(what)}`? \|[^|]*\| ([\d.]+) times", README.read_text(encoding="utf-8"))
     if told is None or ratio > 1.25 * float(told[1]) + 0.1:
         says = f"says {told[1]} times" if told else "says nothing"
@@ -61,7 +61,7 @@ def _check(what: str, ratio: float) -> None:
 
 
 def _process(code: str) -> float:
-    """Seconds of the interpreter for `code`, less those for nothing: the least of ten."""
+    """Return the seconds of the interpreter for `code`, less those for no code: the least of ten runs."""
 
     def run(code: str) -> float:
         start = time.perf_counter()

@@ -14,7 +14,7 @@ SIZES, BATCH = [784, 256, 128, 10], 64
 
 
 def rows() -> Iterator[Row]:
-    """Forward, backward and update under several policies."""
+    """Yield a row for each policy: forward, backward and update."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((BATCH, SIZES[0])).astype(np.float32), rng.integers(0, SIZES[-1], BATCH)
     torch_step = _torch_step(x, y)
@@ -51,7 +51,7 @@ def _step(x: np.ndarray, y: np.ndarray) -> Callable[[], None]:
 
 
 def _unmodified(x: np.ndarray, y: np.ndarray) -> float:
-    """Seconds of a step of PyTorch's own model and loop, by `sf.torch`."""
+    """Return the seconds of a step of an unmodified PyTorch model and loop, by `sf.torch`."""
     model = _torch_model()
     with sf.torch.simulate(model, "bf16-standard"):
         return seconds(_torch_step(x, y, model), least_total=2.0)

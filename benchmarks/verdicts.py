@@ -1,4 +1,4 @@
-"""Whether the results of an operation of PyTorch are what they have to be: by bits, or by what rounding may lose."""
+"""Verdicts on the results of an operation of PyTorch: compared by bits, or by an error bound."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
-#: What becomes of an operation, the best first.
+#: The verdicts on an operation, the best first.
 WORDS = ("right", "refused", "slow", "wrong", "crashed")
 
 #: The type of the samples by policy.
 TYPES = {"fp32": torch.float32, "fp64": torch.float64}
 
-#: The type that results are compared with besides: what is exact, or shows how much is lost.
+#: The other type, for comparison: its results are exact, or show the size of rounding errors.
 OTHER = {"fp32": torch.float64, "fp64": torch.float32}
 
 #: Operations that PyTorch rounds once, so that bits are defined; float64 results, rounded again, are these bits, since
@@ -28,19 +28,19 @@ ONCE = frozenset(
     """.split()
 )
 
-#: Of how many roundings an element of an operation's result may be the result, for each element that goes in.
+#: The number of roundings that is allowed for one element of the result, for each element of the operands.
 STEPS = 8
 
 
 class Verdict(NamedTuple):
-    """What became of an operation, and why."""
+    """The verdict on an operation, with the reason."""
 
     word: str
     why: str = ""
 
 
 def rank(verdict: Verdict) -> int:
-    """How bad a verdict is."""
+    """Return a number that is larger for a worse verdict."""
     return WORDS.index(verdict.word)
 
 
@@ -48,7 +48,7 @@ def compared(
     ours: list[torch.Tensor], plain: list[torch.Tensor], other: list[torch.Tensor], sample: Any, policy: str,
     operations: set[str],
 ) -> Verdict:  # fmt: skip
-    """Whether results are what they have to be."""
+    """Return the verdict on results, compared with those of plain PyTorch and of the other type."""
     if len(ours) != len(plain):
         return Verdict("wrong", f"{len(ours)} results and gradients instead of {len(plain)}")
     inputs = [x for x in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(x, torch.Tensor)]
@@ -68,19 +68,19 @@ def compared(
 
 
 def size_of(x: torch.Tensor) -> float:
-    """The largest finite |x|."""
+    """Return the largest finite |x|."""
     numbers = dense(x.detach()).double().abs().nan_to_num(0.0, 0.0, 0.0)
     return float(numbers.max()) if numbers.numel() else 0.0
 
 
 def dense(x: torch.Tensor) -> torch.Tensor:
-    """A tensor's numbers, whichever way they are stored."""
+    """Return a tensor as a dense real one, whatever its layout."""
     x = x.to_dense() if x.layout != torch.strided else x
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x.resolve_neg()
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same bits; one NaN is as good as another."""
+    """True if two tensors have the same bits; all NaN are equal."""
     a, b = dense(a), dense(b)
     if a.shape != b.shape or not torch.equal(a.nan_to_num(), b.nan_to_num()):
         return False
@@ -88,10 +88,10 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def close(mine: torch.Tensor, its: torch.Tensor, other: torch.Tensor, policy: str, largest: float, count: int) -> bool:
-    """Whether numbers are as near to the exact ones as `count` times STEPS roundings leave them.
+    """True if values differ from the exact ones by at most `count` times STEPS roundings.
 
-    What roundings lose is measured by the largest of 1, the operands and the results; where PyTorch itself loses more,
-    by four times that, which for float64 is told from what float32 loses. Integers and truth values are PyTorch's.
+    A rounding is relative to the largest of 1, the operands and the results. Four times PyTorch's own error is added;
+    for float64, this error is estimated from that of float32. Integers and booleans must equal PyTorch's.
     """
     mine, its, other = dense(mine), dense(its), dense(other)
     if not mine.is_floating_point():
@@ -105,7 +105,7 @@ def close(mine: torch.Tensor, its: torch.Tensor, other: torch.Tensor, policy: st
 
 
 def difference(mine: torch.Tensor, due: torch.Tensor) -> str:
-    """The first two numbers that differ."""
+    """Return the first two values that differ, as text."""
     mine, due = dense(mine).reshape(-1), dense(due).reshape(-1)
     at = int((mine != due).double().argmax()) if mine.numel() else 0
     return f"{mine[at].item()!r} instead of {due[at].item()!r}" if mine.numel() else "nothing"

@@ -1,8 +1,8 @@
-"""One training in the loops of other libraries: python -m benchmarks.workflows --help.
+"""Run one training in the loops of other libraries: python -m benchmarks.workflows --help.
 
-A small model sees the same batches in a loop by hand, in Hugging Face's Trainer, with Accelerate and in Lightning:
-AdamW, gradients clipped to norm 1, a rate that falls linearly. All of them end with the same bits, or the command
-fails; those of a library that is not installed are skipped.
+A small model is trained on the same batches in a loop by hand, in Hugging Face's Trainer, with Accelerate and in
+Lightning: AdamW, gradients clipped to norm 1, a rate that falls linearly. The command fails unless all trainings end
+with the same bits. Libraries that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RATE, EPOCHS, BATCH = 1e-2, 2, 8
 
 
 class Classifier(torch.nn.Module):
-    """A model in the form that Trainer asks for: given labels, it returns its loss."""
+    """A model in the form that Trainer needs: with labels, it returns its loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,13 +34,13 @@ class Classifier(torch.nn.Module):
         )
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Loss and logits."""
+        """Return loss and logits."""
         logits = self.layers(x)
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 class Samples(torch.utils.data.Dataset):
-    """Points in clusters, one of a class."""
+    """Points in clusters, one cluster per class."""
 
     def __init__(self, count: int = 64) -> None:
         draws = torch.Generator().manual_seed(0)
@@ -55,19 +55,19 @@ class Samples(torch.utils.data.Dataset):
 
 
 def batches() -> torch.utils.data.DataLoader:
-    """The batches of an epoch, in their order."""
+    """Return the batches of an epoch, in their order."""
     return torch.utils.data.DataLoader(Samples(), BATCH)
 
 
 def optimizer_of(model: torch.nn.Module) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """The optimizer, and its rate: to zero within the steps of the training."""
+    """Return the optimizer, and a schedule that lowers its rate to zero within the steps of the training."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     steps = EPOCHS * len(batches())
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (steps - step) / steps)
 
 
 def by_hand(model: torch.nn.Module, policy: Any) -> None:
-    """The loop as PyTorch's tutorials write it."""
+    """Train in the loop of PyTorch's tutorials."""
     optimizer, schedule = optimizer_of(model)
     loader = batches()
     with sf.torch.simulate(model, policy):
@@ -81,7 +81,7 @@ def by_hand(model: torch.nn.Module, policy: Any) -> None:
 
 
 def by_trainer(model: torch.nn.Module, policy: Any) -> None:
-    """Hugging Face's Trainer."""
+    """Train with Hugging Face's Trainer."""
     transformers = importlib.import_module("transformers")
 
     class InOrder(transformers.Trainer):  # type: ignore[name-defined, misc]
@@ -100,7 +100,7 @@ def by_trainer(model: torch.nn.Module, policy: Any) -> None:
 
 
 def by_accelerate(model: torch.nn.Module, policy: Any) -> None:
-    """Accelerate, whose `prepare` comes before the simulation."""
+    """Train with Accelerate; its `prepare` comes before the simulation."""
     accelerator = importlib.import_module("accelerate").Accelerator(cpu=True)
     prepared, optimizer, schedule, loader = accelerator.prepare(model, *optimizer_of(model), batches())
     with sf.torch.simulate(prepared, policy):
@@ -114,7 +114,7 @@ def by_accelerate(model: torch.nn.Module, policy: Any) -> None:
 
 
 def by_lightning(model: torch.nn.Module, policy: Any) -> None:
-    """Lightning."""
+    """Train with Lightning."""
     lightning = importlib.import_module("lightning")
 
     class Module(lightning.LightningModule):  # type: ignore[name-defined, misc]
@@ -137,11 +137,11 @@ def by_lightning(model: torch.nn.Module, policy: Any) -> None:
     }
     trainer = lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", gradient_clip_val=1.0, **quiet)
     module, loader = Module(), batches()
-    with sf.torch.simulate(model, policy):  # not of `module`: random bits hang on paths, which begin here
+    with sf.torch.simulate(model, policy):  # not `module`: random bits depend on paths, which start at this module
         trainer.fit(module, loader)
 
 
-#: Loops of other libraries: the package that each needs, and what trains a model under a policy.
+#: Loops of other libraries: the package that each needs, and a function that trains a model under a policy.
 WORKFLOWS: dict[str, tuple[str, Callable[[torch.nn.Module, Any], None]]] = {
     "Trainer": ("transformers", by_trainer),
     "Accelerate": ("accelerate", by_accelerate),
@@ -150,7 +150,7 @@ WORKFLOWS: dict[str, tuple[str, Callable[[torch.nn.Module, Any], None]]] = {
 
 
 def trained(train: Callable[[torch.nn.Module, Any], None], policy: str) -> bytes:
-    """The bits of a model's parameters after a training that begins as all others do."""
+    """Return the bits of the parameters after a training that starts like all others."""
     torch.manual_seed(0)
     model = Classifier()
     train(model, policy)

@@ -1,4 +1,4 @@
-"""The site of documentation: `make docs` builds it below build/docs, from pages that stay where they are."""
+"""Configuration of the documentation site. `make docs` builds it below build/docs, from the pages in the repository."""
 
 import re
 import sys
@@ -16,13 +16,21 @@ project = "simfloat"
 author = "the simfloat authors"
 version = release = simfloat.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton", "names"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "myst_nb",
+    "sphinx_copybutton",
+    "names",
+]
 root_doc = "docs/index"
 include_patterns = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "benchmarks/README.md",
+    "benchmarks/history/*.md",
     "docs/**",
     "experiments/README.md",
     "experiments/*/README.md",
@@ -31,14 +39,17 @@ include_patterns = [
     "tests/accumulate/recorded/README.md",
 ]
 templates_path = ["_templates"]
-html_additional_pages = {"index": "index.html"}  # leads to the first page, which lies below docs/
+html_additional_pages = {"index": "index.html"}  # redirects to the first page, which is in docs/
 html_theme = "furo"
 html_title = "simfloat"
+extensions += ["code_links"]
+pygments_dark_style = "github-dark"  # the default underlines names of modules, as if they were links
 
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "none"
+autosummary_generate = False  # entries are on the page below their table, not on pages of their own
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
@@ -48,26 +59,43 @@ html_css_files = ["pages.css"]
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist", "dollarmath"]
-myst_dmath_allow_digits = False  # sums of money are no formulas
+myst_dmath_allow_digits = False  # amounts of money are not formulas
 nb_execution_mode = "cache"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
-nb_output_stderr = "remove"  # that kernels are compiled, where they were not before
-nb_merge_streams = True  # lines that are printed one by one are one output
+nb_output_stderr = "remove"  # the notice that kernels are being compiled
+nb_merge_streams = True  # separate print calls form one output
 
-#: What reStructuredText would read as markup in a plain sentence: |x|, a name_ and x*, but no item of a list.
+#: Characters that reStructuredText would read as markup in a plain sentence: |x|, name_ and x*, except in a list item.
 _MARKUP = re.compile(r"(\||(?<=\w)_(?!\w)|(?<!^)\*)")
 
 
+def escape(sentence):
+    """Escape the characters that reStructuredText would read as markup."""
+    return _MARKUP.sub(r"\\\1", sentence)
+
+
 def plain_sentences(app, what, name, obj, options, lines):
-    """Take formulas in the sentences of docstrings as they are; code, in quotes or indented, stays code."""
+    """Escape formulas in the sentences of docstrings. Code, in quotes or indented, and bold words stay."""
+    is_section = False
     for number, line in enumerate(lines):
-        if not line.startswith("    "):
-            parts = re.split(r"(`+[^`]*`+)", line)
-            lines[number] = "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
+        if line and not line.startswith(" "):
+            is_section = re.fullmatch(r"(Parameters|Returns|Yields|Raises|Attributes):", line) is not None
+        if is_section or not line.startswith("    "):
+            bullet, rest = re.fullmatch(r"( *\* |)(.*)", line).groups()
+            parts = re.split(r"(`+[^`]*`+|\*\*\S[^*]*\S\*\*)", rest)
+            lines[number] = bullet + "".join(part if part.startswith(("`", "**")) else escape(part) for part in parts)
+    if what in ("property", "attribute", "data"):
+        # Napoleon reads the words before a colon in the first line as a type. An empty comment has no colon.
+        lines[:0] = ["..", ""]
 
 
-#: Leads from the page of all experiments to each one's own.
+def skip_fields(app, what, name, obj, skip, options):
+    """Leave out a field of a named tuple that has no text of its own. The signature shows its name."""
+    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
+#: Links the page of all experiments to the page of each.
 _EXPERIMENTS = "\n```{toctree}\n:hidden:\n:glob:\n\n*/README\n```\n"
 
 
@@ -77,6 +105,8 @@ def figures_of_experiments(app, page, source):
 
     if page == "experiments/README":
         source[0] += _EXPERIMENTS
+    if page == "benchmarks/README":
+        source[0] += _EXPERIMENTS.replace("*/README", "history/*")
     if page == "docs/gallery":
         for name, experiment in EXPERIMENTS.items():
             folder = f"experiments/{name.replace('-', '_')}"
@@ -86,13 +116,14 @@ def figures_of_experiments(app, page, source):
 
 
 def formula(translator, node):
-    """Write a formula as MathML, which browsers draw by themselves, without a network too."""
+    """Write a formula as MathML, which browsers draw without a network."""
     translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, math_block)))
     raise SkipNode
 
 
 def setup(app):
-    """Docstrings are read before napoleon takes examples out of their indentation."""
+    """Register what this file adds. Docstrings are escaped before napoleon removes the indentation of examples."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain_sentences, priority=100)
     app.connect("source-read", figures_of_experiments)
+    app.connect("autodoc-skip-member", skip_fields)

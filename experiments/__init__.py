@@ -1,1 +1,1 @@
-"""Questions and their answers: one folder for each, run by ``python -m experiments``."""
+"""Questions and their answers: one folder per question, run by ``python -m experiments``."""

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from experiments import interrupts
 
-#: The packages of simfloat's extra `experiments`, by the names under which they are imported.
+#: The packages of simfloat's extra `experiments`, with the names to import.
 IMPORTED = {
     "matplotlib": "matplotlib",
     "scikit-learn": "sklearn",
@@ -21,7 +21,7 @@ IMPORTED = {
 
 
 def main() -> int:
-    """Run a command; it ends the program with its exit code. Returns 2 where packages are missing that it needs."""
+    """Run a command, which ends the program with its exit code. Return 2 if packages are missing."""
     interrupts.end_at_once()  # the imports take a second, in which Ctrl-C must work
     if packages := [package for package, name in IMPORTED.items() if find_spec(name) is None]:
         print(f"The experiments need {', '.join(packages)}: pip install 'simfloat[experiments]'", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""All experiments by name: the packages of this folder, but for those that several experiments share."""
+"""All experiments by name: the packages of this folder, except for shared ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 
 from experiments.experiment import Experiment
 
-#: Packages that are no experiment.
+#: Packages that are not experiments.
 SHARED = ("datasets", "independent", "models")
 
 PACKAGES = [module.name for module in iter_modules([str(Path(__file__).parent)]) if module.ispkg]

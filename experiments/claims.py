@@ -1,7 +1,7 @@
-"""The claims of the source documents and what became of them: a page of one table and of the READMEs' findings.
+"""The claims of the source documents and their verdicts: a page from `claims.toml` and the findings in the READMEs.
 
-`claims.toml` says which findings speak to a claim. What they found stands in the tables of the experiments' READMEs,
-which tests hold to the stored results.
+`claims.toml` names the findings that test a claim. Their verdicts are in the tables of the experiments' READMEs, which
+tests compare with the stored results.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from experiments.catalog import EXPERIMENTS
 from experiments.readme import TABLE, folder_of
 from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
-#: The table, and the page that is made of it.
+#: The table of claims, and the page that is generated from it.
 CLAIMS, PAGE = Path(__file__).parent / "claims.toml", Path(__file__).parents[1] / "docs" / "claims.md"
 
-#: Of a claim that nothing speaks to.
+#: The verdict of a claim that no finding tests.
 NOT_TESTED = "not tested"
 
-#: What a finding says of the opposite of its claim.
+#: The verdict on the opposite of a claim.
 OPPOSITE = {REPRODUCED: NOT_REPRODUCED, NOT_REPRODUCED: REPRODUCED}
 
-#: A cell ends at a line that is not part of its text.
+#: A cell ends at a vertical bar that is not escaped.
 CELL = re.compile(r"(?<!\\)\|")
 
-#: How a test tells the number of its cases.
+#: The number of cases in the description of a test.
 CASES = re.compile(r"n = (\d+)|(\d+) cases")
 
 HEAD = """\
 # Claims
 
-What the five documents that simfloat began with claim, and what became of it. A verdict is that of the findings which
-speak to the claim, in the words of [one rule](../experiments/README.md#verdicts); where there are several, the number
-behind each verdict is that of the findings which have it. Models are small, and so are data: see the last column, and
-the limits of each experiment. Made by `python -m experiments claims --page` of `experiments/claims.toml` and of the
-experiments' findings.
+This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
+has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
+the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
+limits of each experiment. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
+findings of the experiments.
 """
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: where it stands, what it says, and what decides it."""
+    """A claim: its place in the document, its text, and the evidence that decides it."""
 
     source: str
     place: str
     says: str
     findings: tuple[str, ...] = ()  # as "experiment: pattern"
     contrary: bool = False  # the findings say the opposite
-    choices: str = ""  # what was free, and what it does to the verdict
+    choices: str = ""  # the free choices, and their effect on the verdict
     check: str = ""  # an expression that decides it by arithmetic
     reason: str = ""  # why it is not tested
 
@@ -73,13 +73,13 @@ class Found(NamedTuple):
 
     @property
     def cases(self) -> int:
-        """How many cases decided: seeds in most tests; 1 for what needs no more."""
+        """The number of cases that decided: seeds in most tests; 1 if the test needs only one."""
         return max((int(one or other) for one, other in CASES.findall(self.test)), default=1)
 
 
 @cache
 def read_claims() -> tuple[Mapping[str, str], tuple[Claim, ...]]:
-    """The documents by their short names, and all claims."""
+    """Return the documents by their short names, and all claims."""
     table = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
     rows = ({**row, "findings": tuple(row.get("findings", ()))} for row in table["claims"])
     return table["sources"], tuple(Claim(**row) for row in rows)
@@ -87,7 +87,7 @@ def read_claims() -> tuple[Mapping[str, str], tuple[Claim, ...]]:
 
 @cache
 def all_found() -> tuple[Found, ...]:
-    """Every row of findings in the READMEs of all experiments."""
+    """Return every row of findings in the READMEs of all experiments."""
     return tuple(found for name in EXPERIMENTS for found in _found_in(name))
 
 
@@ -101,7 +101,7 @@ def _found_in(name: str) -> Iterable[Found]:
 
 
 def speaking_to(claim: Claim) -> list[Found]:
-    """The findings that speak to the claim. Raises ValueError for a pattern that none matches."""
+    """Return the findings that test the claim. Raises ValueError if no finding matches a pattern."""
     found = []
     for pattern in claim.findings:
         matching = [each for each in all_found() if fnmatchcase(f"{each.experiment}: {each.claim}", pattern)]
@@ -112,7 +112,7 @@ def speaking_to(claim: Claim) -> list[Found]:
 
 
 def verdicts(claim: Claim) -> str:
-    """The verdict, or how many findings have each."""
+    """Return the verdict, or each verdict with the number of findings that have it."""
     if claim.reason:
         return NOT_TESTED
     if claim.check:
@@ -125,7 +125,7 @@ def verdicts(claim: Claim) -> str:
 
 
 def samples(claim: Claim) -> str:
-    """How many cases decided, and in which experiments."""
+    """Return the experiments that decided, each with its number of cases."""
     if claim.check:
         return "by arithmetic"
     by_experiment: dict[str, list[int]] = {}
@@ -143,19 +143,19 @@ def _span(cases: list[int]) -> str:
 
 
 def listed() -> str:
-    """A line for each claim: its verdict, its document, and what it says."""
+    """Return a line for each claim: its verdict, its document and its text."""
     return "\n".join(f"{verdicts(claim):<36} {claim.source:<9} {claim.says}" for claim in read_claims()[1])
 
 
 def page() -> str:
-    """The page of all claims."""
+    """Return the text of the page of all claims."""
     sources, claims = read_claims()
     tested = [claim for claim in claims if not claim.reason]
     untested = len(claims) - len(tested)
     parts = [HEAD, f"{len(claims)} claims: {len(tested)} have a verdict, {untested} a reason why they are not tested."]
     for name, title in sources.items():
         parts.append(f"\n## {title}\n")
-        parts.append("| place | claim | verdict | experiment, cases | free choices, and what hangs on them |")
+        parts.append("| place | claim | verdict | experiment, cases | effect of free choices, or why not tested |")
         parts.append("|---|---|---|---|---|")
         for claim in claims:
             if claim.source == name:

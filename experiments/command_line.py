@@ -32,19 +32,19 @@ from simfloat.studies import (
 )
 from simfloat.terminal import run_command
 
-#: Enough for any test over seeds, and for any machine; more is a slip of the hand.
+#: Enough for any test over seeds, and for any computer; a larger number is a typing error.
 MOST_SEEDS, MOST_WORKERS = 10_000, 1024
 
 
 class CommandLine(click.Group):
-    """Commands whose exit codes are 0, 1, 2 for mistakes of the user, and 130 when interrupted."""
+    """Commands with exit code 0, 1, 2 for mistakes of the user, and 130 after an interrupt."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and end with its exit code."""
         raise SystemExit(run_command(lambda: self._code(*args, **{**extra, "standalone_mode": False})))
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
-        """The command that is meant, or an error with what there is."""
+        """Return the named command, or raise an error that lists the commands."""
         if (name := args[0]) not in self.commands and not name.startswith("-"):
             hint = f" Did you mean 'run {name}'?" if name in EXPERIMENTS else did_you_mean(name, self.commands)
             raise click.UsageError(f"No such command {name!r}. Commands: {', '.join(self.commands)}.{hint}", context)
@@ -75,7 +75,7 @@ def list_experiments() -> None:
 
 
 @main.command("claims")
-@click.option("--page", "renew", is_flag=True, help="Renew the page of them, docs/claims.md.")
+@click.option("--page", "renew", is_flag=True, help="Also write the page of claims, docs/claims.md.")
 def list_claims(renew: bool) -> None:
     """Print one line for each claim of the source documents, its verdict first."""
     from experiments import claims
@@ -87,30 +87,30 @@ def list_claims(renew: bool) -> None:
 
 
 def policy_option(context: click.Context, option: click.Parameter, name: str | None) -> sf.Policy | None:
-    """The policy that is meant, or an error."""
+    """Return the named policy, or raise an error."""
     try:
         return None if name is None else named_policy(name)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
 
-#: How many processes share the work of a command.
+#: The option for the number of processes.
 workers_option = click.option(
-    "--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes. [one a core]"
+    "--workers", type=click.IntRange(1, MOST_WORKERS), help="Number of processes. [one per core]"
 )
 
 
 @main.command()
 @click.argument("name")
-@click.option("--tiny", is_flag=True, help="A few seconds' worth, to see that it works; decides nothing.")
+@click.option("--tiny", is_flag=True, help="A test run of a few seconds, without verdicts.")
 @click.option(
-    "--seeds", type=click.IntRange(1, MOST_SEEDS), help="How many random seeds. [the experiment's; 2 if tiny]"
+    "--seeds", type=click.IntRange(1, MOST_SEEDS), help="Number of random seeds. [the experiment's; 2 if tiny]"
 )
 @click.option(
     "--policy",
     metavar="NAME|FILE.toml",
     callback=policy_option,
-    help="One policy instead of the experiment's own.",
+    help="A policy that replaces the experiment's own policies.",
 )
 @click.option("--out", type=Path, metavar="DIR", help="Folder for results. [results/NAME]")
 @workers_option
@@ -142,10 +142,10 @@ def run(
 @main.command()
 @click.argument("name")
 @click.argument("axes", nargs=-1, required=True, metavar="AXIS=a,b,c ...")
-@click.option("--tiny", is_flag=True, help="Short runs, to see that it works.")
+@click.option("--tiny", is_flag=True, help="Short runs, as a test.")
 @click.option("--out", type=Path, metavar="DIR", help="Folder for the table. [results/NAME]")
 @workers_option
-@click.option("--scheduler", metavar="tcp://...", help="A Dask scheduler whose workers do it instead.")
+@click.option("--scheduler", metavar="tcp://...", help="Address of a Dask scheduler; its workers run the points.")
 @click.pass_obj
 def sweep(
     executor: Executor | None,
@@ -172,7 +172,7 @@ def sweep(
 @main.command()
 @click.option("--out", type=Path, default=Path("results"), metavar="DIR", help="Folder of results. [results]")
 def report(out: Path) -> None:
-    """Make one page, report.html, of all that runs and sweeps have left below the folder."""
+    """Write one page, report.html, about all runs and sweeps below the folder."""
     try:
         path, archive = write_report(out)
     except ValueError as error:
@@ -186,11 +186,11 @@ def report(out: Path) -> None:
 
 
 def swept_by(workers: int | None, scheduler: str | None) -> Executor:
-    """What carries out a sweep: processes here, which are replaced when they die, or a machine room."""
+    """Return the executor of a sweep: local processes, which are replaced when they die, or a Dask cluster."""
     if scheduler is None:
         return partial(in_processes, workers=workers, attempts=ATTEMPTS)
     if workers is not None:
-        raise click.UsageError("--workers is for processes of this machine: a scheduler has its own. Leave out one.")
+        raise click.UsageError("--workers is for local processes; a Dask scheduler has its own. Pass only one of them.")
     try:
         return on_scheduler(scheduler)
     except ValueError as error:
@@ -204,7 +204,7 @@ def show_files(paths: Iterable[Path]) -> None:
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name, or an error with the nearest ones."""
+    """Return the experiment with that name, or raise an error that suggests similar names."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
     raise click.UsageError(
@@ -214,7 +214,7 @@ def find(name: str) -> Experiment:
 
 @contextmanager
 def one_message(workspace: Workspace) -> Iterator[None]:
-    """Within the block Ctrl-C, a job that fails, a full disk and a wrong value end the command by one message."""
+    """End the command with one message if Ctrl-C, a failed job, a full disk or a wrong value ends the block."""
     try:
         with interrupts.raised():
             yield
@@ -225,14 +225,14 @@ def one_message(workspace: Workspace) -> Iterator[None]:
         kind = click.UsageError if error.refused else click.ClickException
         raise kind(f"{error}\n{remains(workspace)}") from None
     except OSError as error:
-        raise click.ClickException(f"The run cannot go on: {error}\n{remains(workspace)}") from None
+        raise click.ClickException(f"The run stopped: {error}\n{remains(workspace)}") from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
 
 def remains(workspace: Workspace) -> str:
-    """What a run that ended early leaves behind."""
+    """Return a message about the files that a run left when it ended early."""
     kept = workspace.count_finished_jobs()
     if not kept:
         return "No job was finished."
-    return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to go on from there."
+    return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to continue."

@@ -1,4 +1,4 @@
-"""Conducting an experiment: its jobs, what is found in their results, and the files that are left."""
+"""Run an experiment: its jobs, its findings, and its files."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def conduct(
     executor: Executor,
     progress: Callable[[int, int], None],
 ) -> tuple[list[Finding], list[Path]]:
-    """Carry out the jobs, tell `progress` how many of how many are done, and write what was found.
+    """Run the jobs, report to `progress` how many are done, and write the results.
 
     Returns the findings and the paths of the files. Finished jobs are kept in the workspace until all files are
-    written; then the next run computes anew. A tiny run finds no verdicts.
+    written; the next run then starts from the beginning. A tiny run has no verdicts.
     """
     results = run_jobs(experiment.run, experiment.jobs(options), workspace, executor, progress)
     findings = findings_of(experiment.findings, results, options.tiny)
@@ -45,20 +45,20 @@ def conduct(
 
 
 def file_names(experiment: Experiment) -> tuple[str, ...]:
-    """The names of all that may be written."""
+    """Return the names of all files that may be written."""
     names = (each for figure in experiment.figures for each in drawn_names(figure.name))
     return (METRICS, RESULTS_FILE, *names, SUMMARY)
 
 
 def drawn_names(name: str, tiny: bool = False) -> list[str]:
-    """The files of a figure: a picture for screens and, but for a tiny run, a PDF for papers."""
+    """Return the files of a figure: a picture for screens and, except in a tiny run, a PDF for papers."""
     return [name] if tiny else [name, str(Path(name).with_suffix(".pdf"))]
 
 
 def write_results(
     experiment: Experiment, options: Options, results: list[Result], findings: list[Finding], workspace: Workspace
 ) -> list[Path]:
-    """Write them, the summary last; returns their paths."""
+    """Write the results, the summary last, and return their paths."""
     rows = "".join(as_json(row) + "\n" for result in results for row in experiment.metrics(result))
     written = [workspace.write(METRICS, lambda path: path.write_text(rows, encoding="utf-8"))]
     written.append(workspace.write(RESULTS_FILE, lambda path: write_stored(results, path)))
@@ -69,7 +69,7 @@ def write_results(
 
 
 def summary(experiment: Experiment, options: Options, findings: list[Finding]) -> dict[str, Any]:
-    """What was asked, what it was computed with, and what was found."""
+    """Return the settings, versions and findings of a run."""
     readme = Path(__file__).parent / experiment.name.replace("-", "_") / README
     return {
         **(notes_in(readme.read_text(encoding="utf-8")) if readme.is_file() else {}),

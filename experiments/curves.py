@@ -14,7 +14,7 @@ from simfloat.plots.curves import plain_label, power_text
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
-#: Differences of more percent than this are drawn on a scale that is logarithmic beyond one percent.
+#: If differences exceed this percentage, they are drawn on a scale that is logarithmic beyond one percent.
 WIDE = 5
 
 

@@ -22,10 +22,10 @@ def digits_problem(
     judged: int | None = None,
     seed: int | None = None,
 ) -> Problem:
-    """1797 images of 64 grey values, of which a quarter is held out; beside the loss, the accuracy is measured.
+    """Return the problem of 1797 images of 64 grey values, with a quarter held out; it also measures the accuracy.
 
-    The model takes images of this shape; it is judged on the first `judged` of those that are held out, or on all.
-    Which quarter that is follows the seed; without one it is the same for all runs.
+    The model receives images of `shape`. It is judged on the first `judged` held-out images, or on all. The seed
+    chooses the held-out quarter; without a seed, it is the same for all runs.
     """
     images, y = datasets.digits()
     x = images.astype(np.float32).reshape(-1, *shape)
@@ -45,5 +45,5 @@ def digits_problem(
 
 
 def accuracy(model: sf.nn.Module, output: NDArray, y: NDArray) -> dict[str, float]:
-    """The share of rows of the output (N, classes) whose largest number is that of the label's class."""
+    """Return the share of rows of the output (N, classes) in which the label's class has the largest value."""
     return {"accuracy": float(np.mean(output.argmax(axis=1) == y))}

@@ -1,4 +1,4 @@
-"""What a run shows in a terminal: a bar while it runs, its findings at the end."""
+"""The terminal output of a run: a progress bar, and its findings at the end."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ STYLES = {
     INCONCLUSIVE: "yellow",
 }
 
-#: Narrower terminals get the fields of a finding below one another.
+#: In narrower terminals, the fields of a finding are printed below one another.
 TABLE_WIDTH = 110
 
-#: The width of output that goes to a file.
+#: The width of output to a file.
 FILE_WIDTH = 160
 
 
 @contextmanager
 def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar that counts jobs, on standard error and only if that is a terminal; gives what moves it."""
+    """Show a bar that counts jobs, if standard error is a terminal; yield the function that moves it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    # What is printed meanwhile goes above the bar where both are seen; standard output that is a file is left alone.
+    # If both are terminals, other output is printed above the bar; standard output to a file is left unchanged.
     redirected = sys.stdout is not None and sys.stdout.isatty()
     console = Console(stderr=True)
     bar = Progress(*columns, console=console, redirect_stdout=redirected, disable=not is_terminal)
@@ -45,9 +45,9 @@ def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def show_findings(experiment: Experiment, findings: list[Finding]) -> None:
-    """Print claim, expectation, what was measured, the test and the verdict; nothing is ever cut off.
+    """Print claim, expectation, measurement, test and verdict, without truncation.
 
-    Below them stands how many of the verdicts may be false.
+    A line below says how many of the verdicts may be false.
     """
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if is_terminal else FILE_WIDTH)
@@ -57,14 +57,14 @@ def show_findings(experiment: Experiment, findings: list[Finding]) -> None:
 
 
 def cells(finding: Finding) -> list[Text]:
-    """The fields of a finding as they are: brackets in a policy's name are no markup."""
+    """Return the fields of a finding with brackets escaped, which would be markup in rich."""
     fields = (finding.claim, finding.expectation, finding.measured, finding.test)
     style = STYLES.get(finding.verdict or "", "")
     return [*(Text(field) for field in fields), Text(verdict_text(finding), style=style)]
 
 
 def as_table(findings: list[Finding]) -> RenderableType:
-    """A row for each finding."""
+    """Return a table with a row for each finding."""
     table = Table(show_lines=True)
     for column in COLUMNS:
         table.add_column(column, overflow="fold", min_width=len(NOT_REPRODUCED) if column == "verdict" else None)
@@ -74,7 +74,7 @@ def as_table(findings: list[Finding]) -> RenderableType:
 
 
 def as_list(findings: list[Finding]) -> RenderableType:
-    """A line for each field, and an empty one between findings."""
+    """Return a line for each field, and an empty line between findings."""
     table = Table.grid(padding=(0, 1))
     table.add_column(overflow="fold", style="bold")
     table.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""What an experiment is: independent jobs, what is found in their results, and what a sweep may vary."""
+"""An experiment: independent jobs, findings from their results, and the axes of a sweep."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from experiments.training_grid import training_grid
 from simfloat.policy import Policy
 from simfloat.studies import Finding, Job, Result
 
-#: The files of an experiment that are looked at, beside that of its package; one file may hold it all.
+#: The files of an experiment that are read in addition to its package; one file may contain everything.
 FILES = ("problems", "jobs", "findings", "figures")
 
-#: How many seeds decide the claims of an experiment that does not say.
+#: The default number of seeds that decide the claims of an experiment.
 SEEDS = 5
 
 
-#: Draws results into the file of that path.
+#: A function that draws results into the file of that path.
 Draw = Callable[[list[Result], Path], None]
 
 
 class Picture(NamedTuple):
-    """A figure: its file, what draws it into a path, and which results it takes; without any it is not drawn."""
+    """A figure: its file, the function that draws it, and the results that it needs; without them it is not drawn."""
 
     name: str
     draw: Draw
     fields: Mapping[str, object]
-    given: bool = True  # whether it is drawn under a policy of the user's, too
+    given: bool = True  # True if it is also drawn under a policy of the user
 
 
 def drawn_as(name: str, *, given: bool = True, **fields: object) -> Callable[[Draw], Draw]:
@@ -51,10 +51,10 @@ def drawn_as(name: str, *, given: bool = True, **fields: object) -> Callable[[Dr
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question with its method: `jobs` are run in any order, then findings and figures are made of the results.
+    """A question with its method: `jobs` run in any order; findings and figures come from their results.
 
-    run is a function of a module, so that another process finds it by its name; a result depends on the job and on
-    nothing else. Results are handed on in the order of the jobs.
+    `run` is a function of a module, so that another process finds it by its name. A result depends only on its job.
+    Results are passed on in the order of the jobs.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Experiment:
     findings: Callable[[list[Result]], list[Finding]]
     figures: tuple[Picture, ...] = ()
     metrics: Callable[[Result], list[dict[str, Any]]] = metric_rows  # rows of metrics.jsonl
-    check: Callable[[Policy], None] = refuse_policy  # ValueError for a user's policy under which a job cannot run
-    seeds: int = SEEDS  # how many decide the claims in a full run
-    grid: Grid | None = None  # what a sweep may vary
+    check: Callable[[Policy], None] = refuse_policy  # raises ValueError if a job cannot run under the user's policy
+    seeds: int = SEEDS  # the number of seeds that decide in a full run
+    grid: Grid | None = None  # the axes of a sweep
 
     @classmethod
     def of(cls, package: str) -> Experiment:
-        """The experiment of a package, such as "experiments.detection", by the names that its files define.
+        """Return the experiment of a package, such as "experiments.detection", from the names that its files define.
 
-        The package's docstring is its question. It has `jobs` and `run`, and its claims and figures are those of
-        `claim` and `drawn_as`, in the order of their definition. It may have PROBLEMS, on which it trains, SEEDS,
-        `findings`, `metrics` and `check`. Raises ValueError where `jobs` or `run` is missing.
+        The docstring of the package is the question. The package has `jobs` and `run`. Its claims and figures are
+        marked by `claim` and `drawn_as`, in the order of their definition. It may have PROBLEMS, on which it trains,
+        SEEDS, `findings`, `metrics` and `check`. Raises ValueError if `jobs` or `run` is missing.
         """
         modules = [
             import_module(name) for name in (package, *(f"{package}.{file}" for file in FILES)) if find_spec(name)
@@ -109,7 +109,7 @@ class Experiment:
         )
 
     def drawings(self, results: list[Result]) -> dict[str, Callable[[Path], None]]:
-        """What draws each figure that these results have, by the name of its file."""
+        """Return the function that draws each figure of these results, by the name of its file."""
         given = bool(select(results, variant="given"))
         chosen = [(each, select(results, **each.fields)) for each in self.figures if each.given or not given]
         return {each.name: partial(_draw_in_style, each.draw, runs) for each, runs in chosen if runs}
@@ -126,5 +126,5 @@ def _draw_in_style(draw: Draw, results: list[Result], path: Path) -> None:
 def all_findings(
     claims: tuple[Callable[[list[Result]], Finding], ...], problems: tuple[str, ...], results: list[Result]
 ) -> list[Finding]:
-    """The findings of all claims; of a policy that the user gave, whether it comes close to fp32."""
+    """Return the findings of all claims; for a policy of the user, whether it comes close to fp32."""
     return against_fp32(results, problems) or [claim(results) for claim in claims]

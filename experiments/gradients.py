@@ -1,4 +1,4 @@
-"""Gradients: histograms of their exponents, as results carry them, and their errors beside those in FP64."""
+"""Histograms of the exponents of gradients, and errors of gradients compared with FP64."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Batch = tuple[NDArray, NDArray]
 
 
 def gradient_histograms(recorder: sf.Recorder, parameters: Container[str]) -> dict[str, dict[str, int]]:
-    """The exponents of all gradients that a recorder saw, of "activations" and of "parameters" apart.
+    """Return histograms of the exponents of all gradients in a recorder, for "activations" and for "parameters".
 
-    parameters are the paths of these. Gradients of activations are what backward operations at the other paths of a
-    model gave; roundings of operands, which would count them again, and what lies inside of the loss are left out.
+    `parameters` are the paths of the parameters. Gradients of activations are the results of backward operations at
+    the other paths of a model. Roundings of operands, which would count them again, and operations inside the loss are
+    excluded.
     """
     is_activation = partial(_is_activation, parameters)
     return {
@@ -35,7 +36,7 @@ def gradient_histograms(recorder: sf.Recorder, parameters: Container[str]) -> di
 
 
 def as_histogram(counts: dict[str, int]) -> Histogram:
-    """One of these histograms as `Recorder.histogram` gives it: JSON made texts of the exponents."""
+    """Return one of these histograms in the form of `Recorder.histogram`; JSON turned the exponents into text."""
     return {"zero" if name == "zero" else int(name): count for name, count in counts.items()}
 
 
@@ -53,13 +54,13 @@ def _histogram(recorder: sf.Recorder, belongs: Callable[[Key], bool]) -> dict[st
 
 
 def random_batch(problem: Problem, seed: int, samples: int) -> Batch:
-    """Samples of a problem, drawn apart from those that it trains with."""
+    """Return samples of a problem that are drawn independently of its training batches."""
     rows = np.random.default_rng([seed, 2]).integers(0, len(problem.x), samples)
     return problem.x[rows], problem.y[rows]
 
 
 def train_half(model: nn.Module, problem: Problem, seed: int) -> None:
-    """Make half the problem's steps, in FP32."""
+    """Train for half of the problem's steps, in FP32."""
     optimizer = problem.optimizer(model.parameters())
     with sf.simulate("fp32", seed=seed):
         sf.train.fit(model, problem.loss, problem.batches(seed), optimizer, steps=problem.steps // 2, progress=False)
@@ -69,7 +70,7 @@ def train_half(model: nn.Module, problem: Problem, seed: int) -> None:
 def gradient(
     model: nn.Module, problem: Problem, batch: Batch, policy: sf.Policy, scale: float = 1.0
 ) -> tuple[NDArray[np.float64], sf.Recorder]:
-    """The gradients of all parameters in one vector, without the loss scale, and what was counted on the way."""
+    """Return the gradients of all parameters in one vector, without the loss scale, and the recorded counts."""
     model, recorder = copy.deepcopy(model), sf.Recorder()
     with sf.simulate(policy, observer=recorder):
         StaticLossScale(scale).scale(problem.loss(model(batch[0]), batch[1])).backward()
@@ -77,7 +78,7 @@ def gradient(
 
 
 def relative_error(gradient: NDArray, exact: NDArray) -> float:
-    """The 2-norm of the difference, relative to that of the exact gradient; infinite if a number is not finite."""
+    """Return the 2-norm of the difference, relative to the exact gradient; infinite if a value is not finite."""
     if not np.isfinite(gradient).all():
         return float("inf")
     return float(np.linalg.norm(gradient - exact) / np.linalg.norm(exact))

@@ -1,4 +1,4 @@
-"""What a sweep may vary, and its points: the values that are asked for on each axis of an experiment's grid."""
+"""The axes and points of a sweep: the requested values on each axis of an experiment's grid."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from simfloat.studies import Job, Result, check_count, combinations
 
 @dataclass(frozen=True)
 class Axis:
-    """What a sweep may vary.
+    """An axis of a sweep.
 
-    `read` makes the value of its text, which is hashable, or raises ValueError saying what is expected. An axis that a
-    sweep does not name has its `standard` values; without any, it is neither in the jobs nor in the table.
+    `read` converts text to a hashable value, or raises ValueError that says what is expected. If a sweep does not name
+    an axis, it has its `standard` values; without any, the axis is neither in the jobs nor in the table.
     """
 
     name: str
@@ -26,35 +26,36 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """What an experiment lets a sweep do: every point is one job of the experiment and one row of the table."""
+    """The sweeps that an experiment supports: every point is one job of the experiment and one row of the table."""
 
     axes: tuple[Axis, ...]
-    job: Callable[[Mapping[str, Any], bool], Job]  # of a value on each axis, and whether it is tiny
-    measures: Callable[[Result], dict[str, Any]]  # of the row, beside the point's levels
-    check: Callable[[Sequence[Job]], None]  # ValueError for jobs that cannot run, before any of them does
+    job: Callable[
+        [Mapping[str, Any], bool], Job
+    ]  # makes the job from a value on each axis, and from whether it is tiny
+    measures: Callable[[Result], dict[str, Any]]  # the measurements of the row, after its levels
+    check: Callable[[Sequence[Job]], None]  # raises ValueError before any job runs if a job cannot run
 
 
 class Level(NamedTuple):
-    """A value on an axis, and how a table has it."""
+    """A value on an axis, and its form in a table."""
 
     text: str
     value: Any  # hashable
 
     @property
     def label(self) -> str | int | float:
-        """A number as it is, anything else as the text that the user wrote."""
+        """The value in a table: a number unchanged, anything else as the text of the user."""
         return self.value if isinstance(self.value, (int, float)) else self.text
 
 
-#: Where in a grid: a level on each axis, by the axis's name.
+#: A point of a grid: a level on each axis, by the name of the axis.
 Point = Mapping[str, Level]
 
 
 def read_levels(axes: Sequence[Axis], assignments: Iterable[str]) -> dict[str, list[Level]]:
-    """The levels on each axis, in the order of the axes, from texts such as ``"seed=1,2,3"``.
+    """Return the levels on each axis, in the order of the axes, from texts such as ``"seed=1,2,3"``.
 
-    Raises ValueError for an axis that there is not or that is given twice, and for values that are empty, given twice,
-    or not of the axis.
+    Raises ValueError if an axis is unknown or repeated, or if values are empty, repeated or invalid for the axis.
     """
     given: dict[str, list[Level]] = {}
     for assignment in assignments:
@@ -70,12 +71,12 @@ def read_levels(axes: Sequence[Axis], assignments: Iterable[str]) -> dict[str, l
 
 
 def points(levels: Mapping[str, Sequence[Level]]) -> Sequence[Point]:
-    """Every combination of levels, the last axis varying fastest."""
+    """Return every combination of levels; the last axis varies fastest."""
     return combinations(levels)
 
 
 def levels_on(axis: Axis, texts: Sequence[str]) -> list[Level]:
-    """The levels that the texts stand for."""
+    """Return the levels for the texts of one axis."""
     found: dict[Hashable, Level] = {}
     for text in texts:
         try:
@@ -89,7 +90,7 @@ def levels_on(axis: Axis, texts: Sequence[str]) -> list[Level]:
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas, but for commas inside of brackets: ``"a,f(b, c)"`` has the parts a and f(b, c)."""
+    """Split a text at commas outside of brackets: ``"a,f(b, c)"`` has the parts a and f(b, c)."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-#: What a shell reports for a program ended by Ctrl-C; simfloat.terminal has it too, but is slow to import.
+#: The exit code that a shell reports after Ctrl-C; simfloat.terminal also has it, but is slow to import.
 INTERRUPTED = 130
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -19,13 +19,13 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def end_at_once() -> None:
-    """From now on a signal ends the process there and then: for the seconds of imports, with nothing to clean up."""
+    """Let a signal end the process at once: during the seconds of imports, there is nothing to clean up."""
     _handle(_end)
 
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Within the block the first signal raises KeyboardInterrupt, so that it can be cleaned up; the second ends."""
+    """Let the first signal within the block raise KeyboardInterrupt, for cleaning up; the second one ends."""
     before = _handle(_raise)
     try:
         yield
@@ -35,7 +35,7 @@ def raised() -> Iterator[None]:
 
 
 def _handle(handler: Handler) -> dict[int, Any]:
-    """Set the handler of all signals but those that the process was started to ignore; returns those before."""
+    """Set the handler of all signals that the process does not ignore from its start; return the former handlers."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -48,7 +48,7 @@ def _raise(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    # Not through Python's files: the signal may have come in the middle of one of their writes. Workers see the end
-    # of their input, and whatever was being written has not got its name yet.
+    # Python's files cannot be used: the signal may have interrupted one of their writes. Workers see the end of
+    # their input, and a file that was being written does not have its name yet.
     os.write(2, b"Interrupted.\n")
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""How models are judged: on data that they were not trained on, and on some that they were."""
+"""Measures of models on held-out data and on training data."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments.problem import Measures, Problem
 
-#: A measure of outputs against labels.
+#: A measure that compares outputs with labels.
 Measure = Callable[[NDArray, NDArray], float]
 
-#: How many samples of each a model is judged on at most, and a tiny run.
+#: The largest number of samples of each kind on which a model is judged, and that of a tiny run.
 SAMPLE, TINY_SAMPLE = 400, 20
 
-#: How often a run is looked at: judging costs as much as many steps.
+#: The number of evaluations of a run: an evaluation costs as much as many steps.
 RECORDS = 10
 
 
 def measured_as(name: str, measure: Measure) -> Measures:
-    """What a problem has as `measures`: this one of its test data, by that name."""
+    """Return the `measures` of a problem: this measure of its test data, by that name."""
     return lambda model, output, labels: {name: measure(output, labels)}
 
 
 def judged(problem: Problem, name: str, measure: Measure, tiny: bool, sample: int = SAMPLE) -> Problem:
-    """The problem, judged by a measure on the first of its test data, and as "train_..." on that of its training data.
+    """Return the problem, judged by a measure on its test data, and as "train_..." on its training data.
 
-    Both are the first `sample` in their order.
+    Both use the first `sample` samples in their order.
     """
     sample = TINY_SAMPLE if tiny else sample
     held_out = problem.test or (problem.x, problem.y)
@@ -43,14 +43,14 @@ def judged(problem: Problem, name: str, measure: Measure, tiny: bool, sample: in
 
 
 def accuracy(output: NDArray, labels: NDArray) -> float:
-    """The share of samples whose largest logit is their class's."""
+    """Return the share of samples whose largest logit is that of their class."""
     return float(np.mean(output.argmax(axis=-1) == labels))
 
 
 def auc(output: NDArray, labels: NDArray) -> float:
-    """The area under the receiver operating characteristic.
+    """Return the area under the receiver operating characteristic.
 
-    It is how often a sample of class 1 has a larger output than one of class 0; equal ones count as half.
+    It is the probability that a sample of class 1 has a larger output than one of class 0; equal outputs count as half.
     """
     _, ranks, counts = np.unique(output, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts - 1) / 2
@@ -60,7 +60,7 @@ def auc(output: NDArray, labels: NDArray) -> float:
 
 
 def perplexity(output: NDArray, labels: NDArray) -> float:
-    """e to the cross-entropy of the next tokens: logits (N, T, tokens), tokens (N, T)."""
+    """Return e to the cross-entropy of the next tokens, for logits (N, T, tokens) and tokens (N, T)."""
     shifted = output - output.max(axis=-1, keepdims=True)
     log_likelihood = np.take_along_axis(shifted, labels[..., np.newaxis], -1)[..., 0] - np.log(np.exp(shifted).sum(-1))
     return float(np.exp(-log_likelihood.mean()))

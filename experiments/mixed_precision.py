@@ -27,10 +27,10 @@ UNSCALED = Variant("unscaled", MIXED, "mixed, not scaled")
 
 
 def scaled(exponent: int) -> Variant:
-    """Mixed precision with a constant loss scale of 2^exponent."""
+    """Return mixed precision with a constant loss scale of 2^exponent."""
     return with_scaler(f"scale-{exponent}", static(2.0**exponent), f"mixed, scale {2**exponent}")
 
 
 def with_scaler(key: str, scaler: Scaler, label: str) -> Variant:
-    """Mixed precision with a loss scale."""
+    """Return mixed precision with a loss scale."""
     return Variant(key, MIXED, label, scaler)

@@ -1,4 +1,4 @@
-"""Operands of long sums: matrices of random numbers of a format, and what is known of their exact product."""
+"""Operands of long sums: random matrices of a format, with bounds and values of their exact product."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 
-#: How numbers are drawn before they are rounded to the format.
+#: Functions that draw values before they are rounded to the format.
 DATA = {
     "uniform": lambda rng, shape: rng.uniform(0, 1, shape),
     "normal": lambda rng, shape: rng.standard_normal(shape),
 }
 
-#: What the data are called in a figure.
+#: The names of the data in a figure.
 TITLES = {"uniform": "all of one sign: U(0, 1)", "normal": "of both signs: N(0, 1)"}
 
 
@@ -28,12 +28,12 @@ class Operands(NamedTuple):
     magnitude: NDArray[np.float64]
 
     def error(self, product: NDArray) -> NDArray[np.float64]:
-        """How far each element of a product is from the exact one, in units of sum |a b|: its backward error."""
+        """Return the backward error of each element of a product: its error in units of sum |a b|."""
         return (product - self.exact) / self.magnitude
 
 
 def draw_operands(data: str, seed: int, length: int, size: int, format: sf.Format) -> Operands:
-    """Random factors whose product has `size` x `size` elements, each a sum of `length` products."""
+    """Draw random factors with a product of `size` x `size` elements, each a sum of `length` products."""
     rng = np.random.default_rng([seed, length])
     shapes = (size, length), (length, size)
     a, b = (np.asarray(sf.round(DATA[data](rng, shape), format), np.float64) for shape in shapes)
@@ -41,5 +41,5 @@ def draw_operands(data: str, seed: int, length: int, size: int, format: sf.Forma
 
 
 def exact_product(a: NDArray, b: NDArray) -> NDArray[np.float64]:
-    """The product of two matrices, each element rounded once, to FP64."""
+    """Return the product of two matrices, with each element rounded once, to FP64."""
     return np.asarray(sf.matmul(a, b, accumulate=sf.exact, output=sf.FP64), np.float64)

@@ -1,4 +1,4 @@
-"""What the user asks for: how many seeds, how large, and a policy by name or file."""
+"""The options of the user: the number of seeds, the size, and a policy by name or file."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import NamedTuple
 from simfloat.policy import Policy, policies
 from simfloat.policy.policy import unknown
 
-#: Runs that are reported have seeds from here on: steps, margins and learning rates were chosen by looking at runs with
-#: smaller ones, and what was chosen on some runs is tested on others.
+#: Reported runs have this seed and larger ones. Steps, margins and learning rates were chosen on smaller seeds, so
+#: claims are tested on other runs than those that the choices were made on.
 FIRST_SEED = 1000
 
 
 class Options(NamedTuple):
-    """What the user asked for."""
+    """The options of the user."""
 
     tiny: bool = False
     seeds: int = 2  # how many
-    policy: Policy | None = None  # one policy instead of the experiment's own list
+    policy: Policy | None = None  # a policy that replaces the experiment's own list
 
     @property
     def seed_numbers(self) -> range:
-        """The seeds themselves."""
+        """The seeds."""
         return range(FIRST_SEED, FIRST_SEED + self.seeds)
 
 
 def named_policy(name: str) -> Policy:
-    """The preset of that name, or the policy in that TOML file, which is UTF-8 wherever it is read.
+    """Return the preset of that name, or the policy in that TOML file, which is read as UTF-8.
 
-    A policy in a file that gives it no name has the file's. Raises ValueError for a name that is neither, and saying
-    what is wrong with a file.
+    A policy without a name gets the name of its file. Raises ValueError for an unknown name, and for an invalid file
+    with the reason.
     """
     if name in policies:
         return policies[name]
     if not name.endswith(".toml"):
-        raise ValueError(f"{unknown(name)} A policy of your own is given as FILE.toml.")
+        raise ValueError(f"{unknown(name)} Pass your own policy as FILE.toml.")
     try:
         policy = Policy.from_toml(Path(name).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -49,5 +49,5 @@ def named_policy(name: str) -> Policy:
 
 
 def printable(name: str) -> str:
-    """A file's name as text: bytes that are none become question marks."""
+    """Return the name of a file as text; invalid bytes become question marks."""
     return name.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Claims on training in 16 and 8 bits beside FP32, of any problem whose task is known."""
+"""Claims on training in 16 and 8 bits, compared with FP32, for any problem with a task."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from simfloat.studies.verdicts import MATCH, compare_shortfall, difference_test,
 
 
 def measure(results: Sequence[Result], problem: str, task: Task, variant: Variant) -> NDArray[np.float64]:
-    """What the task measures at the end on data that are held out, for every seed; shares in percent."""
+    """Return the final measure of the task on held-out data, for every seed; shares in percent."""
     return task.shown(final(results, problem, variant.key, task.measure))
 
 
 def shortfall(results: Sequence[Result], problem: str, task: Task, variant: Variant) -> NDArray[np.float64]:
-    """By how many percent the measure at the end is worse than FP32's, for every seed."""
+    """Return by how many percent the final measure is worse than in FP32, for every seed."""
     values, fp32 = (final(results, problem, each.key, task.measure) for each in (variant, FP32))
     return task.shortfall(values, fp32)
 
 
 def beside_fp32(results: Sequence[Result], problem: str, task: Task, variant: Variant) -> str:
-    """The measure and the loss beside FP32's."""
+    """Return the measure and the loss, compared with FP32, as text."""
     found, fp32 = (spread(measure(results, problem, task, each)) for each in (variant, FP32))
     losses = final(results, problem, variant.key) / final(results, problem, FP32.key)
     return f"{found} against {fp32}{' %' * task.is_share}; loss {spread(losses, 3)} times FP32's"
@@ -36,7 +36,7 @@ def beside_fp32(results: Sequence[Result], problem: str, task: Task, variant: Va
 
 @claim("{problem}: BF16 with nearest updates ends with a worse {name} than FP32", "{unit} FP32 > 0")
 def falls_short(results: Sequence[Result], problem: str, task: Task) -> Measured:
-    """The standard algorithm validates worse than FP32."""
+    """Test if the standard algorithm validates worse than FP32."""
     test = difference_test(shortfall(results, problem, task, STANDARD), 0, above=0)
     words = {"name": task.name, "unit": "points below" if task.is_share else "percent above"}
     return beside_fp32(results, problem, task, STANDARD), test, words
@@ -47,7 +47,7 @@ def falls_short(results: Sequence[Result], problem: str, task: Task) -> Measured
     "share of weights in the last fifth - in the first fifth > 0",
 )
 def cancels_late(results: Sequence[Result], problem: str) -> Measured:
-    """Nearest rounding leaves more and more weights as they were."""
+    """Test if nearest rounding leaves more and more weights unchanged."""
     runs = select(results, problem=problem, variant=STANDARD.key)
     records = max(1, int(FINAL * len(runs[0]["unchanged"])))
     early, late = (
@@ -58,7 +58,7 @@ def cancels_late(results: Sequence[Result], problem: str) -> Measured:
 
 @claim("{problem}: {variant.label}: matches the {name} of FP32", "mean within {margin} FP32")
 def matches(results: Sequence[Result], problem: str, task: Task, variant: Variant) -> Measured:
-    """The variant validates as well as FP32, but for a margin."""
+    """Test if the variant validates as well as FP32, within a margin."""
     words = {"name": task.name, "margin": "a point of" if task.is_share else f"a factor of {MATCH} of"}
     test = compare_shortfall(shortfall(results, problem, task, variant), task.margin)
     return beside_fp32(results, problem, task, variant), test, words
@@ -66,6 +66,6 @@ def matches(results: Sequence[Result], problem: str, task: Task, variant: Varian
 
 @claim("{problem}: updating FP16 weights loses accuracy", f"loss / FP32's loss > {MATCH}")
 def fp16_weights_lag(results: Sequence[Result], problem: str, task: Task) -> Measured:
-    """Without a master copy in FP32, FP16 training falls behind."""
+    """Test if FP16 training without an FP32 master copy falls behind."""
     loss, fp32 = (final(results, problem, each.key) for each in (NO_MASTER, FP32))
     return beside_fp32(results, problem, task, NO_MASTER), ratio_test(loss, fp32, above=MATCH)

@@ -1,4 +1,4 @@
-"""The ways of training in 16 and 8 bits that experiments on data of real size compare with FP32."""
+"""The ways of training in 16 and 8 bits that experiments with much data compare with FP32."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tables of findings in the experiments' READMEs, made of the raw results that are stored beside them.
+"""Write the tables of findings in the experiments' READMEs from the stored raw results.
 
 `python -m experiments.readme NAME ...` judges the stored results of these experiments, by default of all that have
-some, and puts what it finds in the place of the table; the words around it are for people to write.
+some, and replaces the table. The text around it is written by hand.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from experiments.experiment import Experiment
 from simfloat.studies import Finding, discoveries, findings_of, read_stored, verdict_text
 from simfloat.studies.stored import RESULTS_FILE
 
-#: A table of findings, and the line about all of them that may stand below it.
+#: A table of findings, with the line about all of them that may follow it.
 TABLE = re.compile(r"\| claim \|.*\n(?:\|.*\n)+(?:\n.*tested.*\n)?")
 
 
 def folder_of(experiment: Experiment) -> Path:
-    """Where the experiment's sources, README and stored results lie."""
+    """Return the folder of the experiment's sources, README and stored results."""
     return Path(__file__).parent / experiment.name.replace("-", "_")
 
 
 def stored_table(experiment: Experiment) -> str | None:
-    """The table of what the stored results say; None if there are none."""
+    """Return the table of the stored results, or None if there are none."""
     path = folder_of(experiment) / RESULTS_FILE
     if not path.exists():
         return None
@@ -36,7 +36,7 @@ def stored_table(experiment: Experiment) -> str | None:
 
 
 def finding_table(findings: Sequence[Finding], seeds: int) -> str:
-    """A Markdown table with a row for each finding, and below it how many of them may be false."""
+    """Return a Markdown table with a row for each finding, and a line that says how many of them may be false."""
     measured = f"measured (mean ± standard deviation over {seeds} seeds)"
     rows = [("claim", "expectation", measured, "test", "verdict"), ("---",) * 5]
     rows += [
@@ -48,12 +48,12 @@ def finding_table(findings: Sequence[Finding], seeds: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text so that Markdown shows it as it is in a cell."""
+    """Escape a text for a cell of a Markdown table."""
     return re.sub(r"([|*`])", r"\\\1", text)
 
 
 def main(names: Sequence[str]) -> None:
-    """Renew the tables of these experiments' READMEs."""
+    """Write the tables of these experiments' READMEs."""
     for name in names or EXPERIMENTS:
         table = stored_table(EXPERIMENTS[name])
         if table is not None:

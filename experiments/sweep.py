@@ -1,4 +1,4 @@
-"""The sweep of an experiment: the jobs of its grid's points, of which simfloat.studies makes one table."""
+"""The sweep of an experiment: the jobs of its points, which simfloat.studies combines into one table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from simfloat.studies import Executor, SweepPlan, Workspace, code_digest, conduc
 
 
 def planned(experiment: Experiment, assignments: Iterable[str], tiny: bool) -> SweepPlan:
-    """The sweep that texts such as ``"seed=1,2,3"`` mean.
+    """Return the sweep for texts such as ``"seed=1,2,3"``.
 
-    Raises ValueError, before any work, for an experiment without axes, for wrong texts, and for a point at which the
+    Raises ValueError before any work for an experiment without axes, for wrong texts, and for a point at which the
     experiment cannot run.
     """
     grid = experiment.grid
@@ -32,12 +32,12 @@ def planned(experiment: Experiment, assignments: Iterable[str], tiny: bool) -> S
 def conduct(
     plan: SweepPlan, workspace: Workspace, executor: Executor, progress: Callable[[int, int], None]
 ) -> list[Path]:
-    """Carry out the jobs that are not finished, tell `progress` how many of how many are, and write the table."""
+    """Run the jobs that are not finished, report to `progress` how many are done, and write the table."""
     return conduct_sweep(plan, workspace, executor, progress)[1]
 
 
 def summary(experiment: Experiment, levels: Mapping[str, Sequence[Level]], tiny: bool) -> dict[str, Any]:
-    """What was asked, and what it was computed with."""
+    """Return the settings and versions of a sweep."""
     axes = {name: [level.label for level in values] for name, values in levels.items()}
     given = [level for values in levels.values() for level in values if isinstance(level.value, Policy)]
     return {

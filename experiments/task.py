@@ -1,4 +1,4 @@
-"""How well a problem is solved: what is measured, how much worse one run is than another, and how both are told."""
+"""The task of a problem: its measure, the difference between two runs, and their text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simfloat.studies.verdicts import MATCH, POINT
 
 
 class Task(NamedTuple):
-    """How a problem is judged: what it measures, and how that is called in figures."""
+    """The measure of a problem, and its name in figures."""
 
     title: str
     measure: str
@@ -20,27 +20,27 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The measure as sentences have it."""
+        """The name of the measure in sentences."""
         return self.label.removesuffix(" (%)")
 
     @property
     def is_share(self) -> bool:
-        """Whether larger is better, up to 1; perplexities are better smaller."""
+        """True if the measure is a share up to 1, and larger is better; smaller perplexities are better."""
         return self.measure != "perplexity"
 
     @property
     def margin(self) -> float:
-        """What counts as matching fp32: points of percent below, or percent above for perplexities."""
+        """The margin of matching fp32: points of percent for shares, percent for perplexities."""
         return POINT if self.is_share else 100 * math.log(MATCH)
 
     def shown(self, values: NDArray) -> NDArray:
-        """The measure as tables have it: shares in percent."""
+        """Return the measure for tables: shares in percent."""
         return 100 * values if self.is_share else values
 
     def shortfall(self, values: NDArray, reference: NDArray) -> NDArray:
-        """How much worse the values are, in percent: a difference of shares, or how far perplexities are above.
+        """Return how much worse the values are, in percent: a difference of shares, or a ratio of perplexities.
 
-        A perplexity that is NaN, that of a run that diverged, is infinitely worse.
+        A perplexity that is NaN, from a run that diverged, is infinitely worse.
         """
         if self.is_share:
             return 100 * (reference - values)

@@ -1,4 +1,4 @@
-"""One run of a problem under a policy, and the jobs that are such runs."""
+"""One run of a problem under a policy, and the jobs that consist of such runs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from simfloat.optim import LossScale
 from simfloat.studies import Job, Result
 from simfloat.train.step import TrainingStep
 
-#: How often a tiny run is looked at.
+#: The number of evaluations of a tiny run.
 TINY_RECORDS = 5
 
-#: What a job may have in place of its problem's.
+#: The fields with which a job may replace those of its problem.
 SIZES = ("steps", "batch")
 
-#: What is kept of every step where the loss is scaled.
+#: The values that are recorded for every step if the loss is scaled.
 TRACED = ("scale", "skipped", "largest")
 
-#: Problems by name: each is made from a seed, and whether it is to be tiny.
+#: Problems by name: functions of a seed, and of whether the problem is tiny.
 Problems = Mapping[str, Callable[[int, bool], Problem]]
 
 
 def training_jobs(problems: Iterable[str], variants: Iterable[Variant], options: Options) -> list[Job]:
-    """A run of every problem under every policy from every seed."""
+    """Return a run of every problem under every policy for every seed."""
     variants = list(variants)
     return [
         {
@@ -50,7 +50,7 @@ def training_jobs(problems: Iterable[str], variants: Iterable[Variant], options:
 
 
 def run_training(problems: Problems, job: Job, recorder: sf.Recorder | None = None) -> Result:
-    """Carry out one of these jobs: its fields, but for the policy's, and the curves of the run."""
+    """Run one of these jobs, and return its fields, except for those of the policy, with the curves of the run."""
     sizes = {size: job[size] for size in SIZES if size in job}
     problem = replace(problems[job["problem"]](job["seed"], job["tiny"]), **sizes)
     policy, scaler = sf.Policy.from_dict(job["policy"]), make_scaler(job["scaler"]) if "scaler" in job else None
@@ -67,14 +67,14 @@ def train(
     scaler: LossScale | None = None,
     recorder: sf.Recorder | None = None,
 ) -> Result:
-    """What the problem measures and the share of weights that steps left unchanged, `records` times during the run.
+    """Return the measures of the problem and the share of weights that steps left unchanged, `records` times in a run.
 
-    "unchanged" counts, since the record before, the weights that an update other than zero left as they were. "start"
-    holds the measures before the first step. With a loss scale, "scale" is that of the last step, "skipped" the share
-    of steps that were skipped since the record before, and "trace" has a list of each with a value for every step,
-    beside that of the largest magnitude of the unscaled gradients.
+    "unchanged" counts, since the last record, the weights that a nonzero update left unchanged. "start" has the
+    measures before the first step. With a loss scale, "scale" is that of the last step and "skipped" the share of
+    steps that were skipped since the last record. "trace" then has lists with a value for every step: both of these,
+    and the largest magnitude of the unscaled gradients.
 
-    A recorder may be given to be read afterwards; it must count the updates of weights.
+    Pass a recorder to read it afterwards; it must count the updates of weights.
     """
     model = problem.model()
     step = training_step(problem, model, scaler)
@@ -95,32 +95,32 @@ def train(
 
 
 def training_step(problem: Problem, model: sf.nn.Module, scaler: LossScale | None = None) -> TrainingStep:
-    """What takes a batch of the problem and makes a step of the model with it."""
+    """Return a function that makes a step of the model with a batch of the problem."""
     optimizer = problem.optimizer(model.parameters())
     return TrainingStep(model, problem.loss, optimizer, scaler=scaler, clip=None, accumulation=1, metrics={})
 
 
 def _largest(model: sf.nn.Module) -> float:
-    """The largest magnitude in the gradients of all parameters; NaN if one of them is."""
+    """Return the largest magnitude in the gradients of all parameters; NaN if one of them is NaN."""
     return float(np.max([np.abs(p.grad).max() for p in model.parameters() if p.grad is not None]))
 
 
 def _scaling(steps: list[dict[str, Any]]) -> dict[str, float]:
-    """What a record tells of the scale in these steps."""
+    """Return the values of a record about the scale in these steps."""
     return {"scale": steps[-1]["scale"], "skipped": sum(row["skipped"] for row in steps) / len(steps)}
 
 
 def training_rows(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl of such a run: one for each record."""
+    """Return the rows of metrics.jsonl of such a run: one for each record."""
     same = {key: value for key, value in result.items() if not isinstance(value, (list, dict))}
     curves = {key: value for key, value in result.items() if isinstance(value, list)}
     return [{**same, **dict(zip(curves, row, strict=True))} for row in zip(*curves.values(), strict=True)]
 
 
 def check_policy(problems: Problems, policy: sf.Policy) -> None:
-    """Make one step of every problem: ValueError naming the problem that cannot be trained under the policy."""
+    """Make one step of every problem; raise ValueError with the problem that cannot be trained under the policy."""
     for name, problem in problems.items():
-        made = replace(problem(0, True), steps=1)  # data that are missing are no fault of the policy
+        made = replace(problem(0, True), steps=1)  # missing data are not an error of the policy
         try:
             train(made, policy, seed=0, records=1)
         except ValueError as error:

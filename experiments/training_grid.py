@@ -1,4 +1,4 @@
-"""The axes that experiments of training have in common: policies, formats, accumulators, seeds and sizes."""
+"""The common axes of experiments that train: policies, formats, accumulators, seeds and sizes."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from simfloat.policy.roles import ROLES
 from simfloat.policy.text import text_of, value_of
 from simfloat.studies import Job, Result
 
-#: No seed and no size is larger.
+#: The largest seed and the largest size.
 MOST = 2**32 - 1
 
-#: The seeds of a sweep that names none: one of those that are reported.
+#: The seed of a sweep without seeds: one of the reported ones.
 SEEDS = (str(FIRST_SEED),)
 
 
 def training_grid(problems: Problems) -> Grid:
-    """A sweep over runs of these problems; its rows have the mean of the last fifth of each curve."""
+    """Return a sweep over runs of these problems; its rows have the mean of the last fifth of each curve."""
     return Grid(training_axes(tuple(problems)), training_job, final_measures, partial(check_jobs, problems))
 
 
 def training_axes(problems: tuple[str, ...]) -> tuple[Axis, ...]:
-    """Problem, policy, seed, every role of a policy, the loss scale, and the sizes of a run."""
+    """Return the axes: problem, policy, seed, every role of a policy, the loss scale, and the sizes of a run."""
     return (
         Axis("problem", f"one of {', '.join(problems)} (default all)", partial(_one_of, problems), problems),
         Axis("policy", "the name of a preset, or a FILE.toml (default fp32)", named_policy, ("fp32",)),
-        *(Axis(role, f"instead of the policy's: {row.meaning}", _reader(role)) for role, row in ROLES.items()),
+        *(Axis(role, f"replaces that of the policy: {row.meaning}", _reader(role)) for role, row in ROLES.items()),
         Axis("loss_scale", "a constant by which the loss is scaled (default none)", _scale),
-        Axis("steps", "how many steps are trained", partial(count, least=1)),
-        Axis("batch", "how many samples a step is made of", partial(count, least=1)),
+        Axis("steps", "the number of training steps", partial(count, least=1)),
+        Axis("batch", "the number of samples per step", partial(count, least=1)),
         Axis("seed", f"of data, initial weights and all randomness (default {SEEDS[0]})", count, SEEDS),
     )
 
 
 def training_job(values: Mapping[str, Any], tiny: bool) -> Job:
-    """The run of a point. ValueError if the policy cannot have the formats or accumulators that replace its own."""
+    """Return the run of a point. Raises ValueError if the policy cannot have the replaced formats or accumulators."""
     roles = {role: values[role] for role in ROLES if role in values}
     policy = {**values["policy"].to_dict(), **roles}
     label = ", ".join([values["policy"].name, *(f"{role}={text}" for role, text in roles.items())])
@@ -59,7 +59,7 @@ def training_job(values: Mapping[str, Any], tiny: bool) -> Job:
 
 
 def final_measures(result: Result) -> dict[str, float]:
-    """The mean of the last fifth of each curve of a run."""
+    """Return the mean of the last fifth of each curve of a run."""
     return {key: final_value(curve) for key, curve in result.items() if isinstance(curve, list) and key != "iteration"}
 
 
@@ -78,10 +78,10 @@ def _check(job: Job, problem: Callable[[int, bool], Problem]) -> None:
 
 
 def count(text: str, least: int = 0) -> int:
-    """The whole number that is written in digits."""
+    """Return a nonnegative integer from its digits."""
     value = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) else -1
     if not least <= value <= MOST:
-        raise ValueError(f"expected a whole number from {least} to {MOST}.")
+        raise ValueError(f"expected an integer from {least} to {MOST}.")
     return value
 
 
@@ -99,7 +99,7 @@ def _one_of(names: tuple[str, ...], text: str) -> str:
 
 
 def _reader(role: str) -> Callable[[str], str | bool]:
-    """Reads a role's value: the shortest text of it, so that two spellings of one value are the same."""
+    """Return a reader of a role's value: it returns the shortest text, so that two spellings of a value are equal."""
 
     def read(text: str) -> str | bool:
         try:

@@ -1,4 +1,4 @@
-"""The policies that an experiment compares, known by what they are for, whatever their names."""
+"""The policies that an experiment compares, with a key for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS: Mapping[str, type[LossScale]] = {
 
 
 class Variant(NamedTuple):
-    """A policy in its part, with its loss scale if it has one: results are grouped by `key`, people read `label`."""
+    """A policy with its loss scale, if any: results are grouped by `key`; figures and tables show `label`."""
 
     key: str
     policy: Policy
@@ -29,19 +29,19 @@ class Variant(NamedTuple):
 
 
 def given(policy: Policy, reference: Sequence[Variant]) -> list[Variant]:
-    """The user's own policy beside the reference, told apart from it even if it has the same name."""
+    """Return the reference and the policy of the user, with different keys even if they have the same name."""
     name = policy.name or "given"
     taken = {label for variant in reference for label in (variant.key, variant.label)}
     return [*reference, Variant("given", policy, f"{name} (given)" if name in taken else name)]
 
 
 def static(scale: float) -> Scaler:
-    """The constant scale."""
+    """Return the constant scale."""
     return {"kind": "static", "scale": scale}
 
 
 def make_scaler(scaler: Scaler) -> LossScale:
-    """A fresh loss scale of that kind. Raises ValueError for a kind that there is not, and as the kind itself does."""
+    """Return a new loss scale of that kind. Raises ValueError for an unknown kind or invalid arguments."""
     options = dict(scaler)
     kind = options.pop("kind", None)
     if kind not in KINDS:

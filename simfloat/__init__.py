@@ -18,7 +18,15 @@ sys.meta_path.insert(0, UsualEnvironmentFinder)  # the class itself is the finde
 moved_names.install()
 
 if TYPE_CHECKING:
-    from simfloat import linalg, nn, optim, plots, studies, telemetry, torch, train
+    # "as" exports a name to type checkers.
+    from simfloat import linalg as linalg
+    from simfloat import nn as nn
+    from simfloat import optim as optim
+    from simfloat import plots as plots
+    from simfloat import studies as studies
+    from simfloat import telemetry as telemetry
+    from simfloat import torch as torch
+    from simfloat import train as train
     from simfloat.analysis.attribution import *
     from simfloat.analysis.cost import *
     from simfloat.analysis.diagnosis import *

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -23,6 +24,16 @@ def carry_out(arguments: Sequence[str]) -> int:
     except SystemExit as end:  # invalid arguments, or --help or --version
         return int(end.code or 0)
     return COMMANDS[options.command].run(options)
+
+
+def complete_words(parser: Parser) -> None:
+    """Answer a shell that asks for completions, if argcomplete is installed (the extra `completion`)."""
+    if "_ARGCOMPLETE" in os.environ:
+        try:
+            from argcomplete import autocomplete
+        except ImportError:
+            return
+        autocomplete(parser)
 
 
 def parser() -> Parser:

@@ -7,7 +7,6 @@ line at a time, erased at the end of the call. The notice is one line on standar
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import os
 import re
@@ -230,7 +229,10 @@ class Notice:
 
     def __init__(self) -> None:
         self.due = True
-        self._spent = self._begun = 0.0
+        self._is_silent = self._is_shown = False
+        self._count = 0
+        self._spent = 0.0
+        self._begun: float | None = None
         self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
@@ -238,28 +240,47 @@ class Notice:
         if not self.due:
             return
         self.end()
-        self._begun = time.perf_counter()
-        self._timer = threading.Timer(PATIENCE - self._spent, self.say)
-        self._timer.daemon = True
-        self._timer.start()
+        self._begun, self._count = time.perf_counter(), self._count + 1
+        if self.due:
+            self._timer = threading.Timer(PATIENCE - self._spent, self.say)
+            self._timer.daemon = True
+            self._timer.start()
+        elif not _line.locked() and is_line_visible():
+            text = f"compiling kernel {self._count} of this process, {name} ({self._spent:.0f} s so far)"
+            self._is_shown = self._write(f"{ERASE_LINE}simfloat: {text}")
 
     def end(self) -> None:
         """Stop the clock at the end of a compilation."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._begun is not None:
             self._spent += time.perf_counter() - self._begun
+            self._begun = None
+        if self._is_shown:
+            self._is_shown = False
+            self._write(ERASE_LINE)
+
+    def silence(self) -> None:
+        """Write nothing from now on."""
+        self.due, self._is_silent = False, True
 
     def say(self) -> None:
         """Write the line unless it was written already or is silenced."""
         if not self.due:
             return
         self.due = False
+        self._write(f"{LINE}\n")
+
+    def _write(self, text: str) -> bool:
+        """Write a text to standard error; return True if it could be written."""
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # standard error is closed
                 # One write: if the process ended between two, the line would have no end.
                 sys.stderr.write(f"{LINE}\n")
                 sys.stderr.flush()
+                return True
+        return False
 
 
 #: The notice of this process. Numba's lock permits only one compilation at a time.

@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 
 from simfloat import terminal
+from simfloat.arithmetic.programs import READINESS
 from simfloat.simulation.streams import RepeatedDraws
 from tests import unusual
 
 # Tests look at what is said on standard error; how long kernels take to compile is no part of it.
 terminal.silence()
+
+# Tests of updates are about programs, in processes too short for the loop of programs to be compiled on its own.
+READINESS.compile_at_once()
 
 DEVICES = {
     "simulated": "small calls, a few of every kind, on what stands for a GPU",

@@ -1,4 +1,4 @@
-"""Roads and sources keep to the budget of benchmarks/budget.toml; what the budget counts.
+"""Roads, sources and prose keep to the budget of benchmarks/budget.toml; what the budget counts.
 
 The measurement takes ten seconds of processor time, six of them in a process of its own: there no other test has filled
 caches or put anything in the place of a function.
@@ -14,7 +14,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import budget, roads, shape
+from benchmarks import budget, prose, roads, shape
 
 ROADS = "import json; from benchmarks import roads; print(json.dumps(roads.measure()))"
 
@@ -29,7 +29,8 @@ def test_every_number_keeps_to_its_line():
         env=os.environ | {"NUMBA_DISABLE_JIT": "0"},  # the call of a kernel counts as one, also beside a debugger
     )
     assert done.returncode == 0, done.stderr
-    broken = list(budget.complaints(json.loads(done.stdout) | shape.measure(), budget.read()))
+    measured = json.loads(done.stdout) | shape.measure() | prose.measure()
+    broken = list(budget.complaints(measured, budget.read()))
     assert not broken, "\n".join(broken)
 
 
@@ -168,3 +169,74 @@ def test_formats_and_self_tests_may_name_modes(tmp_path):
     files = shape.sources(tmp_path)
     assert shape.files_naming_modes(files).keys() == {"sums/selftest.py", "top.py"}
     assert shape.measure(files)["shape"]["folders"] == 3
+
+
+PAGE = """# What a title says
+
+What a rule of one's own holds stands here. Of a block of zeros the scale is one; it is used
+where it has to be.
+
+    What code says.
+
+| What | a table says |
+
+* The value is rounded once, i.e. exactly.
+"""
+
+
+def test_sentences_of_a_page_are_read_without_titles_code_and_tables(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE + "```\nWhat a block of code says.\n```\n", encoding="utf-8")
+    first, second, third = prose.page_sentences(page)
+    assert (first.line, first.text) == (3, "What a rule of one's own holds stands here.")
+    assert [*first.habits()] == ["what as a noun", "of its own", "stands, lies", "holds"]
+    assert (second.line, [*second.habits()]) == (3, ["fronted complement", "where for if"])
+    assert (third.text, [*third.habits()]) == ("The value is rounded once, i.e. exactly.", [])
+
+
+SOURCE = '''"""What a module does."""
+
+def double(x):
+    """Whether a number lacks its double.
+
+    Parameters:
+        x: a number whose double
+            stands elsewhere.
+
+    Examples:
+        What an example says.
+
+    >>> double("what is no number")
+    """
+    # A comment of two lines, which
+    # are one text.
+    return 2 * x  # kept as it is
+'''
+
+
+def test_docstrings_and_comments_of_a_file_are_read_without_examples(tmp_path):
+    file = tmp_path / "source.py"
+    file.write_text(SOURCE, encoding="utf-8")
+    module, function = prose.docstrings(file)
+    assert (module.is_module, function.is_module) == (True, False)
+    assert not prose.QUESTION.match(function.text.replace("Whether", "True if")) and prose.QUESTION.match(function.text)
+    texts = [sentence.text for sentence in function.sentences()]
+    assert texts == ["Whether a number lacks its double.", "x: a number whose double stands elsewhere."]
+    assert [comment.text for comment in prose.comments(file)] == [
+        "A comment of two lines, which are one text.",
+        "kept as it is",
+    ]
+
+
+def test_a_public_docstring_says_what_it_takes_gives_and_raises():
+    def half(x, digits: int) -> float:
+        """Return half of x. Raises ValueError for text.
+
+        Parameters:
+            x: a number.
+        """
+
+    described = prose._described("half", half)
+    assert described == ("half", ["Returns", "Raises"], ["digits"])
+    assert prose._described("nothing", lambda: None).missing_sections == ["Returns"]
+    assert CliRunner().invoke(prose.main, ["--file", __file__]).exit_code == 0

@@ -1,6 +1,5 @@
-"""The reference names every file that defines something public, once; files that pages name exist."""
+"""Every public name has an entry in the reference, pages follow the code, and files that pages name exist."""
 
-import inspect
 import re
 from collections import Counter
 from importlib import import_module
@@ -9,41 +8,77 @@ from pathlib import Path
 import pytest
 
 import simfloat as sf
+from docs.entries import OTHERS, defined, text_of
+from docs.tables import generated
+from simfloat.policy.roles import ROLES
+from tests.test_readme import run, snippets
 
 ROOT = Path(__file__).parents[1]
 
 PAGES = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.rst")))
 
-#: Names that stand in sentences of the reference: constants, other spellings, and rooms with names of their own.
-MENTIONED = {word for found in re.findall(r"``([^`]+)``", PAGES) for word in found.split()}
+PACKAGES = ("", "linalg", "nn", "nn.init", "optim", "plots", "studies", "telemetry", "torch", "train")
 
 
-def files():
-    """How often the reference names each file, as room.file."""
-    found = re.findall(r"^\.\. names:: (\S+)\n(?:   :inherited: \w+\n)?\n((?:   \S+\n)+)", PAGES + "\n", re.MULTILINE)
-    return Counter(f"{room}.{file}" for room, listed in found for file in listed.split())
+def entries():
+    """Return how often the reference has an entry for each name, as module.name; a package has one by its page."""
+    directives = re.findall(
+        r"^\.\. (names|others):: (\S+)\n(?:   :inherited: \w+\n)?((?:\n|   .*\n)*)", PAGES + "\n", re.M
+    )
+    found = Counter(re.findall(r"^\.\. module:: (\S+)$", PAGES, re.M))
+    for directive, module, body in directives:
+        words = body.split()
+        names = [name for file in words or [""] for name in defined(module, file)] if directive == "names" else words
+        found.update(f"{module}.{name}" for name in names)
+    return found
 
 
-def test_no_file_is_named_twice():
-    assert [file for file, count in files().items() if count > 1] == []
+def test_no_name_has_two_entries():
+    assert [name for name, count in entries().items() if count > 1] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_has_an_entry(package):
+    if package == "torch":
+        pytest.importorskip("torch")
+    module = f"simfloat.{package}".rstrip(".")
+    found = entries()
+    assert [name for name in import_module(module).__all__ if f"{module}.{name}" not in found] == []
+
+
+def test_texts_of_names_without_a_docstring_are_those_of_names_that_have_an_entry():
+    assert set(OTHERS) <= set(entries())
+    assert text_of("simfloat", "BF16").startswith("The format with 1 sign bit, 8 exponent bits, 7 fraction bits")
+
+
+def test_tables_and_drawings_follow_from_the_code():
+    stale = [path.name for path, text in generated().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "python -m docs.tables --write"
 
 
 @pytest.mark.parametrize(
-    "room", ["simfloat", "simfloat.linalg", "simfloat.nn", "simfloat.optim", "simfloat.train", "simfloat.torch"]
+    "page", ["policies", "formats", "units", "presets", "array_or_tensor", "error_analysis", "linalg"]
 )
-def test_the_reference_names_everything_that_is_public(room):
-    described, module = files(), import_module(room)
-    missing = [
-        name
-        for name in module.__all__
-        if name not in MENTIONED and name not in sf.CATALOG and not inspect.ismodule(value := getattr(module, name))
-        if not (inspect.isclass(value) or inspect.isfunction(value)) or value.__module__ not in described
-    ]
-    assert missing == []
+def test_the_examples_of_a_page_run(page):
+    if page == "array_or_tensor":
+        pytest.importorskip("torch")
+    run(snippets(f"docs/{page}.md"), {})
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("policies", f"It has {len(ROLES)} settings"),
+        ("presets", f"simfloat has {len(sf.policies)} named policies"),
+        ("formats", f"simfloat has {len(sf.CATALOG)} named formats"),
+    ],
+)
+def test_pages_count_what_there_is(page, words):
+    assert words in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
 
 
 def is_there(file):
-    """Whether a file exists, as it is named from the root, or from the library's folder; other projects' files are."""
+    """Return True if a file exists below the root or the library's folder, and for files of other projects."""
     tops = [top for top in (ROOT, ROOT / "simfloat") if (top / file.partition("/")[0]).is_dir()]
     return not tops or any((top / file).is_file() for top in tops)
 
@@ -60,7 +95,7 @@ REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.rst"))
 
 
 def titles(page):
-    """The titles of a page with the characters that underline them, in their order."""
+    """Return the titles of a page, each with the line below it, in order."""
     return [(title, line) for title, line in re.findall(r"^(\S.*)\n([=-]{3,})$", page.read_text(), re.M)]
 
 

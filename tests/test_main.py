@@ -116,3 +116,12 @@ def test_an_interrupt_that_passes_through_an_exec_ends_with_130(tmp_path):
     run = [sys.executable, "-m", "interrupted"]
     done = subprocess.run(run, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
+def test_a_shell_gets_commands_and_options_by_argcomplete(tmp_path):
+    pytest.importorskip("argcomplete")
+    for words, completed in (("simfloat war", "warmup"), ("simfloat warmup --fi", "--first-session")):
+        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words")}
+        line = {"COMP_LINE": words, "COMP_POINT": str(len(words)), "_ARGCOMPLETE_IFS": "\n"}
+        subprocess.run([sys.executable, "-m", "simfloat"], env=os.environ | asked | line, timeout=60)
+        assert (tmp_path / "words").read_text().split() == [completed]

@@ -99,20 +99,24 @@ def test_a_comment_that_states_another_value_is_found():
     assert len(run([told], {})["checked"]) == 4
 
 
-def test_the_heading_of_things_to_try_counts_them():
-    numbers = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-    word, section = re.search(
-        r"^## (\w+) things to try\n(.*?)^## ", (ROOT / "README.md").read_text(), re.M | re.S
-    ).groups()
-    things = numbers[len(re.findall(r"^\*\*\w+\.\*\* ", section, re.M)) - 1]
-    assert word.lower() == things
-    assert f"two commands and {things} short examples" in (ROOT / "docs/index.md").read_text()
+def words_of(page):
+    """The text of a page in one line."""
+    return " ".join((ROOT / page).read_text().split())
 
 
-def test_the_readme_counts_the_notebooks():
-    assert (
-        len(list((ROOT / "notebooks").glob("*.ipynb"))) == 13 and "thirteen stories" in (ROOT / "README.md").read_text()
+def test_pages_count_what_there_is():
+    readme, first = words_of("README.md"), words_of("docs/index.md")
+    notebooks, programs = len(list((ROOT / "notebooks").glob("*.ipynb"))), len(recipes("docs/cookbook.md"))
+    assert f"There are {len(sf.policies)} presets" in readme
+    assert f"{len(sf.policies)} presets" in words_of("CHANGELOG.md")
+    assert all(
+        f"{notebooks} worked examples" in page and f"{programs} short programs" in page for page in (readme, first)
     )
+
+
+def test_a_readme_fits_on_a_few_screens():
+    assert len((ROOT / "README.md").read_text().split("\n")) <= 200
+    assert len((ROOT / "CHANGELOG.md").read_text().split("\n")) <= 100
 
 
 def test_the_self_test_makes_as_many_comparisons_as_its_table_has():
@@ -120,14 +124,15 @@ def test_the_self_test_makes_as_many_comparisons_as_its_table_has():
     table = page.partition("| check | cases |")[2].partition("```sh")[0]
     cases = [int(row.replace(" ", "")) for row in re.findall(r"^\| [^|]+ \| ([\d ]+) \|", table, re.M)]
     assert f"compares {sum(cases):,} results".replace(",", " ") in page and len(cases) > 30
-    assert f"checks {round(sum(cases) / 1e6)} million results" in (ROOT / "README.md").read_text()
+    assert all(
+        f"{round(sum(cases) / 1e6)} million results" in words_of(page) for page in ("README.md", "docs/install.md")
+    )
 
 
 def test_the_speed_of_pytorch_models_is_that_of_the_table():
     rows = re.findall(r"^\|.* ms \| ([\d.]+) \|$", (ROOT / "docs/pytorch.md").read_text(), re.M)
     assert len(rows) > 30 and [round(f(map(float, rows))) for f in (min, max)] == [5, 14]
-    told = ("five\nto fourteen", "five to\nfourteen", "five to fourteen")
-    assert all(any(words in (ROOT / page).read_text() for words in told) for page in ("README.md", "docs/limits.md"))
+    assert all("five to fourteen" in words_of(page) for page in ("README.md", "docs/limits.md", "docs/faq.md"))
 
 
 def pages():
@@ -154,8 +159,69 @@ def test_what_pages_tell_to_install_is_there_without_a_release():
 
 
 def test_the_first_page_runs():
-    pytest.importorskip("torch")
-    assert run(snippets("docs/index.md"), {})["recorder"].counts(phase="update")["total"] > 0
+    assert len(run(snippets("docs/index.md"), {})["checked"]) == 3
+
+
+#: The programs of the quick start, and what each prints.
+PROGRAMS = re.findall(
+    r"^## ([^\n]+)\n.*?```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "docs/quickstart.md").read_text(), re.S | re.M
+)
+
+
+@pytest.mark.parametrize(("program", "output"), [pytest.param(*row, id=title) for title, *row in PROGRAMS])
+def test_a_program_of_the_quick_start_prints_what_the_page_shows(program, output, capsys):
+    if "import torch" in program:
+        pytest.importorskip("torch")
+    exec(compile(program, "docs/quickstart.md", "exec"), {})
+    assert capsys.readouterr().out == output
+
+
+def test_every_reader_has_a_program():
+    linked = set(re.findall(r"quickstart\.md#([\w-]+)", (ROOT / "README.md").read_text()))
+    assert linked == {title.lower().replace(" ", "-") for title, *_ in PROGRAMS} and len(linked) == 4
+
+
+def test_the_page_on_installing_shows_what_the_command_prints(capsys):
+    from simfloat.__main__ import main
+
+    shown = re.search(
+        r"```sh\nsimfloat (round [^\n]+)\n```\n\n```text\n(.*?)```", (ROOT / "docs/install.md").read_text(), re.S
+    )
+    main(shown[1].split())
+    assert capsys.readouterr().out.strip() == shown[2].strip()
+
+
+def test_the_glossary_is_in_alphabetical_order():
+    terms = re.findall(r"^## (.+)$", (ROOT / "docs/glossary.md").read_text(), re.M)
+    assert terms == sorted(terms, key=str.lower) and len(terms) > 25
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub and the site name them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+LINKING = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+)
+
+
+@pytest.mark.parametrize("name", LINKING)
+def test_the_links_of_a_page_lead_to_files_and_headings(name):
+    page = ROOT / name
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), target
+        assert not anchor or linked.suffix != ".md" or anchor in anchors(linked), target
 
 
 def test_the_page_of_questions_names_what_there_is():

@@ -37,7 +37,7 @@ def test_every_system_takes_the_names_of_files():
     assert [path.name for path in paths if re.search(r'[<>:"|?*\\]', path.name)] == []
 
 
-def test_the_rooms_that_are_said_to_be_stable_have_lists_of_names():
+def test_the_subpackages_that_are_said_to_be_stable_have_lists_of_names():
     page = (ROOT / "docs/stability.md").read_text(encoding="utf-8")
-    rooms = re.findall(r"`(\w+)`", re.search(r"of its rooms \(([^)]*)\)", page)[1])
-    assert len(rooms) > 5 and all(getattr(sf, room).__all__ for room in rooms)
+    packages = re.findall(r"`(\w+)`", re.search(r"of its subpackages \(([^)]*)\)", page)[1])
+    assert len(packages) > 5 and all(getattr(sf, package).__all__ for package in packages)

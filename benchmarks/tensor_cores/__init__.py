@@ -1,7 +1,7 @@
-"""A GPU's tensor cores beside our models of them, bit for bit.
+"""Compare the tensor cores of a GPU with our models of them, bit for bit.
 
-``python -m benchmarks.tensor_cores [FILE]`` multiplies the same operands by the instructions themselves (`mma.sync`,
-and `wgmma.mma_async` on Hopper), so that no library decides on the order of sums, and by libraries, whose order
-:func:`simfloat.reveal` finds; it counts the bits that differ from our models and writes all that to a file. A file
-among those of tests/cuda/recorded/ is replayed by the tests, on any machine.
+``python -m benchmarks.tensor_cores [FILE]`` multiplies the same operands in two ways: by the instructions themselves
+(`mma.sync`, and `wgmma.mma_async` on Hopper), so that no library decides on the order of sums, and by libraries, for
+which :func:`simfloat.reveal` finds the order. It counts the results that differ from our models, and writes everything
+to a file. The tests replay the files in tests/cuda/recorded/ on any computer.
 """

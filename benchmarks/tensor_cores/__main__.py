@@ -1,4 +1,4 @@
-"""python -m benchmarks.tensor_cores [FILE]: compare the GPU at hand with our models, and write what was found."""
+"""python -m benchmarks.tensor_cores [FILE]: compare the installed GPU with our models, and write the results."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from benchmarks.tensor_cores.worker import Failure, Worker
 from simfloat.analysis.reveal import MOST_TERMS
 from simfloat.arithmetic.machines import what_cuda_lacks
 
-#: Where the tests look for files.
+#: The folder in which the tests look for files.
 RECORDED = Path("tests", "cuda", "recorded")
 
-#: The longest that one instruction, or one product of a library, may take.
+#: The longest time for one instruction, or for one product of a library.
 SECONDS = 60.0
 
 
 class Task(NamedTuple):
-    """Something to be found: the section of the file for it, what it is called there, and the call that finds it.
+    """One comparison: its section of the file, its name there, and the call that does it.
 
-    `then` is called with the first place that differs, if any does.
+    If a result differs, `then` is called with the position of the first one.
     """
 
     section: str
@@ -38,7 +38,7 @@ class Task(NamedTuple):
 
 
 def run(path: Path | None, seconds: float, worker: Any) -> int:
-    """Find all that there is time for; 1 if an instruction gave other bits than our model, or none."""
+    """Run all comparisons for which there is time; return 1 if an instruction gave other bits, or failed."""
     facts = worker.call(recording.facts, seconds=SECONDS)
     if facts["capability"] not in GPUS:
         raise Failure(f"there is no model of compute capability {facts['capability']}")
@@ -54,7 +54,7 @@ def run(path: Path | None, seconds: float, worker: Any) -> int:
 
 
 def _tasks(capability: int, worker: Any, file: recording.Recording) -> Iterator[Task]:
-    """Instructions, then libraries; the file is told of a library that is not there."""
+    """Yield instructions, then libraries; a missing library is recorded in the file."""
     for unit in units(capability):
         yield Task("instructions", {"instruction": unit.name}, (comparing.compared, unit, capability))
     for library in libraries.LIBRARIES:
@@ -71,7 +71,7 @@ def _tasks(capability: int, worker: Any, file: recording.Recording) -> Iterator[
 
 
 def _found(task: Task, worker: Any, stop: float) -> dict[str, Any]:
-    """The entry of a task, which says why if there is none."""
+    """Return the entry of a task, or the reason why there is none."""
     try:
         entry = worker.call(*task.call, seconds=_left(stop))
     except Failure as failure:
@@ -85,7 +85,7 @@ def _found(task: Task, worker: Any, stop: float) -> dict[str, Any]:
 
 
 def _left(stop: float) -> float:
-    """How many seconds something may take."""
+    """Return the number of seconds that a call may take."""
     left = min(SECONDS, stop - time.monotonic())
     if left <= 0:
         raise Failure("no time was left")
@@ -93,7 +93,7 @@ def _left(stop: float) -> float:
 
 
 def summary(entry: dict[str, Any]) -> str:
-    """An entry in a line."""
+    """Return an entry as one line."""
     name = entry.get("instruction") or f"{entry['product']}, {' x '.join(map(str, entry['shape']))}"
     for what in ("error", "layout"):
         if what in entry:
@@ -113,11 +113,11 @@ def _is_bad(entry: dict[str, Any]) -> bool:
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--minutes", default=5.0, show_default=True, help="What is not found in that time is left out.")
+@click.option("--minutes", default=5.0, show_default=True, help="Results that are not found in that time are left out.")
 def main(file: Path | None, minutes: float) -> None:
-    """Compare the GPU at hand with our models, and write FILE, by default among those that the tests replay.
+    """Compare the installed GPU with our models, and write FILE, by default in the folder that the tests replay.
 
-    Exit code 1: an instruction gave other bits, or failed; 2: there is no GPU, or none that we have a model of.
+    Exit code 1: an instruction gave other bits, or failed; 2: there is no GPU, or we have no model of it.
     """
     try:
         if (missing := what_cuda_lacks()) is not None:

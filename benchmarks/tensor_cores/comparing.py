@@ -1,4 +1,4 @@
-"""One instruction beside our model of it: how many results differ, and products that may be replayed."""
+"""Compare one instruction with our model: the number of results that differ, and products to replay."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from simfloat.tools.selftest.checks import equal_bits
 
 DEPTHS = (16, 32, 64, 256, 1024, 4096)
 
-#: Multiply-adds of a kind and depth, and the most products that they are shared out to. The processor's side of them,
-#: operands and our model's sums, takes 0.1 s of one core: 36 kinds and depths of Hopper's 24 instructions take 90 s.
+#: Multiply-adds per kind and depth, and the largest number of products among which they are divided. The CPU's part,
+#: operands and the sums of our model, takes 0.1 s of one core: 36 kinds and depths of 24 instructions take 90 s.
 WORK = 1 << 22
 MOST_PRODUCTS = 1 << 10
 
-#: Of each kind, so many rows of a product of this depth are kept for the tests, and its 8 columns.
+#: For each kind, this number of rows of a product of this depth are kept for the tests, with its 8 columns.
 KEPT_DEPTH = 32
 KEPT_ROWS = 4
 
-#: By which whole numbers an instruction's layout is checked.
+#: The integers that check the layout of an instruction.
 LAYOUT_DEPTH = 64
 
-#: Products of stacks of matrices on a GPU: (n, rows, 8) results.
+#: A function that multiplies stacks of matrices on a GPU: (n, rows, 8) results.
 Multiply = Callable[[Operands], Array]
 
 
 def launched(unit: Unit, capability: int) -> Multiply:
-    """The instruction on the current GPU. Raises RuntimeError if it is not compiled."""
+    """Return a function that runs the instruction on the current GPU. Raises RuntimeError if it does not compile."""
     import cupy
 
     module = cupy.cuda.Module()
@@ -52,7 +52,7 @@ def launched(unit: Unit, capability: int) -> Multiply:
 
 
 def compared(unit: Unit, capability: int) -> dict[str, Any]:
-    """An instruction's entry of the file: of every kind and depth how many results differ from our model's."""
+    """Return the entry of an instruction: for every kind and depth, the number of results that differ."""
     multiply, rng = launched(unit, capability), np.random.default_rng(0)
     entry: dict[str, Any] = {"instruction": unit.name, "model": str(unit.model(capability))}
     if (fault := layout_fault(unit, multiply, rng)) is not None:
@@ -72,12 +72,12 @@ def compared(unit: Unit, capability: int) -> dict[str, Any]:
 
 
 def modelled(unit: Unit, capability: int, x: Operands) -> Array:
-    """What our model gives."""
+    """Return the results of our model."""
     return sf.matmul(x.a, x.b.swapaxes(1, 2), accumulate=unit.model(capability), initial=x.c)
 
 
 def layout_fault(unit: Unit, multiply: Multiply, rng: np.random.Generator) -> str | None:
-    """What is wrong where results show that operands are not where the instruction looks for them."""
+    """Return a message if the results show that operands are not where the instruction reads them."""
     x = operands.whole_numbers(unit, LAYOUT_DEPTH, rng)
     got, want = multiply(x), x.a @ x.b.swapaxes(1, 2) + x.c
     wrong = np.argwhere(got != want)
@@ -91,7 +91,7 @@ def layout_fault(unit: Unit, multiply: Multiply, rng: np.random.Generator) -> st
 
 
 def _kept(unit: Unit, x: Operands, got: Array, differs: NDArray[np.bool_]) -> dict[str, str]:
-    """A part of the product in which most results differ, those rows first, as text."""
+    """Return a part of the product with most differing results, those rows first, as text."""
     n = int(differs.sum((1, 2)).argmax())
     rows = np.argsort(-differs[n].sum(1), kind="stable")[:KEPT_ROWS]
     parts = {"a": (x.a[n, rows], unit.a), "b": (x.b[n], unit.b), "c": (x.c[n, rows], unit.sums)}
@@ -100,7 +100,7 @@ def _kept(unit: Unit, x: Operands, got: Array, differs: NDArray[np.bool_]) -> di
 
 
 def replayed(recorded: dict[str, Any]) -> Iterator[tuple[str, Array, Array]]:
-    """Of every product in a file what it is, the GPU's results, and our model's."""
+    """Yield the name, the results of the GPU and those of our model for every product in a file."""
     capability = recorded["capability"]
     known = {unit.name: unit for unit in units(capability)}
     for entry in recorded["instructions"]:

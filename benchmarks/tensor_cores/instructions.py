@@ -1,4 +1,4 @@
-"""The instructions of tensor cores that our models know."""
+"""The instructions of tensor cores for which we have models."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import simfloat as sf
 
-#: The formats as instructions name them.
+#: The names of formats in instructions.
 NAMES = {sf.FP32: "f32", sf.FP16: "f16", sf.BF16: "bf16", sf.TF32: "tf32", sf.E4M3: "e4m3", sf.E5M2: "e5m2"}
 
 #: Formats of both operands.
 PAIRS = (*((format, format) for format in (sf.FP16, sf.BF16, sf.TF32)), *product((sf.E4M3, sf.E5M2), repeat=2))
 
-#: The bytes of a row of a, and of a column of b, that an instruction reads, whatever their formats.
+#: The number of bytes of a row of a, and of a column of b, that an instruction reads, for every format.
 CHUNK_BYTES = 32
 
 
 class Gpu(NamedTuple):
-    """What a compute capability means: our name for its architecture, and its instructions by our models' names."""
+    """A compute capability: our name for its architecture, and its instructions by the names of our models."""
 
     architecture: str
     instructions: Mapping[str, str | None]
@@ -40,7 +40,7 @@ GPUS = {
 
 
 class Unit(NamedTuple):
-    """One instruction: `mma` of a warp or `wgmma` of four, the formats of its operands, and that of its sums."""
+    """One instruction: `mma` of a warp or `wgmma` of four, with the formats of its operands and of its sums."""
 
     family: str
     a: sf.Format
@@ -49,7 +49,7 @@ class Unit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The instruction, as PTX writes it."""
+        """The instruction in PTX."""
         a, b, sums = (NAMES[format] for format in (self.a, self.b, self.sums))
         if self.family == "wgmma":
             return f"wgmma.mma_async.sync.aligned.m64n8k{self.terms}.{sums}.{a}.{b}"
@@ -57,33 +57,33 @@ class Unit(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The rows of a; there are 8 columns of b."""
+        """The number of rows of a; there are 8 columns of b."""
         return 16 * self.warps
 
     @property
     def warps(self) -> int:
-        """How many warps carry it out together."""
+        """The number of warps that run it together."""
         return 4 if self.family == "wgmma" else 1
 
     @property
     def terms(self) -> int:
-        """The products that it adds to each sum."""
+        """The number of products that it adds to each sum."""
         return CHUNK_BYTES // bytes_of(self.a)
 
     def model(self, capability: int) -> sf.Accumulator:
-        """Our accumulator for it on such a GPU; ValueError if there is none."""
+        """Return our accumulator for it on such a GPU. Raises ValueError if there is none."""
         architecture, instructions = GPUS[capability]
         named = instructions[self.family]
         return sf.tensor_core(architecture, (self.a, self.b), self.sums, instruction=named)  # type: ignore[arg-type]
 
 
 def bytes_of(format: sf.Format) -> int:
-    """The bytes of an operand in a GPU's memory: TF32 numbers come as float32."""
+    """Return the bytes of an operand in the memory of a GPU: TF32 numbers are stored as float32."""
     return 4 if format == sf.TF32 else format.bits // 8
 
 
 def units(capability: int) -> Iterator[Unit]:
-    """Every instruction of a GPU that our models have."""
+    """Return every instruction of a GPU for which we have a model."""
     for family, (a, b), sums in product(GPUS[capability].instructions, PAIRS, (sf.FP32, sf.FP16)):
         unit = Unit(family, a, b, sums)
         try:

@@ -1,4 +1,4 @@
-"""Products of matrices by libraries, whose order of sums nobody tells: ours beside theirs, and the order found."""
+"""Compare matrix products of libraries with our sums, and find their undocumented order of additions."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ Shape = tuple[int, int, int]
 
 LIBRARIES = ("PyTorch", "CuPy")
 
-#: Small and large products, long sums of few results, which libraries part among blocks of threads, and a vector times
-#: a matrix, whose order takes the longest to be found.
+#: Small and large products; long sums of few results, which libraries divide among blocks of threads; and a vector
+#: times a matrix, whose order takes the longest to be found.
 SHAPES = ((64, 64, 64), (128, 128, 512), (1024, 1024, 1024), (512, 512, 4096), (32, 32, 992), (1, 256, 1024))
 
-#: So many rows of a product are compared.
+#: The number of rows of a product that are compared.
 ROWS = 64
 
 
 class Product(NamedTuple):
-    """A library's product of rows with rows, a b^T, on arrays of its own kind."""
+    """A product a b^T of a library, on arrays of its own type."""
 
     name: str
     inputs: sf.Format
     output: sf.Format
-    take: Callable[[Array], Any]  # numbers of `inputs` -> its array
+    take: Callable[[Array], Any]  # values of `inputs` -> its array
     multiply: Callable[[Any, Any], Any]  # (m, k), (n, k) -> (m, n)
-    numbers: Callable[[Any], NDArray[np.floating]]  # its array -> numbers
-    put: Callable[[Any, int, Any], None]  # (array, number of a row, its array of a row), into the array itself
+    numbers: Callable[[Any], NDArray[np.floating]]  # its array -> values
+    put: Callable[[Any, int, Any], None]  # (array, index of a row, its array of a row): writes the row
 
     def model(self, architecture: str) -> sf.Accumulator:
-        """Sums in one chain: of the tensor core, or of fused multiply-adds in FP32."""
+        """The sum in one chain: of the tensor core, or of fused multiply-adds in FP32."""
         if self.inputs == sf.FP32:
             return sf.sequential(sf.FP32)
         return sf.tensor_core(architecture, self.inputs)  # type: ignore[arg-type]
 
 
 def torch_products(device: str) -> list[Product]:
-    """PyTorch's products on "cuda", or on "cpu", which has no TF32 and no FP32 results of others than FP8."""
+    """Yield products of PyTorch on "cuda", or on "cpu", which has no TF32, and FP32 results only for FP8."""
     import torch
 
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -59,7 +59,7 @@ def torch_products(device: str) -> list[Product]:
             lambda x: torch.from_numpy(np.ascontiguousarray(x, np.float32)).to(device).to(dtype),
             multiply,
             lambda x: x.to(single).cpu().numpy(),
-            # Not every operation takes FP8; copies of bytes do.
+            # Not every operation accepts FP8; copies of bytes do.
             lambda x, row, values: x.view(torch.uint8)[row].copy_(values.view(torch.uint8)),
         )
 
@@ -95,7 +95,7 @@ def torch_products(device: str) -> list[Product]:
 
 
 def array_products(arrays: Any) -> list[Product]:
-    """The products of CuPy, or of NumPy: `arrays` is the module."""
+    """Yield products of CuPy, or of NumPy; `arrays` is the module."""
 
     def product(inputs: sf.Format, dtype: Any) -> Product:
         def put(x: Any, row: int, values: Any) -> None:
@@ -115,7 +115,7 @@ def array_products(arrays: Any) -> list[Product]:
 
 
 def on_gpu(library: str) -> list[Product]:
-    """A library's products on the current GPU. Raises ImportError or RuntimeError where it has none."""
+    """Return the products of a library on the current GPU. Raises ImportError or RuntimeError if it has none."""
     if library == "PyTorch":
         return torch_products("cuda")
     import cupy
@@ -124,17 +124,17 @@ def on_gpu(library: str) -> list[Product]:
 
 
 def names_on_gpu(library: str) -> list[str]:
-    """The names of a library's products."""
+    """Return the names of the products of a library."""
     return [product.name for product in on_gpu(library)]
 
 
 def counted_on_gpu(library: str, name: str, shape: Shape, architecture: str) -> dict[str, Any]:
-    """What `counted` gives for the product of that name."""
+    """Return `counted` for the product with that name."""
     return counted(_named(library, name), shape, architecture)
 
 
 def revealed_on_gpu(library: str, name: str, shape: Shape, place: tuple[int, int]) -> dict[str, Any]:
-    """What `revealed` gives for the product of that name."""
+    """Return `revealed` for the product with that name."""
     return revealed(_named(library, name), shape, place)
 
 
@@ -144,7 +144,7 @@ def _named(library: str, name: str) -> Product:
 
 
 def counted(product: Product, shape: Shape, architecture: str) -> dict[str, Any]:
-    """A product's entry of the file: how many results differ from one chain, and the place of the first."""
+    """Return the entry of a product: the number of results that differ from one chain, and the first one's position."""
     model = product.model(architecture)
     differs = _differing(product, shape, model, product.output)
     entry = {"product": product.name, "shape": list(shape), "model": str(model)}
@@ -156,7 +156,7 @@ def counted(product: Product, shape: Shape, architecture: str) -> dict[str, Any]
 
 
 def revealed(product: Product, shape: Shape, place: tuple[int, int]) -> dict[str, Any]:
-    """In which order a product adds at a place, and how many results differ from the accumulator found."""
+    """Find the order of additions at a position, and count the results that differ from this accumulator."""
     found = sf.reveal(dot_inside(product, shape, *place), shape[2], inputs=product.inputs)
     entry: dict[str, Any] = {"order": str(found.tree), "reason": found.reason}
     if found.accumulator is not None:
@@ -173,7 +173,7 @@ def _differing(
     output: sf.Format | None,
     rounding: sf.Rounding | None = None,
 ) -> NDArray[np.bool_]:
-    """Which results in some rows of a product of random numbers an accumulator does not give."""
+    """Return a mask of the results in some rows of a random product that differ from an accumulator."""
     m, n, k = shape
     rng = np.random.default_rng(0)
     a, b = (rounded(rng.standard_normal(size), product.inputs) for size in ((m, k), (n, k)))
@@ -183,12 +183,12 @@ def _differing(
 
 
 def _rows(shape: Shape) -> NDArray[np.int64]:
-    """The rows that are compared."""
+    """Return the rows that are compared."""
     return np.unique(np.linspace(0, shape[0] - 1, ROWS).astype(np.int64))
 
 
 def dot_inside(product: Product, shape: Shape, row: int, column: int) -> Callable[[Array, Array], float]:
-    """The dot of two vectors as the library computes it at a place of a product of this shape: by the same kernel."""
+    """Return a dot product as the library computes it at a position of a product of this shape, by the same kernel."""
     m, n, k = shape
     a, b = (product.take(np.zeros((count, k), np.float32)) for count in (m, n))
 

@@ -1,4 +1,4 @@
-"""Operands of all kinds, and how they lie in a GPU's memory."""
+"""Operands of all kinds, and their layout in the memory of a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = NDArray[np.float32]
 
 
 class Operands(NamedTuple):
-    """Stacks of matrices: a (n, rows, depth), b (n, 8, depth), of which rows meet, and c (n, rows, 8)."""
+    """Stacks of matrices: a (n, rows, depth), b (n, 8, depth) and c (n, rows, 8), for the products a b^T + c."""
 
     a: Array
     b: Array
@@ -28,9 +28,9 @@ class Operands(NamedTuple):
 
 
 def operands(kind: str, unit: Unit, count: int, depth: int, rng: np.random.Generator) -> Operands:
-    """So many products of one of KINDS; numbers of the unit's formats. c is 0 in a third of its places."""
+    """Return operands of `count` products of one of KINDS, in the formats of the unit; a third of c is 0."""
     shapes = (count, unit.rows, depth), (count, 8, depth), (count, unit.rows, 8)
-    # TF32 units take float32 numbers, of which they read the first bits.
+    # TF32 units accept float32 numbers and read their upper bits.
     formats = [sf.FP32 if format == sf.TF32 else format for format in (unit.a, unit.b, unit.sums)]
     if kind == "special":
         rates = 0.5 / depth, 0.5 / depth, 0.1
@@ -44,7 +44,7 @@ def operands(kind: str, unit: Unit, count: int, depth: int, rng: np.random.Gener
 
 
 def _exponents(kind: str, unit: Unit, depth: int) -> tuple[tuple[int, int], ...]:
-    """The lowest and the highest exponent of a, b and c."""
+    """Return the lowest and the highest exponent of a, b and c."""
     formats = unit.a, unit.b, unit.sums
     if kind == "random":
         return ((0, 0),) * 3
@@ -53,7 +53,7 @@ def _exponents(kind: str, unit: Unit, depth: int) -> tuple[tuple[int, int], ...]
     if kind == "subnormal":
         products = unit.a.emin + unit.b.emin
         return (unit.a.emin - 1,) * 2, (unit.b.emin - 1,) * 2, _near(max(products, unit.sums.emin))
-    # Sums of so many products are about sqrt(depth) times as large as one.
+    # A sum of `depth` products is about sqrt(depth) times as large as one of them.
     top, bottom = unit.sums.emax + 1 - math.isqrt(depth).bit_length(), unit.sums.emin - unit.sums.mantissa_bits
     total = bottom if kind == "faint" else top
     a, b = _within(total // 2, unit.a), _within(total - total // 2, unit.b)
@@ -69,27 +69,27 @@ def _near(exponent: int) -> tuple[int, int]:
 
 
 def _special(format: sf.Format, shape: tuple[int, ...], rate: float, rng: np.random.Generator) -> Array:
-    """Numbers near 1, and specials among them."""
+    """Return numbers near 1, with special values among them."""
     specials = [0.0, -0.0, np.nan, *([np.inf, -np.inf] if format.has_infinity else [])]
     x = rounded(rng.standard_normal(shape), format)
     return np.where(rng.random(shape) < rate, rng.choice(np.float32(specials), shape), x)
 
 
 def rounded(x: NDArray[np.float64], format: sf.Format) -> Array:
-    """The nearest finite numbers of a format."""
+    """Return the nearest finite numbers of a format."""
     return sf.round(x, format, sf.nearest_even.saturating()).astype(np.float32)
 
 
 def whole_numbers(unit: Unit, depth: int, rng: np.random.Generator) -> Operands:
-    """Two products of whole numbers so small that their sums are exact in any order, each at a place of its own."""
+    """Return two products of integers that are so small that their sums are exact in any order, and all different."""
     shapes = (2, unit.rows, depth), (2, 8, depth), (2, unit.rows, 8)
     return Operands(*(rng.integers(-2, 3, shape).astype(np.float32) for shape in shapes))
 
 
 def packed(x: Array, format: sf.Format) -> NDArray[np.uint32]:
-    """Matrices (n, rows, depth) in words, as :mod:`programs` reads them: (n, chunks, 2, rows, 4).
+    """Return matrices (n, rows, depth) as words in the layout of :mod:`programs`: (n, chunks, 2, rows, 4).
 
-    Zeros follow where the last chunk is short.
+    A short last chunk is padded with zeros.
     """
     count, rows, depth = x.shape
     missing = -depth % (CHUNK_BYTES // bytes_of(format))
@@ -98,10 +98,10 @@ def packed(x: Array, format: sf.Format) -> NDArray[np.uint32]:
 
 
 def codes_of(x: Array, format: sf.Format) -> NDArray[Any]:
-    """Numbers as they lie in memory, each an unsigned integer of as many bytes as it takes there."""
+    """Return the bit patterns of numbers in memory, as unsigned integers of the same size."""
     return sf.encode(x, sf.FP32 if format == sf.TF32 else format)
 
 
 def numbers_of(codes: NDArray[Any], format: sf.Format) -> Array:
-    """The numbers of codes."""
+    """Return the numbers of codes."""
     return np.asarray(sf.decode(codes, sf.FP32 if format == sf.TF32 else format)).astype(np.float32)

@@ -1,18 +1,19 @@
-"""Programs for a GPU that chain one instruction along k, and their compilation, for which no GPU is needed.
+"""Programs for a GPU that chain one instruction along k. Their compilation needs no GPU.
 
 Sections are those of the PTX ISA of CUDA 13.2. A chunk of 32 bytes of k is 8 words of every row of a and of every
-column of b. It lies in memory as two blocks of 16 bytes of k, in which one row (column) follows the other. That is the
-layout of matrices in shared memory which is called K-major without swizzling (9.7.15.5.1.2.1.3, Canonical Layouts):
-with T elements to 16 bytes, ((8, m), (T, 2)) : ((T, SBO), (1, LBO)), so that element (i, k) lies at
+column of b. In memory it is two blocks of 16 bytes of k, each with one row (column) after the other. This is the
+layout of matrices in shared memory that is called K-major without swizzling (9.7.15.5.1.2.1.3, Canonical Layouts):
+with T elements in 16 bytes, ((8, m), (T, 2)) : ((T, SBO), (1, LBO)), so that element (i, k) is at
 
     i % 8 * T + i // 8 * SBO + k % T + k // T * LBO
 
-Eight rows fill 128 bytes, the stride offset (SBO); the leading offset (LBO) takes k to the second block. The 8 columns
-of b are one group of eight, so that their LBO is 128 bytes and their SBO is not used; it is given as 128, too.
+Eight rows fill 128 bytes, the stride offset (SBO). The leading offset (LBO) leads to the second block of k. The 8
+columns of b are one group of eight, so their LBO is 128 bytes and their SBO, which is also set to 128, is not used.
 
-Fragments: thread 4 g + t of a warp holds, of a, the words t of rows g and g + 8 of the first block, then of the second,
-of b those of column g, and of the sums columns 2 t and 2 t + 1 of rows g and g + 8 (9.7.14.5, and 9.7.15.5.1.1 for
-`wgmma`). A warpgroup's warps hold 16 rows of a each; its b is read from shared memory.
+Fragments: thread 4 g + t of a warp holds these words (9.7.14.5, and 9.7.15.5.1.1 for `wgmma`). From a, the words t of
+rows g and g + 8 of the first block, then of the second block; from b, the words t of column g of both blocks; and of
+the sums, columns 2 t and 2 t + 1 of rows g and g + 8. Each warp of a warpgroup holds 16 rows of a; it reads b from
+shared memory.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ SHARED = """__shared__ __align__(128) unsigned shared[64];
   unsigned long long address = __cvta_generic_to_shared(shared);
   unsigned long long matrix = (address & 0x3FFFF) >> 4 | 128ull >> 4 << 16 | 128ull >> 4 << 32;"""
 
-#: Stores to shared memory are made known to the asynchronous proxy, which reads them, before all threads meet.
+#: A fence makes the stores to shared memory visible to the asynchronous proxy, which reads them, before the barrier.
 WGMMA = f"""if (threadIdx.x < 64) shared[threadIdx.x] = b[threadIdx.x];
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
@@ -63,7 +64,7 @@ WGMMA = f"""if (threadIdx.x < 64) shared[threadIdx.x] = b[threadIdx.x];
 
 
 def source(unit: Unit) -> str:
-    """The program of an instruction."""
+    """Return the program of an instruction."""
     words = 2 if unit.sums == sf.FP32 else 1
     kind = "f" if unit.sums == sf.FP32 else "r"
     held = 2 * words
@@ -76,7 +77,7 @@ def source(unit: Unit) -> str:
         "four": _registers(held, held + 4),
         "two": _registers(held + 4, held + 6),
         "matrix": f"%{held + 4}",
-        # Operands of 16 bits may come transposed; these do not.
+        # Operands of 16 bits may be transposed; these are not.
         "transpose": ", 0" if unit.a in (sf.FP16, sf.BF16) else "",
         "x": ", ".join(f'"+{kind}"(x[{n}])' for n in range(held)),
     }
@@ -90,10 +91,10 @@ def _registers(start: int, stop: int) -> str:
 
 
 def compiled(unit: Unit, capability: int) -> bytes:
-    """The machine code of its program. Raises RuntimeError with the compiler's words if it takes none such."""
+    """Return the machine code of its program. Raises RuntimeError with the message of the compiler if it fails."""
     from cuda.bindings import nvrtc
 
-    # Instructions of one architecture alone belong to a target that is called so.
+    # Instructions that only one architecture has need a target with the suffix a.
     target = f"sm_{capability}{'a' if unit.family == 'wgmma' else ''}"
     program = _checked(nvrtc.nvrtcCreateProgram(source(unit).encode(), b"products.cu", 0, [], []))
     try:
@@ -107,14 +108,14 @@ def compiled(unit: Unit, capability: int) -> bytes:
 
 
 def _read(program: Any, size: Any, read: Any) -> bytes:
-    """What NVRTC writes about a program."""
+    """Return the log of NVRTC for a program."""
     image = bytes(_checked(size(program)))
     _checked(read(program, image))
     return image
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """What a call of NVRTC returned beside its status."""
+    """Return the results of a call of NVRTC after checking its status."""
     status, *values = result
     if status.value:
         raise RuntimeError(status.name)

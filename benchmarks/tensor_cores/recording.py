@@ -1,4 +1,4 @@
-"""The file of a run: what it ran on, and what was found, written after every finding."""
+"""The file of a run: its GPU and versions, and its results, written after every result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import simfloat as sf
 
-#: Packages of which the versions are written down, if they are there.
+#: Packages whose versions are recorded if they are installed.
 PACKAGES = (
     *("cupy-cuda12x", "cupy-cuda13x", "torch", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cuda-nvrtc"),
     *("nvidia-cuda-nvrtc-cu12", "numba-cuda", "numpy"),
@@ -20,7 +20,7 @@ PACKAGES = (
 
 
 class Recording:
-    """A file that grows: facts first, then lists of entries."""
+    """A growing file: first facts, then lists of entries."""
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
         self.path, self.contents = path, {**facts, "instructions": [], "libraries": []}
@@ -28,19 +28,19 @@ class Recording:
         self._write()
 
     def add(self, section: str, entry: dict[str, Any]) -> None:
-        """Append an entry to a section, in the file too."""
+        """Append an entry to a section, and write the file."""
         self.contents[section].append(entry)
         self._write()
 
     def _write(self) -> None:
-        """Whatever ends the process, the file is whole."""
+        """Write the file atomically, so that it is complete whenever the process ends."""
         draft = self.path.with_suffix(".draft")
         draft.write_text(json.dumps(self.contents, indent=1) + "\n")
         os.replace(draft, self.path)
 
 
 def facts() -> dict[str, Any]:
-    """The current GPU, its driver and the versions of libraries."""
+    """Return the current GPU, its driver and the versions of libraries."""
     import cupy
 
     runtime = cupy.cuda.runtime
@@ -54,7 +54,7 @@ def facts() -> dict[str, Any]:
 
 
 def _driver() -> str:
-    """The driver's version, as its own tool gives it."""
+    """Return the version of the driver, from its own tool."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]

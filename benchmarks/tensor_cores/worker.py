@@ -1,4 +1,4 @@
-"""Work in a process of its own, which is replaced when it fails: an error on a GPU spoils the process that meets it."""
+"""Run work in another process, which is replaced when it fails: after an error on a GPU a process is unusable."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: The seconds that a process is given to end.
+#: Seconds until a process that should end is killed.
 PATIENCE = 10.0
 
 
 class Failure(Exception):
-    """What was to be done was not; its text says why."""
+    """The work failed; the text is the reason."""
 
 
 class Worker:
-    """Calls functions in another process, one at a time. It ends with the ``with`` block."""
+    """Another process that calls functions, one at a time. It ends with the ``with`` block."""
 
     def __init__(self) -> None:
         self._process: Any = None
@@ -29,7 +29,7 @@ class Worker:
         self._end()
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """What a function returns. Raises Failure if it raises, if it takes longer, or if its process ends."""
+        """Return the result of a function. Raises Failure if it raises, if it takes longer, or if its process ends."""
         if self._process is None:
             self._start()
         try:
@@ -47,7 +47,7 @@ class Worker:
         return result
 
     def _start(self) -> None:
-        # A forked process could not use a GPU that this one has looked at.
+        # A forked process could not use a GPU that this process has used.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
@@ -63,7 +63,7 @@ class Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """Answer calls until nobody listens."""
+    """Answer calls until the connection is closed."""
     while True:
         try:
             function, arguments = pipe.recv()
@@ -71,5 +71,5 @@ def _serve(pipe: Connection) -> None:
             return
         try:
             pipe.send((None, function(*arguments)))
-        except Exception as error:  # of whatever library: it is recorded
+        except Exception as error:  # an error of any library is recorded
             pipe.send((f"{type(error).__name__}: {error}", None))

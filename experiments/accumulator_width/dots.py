@@ -1,4 +1,4 @@
-"""Errors of dot products by the width of their accumulator, their length, and the chunks that they are summed in."""
+"""Errors of dot products by the width of their accumulator, their length, and the length of chunks."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import simfloat as sf
 from experiments.operands import Operands, draw_operands
 from simfloat.studies import Job
 
-#: Stored mantissa bits of the accumulator; its exponents are those of FP32, so that nothing overflows.
+#: Stored mantissa bits of the accumulator. It has the exponents of FP32, so that nothing overflows.
 BITS, TINY_BITS = range(2, 15), range(3, 8)
 
-#: Products a sum, and rows and columns of a matrix of sums.
+#: Products per sum, and rows and columns of a matrix of sums.
 LENGTHS, TINY_LENGTHS = (64, 256, 1024, 4096, 16384), (64, 256)
 SIZE, TINY_SIZE = 16, 4
 
-#: Products of a chunk, whose sum from zero is added to the sums of chunks before.
+#: Products per chunk; the sum of a chunk starts at zero and is added to the sums of earlier chunks.
 CHUNK = 64
 
-#: Chunks that are tried at one length, with one accumulator.
+#: Lengths of chunks that are tried at one length, with one accumulator.
 CHUNKS, TINY_CHUNKS, CHUNKED_LENGTH, CHUNKED_BITS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048), (4, 64), 4096, 7
 
-#: What products are made of: eight bits, as in the training that such accumulators are meant for.
+#: The format of the factors: eight bits, as in the trainings for which such accumulators are made.
 INPUTS = sf.E4M3
 
 
 def accumulator(bits: int, chunk: int = 0) -> sf.Accumulator:
-    """Sums with so many stored mantissa bits: one after the other, or in chunks."""
+    """Return an accumulator with this number of stored mantissa bits: sequential, or in chunks."""
     format = sf.Format(8, bits)
     return sf.blocked(chunk, format, format) if chunk else sf.sequential(format)
 
 
 def measure_dots(job: Job) -> list[dict[str, Any]]:
-    """A row for each length, bits and chunk: the root mean square error over the root mean square of the sums."""
+    """Return a row for each length, bits and chunk: the root mean square error relative to that of the sums."""
     lengths, bits = (TINY_LENGTHS, TINY_BITS) if job["tiny"] else (LENGTHS, BITS)
     rows = []
     for length in lengths:
@@ -53,20 +53,20 @@ def measure_dots(job: Job) -> list[dict[str, Any]]:
 
 
 def operands_of(job: Job, length: int) -> Operands:
-    """The operands of the job's sums."""
+    """Return the operands of the job's sums."""
     return draw_operands(job["data"], job["seed"], length, TINY_SIZE if job["tiny"] else SIZE, INPUTS)
 
 
 def error(operands: Operands, accumulate: sf.Accumulator) -> float:
-    """How far sums by this accumulator are from the exact ones, relative to these."""
+    """Return the error of sums by this accumulator, relative to the exact ones."""
     lost = sf.matmul(operands.a, operands.b, accumulate=accumulate) - operands.exact
     return float(np.sqrt(np.mean(lost**2) / np.mean(operands.exact**2)))
 
 
 def needed_bits(bits: NDArray, errors: NDArray, allowed: float) -> float:
-    """How many bits have an error of `allowed`, between two numbers of bits by the logarithm; NaN if none has.
+    """Return the bits for an error of `allowed`, interpolated by the logarithm of the error; NaN if none is enough.
 
-    Errors fall with the bits; the first number whose error is small enough is looked for.
+    Errors fall with the bits; the smallest number of bits with a small enough error is searched.
     """
     enough = np.flatnonzero(errors <= allowed)
     if not enough.size:

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from experiments.operands import DATA, TITLES
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, EXPONENT, MATCH, all_of, compare, difference_test, ratio_test
 
-#: The error of a sum that is allowed.
+#: The allowed error of a sum.
 ALLOWED = 0.05
 
-#: Bits that each doubling of the length costs: half a bit where errors are random, one where they add up.
+#: Bits that each doubling of the length needs: half a bit if errors are random, one if they add up.
 THEORY = {"normal": 0.5, "uniform": 1.0}
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     dots, training = select(results, kind="dots"), select(results, kind="training")
     if given := select(training, variant="given"):
         return [_trains(training, "given", f"{given[0]['label']} trains as with FP32 sums")]
@@ -35,7 +35,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def needed(results: list[Result], data: str, chunk: int) -> tuple[NDArray, NDArray[np.float64]]:
-    """Lengths, and the bits that each needs (seeds, lengths)."""
+    """Return lengths, and the bits that each needs (seeds, lengths)."""
     rows = [row for result in results for row in measured_rows(result) if "length" in row]
     lengths = sorted({row["length"] for row in rows})
     columns = []
@@ -46,12 +46,12 @@ def needed(results: list[Result], data: str, chunk: int) -> tuple[NDArray, NDArr
 
 
 def of_lengths(results: list[Result]) -> list[Result]:
-    """The results without what was measured of chunks alone."""
+    """Return the results without the measurements of chunks only."""
     return [{**result, "rows": [row for row in result["rows"] if "length" in row]} for result in results]
 
 
 def of_chunks(results: list[Result]) -> list[Result]:
-    """The results with what was measured of chunks alone."""
+    """Return only the measurements of chunks."""
     return [{**result, "rows": [row for row in result["rows"] if "only_chunk" in row]} for result in results]
 
 

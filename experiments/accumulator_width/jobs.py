@@ -1,4 +1,4 @@
-"""What is run: dot products of random numbers, and trainings."""
+"""The jobs: dot products of random values, and trainings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:
-    """Dots of both kinds of data and all trainings from every seed; or trainings under a given policy beside FP32."""
+    """Return dots of both kinds of data and all trainings for every seed; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     dots: list[Job] = [
@@ -24,5 +24,5 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return {**job, "rows": measure_dots(job)} if job["kind"] == "dots" else run_training(PROBLEMS, job)

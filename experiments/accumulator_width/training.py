@@ -13,12 +13,12 @@ from experiments.problem import Problem, split_quarter
 from experiments.training import Problems
 from experiments.variants import Variant
 
-#: Stored mantissa bits of the accumulators that are trained with, and products of a chunk.
+#: Stored mantissa bits of the accumulators in training, and products per chunk.
 BITS, CHUNK = (2, 3, 4, 5), 16
 
 
 def wide_digits(seed: int, tiny: bool) -> Problem:
-    """Digits by an MLP 64-256-10 in batches of 256: contractions sum 64 and 256 products. A quarter is held out."""
+    """Classify digits by an MLP 64-256-10 in batches of 256: contractions sum 64 and 256 products."""
     x, y = datasets.digits()
     x = x.astype(np.float32)
     train, test = split_quarter(len(x), seed)
@@ -36,7 +36,7 @@ def wide_digits(seed: int, tiny: bool) -> Problem:
 
 
 def policy(accumulate: sf.Accumulator, name: str) -> sf.Policy:
-    """BF16 with FP32 weights; the accumulator sums contractions, everything else is summed in FP32."""
+    """Return BF16 with FP32 weights; the accumulator sums contractions, everything else is summed in FP32."""
     return sf.Policy(compute=sf.BF16, weights=sf.FP32, accumulate=accumulate, reduce=sf.FP32, name=name)
 
 

@@ -1,4 +1,4 @@
-"""What is run: sums of every length, and the GPT in every width, by Hopper's units and in FP32."""
+"""The jobs: sums of every length, and the GPT in every width, by Hopper's units and in FP32."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FP32 = Variant("fp32", replace(sf.policies["fp8-hopper"], accumulate=sf.FP32, na
 
 
 def jobs(options: Options) -> list[Job]:
-    """Sums of either kind and a training in each width from every seed; or a given policy beside FP32 sums."""
+    """Return sums of either kind and a training in each width for every seed; or a given policy and FP32 sums."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     sums: list[Job] = [
@@ -31,7 +31,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "sums":
         return {**job, "rows": measure_sums(job["data"], job["seed"], job["tiny"])}
     return run_training(PROBLEMS, job)

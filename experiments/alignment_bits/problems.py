@@ -10,15 +10,15 @@ from experiments.models.gpt import GPT
 from experiments.problem import Problem
 from experiments.training import Problems
 
-#: Widths of the model: contractions sum as many products, and four times as many.
+#: Widths of the model: contractions sum as many products, or four times as many.
 WIDTHS = (32, 64, 128)
 
-#: Steps of a run, and how often it is looked at.
+#: Steps of a run, and the number of evaluations.
 STEPS, RECORDS = 60, 10
 
 
 def wide_gpt(width: int, seed: int, tiny: bool) -> Problem:
-    """Heads of 16 numbers; a tiny run has the least width throughout."""
+    """Return a GPT with heads of 16 values; a tiny run always has the smallest width."""
     _, count = letters()
     width = WIDTHS[0] if tiny else width
     model = partial(GPT, count, CONTEXT, width, layers=1, heads=width // 16, seed=seed)

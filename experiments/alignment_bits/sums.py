@@ -1,4 +1,4 @@
-"""What Hopper's FP8 units lose in a sum beside what rounding its operands to E4M3 has lost before."""
+"""Errors of sums in Hopper's FP8 units, compared with the errors of rounding the operands to E4M3."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 
-#: Numbers of products that a trend is fitted to, and the one on which it is tried; of a tiny run.
+#: Numbers of products to which a trend is fitted, and the one on which it is tested; those of a tiny run.
 LENGTHS, BEYOND = (128, 512, 2048, 8192), 65536
 TINY_LENGTHS = (64, 128, 512)
 
 #: Rows and columns of the product.
 SIZE, TINY_SIZE = 48, 4
 
-#: Factors by kind: products of both signs, and of one.
+#: Factors by kind: products of both signs, and of one sign.
 DATA = {
     "both signs": lambda rng, shape: rng.standard_normal(shape),
     "one sign": lambda rng, shape: rng.random(shape),
 }
 
-#: The unit: 13 fraction bits below the largest term's leading one.
+#: The unit: 13 fraction bits below the leading bit of the largest term.
 HOPPER = sf.tensor_core("hopper", sf.E4M3)
 
 
 def measure_sums(data: str, seed: int, tiny: bool) -> list[dict[str, Any]]:
-    """For each length the root mean square errors of operands and of sums, over that of the exact results."""
+    """Return for each length the root mean square errors of operands and of sums, relative to the exact results."""
     size = TINY_SIZE if tiny else SIZE
     rows = []
     for length in TINY_LENGTHS if tiny else (*LENGTHS, BEYOND):
@@ -42,11 +42,11 @@ def measure_sums(data: str, seed: int, tiny: bool) -> list[dict[str, Any]]:
 
 
 def narrow(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """The numbers rounded to E4M3 under a scale that is a power of two, and the scale by which the greatest fits."""
+    """Return the values rounded to E4M3 under the largest power of two with which all fit, and this scale."""
     scale = 2.0 ** np.floor(np.log2(sf.E4M3.max / np.abs(x).max()))
     return np.asarray(sf.round(x * scale, sf.E4M3), np.float64) / scale, scale
 
 
 def rms(x: NDArray[np.float64]) -> float:
-    """The root mean square."""
+    """Return the root mean square."""
     return float(np.sqrt(np.mean(np.square(x))))

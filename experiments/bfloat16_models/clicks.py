@@ -1,4 +1,4 @@
-"""Recommendation: DLRM on late flights, as on advertisements that are clicked."""
+"""Recommendation: DLRM on late flights instead of clicked advertisements."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from experiments.judging import auc, judged
 from experiments.models import DLRM
 from experiments.problem import Problem
 
-#: How many flights are held out.
+#: The number of held-out flights.
 HELD_OUT = 4000
 
 
 class LateFlights(DLRM):
-    """DLRM on rows of numbers and categories: some 21 000 weights, three quarters of them in the table of aircraft."""
+    """DLRM on rows of values and categories: about 21 000 weights, three quarters of them in the table of aircraft."""
 
     def __init__(self, numbers: int, sizes: tuple[int, ...], seed: int) -> None:
         super().__init__(numbers, sizes, width=4, bottom=[32], top=[64, 32], seed=seed)
         self.numbers = numbers
 
     def forward(self, rows: NDArray) -> sf.Tensor:  # type: ignore[override]
-        """Rows (N, numbers + tables) -> logits (N,)."""
+        """Return logits (N,) for rows (N, numbers + tables)."""
         categories = rows[:, self.numbers :].astype(np.int64)
         return super().forward(rows[:, : self.numbers], [column[:, np.newaxis] for column in categories.T])
 
 
 @cache
 def rows() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Numbers and categories of each flight side by side, and whether it came late, in one random order for all."""
+    """Return values and categories of each flight side by side, and whether it came late, in one random order."""
     flights = datasets.flights()
     order = np.random.default_rng(0).permutation(len(flights.late))
     x = np.hstack([flights.numbers, flights.categories]).astype(np.float32)
@@ -40,7 +40,7 @@ def rows() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def clicks(seed: int, tiny: bool) -> Problem:
-    """Which of 327 346 flights came more than 15 minutes late? 4 000 are held out."""
+    """Predict which of 327 346 flights came more than 15 minutes late; 4 000 are held out."""
     x, y = rows()
     train = slice(HELD_OUT, None)
     sizes = datasets.flights().sizes

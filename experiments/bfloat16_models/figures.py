@@ -28,7 +28,7 @@ from simfloat.plots.curves import plain_label
 from simfloat.plots.figure import add_title
 from simfloat.studies import Result
 
-#: Every variant looks as it does in the figures of update cancellation.
+#: Every variant has the same style as in the figures of update cancellation.
 STYLES = {FP32.key: 0, STANDARD.key: 2, STOCHASTIC.key: 4, KAHAN.key: 5, FP32_WEIGHTS.key: 6}
 
 

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simfloat.studies.verdicts import Outcome, all_of, compare_shortfall, count_
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim; of a given policy, one for each problem."""
+    """Return one finding for each claim; for a given policy, one for each problem."""
     if select(results, variant="given"):
         return against_fp32(results, PROBLEMS)
     return [
@@ -32,7 +32,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def shortfall(results: list[Result], problem: str, variant: Variant, prefix: str = "") -> NDArray[np.float64]:
-    """By how many percent the measure at the end is worse than fp32's, for each seed."""
+    """Return by how many percent the final measure is worse than that of fp32, for each seed."""
     key = prefix + TASKS[problem].measure
     values, fp32 = (final(results, problem, each.key, key) for each in (variant, FP32))
     return TASKS[problem].shortfall(values, fp32)
@@ -40,7 +40,7 @@ def shortfall(results: list[Result], problem: str, variant: Variant, prefix: str
 
 @claim("{problem}: standard 16-bit training ends with a worse {name} than 32-bit (Tables 1, 2)", "{unit} > 0")
 def standard_falls_short(results: list[Result], problem: str) -> Measured:
-    """Tables 1 and 2: the standard algorithm validates worse than 32-bit training."""
+    """Test Tables 1 and 2: the standard algorithm validates worse than 32-bit training."""
     test = difference_test(shortfall(results, problem, STANDARD), 0, above=0)
     return measured(results, problem, STANDARD), test, {"name": TASKS[problem].name, "unit": unit(problem)}
 
@@ -50,7 +50,7 @@ def standard_falls_short(results: list[Result], problem: str) -> Measured:
     "gap in the last fifth - gap in the first fifth > 0",
 )
 def gap_grows(results: list[Result], problem: str) -> Measured:
-    """Figure 3: the gap of training accuracy is small early, and larger late."""
+    """Test Figure 3: the gap of training accuracy is small early, and larger late."""
     task, key = TASKS[problem], f"train_{TASKS[problem].measure}"
     early, late = (
         task.shortfall(*(means(results, problem, variant, key, part) for variant in (STANDARD, FP32)))
@@ -65,26 +65,26 @@ def gap_grows(results: list[Result], problem: str) -> Measured:
     "share of weights in the last fifth - in the first fifth > 0",
 )
 def cancels_late(results: list[Result], problem: str) -> Measured:
-    """Section 3.1: nearest rounding cancels updates in the middle and late stage."""
+    """Test section 3.1: nearest rounding cancels updates in the middle and late stage."""
     early, late = (means(results, problem, STANDARD, "unchanged", part) for part in ends(results))
     test = difference_test(late, early, above=0)
     return f"{spread(100 * early)} % in the first fifth, {spread(100 * late)} % in the last", test
 
 
 def ends(results: list[Result]) -> tuple[slice, slice]:
-    """The first and the last fifth of the records."""
+    """Return the first and the last fifth of the records."""
     fifth = max(1, int(FINAL * len(results[0]["iteration"])))
     return slice(None, fifth), slice(-fifth, None)
 
 
 def means(results: list[Result], problem: str, variant: Variant, key: str, part: slice) -> NDArray[np.float64]:
-    """The mean of a part of a curve, for every seed in order."""
+    """Return the mean of a part of a curve, for every seed in order."""
     return np.array([np.mean(run[key][part]) for run in select(results, problem=problem, variant=variant.key)])
 
 
 @claim("{problem}: {variant.label} matches 32-bit training ({where})", "{unit} within {margin:.3g}")
 def matches(results: list[Result], problem: str, variant: Variant, where: str) -> Measured:
-    """The variant validates as well as 32-bit training, but for a margin."""
+    """Test if the variant validates as well as 32-bit training, within a margin."""
     test = compare_shortfall(shortfall(results, problem, variant), TASKS[problem].margin)
     return measured(results, problem, variant), test, {"unit": unit(problem), "margin": TASKS[problem].margin}
 
@@ -94,7 +94,7 @@ def matches(results: list[Result], problem: str, variant: Variant, where: str) -
     "equal within the margin of each",
 )
 def trains_alike(results: list[Result], variant: Variant) -> Measured:
-    """Figure 5: on training data the variant differs negligibly from 32-bit training, in all problems."""
+    """Test Figure 5: on training data the variant differs negligibly from 32-bit training, in all problems."""
     falls = {problem: shortfall(results, problem, variant, "train_") for problem in PROBLEMS}
     tests = [compare_shortfall(falls[problem], TASKS[problem].margin) for problem in PROBLEMS]
     return ", ".join(f"{problem} {spread(values)} %" for problem, values in falls.items()), all_of(tests)._replace(
@@ -107,7 +107,7 @@ def trains_alike(results: list[Result], variant: Variant) -> Measured:
     "AUC with Kahan - AUC with stochastic rounding > 0 points",
 )
 def kahan_pays(results: list[Result]) -> Measured:
-    """Figure 4: Kahan summation on all weights of DLRM instead of stochastic rounding raises AUC."""
+    """Test Figure 4: Kahan summation on all weights of DLRM instead of stochastic rounding raises AUC."""
     kahan, stochastic = (100 * final(results, "clicks", variant.key, "auc") for variant in (KAHAN, STOCHASTIC))
     return f"{spread(kahan)} against {spread(stochastic)} %", difference_test(kahan, stochastic, above=0)
 
@@ -117,7 +117,7 @@ def kahan_pays(results: list[Result]) -> Measured:
     "bytes of weights and compensations: 2 times stochastic's, at most fp32's",
 )
 def memory_doubles(results: list[Result]) -> Measured:
-    """Section 3.2 and Figure 4: Kahan summation doubles the memory of weights, which is still not above 32-bit's."""
+    """Test section 3.2 and Figure 4: Kahan summation doubles the memory of weights, up to that of 32-bit training."""
     kept = {variant: held(results, variant) for variant in (STOCHASTIC, KAHAN, FP32)}
     wrong = sum(
         kept[KAHAN][problem] != 2 * kept[STOCHASTIC][problem] or kept[KAHAN][problem] > kept[FP32][problem]
@@ -130,24 +130,24 @@ def memory_doubles(results: list[Result]) -> Measured:
 
 
 def held(results: list[Result], variant: Variant) -> dict[str, float]:
-    """Bytes per weight of weights and compensations in each problem."""
+    """Return the bytes per weight of weights and corrections in each problem."""
     runs = {problem: select(results, problem=problem, variant=variant.key)[0] for problem in PROBLEMS}
     return {problem: run["weight_bytes"] + run["kahan_bytes"] for problem, run in runs.items()}
 
 
 def measured(results: list[Result], problem: str, variant: Variant) -> str:
-    """The measure at the end beside fp32's."""
+    """Return the final measure, compared with fp32, as text."""
     task = TASKS[problem]
     values, fp32 = (task.shown(final(results, problem, each.key, task.measure)) for each in (variant, FP32))
     return f"{spread(values)} against {spread(fp32)}" + (" %" if task.is_share else "")
 
 
 def unit(problem: str) -> str:
-    """What a shortfall is."""
+    """Return the unit of a shortfall."""
     return "points below 32-bit" if TASKS[problem].is_share else "percent above 32-bit"
 
 
 def shortest(tests: Sequence[Outcome]) -> str:
-    """The intervals of several tests of one kind, and once what kind that is."""
+    """Return the intervals of several tests of one kind, with the kind once."""
     intervals = [test.text.removeprefix("shortfall: difference in ").split(":")[0] for test in tests]
     return f"shortfalls in {', '.join(intervals)}:{tests[0].text.split(':')[-1]}"

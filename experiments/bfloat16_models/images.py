@@ -1,4 +1,4 @@
-"""Images: a convolutional network on digits, as ResNet-18 on CIFAR-10."""
+"""Images: a convolutional network on digits instead of ResNet-18 on CIFAR-10."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def convolutional(seed: int) -> nn.Module:
 
 
 def images(seed: int, tiny: bool) -> Problem:
-    """Classification of 1797 images of digits, 8 x 8; a quarter is held out."""
+    """Classify 1797 images of digits, 8 x 8; a quarter is held out."""
     problem = digits_problem(
         partial(convolutional, seed),
         partial(sf.optim.SGD, lr=0.005, momentum=0.9, weight_decay=5e-4),

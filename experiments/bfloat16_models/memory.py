@@ -1,4 +1,4 @@
-"""How many bytes training keeps for each weight."""
+"""The number of bytes that training keeps for each weight."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from simfloat.simulation.updates import COMPENSATION, STEP
 
 
 def memory(problem: Problem, policy: sf.Policy) -> dict[str, float]:
-    """Bytes per weight of weights, of the optimizer's moments, and of what Kahan summation keeps, after a step.
+    """Return bytes per weight: of weights, of the optimizer's moments, and of the corrections of Kahan summation.
 
-    Counted in the formats that the policy gives each parameter, whatever carries their numbers here.
+    They are counted after a step, in the formats that the policy gives each parameter, whatever the storage type.
     """
     model = problem.model()
     step = training_step(problem, model)

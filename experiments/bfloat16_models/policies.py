@@ -16,7 +16,7 @@ PURE = [FP32, STANDARD, STOCHASTIC, KAHAN]
 
 
 def partly_kahan(name: str, *layers: str) -> sf.Policy:
-    """Stochastic updates, but Kahan summation for the parameters of these layers."""
+    """Return stochastic updates, with Kahan summation for the parameters of these layers."""
     policy = sf.Policy(
         name=name,
         compute=sf.BF16,

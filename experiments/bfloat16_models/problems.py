@@ -1,4 +1,4 @@
-"""The problems: what stands for which model and data of the paper, and how each is judged."""
+"""The problems: replacements for the models and data of the paper, and their measures."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ TASKS = {
     "speech": Task("RNN, speakers", "accuracy", "accuracy (%)"),
 }
 
-#: The problems that stand for the three models of the paper's Table 1 and Figure 3.
+#: The problems that represent the three models of the paper's Table 1 and Figure 3.
 BOTTLENECK = ("images", "clicks", "topics")

@@ -1,4 +1,4 @@
-"""Speech: a recurrent network that tells speakers apart, in the place of Deep Speech 2 on LibriSpeech."""
+"""Speech: a recurrent network that identifies speakers, instead of Deep Speech 2 on LibriSpeech."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from experiments.problem import Problem
 
 @cache
 def halved(part: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Utterances (N, 15, 12) of every second frame, and their speakers."""
+    """Return utterances (N, 15, 12) of every second frame, and their speakers."""
     utterances = datasets.japanese_vowels(part)
     return utterances.frames[:, ::2].astype(np.float32), utterances.speakers
 
 
 def speech(seed: int, tiny: bool) -> Problem:
-    """Which of nine men speaks? 270 utterances to learn from, the archive's 370 others to be judged by."""
+    """Identify which of nine men speaks: 270 utterances for training, the 370 others of the archive held out."""
     x, y = halved("train")
     problem = Problem(
         x=x,

@@ -1,4 +1,4 @@
-"""Text: a BERT that tells topics apart, as MNLI, and a GPT that goes on with characters, as Wiki103."""
+"""Text: a BERT that classifies topics instead of MNLI, and a GPT that predicts characters instead of Wiki103."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiments.judging import accuracy, judged, perplexity
 from experiments.models import GPT, BERTClassifier
 from experiments.problem import Problem
 
-#: Long topics of Python's documentation, of which none is a part of another.
+#: Long topics of Python's documentation, none of which is a part of another.
 TOPICS = (
     "specialnames",
     "compound",
@@ -27,16 +27,16 @@ TOPICS = (
     "typesmapping",
 )
 
-#: Words that a model knows, beside 0 for padding and 1 for all others; how many make a passage.
+#: Words of the vocabulary, in addition to 0 for padding and 1 for all others; words of a passage.
 WORDS, PASSAGE = 500, 16
 
-#: Characters that a model sees at once, and how many windows of them are held out.
+#: Characters of a context, and the number of held-out windows.
 CONTEXT, HELD_OUT = 24, 200
 
 
 @cache
 def passages() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Passages (N, 16) of the topics as numbers of words, one after the other, and their topics."""
+    """Return passages (N, 16) of the topics as numbers of words, one after the other, and their topics."""
     texts = {topic: re.findall(r"\w+|[^\w\s]", datasets.python_topics()[topic].lower()) for topic in TOPICS}
     common = Counter(word for words in texts.values() for word in words).most_common(WORDS)
     number = {word: place for place, (word, _) in enumerate(common, 2)}
@@ -49,7 +49,7 @@ def passages() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def topics(seed: int, tiny: bool) -> Problem:
-    """Which of eight topics is a passage of 16 words from? Every fourth passage is held out."""
+    """Predict which of eight topics a passage of 16 words is from; every fourth passage is held out."""
     x, y = passages()
     order = np.random.default_rng(0).permutation(len(x))
     train, test = order[order % 4 != 0], order[order % 4 == 0]
@@ -68,7 +68,7 @@ def topics(seed: int, tiny: bool) -> Problem:
 
 @cache
 def characters() -> tuple[NDArray[np.int64], int]:
-    """The topics as numbers of characters, windows (N, 25) one after the other, and how many characters there are."""
+    """Return the topics as numbers of characters, in successive windows (N, 25), and the size of the alphabet."""
     text = "".join(datasets.python_topics()[topic] for topic in TOPICS)
     alphabet = sorted(set(text))
     number = {letter: place for place, letter in enumerate(alphabet)}
@@ -77,12 +77,12 @@ def characters() -> tuple[NDArray[np.int64], int]:
 
 
 def next_characters(logits: sf.Tensor, following: NDArray[np.int64]) -> sf.Tensor:
-    """The cross-entropy of all next characters."""
+    """Return the cross-entropy of all next characters."""
     return sf.nn.cross_entropy(logits.reshape(-1, logits.shape[-1]), following.reshape(-1))
 
 
 def language(seed: int, tiny: bool) -> Problem:
-    """Which character comes next? Of some 10 000 windows of 25 characters 200 are held out."""
+    """Predict the next character; 200 of about 10 000 windows of 25 characters are held out."""
     windows, alphabet = characters()
     test, train = np.split(np.random.default_rng(0).permutation(windows), [HELD_OUT])
     problem = Problem(

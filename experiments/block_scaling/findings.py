@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.measurement import final, over_seeds, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import MATCH, all_of, compare, difference_test, every_test, ratio_test
 
-#: What DeepSeek-V3 and NVFP4's paper report of their losses, against BF16 and FP8.
+#: The differences of losses that DeepSeek-V3 and NVFP4's paper report, relative to BF16 and FP8.
 DEEPSEEK, NVFP4 = 1.0025, 1.015
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, rules = select(results, kind="training"), select(results, kind="rules")
     if given := select(training, variant="given"):
         return [_close(training, "given", "bf16", MATCH, f"{given[0]['label']}: a loss as low as BF16's")]
@@ -35,7 +35,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 @claim(
-    "scales rounded down (OCP) saturate the largest element of some blocks, those rounded up none",
+    "scales rounded down (OCP) saturate the largest element of some blocks, scales rounded up saturate none",
     "floor: share of blocks > 0 in every format; ceil, rceil: none",
 )
 def _floor_saturates(results: list[Result]) -> Measured:
@@ -52,7 +52,7 @@ def _floor_saturates(results: list[Result]) -> Measured:
 
 
 @claim(
-    'rule "even" saturates in E4M3 alone, where NaN has the code of the largest significand',
+    'rule "even" saturates only in E4M3, where NaN has the code of the largest significand',
     "share of blocks > 0 in E4M3, none in other formats",
 )
 def _even_saturates_in_e4m3(results: list[Result]) -> Measured:

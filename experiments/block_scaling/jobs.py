@@ -1,4 +1,4 @@
-"""What is run: every rule on random numbers, and the GPT under every policy."""
+"""The jobs: every rule on random values, and the GPT under every policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:
-    """The rules and all policies from every seed; or a given policy beside BF16."""
+    """Return the rules and all policies for every seed; or a given policy and BF16."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [BF16]), options)
     rules: list[Job] = [
@@ -24,5 +24,5 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return {**job, "rows": measure_rules(job)} if job["kind"] == "rules" else run_training(PROBLEMS, job)

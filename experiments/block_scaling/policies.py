@@ -1,4 +1,4 @@
-"""The policies that are compared: all but the operands of contractions is the same, but for DeepSeek's moments."""
+"""The policies that are compared: they differ only in the operands of contractions, and in DeepSeek's moments."""
 
 from __future__ import annotations
 

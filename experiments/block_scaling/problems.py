@@ -13,20 +13,20 @@ from experiments.models.gpt import GPT
 from experiments.problem import Problem, turned
 from experiments.training import Problems
 
-#: Letters that the model sees, the width of its layers, and pieces of held-out text on which it is judged.
+#: Letters of the context, the width of the layers, and the number of held-out pieces of text.
 CONTEXT, WIDTH, HELD_OUT = 32, 32, 32
 
 
 @cache
 def letters() -> tuple[NDArray[np.int64], int]:
-    """The text as numbers, and how many different letters there are."""
+    """Return the text as numbers, and the size of the alphabet."""
     text = "\n".join(datasets.python_topics().values())
     known, numbers = np.unique(list(text), return_inverse=True)
     return numbers, len(known)
 
 
 def gpt(seed: int, tiny: bool) -> Problem:
-    """Predict the next letter: one block, two heads. A tenth of the text, which the seed chooses, is held out."""
+    """Predict the next letter with one block and two heads; the seed chooses the held-out tenth of the text."""
     text, count = letters()
     text = turned(text, seed)
     pieces = np.lib.stride_tricks.sliding_window_view(text, CONTEXT + 1)

@@ -1,4 +1,4 @@
-"""Scales of MX blocks by each rule: what saturates, and how far the blocks are from the numbers."""
+"""Scales of MX blocks by each rule: saturated elements, and the errors of the blocks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RULES = ("floor", "ceil", "rceil", "even")
 #: The elements of a block.
 BLOCK = 32
 
-#: How many blocks are looked at from a seed, and in a tiny run.
+#: The number of blocks for a seed, and in a tiny run.
 BLOCKS, TINY_BLOCKS = 4096, 64
 
-#: How numbers are drawn: as weights and activations are mostly, and with the outliers that they also have.
+#: Distributions of the values: most weights and activations, and their outliers.
 DATA = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
     "heavy-tailed": lambda rng, shape: rng.standard_t(3, shape),
@@ -27,11 +27,11 @@ DATA = {
 
 
 def measure_rules(job: Job) -> list[dict[str, Any]]:
-    """A row for each format and rule.
+    """Return a row for each format and rule.
 
-    "saturated" is the share of elements that are farther from the largest number of the format than rounding explains,
-    "blocks" that of blocks with such an element, "error" the root mean square of what was lost over that of the
-    numbers.
+    "saturated" is the share of elements that exceed the largest number of the format by more than rounding explains.
+    "blocks" is the share of blocks with such an element. "error" is the root mean square of the errors, relative to
+    that of the values.
     """
     shape = (TINY_BLOCKS if job["tiny"] else BLOCKS, BLOCK)
     rng = np.random.default_rng([job["seed"], list(DATA).index(job["data"])])

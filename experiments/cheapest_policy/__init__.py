@@ -1,4 +1,4 @@
 """How much cheaper than the usual policies is the cheapest one that trains within one percent of FP32?"""
 
-#: How many seeds decide the claims, none of them used by the search.
+#: The number of seeds that decide the claims; the search uses none of them.
 SEEDS = 20

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from experiments.measurement import over_seeds, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import count_test, ratio_test
 
-#: The largest share of all trainings, of every combination with every seed, that the search may take.
+#: The largest share of all trainings, of every combination with every seed, that the search may use.
 TENTH = 0.1
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """Three findings for each problem."""
+    """Return three findings for each problem."""
     problems = dict.fromkeys(result["problem"] for result in results)
     return [finding(results, problem) for problem in problems for finding in (_is_within, _is_cheaper, _is_short)]
 
 
 def ratios(results: list[Result], problem: str, policy: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The losses under a policy and under the reference, for every seed in order."""
+    """Return the losses under a policy relative to the reference, for every seed in order."""
     own, reference = (over_seeds(results, "loss", problem=problem, policy=each) for each in (policy, USUAL[0]))
     return own, reference
 
 
 def costs(results: list[Result], problem: str) -> dict[str, float]:
-    """What each policy costs, relative to the reference."""
+    """Return the cost of each policy, relative to the reference."""
     known = {key: over_seeds(results, "cost", problem=problem, policy=key)[0] for key in (*USUAL, ANSWER)}
     return {key: float(cost / known[USUAL[0]]) for key, cost in known.items()}
 
 
-@claim("{problem}: the answer of the search trains within one percent of FP32, on seeds that nothing has seen",
+@claim("{problem}: the answer of the search trains within one percent of FP32, on seeds that the search did not use",
        f"loss / fp32's < {1 + WITHIN:g}")  # fmt: skip
 def _is_within(results: list[Result], problem: str) -> Measured:
     own, reference = ratios(results, problem, ANSWER)
@@ -43,7 +43,8 @@ def _is_within(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: it has fewer bits than amp-bf16 and than fp8-hybrid", "bits of a number in all parts: fewer than both"
+    "{problem}: the answer has fewer bits than amp-bf16 and than fp8-hybrid",
+    "bits of a number in all parts: fewer than both",
 )
 def _is_cheaper(results: list[Result], problem: str) -> Measured:
     cost = costs(results, problem)

@@ -1,4 +1,4 @@
-"""What is run: a search for each problem, and its answer beside the usual policies, with seeds of their own."""
+"""The jobs: a search for each problem, and trainings of its answer and of the usual policies with other seeds."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from experiments.training import train
 from simfloat.studies import Job, Result
 from simfloat.studies.search_parts import checked_parts, default_cost
 
-#: The share of FP32's loss within which the answer is to be.
+#: The allowed loss of the answer, as a multiple of the FP32 loss.
 WITHIN = 0.01
 
-#: The policies beside which the answer stands; the first is the reference.
+#: The policies that are compared with the answer; the first is the reference.
 USUAL = ("fp32", "amp-bf16", "fp8-hybrid")
 
 ANSWER = "answer"
 
-#: How often a run is looked at: its loss is the mean of the last fifth.
+#: The number of evaluations of a run: its loss is the mean of the last fifth.
 RECORDS = 10
 
 
 def jobs(options: Options) -> list[Job]:
-    """A job for each problem and seed that is reported: the answer of the search beside the usual policies."""
+    """Return a job for each problem and reported seed: the answer of the search and the usual policies."""
     problems = list(TRAINED)[: 1 if options.tiny else None]
     return [
         {"kind": "search", "problem": problem, "tiny": options.tiny, "seed": seed}
@@ -36,7 +36,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """What the search found, and a row for each policy, trained with this seed."""
+    """Return the result of the search, and a row for each policy, trained with this seed."""
     name, tiny = job["problem"], job["tiny"]
     found = searched(name, tiny)
     policies = {**{usual: sf.policies[usual] for usual in USUAL}, ANSWER: found.policy}
@@ -50,30 +50,30 @@ def run(job: Job) -> Result:
 
 @cache
 def searched(name: str, tiny: bool) -> sf.studies.Search:
-    """What the search finds, on seeds that are not reported: once in each process."""
+    """Search on seeds that are not reported: once in each process."""
     formats, seeds, within = (["E4M3", "BF16"], range(2), 0.5) if tiny else (FORMATS, range(5), WITHIN)
     trained = partial(loss_of, name, tiny)
     return sf.search(trained, parts=parts_of(name, tiny), formats=formats, seeds=seeds, within=within)
 
 
 def parts_of(name: str, tiny: bool) -> tuple[str, ...]:
-    """The parts that are searched."""
+    """Return the parts that are searched."""
     return PARTS[name][: 2 if tiny else None]
 
 
 def loss_of(name: str, tiny: bool, policy: sf.Policy, seed: int) -> float:
-    """The loss at the end of a training."""
+    """Return the loss at the end of a training."""
     return final_value(train(TRAINED[name](seed, tiny), policy, seed, 2 if tiny else RECORDS)["loss"])
 
 
 def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each policy."""
+    """Return the rows of metrics.jsonl: one for each policy."""
     job = {key: result[key] for key in ("kind", "problem", "tiny", "seed")}
     return [{**job, **row} for row in result["rows"]]
 
 
 def found_in(found: sf.studies.Search) -> dict[str, Any]:
-    """What a search found, as plain values."""
+    """Return the result of a search as plain values."""
     points = [{key: value for key, value in point._asdict().items() if key != "policy"} for point in found.points]
     return {
         "label": found.label,

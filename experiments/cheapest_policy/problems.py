@@ -13,7 +13,7 @@ from experiments.operation_lists.problems import convolutional
 from experiments.problem import Problem
 from experiments.training import Problems
 
-#: What numbers may be rounded to; operands of products also to E4M3 with a scale for each tensor.
+#: The formats of values; operands of products may also be E4M3 with one scale per tensor.
 FORMATS = {
     "E4M3": sf.E4M3,
     "E4M3 scaled": sf.scaled(sf.E4M3, sf.per_tensor()),
@@ -22,16 +22,16 @@ FORMATS = {
     "FP16": sf.FP16,
 }
 
-#: Roles of the whole model, beside the operands of each layer.
+#: Roles of the whole model, in addition to the operands of each layer.
 ROLES = ("activations", "weights")
 
 
-#: How many steps are trained: a search makes a hundred trainings and more.
+#: The number of steps: a search runs a hundred trainings and more.
 STEPS = {"digits": 100, "convolutional": 60, "gpt": 100}
 
 
 def shortened(name: str, problem: Callable[[int, bool], Problem], seed: int, tiny: bool) -> Problem:
-    """The problem of another experiment, for its first steps."""
+    """Return the problem of another experiment, limited to its first steps."""
     made = problem(seed, tiny)
     return replace(made, steps=min(made.steps, STEPS[name]))
 
@@ -41,8 +41,8 @@ TRAINED: Problems = {
     for name, problem in (("digits", digits), ("convolutional", convolutional), ("gpt", gpt))
 }
 
-#: The parts of each: layers, by the pattern of their paths, and roles. SGD without momentum has no state; Adam's is
-#: as the weights are.
+#: The parts of each problem: layers, by the pattern of their paths, and roles. SGD without momentum has no state; the
+#: state of Adam has the format of the weights.
 PARTS: dict[str, tuple[str, ...]] = {
     "digits": ("hidden.0", "hidden.1", "head", *ROLES),
     "convolutional": ("0", "3", "7", *ROLES),

@@ -1,7 +1,7 @@
-"""Real data: what comes inside of installed packages, and what is downloaded once.
+"""Real data from installed packages, or downloaded once.
 
-Files are read directly: importing the packages in every worker would take longer than the training. A package that is
-not installed, and a download that fails, is one ValueError that says what to do.
+Files are read directly: importing the packages in every worker would take longer than the training. A missing package
+or a failed download raises one ValueError that says what to do.
 """
 
 from experiments.datasets.images import cifar10, digits, fashion_mnist, mnist, textures

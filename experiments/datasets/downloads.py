@@ -1,4 +1,4 @@
-"""Files that are downloaded once, held to their checksums, and kept in a cache folder."""
+"""Files that are downloaded once, checked by their checksums, and kept in a cache folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PATIENCE = 30
 
 
 def fetch(download: Download, folder: Path | None = None) -> Path:
-    """The path of a downloaded file whose checksum is the expected one.
+    """Return the path of a downloaded file with the expected checksum.
 
-    A file that `folder` (by default the user's cache folder) has undamaged is not downloaded again; a damaged one is
-    replaced. Raises ValueError if pooch is not installed, if the file cannot be had or written, or if what comes is
-    another file, which is not kept.
+    An undamaged file in `folder` (by default the user's cache folder) is not downloaded again; a damaged one is
+    replaced. Raises ValueError if pooch is not installed, if the file cannot be downloaded or written, or if another
+    file is received, which is not kept.
     """
     try:
         import pooch
@@ -45,13 +45,13 @@ def fetch(download: Download, folder: Path | None = None) -> Path:
 
 @contextmanager
 def one_reason(download: Download, path: Path) -> Iterator[None]:
-    """Whatever goes wrong within the block becomes a ValueError that says what can be done."""
+    """Turn every error within the block into a ValueError that says what to do."""
     from requests import RequestException
 
     by_hand = f"Or save the file as {path} yourself."
     try:
         yield
-    except RequestException as error:  # an OSError, too
+    except RequestException as error:  # also raised as an OSError
         raise ValueError(
             f"Cannot download {download.url}: {error}. Try again with a working connection. {by_hand}"
         ) from None

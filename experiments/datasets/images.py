@@ -1,4 +1,4 @@
-"""Images: digits and textures out of packages, clothes out of Debian's, MNIST and CIFAR-10 by download."""
+"""Images: digits and textures from packages, clothes from a package of Debian, MNIST and CIFAR-10 by download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from experiments.datasets.downloads import Download, fetch
 from experiments.datasets.installed import check_part, installed_file
 
-#: Images as bytes, and the classes they show.
+#: Images as bytes, and their classes.
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 TEXTURES = ("brick", "grass", "gravel")
@@ -35,7 +35,7 @@ MNIST = {
     ),
 }
 
-#: Where Debian's package dataset-fashion-mnist has its files.
+#: The folder of Debian's package dataset-fashion-mnist.
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -44,7 +44,7 @@ def _fashion(name: str, md5: str) -> Download:
     return Download(url, f"md5:{md5}", f"fashion-{name}")
 
 
-#: The same of Fashion-MNIST, whose makers publish MD5 sums.
+#: The same for Fashion-MNIST, which publishes MD5 sums.
 FASHION_MNIST = {
     "train": (
         _fashion("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
@@ -56,7 +56,7 @@ FASHION_MNIST = {
     ),
 }
 
-#: The archive of plain bytes: unlike the one for Python, opening it runs no code.
+#: The archive of plain bytes: unlike the archive for Python, opening it runs no code.
 CIFAR10 = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -67,14 +67,14 @@ BATCHES = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
 
 @cache
 def digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """1797 images of handwritten digits as 64 grey values from 0 to 1, and the digits (Alpaydin and Kaynak 1998)."""
+    """Return 1797 handwritten digits as 64 grey values from 0 to 1, with labels (Alpaydin and Kaynak 1998)."""
     rows = np.loadtxt(installed_file("scikit-learn", "datasets", "data", "digits.csv.gz"), delimiter=",")
     return rows[:, :-1] / 16, rows[:, -1].astype(np.int64)
 
 
 @cache
 def textures() -> dict[str, NDArray[np.float64]]:
-    """Photographs of brick, grass and gravel, each 512 x 512 grey values from 0 to 1, out of scikit-image."""
+    """Return photographs of brick, grass and gravel from scikit-image, each 512 x 512 grey values from 0 to 1."""
     from PIL import Image
 
     paths = {name: installed_file("scikit-image", "data", f"{name}.png") for name in TEXTURES}
@@ -82,19 +82,19 @@ def textures() -> dict[str, NDArray[np.float64]]:
 
 
 def mnist(part: str = "train", folder: Path | None = None) -> Labelled:
-    """60 000 images of handwritten digits, or 10 000 of ``"test"``, as bytes (N, 28, 28), and the digits (LeCun 1998).
+    """Return 60 000 handwritten digits, or 10 000 for ``"test"``, as bytes (N, 28, 28), with labels (LeCun 1998).
 
-    Downloaded once (11 MB) to `folder`, by default the user's cache folder.
+    They are downloaded once (11 MB) to `folder`, by default the user's cache folder.
     """
     images, labels = (fetch(download, folder) for download in MNIST[check_part(part)])
     return read_idx(images, labels)
 
 
 def fashion_mnist(part: str = "train", folder: Path | None = None) -> Labelled:
-    """60 000 photographs of clothes, or 10 000 of ``"test"``, as bytes (N, 28, 28), and the classes 0 to 9 (Xiao 2017).
+    """Return 60 000 photographs of clothes, or 10 000 for ``"test"``, as bytes (N, 28, 28), with labels (Xiao 2017).
 
-    Read where Debian's package dataset-fashion-mnist has put them; without it, downloaded once (31 MB) to `folder`, by
-    default the user's cache folder.
+    They are read from the files of Debian's package dataset-fashion-mnist. Without it, they are downloaded once (31
+    MB) to `folder`, by default the user's cache folder.
     """
     downloads = FASHION_MNIST[check_part(part)]
     installed = [DEBIAN / download.name.removeprefix("fashion-") for download in downloads]
@@ -104,7 +104,7 @@ def fashion_mnist(part: str = "train", folder: Path | None = None) -> Labelled:
 
 
 def read_idx(images: Path, labels: Path) -> Labelled:
-    """Images and labels out of MNIST's own two files: 4 numbers of 4 bytes stand before images, 2 before labels."""
+    """Read images and labels from the two files of MNIST: images follow 4 numbers of 4 bytes, labels follow 2."""
     pictures, classes = (gzip.decompress(path.read_bytes()) for path in (images, labels))
     return (
         np.frombuffer(pictures, np.uint8, offset=16).reshape(-1, 28, 28),
@@ -113,9 +113,9 @@ def read_idx(images: Path, labels: Path) -> Labelled:
 
 
 def cifar10(part: str = "train", folder: Path | None = None) -> Labelled:
-    """50 000 photographs, or 10 000 of ``"test"``, as bytes (N, 3, 32, 32), and the classes 0 to 9 (Krizhevsky 2009).
+    """Return 50 000 photographs, or 10 000 for ``"test"``, as bytes (N, 3, 32, 32), with labels (Krizhevsky 2009).
 
-    Downloaded once (162 MB) to `folder`, by default the user's cache folder.
+    They are downloaded once (162 MB) to `folder`, by default the user's cache folder.
     """
     names = BATCHES[check_part(part)]
     with tarfile.open(fetch(CIFAR10, folder)) as archive:

@@ -1,4 +1,4 @@
-"""Files inside of installed packages, and the parts in which data come."""
+"""Files in installed packages, and the parts of the data."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-#: What those who made data have divided them into.
+#: The parts into which the authors divided their data.
 PARTS = ("train", "test")
 
 
 class Origin(NamedTuple):
-    """Of a package with data: the name under which it is imported, and the extra that installs it."""
+    """A package with data: its name for imports, and the extra that installs it."""
 
     module: str
     extra: str
@@ -28,9 +28,9 @@ PACKAGES = {
 
 
 def installed_file(package: str, *parts: str) -> Path:
-    """The path of a file inside of a package, which is not imported to find it.
+    """Return the path of a file in a package, without importing the package.
 
-    Raises ValueError, saying how to install it, if there is no such package or its release lacks the file.
+    Raises ValueError with the command that installs it if the package is missing or its release lacks the file.
     """
     module, extra = PACKAGES[package]
     found = find_spec(module)
@@ -43,7 +43,7 @@ def installed_file(package: str, *parts: str) -> Path:
 
 
 def check_part(part: str) -> str:
-    """The name of the part; ValueError if it is none."""
+    """Return the name of the part. Raises ValueError if it is unknown."""
     if part not in PARTS:
         raise ValueError(f"The data have the parts {' and '.join(PARTS)}; {part!r} was asked for.")
     return part

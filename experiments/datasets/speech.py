@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from experiments.datasets.installed import check_part, installed_file
 
-#: The longest utterance has so many frames.
+#: The number of frames of the longest utterance.
 LONGEST = 29
 
 
@@ -24,9 +24,9 @@ class Utterances(NamedTuple):
 
 @cache
 def japanese_vowels(part: str = "train") -> Utterances:
-    """270 utterances of the vowels /ae/ by nine men, or the 370 of ``"test"`` (Kudo, Toyama and Shimbo 1999).
+    """Return 270 utterances of the vowels /ae/ by nine men, or 370 for ``"test"`` (Kudo, Toyama and Shimbo 1999).
 
-    Data of the UCI archive, out of the package sktime.
+    The data of the UCI archive come with the package sktime.
     """
     name = f"JapaneseVowels_{check_part(part).upper()}.ts"
     path = installed_file("sktime", "datasets", "data", "JapaneseVowels", name)

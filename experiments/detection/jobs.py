@@ -1,4 +1,4 @@
-"""What is run: the detector in FP32, and in FP16 with several loss scales."""
+"""The jobs: the detector in FP32, and in FP16 with several loss scales."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from experiments.training import run_training, training_jobs, training_rows
 from experiments.variants import given
 from simfloat.studies import Job, Result
 
-#: The guide's scales: 8, which was enough, and 32K, which saves nearly all.
+#: The guide's scales: 8, which was enough, and 32K, which recovers nearly all.
 VARIANTS = [FP32, UNSCALED, scaled(3), scaled(15)]
 
-#: Of the model that the guide's shares of gradients fit: two thirds are zeros, the exponents of others are normal.
+#: A model that fits the guide's shares of gradients: two thirds are zeros, the exponents of the others are normal.
 ZEROS, MEAN, DEVIATION = 0.668, -29.0, 4.0
 
 
 def jobs(options: Options) -> list[Job]:
-    """Training under every scale from every seed, and the guide's own shares; or a given policy beside FP32."""
+    """Return trainings under every scale for every seed, and the guide's own shares; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     printed: list[Job] = [
@@ -35,7 +35,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job; one in FP32 tells the exponents of all gradients too."""
+    """Run a job; in FP32 it also returns the exponents of all gradients."""
     if job["kind"] == "printed":
         return {**job, "kept": kept_by_scale(job["seed"], job["samples"])}
     if job["variant"] != FP32.key:
@@ -47,7 +47,7 @@ def run(job: Job) -> Result:
 
 
 def kept_by_scale(seed: int, samples: int) -> dict[str, float]:
-    """The share of values that FP16 keeps from zero under each scale, of values as the guide's histogram has them."""
+    """Return the share of the guide's values that FP16 does not round to zero, under each scale."""
     rng = np.random.default_rng(seed)
     values = np.exp2(rng.normal(MEAN, DEVIATION, samples)) * (rng.random(samples) >= ZEROS)
     scales = {f"{scale:.0f}": sf.round(values * scale, sf.FP16) for scale in (1.0, 8.0, 2.0**15)}
@@ -55,7 +55,7 @@ def kept_by_scale(seed: int, samples: int) -> dict[str, float]:
 
 
 def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each record of a run, one for the guide's shares."""
+    """Return the rows of metrics.jsonl: one for each record of a run, one for the guide's shares."""
     if result["kind"] == "printed":
         return [{**{key: result[key] for key in ("kind", "seed", "samples")}, **result["kept"]}]
     return training_rows(result)

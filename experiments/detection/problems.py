@@ -1,4 +1,4 @@
-"""The detector in small: six convolutions and two heads."""
+"""A small version of the detector: six convolutions and two heads."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from experiments.problem import Problem
 from experiments.training import Problems
 from simfloat import nn
 
-#: Channels of the convolutions, and by what each divides the size of the image.
+#: Channels of the convolutions, and the factor by which each divides the size of the image.
 CHANNELS, STRIDES = (8, 8, 16, 16, 32, 32), (1, 2, 1, 2, 1, 2)
 
-#: By so much gradients are smaller where they lie as in the guide: FP16 then loses nine of ten of the nonzero ones.
+#: This factor gives the gradients the guide's exponents: FP16 then loses nine of ten nonzero ones.
 SHRINK = 2.0**-18
 
 Data = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class Detector(nn.Module):
-    """Convolutions with ReLU as in VGG, without normalisation; of the last map one head for classes, one for boxes."""
+    """Convolutions with ReLU as in VGG, without normalisation; the last map has one head for classes, one for boxes."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Detector(nn.Module):
                 parameter.data = rng.normal(0, np.sqrt(2 / np.prod(parameter.shape[1:])), parameter.shape)
 
     def forward(self, x: NDArray) -> sf.Tensor:
-        """Images (N, 1, 32, 32) -> logits and offsets of every default box (N, boxes, classes + 4)."""
+        """Return logits and offsets of every default box (N, boxes, classes + 4) for images (N, 1, 32, 32)."""
         maps = x
         for convolution in self.backbone:
             maps = self.relu(convolution(maps))
@@ -53,13 +53,13 @@ class Detector(nn.Module):
 
 @cache
 def scenes_with_targets(number: int, seed: int) -> Data:
-    """Images, and what is asked of each of their default boxes."""
+    """Return images, and the targets of all their default boxes."""
     scenes = draw_scenes(number, seed)
     return scenes.images, targets(scenes)
 
 
 def detector(seed: int, tiny: bool, shrink: float = 1.0) -> Problem:
-    """Detection of digits on textures; of a loss that is shrunk by a power of two the training is the same."""
+    """Detect digits on textures; if the loss is multiplied by a power of two, the updates do not change."""
     x, y = scenes_with_targets(16 if tiny else 512, seed)
     return Problem(
         x=x,
@@ -76,7 +76,7 @@ def detector(seed: int, tiny: bool, shrink: float = 1.0) -> Problem:
 
 
 def recognised(model: nn.Module, output: NDArray, y: NDArray) -> dict[str, float]:
-    """The share of boxes with an object whose class is found, and the mean error of their offsets."""
+    """Return the share of boxes with an object whose class is right, and the mean error of their offsets."""
     matched = y[:, :, 0] > 0
     right = output[:, :, :CLASSES].argmax(axis=2) == y[:, :, 0]
     return {

@@ -1,4 +1,4 @@
-"""Scenes with objects whose boxes and classes are known: real digits pasted on real textures."""
+"""Scenes with known boxes and classes: real digits on real textures."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from experiments import datasets
 #: Pixels along a side of a scene; digits have 8 of them, or twice as many.
 SIZE, DIGIT = 32, 8
 
-#: How bright textures are beside digits.
+#: The brightness of textures relative to digits.
 DIMMED = 0.5
 
 
 class Scenes(NamedTuple):
-    """Images (N, 1, 32, 32), and of each its objects: boxes (objects, 4) as left, top, right, bottom, and digits."""
+    """Images (N, 1, 32, 32), and the objects of each: boxes (objects, 4) as left, top, right, bottom, and digits."""
 
     images: NDArray[np.float32]
     objects: list[tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 
 def draw_scenes(number: int, seed: int) -> Scenes:
-    """Scenes with one to three digits each, on pieces of brick, grass and gravel."""
+    """Draw scenes with one to three digits each, on pieces of brick, grass and gravel."""
     rng = np.random.default_rng([seed, 3])
     textures, (digits, labels) = list(datasets.textures().values()), datasets.digits()
     images = np.empty((number, 1, SIZE, SIZE), np.float32)

@@ -50,7 +50,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
         draw_loss_scale(place, run["trace"]["scale"][:end], skipped[:end], title=variant.label)
         shares.append(f"{sum(skipped)}")
         low, high = place.get_ylim()
-        place.set_ylim(low / (high / low) ** 0.4, high)  # room for the legend
+        place.set_ylim(low / (high / low) ** 0.4, high)  # space for the legend
         place.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         place.legend(loc="lower right", frameon=False, fontsize=SMALL)
     add_title(figure, f"Steps skipped of {len(skipped)}, from left to right: {', '.join(shares)}")

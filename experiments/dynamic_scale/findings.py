@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import MATCH, Outcome, all_of, compare, difference_test, every_test
 
-#: The fewer steps after which a scale grows, and the standard.
+#: The small number of steps after which a scale grows, and the standard one.
 FEW, MANY = 6, 2000
 
-#: The first steps of a run, in which the scale comes down to where nothing overflows.
+#: The first steps of a run, in which the scale falls until nothing overflows.
 FIRST_STEPS = 100
 
-#: What the tutorial would take for slower convergence: a perplexity so much higher.
+#: The tutorial's criterion of slower convergence: a perplexity that is higher by this.
 PERPLEXITY = 2.0
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, statements = select(results, kind="training"), select(results, kind="statements")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -38,13 +38,13 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def skipped(results: list[Result], variant: str) -> NDArray[np.bool_]:
-    """Which steps were skipped (seeds, steps)."""
+    """Return which steps were skipped (seeds, steps)."""
     runs = sorted(select(results, variant=variant), key=lambda run: run["seed"])
     return np.array([run["trace"]["skipped"] for run in runs])
 
 
 def settled(steps: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The steps after the first ones; the second half of a tiny run, which has no more."""
+    """Return the steps after the first ones; for a tiny run, its second half."""
     return steps[:, min(FIRST_STEPS, steps.shape[1] // 2) :]
 
 
@@ -98,7 +98,7 @@ def _convergence(results: list[Result]) -> Measured:
 
 
 def statement_findings(results: list[Result]) -> list[Finding]:
-    """The statements, each beside what is true."""
+    """Return the findings on the statements, each with the correct fact."""
     n = {key: sum(run["counts"].get(key, 0) for run in results) for key in results[0]["counts"]}
     steps, runs = sum(run["steps"] for run in results), len(results)
 
@@ -106,50 +106,50 @@ def statement_findings(results: list[Result]) -> list[Finding]:
         _statement(
             "gradients below 2^-11 are rounded to zero",
             "every such gradient is zero in FP16",
-            f"{share(n['below-lost'], n['below'])} of those below 2^-11 are; what is lost lies below 2^-25",
+            f"{share(n['below-lost'], n['below'])} of the gradients below 2^-11 are zero; lost values are below 2^-25",
             every_test(n["below"] - n["below-lost"], n["below"]),
         ),
         _statement(
             "FP16 can only represent values down to 2^-14, so that 2^-18 underflows",
             "powers of two from 2^-24 to 2^-15 become zero",
-            f"{n['powers-lost']} of {n['powers']} are not exact",
+            f"{n['powers-lost']} of {n['powers']} powers of two are not exact",
             every_test(n["powers"] - n["powers-lost"], n["powers"]),
         ),
         _statement(
             "when the least gradient touches 2^-11 the step is about to underflow",
-            "no step with so small a gradient in which FP16 loses none",
-            f"the alarm rings in {n['alarms']} of {steps} steps, in {n['false-alarms']} of them nothing is lost",
+            "no step has such a small gradient without a loss in FP16",
+            f"{n['alarms']} of {steps} steps have such a gradient; {n['false-alarms']} of them lose nothing",
             every_test(n["false-alarms"], n["alarms"]),
         ),
         _statement(
             "a larger scale captures more of FP16's mantissa",
-            "normal numbers are rounded otherwise under a scale of 2^10",
-            f"{n['normal-changed']} of {n['normal']} are; of subnormal ones "
-            f"{share(n['subnormal-better'], n['subnormal'])} come closer",
+            "normal numbers are rounded differently under a scale of 2^10",
+            f"{n['normal-changed']} of {n['normal']} normal numbers are; "
+            f"{share(n['subnormal-better'], n['subnormal'])} of the subnormal ones become more accurate",
             every_test(n["normal"] - n["normal-changed"], n["normal"]),
         ),
         _statement(
             "a loss of NaN comes from gradients that underflow",
-            "NaN in steps whose gradients all underflow, none where they overflow",
-            f"{n['nan-underflow']} steps after underflow, {n['nan-overflow']} of {10 * runs} after overflow",
+            "the loss is NaN if all gradients underflow, and never if they overflow",
+            f"NaN in {n['nan-underflow']} steps after underflow, in {n['nan-overflow']} of {10 * runs} after overflow",
             every_test(10 * runs - n["nan-underflow"], 10 * runs),
         ),
         _statement(
             "the optimizer repeats a step that overflowed",
-            "skipped steps are made again with their batch",
-            f"{n['skipped-repeated']} of {n['skipped']} are; {n['skipped-changed']} changed a weight",
+            "skipped steps are repeated with their batch",
+            f"{n['skipped-repeated']} of {n['skipped']} are repeated; {n['skipped-changed']} changed a weight",
             every_test(n["skipped"] - n["skipped-repeated"], n["skipped"]),
         ),
         _statement(
             "the loss is computed in FP16 and then scaled",
             "losses from 1 to 3 times 2^16 are finite in FP16",
-            f"{n['losses-overflow']} of {n['losses']} overflow in FP16, {n['losses-overflow-fp32']} in FP32",
+            f"{n['losses-overflow']} of {n['losses']} losses overflow in FP16, {n['losses-overflow-fp32']} in FP32",
             every_test(n["losses-overflow"], n["losses"]),
         ),
         _statement(
             "grad.min() is the least magnitude",
             "the minimum is positive in every step",
-            f"it is negative in {n['negative-minimum']} of {steps} steps",
+            f"the minimum is negative in {n['negative-minimum']} of {steps} steps",
             every_test(n["negative-minimum"], steps),
         ),
     ]
@@ -161,5 +161,5 @@ def _statement(said: str, expected: str, measured: str, test: Outcome) -> Measur
 
 
 def share(part: int, whole: int) -> str:
-    """A share in percent."""
+    """Return a share in percent as text."""
     return f"{100 * part / max(1, whole):.2f} %"

@@ -1,4 +1,4 @@
-"""What is run: training under loss scales that grow after 2000 steps and after 6, and the statements."""
+"""The jobs: training under loss scales that grow after 2000 steps and after 6, and the statements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simfloat.studies import Job, Result
 
 
 def dynamic(interval: int, exponent: int = 16) -> Scaler:
-    """A scale that begins at 2^exponent and doubles after so many steps without an overflow."""
+    """Return a scale that starts at 2^exponent and doubles after `interval` steps without an overflow."""
     return {"kind": "dynamic", "init_scale": 2.0**exponent, "growth_interval": interval}
 
 
@@ -27,7 +27,7 @@ VARIANTS = [
 
 
 def jobs(options: Options) -> list[Job]:
-    """Training under every scale from every seed, and the statements; or a given policy beside fp32."""
+    """Return trainings under every scale for every seed, and the statements; or a given policy and fp32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     statements: list[Job] = [
@@ -37,14 +37,14 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "statements":
         return {**job, **measure_statements(job["seed"], job["tiny"])}
     return run_training(PROBLEMS, job)
 
 
 def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each record of a run, one with the counts of the statements."""
+    """Return the rows of metrics.jsonl: one for each record of a run, one with the counts of the statements."""
     if result["kind"] == "statements":
         return [{**{key: result[key] for key in ("kind", "seed", "tiny", "steps")}, **result["counts"]}]
     return training_rows(result)

@@ -1,4 +1,4 @@
-"""Digits, long enough for a loss scale to grow twice after 2000 steps each."""
+"""Digits, trained long enough for a loss scale to grow twice after 2000 steps each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.training import Problems
 
 
 def digits(seed: int, tiny: bool) -> Problem:
-    """Digits by an MLP 64-16-10."""
+    """Classify digits by an MLP 64-16-10."""
     return digits_problem(
         lambda: sf.nn.MLP([64, 16, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.05),

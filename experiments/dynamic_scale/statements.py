@@ -1,7 +1,7 @@
-"""Statements about FP16 and loss scaling that are put to the test on the gradients of a training.
+"""Statements about FP16 and loss scaling, tested on the gradients of a training.
 
-They are those of a tutorial page on mixed precision; what is counted for each is the number of cases that it foretells
-wrongly, or that contradict what is true instead.
+They come from a tutorial page on mixed precision. For each, we count the cases that it predicts wrongly, or that
+contradict the correct fact.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from experiments.dynamic_scale.problems import digits
 from experiments.problem import Problem
 from simfloat.studies import Result
 
-#: Below it, the tutorial says, a gradient is rounded to zero; and the smallest number of FP16, as it says.
+#: The tutorial's limit below which a gradient is rounded to zero, and its smallest number of FP16.
 SAID_TO_VANISH, SAID_TO_BE_SMALLEST = 2.0**-11, 2.0**-14
 
-#: What nearest rounding to FP16 makes zero: half the smallest subnormal number, or less.
+#: Values that rounding to nearest in FP16 turns into zero: half the smallest subnormal number, or less.
 VANISHES = sf.FP16.smallest_subnormal / 2
 
-#: A power of two that takes no gradient of the problem beyond FP16's range.
+#: A power of two that takes no gradient of the problem out of FP16's range.
 SCALE = 2.0**10
 
 #: A loss scale under which every gradient overflows, and one under which every gradient underflows.
@@ -31,7 +31,7 @@ FAR_TOO_LARGE, FAR_TOO_SMALL = 2.0**40, 2.0**-40
 
 
 def measure_statements(seed: int, tiny: bool) -> Result:
-    """Counts over the gradients of a training in FP32: what became of those that the tutorial calls lost, and so on."""
+    """Count over the gradients of a training in FP32: the results of those that the tutorial calls lost, and so on."""
     problem, steps = digits(seed, tiny), 20 if tiny else 200
     counts: Counter[str] = Counter()
     exponents: Counter[str] = Counter()
@@ -49,7 +49,7 @@ def measure_statements(seed: int, tiny: bool) -> Result:
 
 
 def gradients_of(problem: Problem, seed: int, steps: int) -> Iterator[NDArray[np.float64]]:
-    """The gradients of all parameters in one vector, in each of the first steps in FP32."""
+    """Return the gradients of all parameters in one vector, for each of the first steps in FP32."""
     model = problem.model()
     optimizer = problem.optimizer(model.parameters())
     with sf.simulate("fp32", seed=seed):
@@ -61,7 +61,7 @@ def gradients_of(problem: Problem, seed: int, steps: int) -> Iterator[NDArray[np
 
 
 def count_step(gradients: NDArray[np.float64]) -> dict[str, int]:
-    """Counts over the gradients of one step."""
+    """Return counts over the gradients of one step."""
     size = np.abs(gradients[gradients != 0])
     rounded, scaled = sf.round(size, sf.FP16), sf.round(SCALE * size, sf.FP16) / SCALE
     below, normal = size < SAID_TO_VANISH, size >= sf.FP16.smallest_normal
@@ -81,7 +81,7 @@ def count_step(gradients: NDArray[np.float64]) -> dict[str, int]:
 
 
 def count_numbers() -> dict[str, int]:
-    """Powers of two below the "smallest" number that FP16 holds exactly; and losses that are scaled in FP16."""
+    """Count powers of two below the "smallest" number that are exact in FP16; and losses that are scaled in FP16."""
     powers = 2.0 ** np.arange(-24, -14)
     losses = np.linspace(1, 3, 100)
     return {
@@ -94,7 +94,7 @@ def count_numbers() -> dict[str, int]:
 
 
 def count_losses(problem: Problem, seed: int) -> dict[str, int]:
-    """Steps with a loss that is NaN: if all gradients underflow, and if they overflow and nobody looks."""
+    """Count steps with a loss that is NaN: if all gradients underflow, and if they overflow unchecked."""
     return {
         f"nan-{name}": sum(int(np.isnan(loss)) for loss in unguarded_losses(problem, seed, scale))
         for name, scale in (("underflow", FAR_TOO_SMALL), ("overflow", FAR_TOO_LARGE))
@@ -102,7 +102,7 @@ def count_losses(problem: Problem, seed: int) -> dict[str, int]:
 
 
 def unguarded_losses(problem: Problem, seed: int, scale: float, steps: int = 10) -> list[float]:
-    """The losses of steps in FP16 whose gradients are scaled, unscaled, and used whatever they are."""
+    """Return the losses of steps in FP16 whose gradients are scaled, unscaled, and used unchecked."""
     model = problem.model()
     optimizer, scaler = problem.optimizer(model.parameters()), sf.optim.StaticLossScale(scale)
     losses = []
@@ -119,7 +119,7 @@ def unguarded_losses(problem: Problem, seed: int, scale: float, steps: int = 10)
 
 
 def count_skipped(problem: Problem, seed: int, steps: int = 12) -> dict[str, int]:
-    """Steps that were skipped, those of them that changed a weight, and those that were repeated with their batch."""
+    """Count skipped steps, those of them that changed a weight, and those that were repeated with their batch."""
     model = problem.model()
     optimizer, scaler = problem.optimizer(model.parameters()), sf.optim.DynamicLossScale(2.0**24)
     skipped = changed = repeated = 0

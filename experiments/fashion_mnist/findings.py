@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TASK = Task("CNN, clothes", "accuracy", "accuracy (%)")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim; of a given policy, whether it comes close to FP32."""
+    """Return one finding for each claim; for a given policy, whether it comes close to FP32."""
     return against_fp32(results, PROBLEMS) or [
         *(falls_short(results, problem, TASK) for problem in PROBLEMS),
         *(cancels_late(results, problem) for problem in PROBLEMS),

@@ -1,4 +1,4 @@
-"""What is run: the problem under each policy, from every seed."""
+"""The jobs: the problem under each policy, for every seed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from experiments.training import run_training, training_jobs
 from experiments.variants import given
 from simfloat.studies import Job, Result
 
-#: Those whose verdicts may hang on the rate, a free choice.
+#: The variants with verdicts that may depend on the rate, a free choice.
 VARIED = (FP32, STANDARD, STOCHASTIC, NO_MASTER)
 
 
 def jobs(options: Options) -> list[Job]:
-    """A run of every variant from every seed; or a given policy beside FP32."""
+    """Return a run of every variant for every seed; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     return [*training_jobs(["clothes"], VARIANTS, options), *training_jobs(["small steps"], VARIED, options)]
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return run_training(PROBLEMS, job)

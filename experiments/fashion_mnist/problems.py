@@ -1,4 +1,4 @@
-"""The problem: photographs of clothes by a convolutional network, digits in a tiny run."""
+"""The problem: photographs of clothes by a convolutional network; digits in a tiny run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from experiments.problem import Problem, reserved, split
 from experiments.training import Problems
 from simfloat import nn
 
-#: Of the images that a seed may see, so many are held out, and the model is trained on so many of the others.
+#: The numbers of held-out images and of training images, among those that a seed may use.
 HELD_OUT, TRAINED_ON = 2_000, 30_000
 
-#: The rate that served FP32 best with seeds 0 and 1, of 0.003, 0.01, 0.03 and 0.1; and a tenth of it.
+#: The best rate for FP32 with seeds 0 and 1, among 0.003, 0.01, 0.03 and 0.1; and a tenth of it.
 RATE, SMALL_RATE = 0.03, 0.003
 
 
@@ -36,14 +36,14 @@ def convolutional(side: int, seed: int) -> nn.Module:
 
 @cache
 def images() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """All 70 000 images as bytes (N, 1, 28, 28), and their classes."""
+    """Return all 70 000 images as bytes (N, 1, 28, 28), and their classes."""
     parts = [datasets.fashion_mnist(part) for part in ("train", "test")]
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return x[:, np.newaxis], y
 
 
 def clothes(seed: int, tiny: bool, rate: float = RATE) -> Problem:
-    """Which of ten kinds of clothes? 9 098 weights, SGD with momentum."""
+    """Classify ten kinds of clothes: 9 098 weights, SGD with momentum."""
     optimizer = partial(sf.optim.SGD, lr=rate, momentum=0.9, weight_decay=5e-4)
     if tiny:
         return digits_problem(
@@ -68,7 +68,7 @@ def clothes(seed: int, tiny: bool, rate: float = RATE) -> Problem:
 
 
 def scaled(x: NDArray[np.uint8]) -> NDArray:
-    """Grey values from 0 to 1."""
+    """Return grey values from 0 to 1."""
     return x.astype(np.float32) / 255
 
 

@@ -1,8 +1,8 @@
-"""Stochastic rounding with few random bits, every draw of every number: how often it rounds away from zero.
+"""Stochastic rounding with few random bits, for every draw and every number: how often it rounds away from zero.
 
-Between two neighbours a number lies a fraction f of their distance beyond the one nearer to zero. Rounding away should
-have the probability f; N random bits make multiples of 2^-N of it, by the variant (IEEE P3109): A cuts f down, B and C
-round it to nearest, ties up and ties to even.
+A number lies between two neighbours. The fraction f is its distance from the neighbour nearer to zero, relative to the
+distance of the neighbours. Rounding away should have the probability f. N random bits turn f into multiples of 2^-N,
+depending on the variant (IEEE P3109): A truncates f, B and C round it to nearest, with ties up and ties to even.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import simfloat as sf
 
 VARIANTS = ("A", "B", "C")
 
-#: Random bits, and bits of a number beyond the format's.
+#: Numbers of random bits, and of bits that a number has beyond the format.
 BITS, EXTRA = range(1, 7), range(2, 11)
 
-#: The format; any other has the same fractions.
+#: The format; every other format has the same fractions.
 FORMAT = sf.FP16
 
 
 def measure_bias(tiny: bool) -> list[dict[str, Any]]:
-    """For each variant, random bits and extra bits: the mean of P(away) - f over all f, and the theory's.
+    """Return for each variant, random bits and extra bits the mean of P(away) - f over all f, and that of the theory.
 
-    "exceptions" counts the fractions for which P(away) is not the multiple of 2^-N that the variant makes of f.
+    "exceptions" counts the fractions for which P(away) is not the multiple of 2^-N to which the variant turns f.
     """
     rows = []
     for variant in VARIANTS:
@@ -44,7 +44,7 @@ def measure_bias(tiny: bool) -> list[dict[str, Any]]:
 
 
 def chance_of_rounding_away(fractions: NDArray, bits: int, variant: str) -> NDArray[np.float64]:
-    """In how many of the 2^bits draws 1 + f eps is rounded to 1 + eps, over all draws."""
+    """Return the share of the 2^bits draws with which 1 + f eps is rounded to 1 + eps."""
     numbers = np.repeat(1 + fractions * FORMAT.eps, 2**bits)
     draws = sf.GivenBits(np.tile(np.arange(2**bits), len(fractions)))
     rounded = sf.round(numbers, FORMAT, sf.stochastic(bits, variant), stream=draws)
@@ -52,14 +52,14 @@ def chance_of_rounding_away(fractions: NDArray, bits: int, variant: str) -> NDAr
 
 
 def rounded_fraction(fractions: NDArray, bits: int, variant: str) -> NDArray[np.float64]:
-    """What the variant makes of f: a multiple of 2^-bits."""
+    """Return the multiple of 2^-bits to which the variant turns f."""
     steps = fractions * 2**bits
     whole = {"A": np.floor(steps), "B": np.floor(steps + 0.5), "C": np.rint(steps)}[variant]
     return whole / 2**bits
 
 
 def mean_bias(variant: str, bits: int, extra: int) -> float:
-    """The mean of that over all fractions of so many bits, less their own mean."""
+    """Return the mean of the rounded fractions over all fractions of `extra` bits, minus their own mean."""
     if extra <= bits or variant == "C":
         return 0.0
     return 2.0 ** -(extra + 1) - (2.0 ** -(bits + 1) if variant == "A" else 0)

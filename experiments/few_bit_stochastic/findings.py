@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from simfloat.studies.verdicts import ABOUT, MATCH, all_of, compare, count_test,
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     sums, training = select(results, kind="sums"), select(results, kind="training")
     return [
         _bias(select(results, kind="bias")),
         _stagnation(sums),
         _sums(sums, "A", SUGGESTED, f"variant A: {SUGGESTED} bits, half of log2 n, are about as good", enough=True),
         _sums(sums, "A", 3, "variant A: 3 bits are not", enough=False),
-        _sums(sums, "C", 1, "variant C: 1 bit is about as good, where terms differ", enough=True),
+        _sums(sums, "C", 1, "variant C: 1 bit is about as good if terms differ", enough=True),
         _trains(training, "C", 4),
         _trains(training, "A", 4),
         _trains(training, "A", 8),
@@ -29,7 +29,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 @claim(
-    "N random bits round away with a multiple of 2^-N: A cuts f down, B and C round it, ties up or to even",
+    "N random bits round away with a multiple of 2^-N: A truncates f, B and C round it, ties up or to even",
     "P(away) of every fraction f, and its mean bias: A -2^-(N+1) + 2^-(D+1), B 2^-(D+1), C 0; N = 1 ... {most}",
 )
 def _bias(results: list[Result]) -> Measured:
@@ -48,7 +48,7 @@ def _bias(results: list[Result]) -> Measured:
 
 @claim(
     f"sums of equal terms stagnate with too few bits: a fraction 2^-{SMALL} of the spacing needs {SMALL} bits",
-    f"the sum moves from {SMALL} bits on in A and C, from {SMALL - 1} on in B",
+    f"the sum moves with {SMALL} bits and more in A and C, with {SMALL - 1} and more in B",
 )
 def _stagnation(results: list[Result]) -> Measured:
     rows = [row for result in results for row in measured_rows(result) if "small_bits" in row]
@@ -56,12 +56,12 @@ def _stagnation(results: list[Result]) -> Measured:
     moving = {
         variant: [row["small_bits"] for row in rows if row["mode"] == variant and row["moves"]] for variant in "ABC"
     }
-    texts = [f"{variant} from {min(bits)} on" if bits else f"{variant} never" for variant, bits in moving.items()]
+    texts = [f"{variant} with {min(bits)} and more" if bits else f"{variant} never" for variant, bits in moving.items()]
     return ", ".join(texts), every_test(wrong, len(rows))
 
 
 @claim(
-    f"sums of {TERMS} random terms beside those by 32 bits, {{claim}}",
+    f"sums of {TERMS} random terms compared with 32 bits, {{claim}}",
     f"root mean square error / that with 32 bits {{sign}} {ABOUT:g}",
 )
 def _sums(results: list[Result], variant: str, bits: int, claim: str, *, enough: bool) -> Measured:

@@ -1,4 +1,4 @@
-"""What is computed: every draw of every fraction, long sums, and trainings."""
+"""The jobs: every draw of every fraction, long sums, and trainings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.few_bit_stochastic.updates import BITS, TINY_BITS, measure_trai
 from experiments.options import Options
 from simfloat.studies import Job, Result
 
-#: Trained: the variant that hardware has for its simplicity, and the one without bias.
+#: Variants for training: the one that is simplest in hardware, and the one without bias.
 TRAINED = ("A", "C")
 
 
 def jobs(options: Options) -> list[Job]:
-    """The bias once, sums and trainings from every seed."""
+    """Return the bias once, and sums and trainings for every seed."""
     seeds, tiny = options.seed_numbers, options.tiny
     return [
         {"kind": "bias", "seed": seeds[0], "tiny": tiny},
@@ -31,7 +31,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return {**job, "rows": ROWS[job["kind"]](job)}
 
 

@@ -10,21 +10,21 @@ import simfloat as sf
 from experiments.few_bit_stochastic.bias import FORMAT, VARIANTS
 from simfloat.studies import Job
 
-#: Terms of a sum, and how many sums are made.
+#: Terms per sum, and the number of sums.
 TERMS, TINY_TERMS, SUMS, TINY_SUMS = 4096, 64, 256, 8
 
-#: Random bits; the last is simfloat's default.
+#: Numbers of random bits; the last is simfloat's default.
 BITS, TINY_BITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 32), (1, 3, 6, 32)
 
-#: The bits that El Arar et al. suggest for so many terms: half of log2 n.
+#: The number of bits that El Arar et al. suggest for this number n of terms: half of log2 n.
 SUGGESTED = 6
 
-#: Equal terms of a sum from 1 on: a fraction 2^-6 of the spacing there.
+#: Equal terms that are added to 1: a fraction 2^-6 of the spacing there.
 SMALL, SMALL_BITS = 6, range(1, 9)
 
 
 def measure_sums(job: Job) -> list[dict[str, Any]]:
-    """The relative errors of sums of random terms from U(0, 1): their mean and root mean square."""
+    """Return the mean and root mean square of the relative errors of sums of random terms from U(0, 1)."""
     terms, sums = (TINY_TERMS, TINY_SUMS) if job["tiny"] else (TERMS, SUMS)
     x = np.asarray(sf.round(np.random.default_rng(job["seed"]).uniform(0, 1, (sums, terms)), FORMAT), np.float64)
     exact = x.sum(axis=1)  # exact: multiples of 2^-24 below 2^12
@@ -39,7 +39,7 @@ def measure_sums(job: Job) -> list[dict[str, Any]]:
 
 
 def stagnation(seed: int, terms: int) -> list[dict[str, Any]]:
-    """Whether a sum of equal, small terms ever leaves 1, and whether the variant lets it."""
+    """Return if a sum of equal, small terms ever leaves 1, and if the variant allows it."""
     small = FORMAT.eps * 2.0**-SMALL
     x = np.concatenate([[1.0], np.full(terms, small)])
     rows = []
@@ -52,5 +52,5 @@ def stagnation(seed: int, terms: int) -> list[dict[str, Any]]:
 
 
 def can_move(variant: str, bits: int) -> bool:
-    """Whether 2^-SMALL is not rounded to 0 as a multiple of 2^-bits: down by A, to nearest by B and C, ties up by B."""
+    """True if 2^-SMALL is not rounded to 0 as a multiple of 2^-bits: down by A, to nearest by B and C, ties up by B."""
     return bits >= (SMALL - 1 if variant == "B" else SMALL)

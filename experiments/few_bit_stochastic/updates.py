@@ -1,4 +1,4 @@
-"""Training with BF16 weights whose last addition of the update is stochastic, by few random bits."""
+"""Training with BF16 weights, in which the last addition of the update is stochastic with few random bits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from simfloat.studies import Job
 #: Small enough for most updates to be below the spacing of BF16.
 LR, STEPS, TINY_STEPS = 0.005, 1000, 10
 
-#: Random bits of the last addition.
+#: Numbers of random bits of the last addition.
 BITS, TINY_BITS = (1, 2, 3, 4, 6, 8, 32), (1, 4, 8, 32)
 
 
 def measure_training(job: Job) -> dict[str, Any]:
-    """Held-out loss and accuracy of the digits after training."""
+    """Return held-out loss and accuracy of the digits after training."""
     steps = TINY_STEPS if job["tiny"] else STEPS
     problem = replace(digits(job["seed"], job["tiny"]), steps=steps)
     if job["mode"] == "nearest":
@@ -29,7 +29,7 @@ def measure_training(job: Job) -> dict[str, Any]:
 
 
 def train(problem: Problem, rounding: sf.Rounding, seed: int) -> dict[str, Any]:
-    """SGD in FP32, but for w + u, which is rounded to BF16 in this mode."""
+    """Train by SGD in FP32, except for w + u, which is rounded to BF16 in this mode."""
     model, stream = problem.model(), sf.BitStream(seed)
     for parameter in model.parameters():
         parameter.data = sf.round(parameter.data, sf.BF16)

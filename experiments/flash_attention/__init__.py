@@ -1,4 +1,4 @@
 """What does the rescaled accumulator of FlashAttention lose in BF16, and does rounding P V to BF16 bias it?"""
 
-#: How many seeds decide the claims.
+#: The number of seeds that decide the claims.
 SEEDS = 20

@@ -19,7 +19,7 @@ from simfloat.studies import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Lines of the first figure: the kernel, keys in a block (0 for ordinary attention, which has none), and the style.
+#: Lines of the first figure: the kernel, keys per block (0 for ordinary attention, which has none), and the style.
 LINES = [
     ("ordinary", 0, 0),
     ("O in FP32", 64, 4),

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from experiments.measurement import measured_rows, over_seeds, select, table_ove
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, EXPONENT, FAR, MATCH, all_of, compare, difference_test, ratio_test
 
-#: The block of most kernels, and where the bias is tested: the gap of two maxima, and that of one.
+#: The block size of most kernels; and the gaps at which the bias is tested, for two maxima and for one.
 BLOCK, TWO, ONE = 64, 14, 12
 
 
 def longest(results: list[Result]) -> int:
-    """The largest number of keys."""
+    """Return the largest number of keys."""
     return max(row["keys"] for result in select(results, kind="online") for row in measured_rows(result))
 
 
 def errors(results: list[Result], scores: str, kernel: str, block: int) -> NDArray[np.float64]:
-    """The error with the most keys, for every seed."""
+    """Return the error with the most keys, for every seed."""
     return over_seeds(results, "error", scores=scores, kernel=kernel, block=block, keys=longest(results))
 
 
@@ -29,7 +29,7 @@ def errors(results: list[Result], scores: str, kernel: str, block: int) -> NDArr
     f"error, each size of blocks / ordinary within {MATCH}",
 )
 def fp32_loses_nothing(results: list[Result], scores: str) -> Measured:
-    """Dao et al., arXiv 2205.14135: exact attention, computed by blocks."""
+    """Test Dao et al., arXiv 2205.14135: exact attention, computed by blocks."""
     keys = longest(results)
     ordinary = errors(results, scores, "ordinary", keys)
     found = {block: errors(results, scores, "O in FP32", block) for block in BLOCKS}
@@ -38,7 +38,7 @@ def fp32_loses_nothing(results: list[Result], scores: str) -> Measured:
 
 
 def accumulated(results: list[Result], block: int) -> tuple[NDArray, NDArray[np.float64]]:
-    """Numbers of blocks, and what O in BF16 loses beside O in FP32, the root of the difference of squares."""
+    """Return numbers of blocks, and the additional error of O in BF16: the root of the difference of squares."""
     same = {"scores": "steady", "block": block}
     (counts, narrow), (_, wide) = (
         table_over_seeds(results, "error", "blocks", kernel=kernel, **same) for kernel in ("O in BF16", "O in FP32")
@@ -47,11 +47,11 @@ def accumulated(results: list[Result], block: int) -> tuple[NDArray, NDArray[np.
 
 
 @claim(
-    "steady scores: what O in BF16 loses grows as the root of the number of blocks",
+    "steady scores: the error by O in BF16 grows as the root of the number of blocks",
     f"slope of the error without that of O in FP32 within {EXPONENT} of 0.5, blocks of {BLOCKS[0]}",
 )
 def loss_grows_as_the_root(results: list[Result]) -> Measured:
-    """Errors of steps that are independent, relative to an output that stays as large: Higham and Mary 2019."""
+    """Test that errors grow as those of independent steps, for an output of constant size: Higham and Mary 2019."""
     counts, lost = accumulated(results, BLOCKS[0])
     slopes = np.array([np.polyfit(np.log(counts), np.log(row), 1)[0] for row in lost])
     measured = (
@@ -65,17 +65,17 @@ def loss_grows_as_the_root(results: list[Result]) -> Measured:
     f"error / error with O in FP32 > {ABOUT:g}",
 )
 def bf16_is_worse(results: list[Result], scores: str) -> Measured:
-    """The reason for which kernels keep it in FP32."""
+    """Test the reason for which kernels keep O in FP32."""
     narrow, wide = (errors(results, scores, kernel, BLOCK) for kernel in ("O in BF16", "O in FP32"))
     return spread(narrow / wide), ratio_test(narrow, wide, above=ABOUT), {"keys": longest(results), "block": BLOCK}
 
 
 @claim(
-    "it is the rescaling that loses: where the maximum moves on, O in BF16 is worse than where it settles",
+    "the rescaling loses: if the maximum keeps rising, O in BF16 is worse than if it settles",
     "error, rising scores / steady scores > 1, blocks of 16 and of 64",
 )
 def rescaling_is_to_blame(results: list[Result]) -> Measured:
-    """What the rescaled accumulator is blamed for: each factor below one is a further rounding of all that is kept."""
+    """Test if the rescaled accumulator loses: each factor below one rounds all kept values once more."""
     pairs = {
         block: [errors(results, scores, "O in BF16", block) for scores in ("rising", "steady")] for block in BLOCKS[:2]
     }
@@ -86,7 +86,7 @@ def rescaling_is_to_blame(results: list[Result]) -> Measured:
 def biases(
     results: list[Result], repeats: int, gap: float, cure: str = "as it is", key: str = "bias"
 ) -> NDArray[np.float64]:
-    """A measure of rows with so many maxima, for every seed, in units of u."""
+    """Return a measure of rows with `repeats` maxima, for every seed, in units of u."""
     return over_seeds(results, key, kind="maxima", repeats=repeats, gap=gap, cure=cure)
 
 
@@ -95,21 +95,21 @@ def biases(
     "mean error of P V > 0",
 )
 def repeated_maxima_bias(results: list[Result]) -> Measured:
-    """Qiu and Yao, arXiv 2510.04212: sums of values have a bit too many, and the small rest decides every tie."""
+    """Test Qiu and Yao, arXiv 2510.04212: sums of values have a bit too many, and the small rest decides every tie."""
     bias = biases(results, 2, TWO)
     return f"{spread(bias, 3)} u, the rest {rest_of(results, 2, TWO)}", difference_test(bias, 0, above=0)
 
 
-@claim("{cure}: the bias of P V is gone", f"within 1/{FAR:g} of that without the cure")
+@claim("{cure}: the bias of P V is gone", f"within 1/{FAR:g} of the bias without the remedy")
 def cure_unbiases(results: list[Result], cure: str) -> Measured:
-    """The same paper: a larger maximum makes all weights smaller than one, and their products as long as others."""
+    """Test the same paper: a larger maximum makes all weights smaller than one, and their products equally long."""
     bias, cured = biases(results, 2, TWO), biases(results, 2, TWO, cure)
     return f"{spread(cured, 3)} u", difference_test(cured / np.mean(bias), 0, above=-1 / FAR, below=1 / FAR)
 
 
-@claim("one maximum alone gives no bias", f"within 1/{FAR:g} of that of two maxima")
+@claim("a single maximum gives no bias", f"within 1/{FAR:g} of the bias of two maxima")
 def one_maximum_is_unbiased(results: list[Result]) -> Measured:
-    """That several maxima are needed for a bias."""
+    """Test that a bias needs several maxima."""
     bias, one = biases(results, 2, TWO), biases(results, 1, ONE)
     test = difference_test(one / np.mean(bias), 0, above=-1 / FAR, below=1 / FAR)
     return f"{spread(one, 3)} u, the rest {rest_of(results, 1, ONE)}", test
@@ -117,18 +117,18 @@ def one_maximum_is_unbiased(results: list[Result]) -> Measured:
 
 @claim("the doubled maximum costs no accuracy", f"error of the output / error with P V in FP32 within {MATCH}")
 def cure_costs_nothing(results: list[Result]) -> Measured:
-    """Weights of exactly one need no rounding to BF16; smaller ones do, and all of a row are alike."""
+    """Test that the remedy costs nothing: weights of exactly one need no rounding to BF16; smaller ones do."""
     cured, wide = (biases(results, 2, TWO, cure, "error") for cure in ("maximum doubled", "P V in FP32"))
     return f"{spread(cured, 3)} u, with P V in FP32 {spread(wide, 3)} u", compare(cured, wide)
 
 
 def rest_of(results: list[Result], repeats: int, gap: float) -> str:
-    """The mean share of the weights that is not the maxima's, as text."""
+    """Return the mean share of the weights other than those of the maxima, as text."""
     return f"{np.mean(biases(results, repeats, gap, key='rest')):.2g}"
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     return [
         *(fp32_loses_nothing(results, scores) for scores in RISES),
         loss_grows_as_the_root(results),

@@ -1,4 +1,4 @@
-"""What is computed: attention block by block beside float64's, and the bias of P V where maxima are repeated."""
+"""The jobs: attention by blocks compared with float64, and the bias of P V for repeated maxima."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from experiments.flash_attention.online import exact, online, ordinary
 from experiments.options import Options
 from simfloat.studies import Job, Result
 
-#: Numbers of keys, and keys in a block; of a tiny run.
+#: Numbers of keys, and keys per block; those of a tiny run.
 KEYS, TINY_KEYS = (64, 256, 1024, 4096, 16384), (32, 64)
 BLOCKS = (16, 64, 256)
 
-#: Queries, and numbers of a value.
+#: Queries, and the width of a value.
 QUERIES, WIDTH = 16, 32
 
-#: By how much the mean score rises from the first to the last key: the maximum settles early, or moves to the end.
+#: The rise of the mean score from the first to the last key: the maximum settles early, or moves until the end.
 RISES = {"steady": 0.0, "rising": 16.0}
 
-#: The formats in which the rescaled output is kept, by the names of their kernels.
+#: The formats of the rescaled output, by the names of their kernels.
 KERNELS = {"O in FP32": sf.FP32, "O in BF16": sf.BF16}
 
 
 def jobs(options: Options) -> list[Job]:
-    """For each seed a job for each kind of scores, and one of repeated maxima."""
+    """Return for each seed a job for each kind of scores, and one of repeated maxima."""
     kinds = [*({"kind": "online", "scores": scores} for scores in RISES), {"kind": "maxima"}]
     return [{**kind, "seed": seed, "tiny": options.tiny} for kind in kinds for seed in options.seed_numbers]
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return {**job, "rows": online_rows(job) if job["kind"] == "online" else maxima_rows(job)}
 
 
 def online_rows(job: Job) -> list[dict[str, Any]]:
-    """The errors of the ordinary way, and of every kernel for every number of keys and size of blocks."""
+    """Return the errors of ordinary attention, and of every kernel for every number of keys and block size."""
     rows = []
     for keys in TINY_KEYS if job["tiny"] else KEYS:
         scores, values = draw_scores(job["seed"], RISES[job["scores"]], keys)
@@ -68,7 +68,7 @@ def online_rows(job: Job) -> list[dict[str, Any]]:
 
 
 def maxima_rows(job: Job) -> list[dict[str, Any]]:
-    """The bias for each number of equal maxima, each gap below them, and each cure."""
+    """Return the bias for each number of equal maxima, each gap below them, and each remedy."""
     shape, gaps = (TINY_SHAPE, TINY_GAPS) if job["tiny"] else (SHAPE, GAPS)
     rows = []
     for repeats in REPEATS:
@@ -80,12 +80,12 @@ def maxima_rows(job: Job) -> list[dict[str, Any]]:
 
 
 def draw_scores(seed: int, rise: float, keys: int) -> tuple[NDArray, NDArray]:
-    """FP32 scores from N(0, 1) plus a mean that rises evenly, and BF16 values from N(0, 1)."""
+    """Draw FP32 scores from N(0, 1) plus a mean that rises evenly, and BF16 values from N(0, 1)."""
     rng = np.random.default_rng([seed, keys])
     scores = rng.standard_normal((QUERIES, keys)) + np.linspace(0, rise, keys)
     return sf.round(scores, sf.FP32), sf.round(rng.standard_normal((keys, WIDTH)), sf.BF16)
 
 
 def error(found: NDArray, output: NDArray[np.float64]) -> float:
-    """The root mean square error over that of the exact output."""
+    """Return the root mean square error, relative to the exact output."""
     return float(np.sqrt(np.mean((np.asarray(found, float) - output) ** 2) / np.mean(output**2)))

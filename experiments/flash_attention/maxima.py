@@ -1,4 +1,4 @@
-"""The rounding of P V to BF16 in rows whose greatest score occurs more than once: is it biased?"""
+"""The bias of rounding P V to BF16 in rows whose largest score occurs more than once."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments.flash_attention.online import exact, exponentials, product, row_sums
 
-#: Rows, keys, and numbers of a value; of a tiny run.
+#: Rows, keys, and the width of a value; those of a tiny run.
 SHAPE, TINY_SHAPE = (256, 64, 64), (4, 16, 8)
 
-#: How often the greatest score occurs, and how far the mean of the others lies below it.
+#: The number of times that the largest score occurs, and the gap to the mean of the others.
 REPEATS = (1, 2, 4)
 GAPS, TINY_GAPS = (4, 6, 8, 9, 10, 11, 12, 13, 14, 16), (12, 14)
 
 #: Of BF16.
 U = sf.BF16.unit_roundoff
 
-#: What is subtracted from scores, as a multiple of the maximum, and the format of P V.
+#: The value that is subtracted from scores, as a multiple of the maximum, and the format of P V.
 CURES = {"as it is": (1, sf.BF16), "maximum doubled": (2, sf.BF16), "P V in FP32": (1, sf.FP32)}
 
 
 def draw(seed: int, repeats: int, gap: float, shape: tuple[int, int, int]) -> tuple[NDArray, NDArray]:
-    """FP32 scores (rows, keys) with maxima from 6 to 8, `repeats` of them in a row, and negative BF16 values."""
+    """Draw FP32 scores (rows, keys) with maxima from 6 to 8, `repeats` of them in a row, and negative BF16 values."""
     rows, keys, width = shape
     rng = np.random.default_rng([seed, 2])
     scores = np.minimum(rng.standard_normal((rows, keys)) - gap, 0)
@@ -34,7 +34,7 @@ def draw(seed: int, repeats: int, gap: float, shape: tuple[int, int, int]) -> tu
 
 
 def measure_bias(scores: NDArray, values: NDArray, cure: str) -> dict[str, float]:
-    """Relative errors in u, positive away from zero: the mean of P V's, and mean and root mean square of O's."""
+    """Return relative errors in u, positive away from zero: the mean of P V's, and mean and root mean square of O's."""
     times, format = CURES[cure]
     weights = exponentials(scores, times * scores.max(axis=1, keepdims=True))
     rounded, unrounded = (np.asarray(product(weights, values, output), float) for output in (format, sf.FP64))
@@ -48,6 +48,6 @@ def measure_bias(scores: NDArray, values: NDArray, cure: str) -> dict[str, float
 
 
 def rest(scores: NDArray, repeats: int) -> float:
-    """The mean share of the weights that is not the maxima's."""
+    """Return the mean share of the weights other than those of the maxima."""
     weights = np.exp(np.asarray(scores, float) - scores.max(axis=1, keepdims=True))
     return float(np.mean(1 - repeats / weights.sum(axis=1)))

@@ -1,4 +1,4 @@
-"""Attention as FlashAttention computes it: by blocks of keys, with a running maximum and a rescaled accumulator."""
+"""Attention in the way of FlashAttention: by blocks of keys, with a running maximum and a rescaled accumulator."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import simfloat as sf
 
 
 def online(scores: NDArray, values: NDArray, block: int, kept: sf.Format) -> NDArray:
-    """The output (queries, width) of FP32 scores (queries, keys) and BF16 values (keys, width), rounded to BF16.
+    """Return the output (queries, width) of FP32 scores (queries, keys) and BF16 values (keys, width), rounded to BF16.
 
-    FlashAttention-2 (Dao, arXiv 2307.08691, algorithm 1): for each block of keys::
+    FlashAttention-2 (Dao, arXiv 2307.08691, algorithm 1), for each block of keys::
 
         m' = max(m, rows of S);  P = exp(S - m');  r = exp(m - m')
         l = r l + sum P;  O = r O + BF16(P) V
 
-    and O / l in the end. O is `kept` in that format: r O and the sum are rounded to it. All else is FP32.
+    and O / l at the end. O is kept in the format `kept`: r O and the sum are rounded to it. Everything else is FP32.
     """
     top: NDArray = np.full((len(scores), 1), -np.inf)
     sums: NDArray = np.zeros((len(scores), 1))
@@ -32,27 +32,27 @@ def online(scores: NDArray, values: NDArray, block: int, kept: sf.Format) -> NDA
 
 
 def ordinary(scores: NDArray, values: NDArray) -> NDArray:
-    """The same by a softmax of whole rows in FP32, whose weights are rounded to BF16 for the product with values."""
+    """Return the same by a softmax of whole rows in FP32; weights are rounded to BF16 for the product."""
     weights = exponentials(scores, scores.max(axis=1, keepdims=True))
     return product(sf.divide(weights, row_sums(weights), sf.FP32), values, sf.BF16)
 
 
 def exact(scores: NDArray, values: NDArray) -> NDArray[np.float64]:
-    """The same in float64."""
+    """Return the same in float64."""
     weights = np.exp(np.asarray(scores, np.float64) - scores.max(axis=1, keepdims=True))
     return weights @ values / weights.sum(axis=1, keepdims=True)
 
 
 def exponentials(scores: NDArray, top: NDArray) -> NDArray:
-    """exp(scores - top) in FP32."""
+    """Return exp(scores - top) in FP32."""
     return sf.exp(sf.subtract(scores, top, sf.FP32), sf.FP32)
 
 
 def row_sums(weights: NDArray) -> NDArray:
-    """The sums of rows in FP32 (queries, 1)."""
+    """Return the sums of rows in FP32 (queries, 1)."""
     return sf.sum(weights, axis=1, accumulate=sf.FP32)[:, None]
 
 
 def product(weights: NDArray, values: NDArray, output: sf.Format = sf.FP32) -> NDArray:
-    """BF16(weights) @ values, summed in FP32."""
+    """Return BF16(weights) @ values, summed in FP32."""
     return sf.matmul(sf.round(weights, sf.BF16), values, accumulate=sf.FP32, output=output)

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NARROW, WIDE = ("products", "all"), ("mixed", "tensor-core")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, lengths = select(results, kind="training"), select(results, kind="sums")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -33,7 +33,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def ends(results: list[Result]) -> tuple[int, int]:
-    """The least and the greatest length that were measured."""
+    """Return the smallest and the largest measured length."""
     lengths = [row["length"] for result in results for row in measured_rows(result)]
     return min(lengths), max(lengths)
 
@@ -107,7 +107,7 @@ def _wide_training_matches(results: list[Result]) -> Measured:
     return ", ".join(f"{name} {spread(loss / fp32, 4)}" for name, loss in losses.items()), test
 
 
-@claim("segmentation: with FP16 sums it does not", f"loss / FP32's loss > {MATCH}")
+@claim("segmentation: with FP16 sums FP16 training does not match FP32", f"loss / FP32's loss > {MATCH}")
 def _narrow_training_does_not(results: list[Result]) -> Measured:
     fp32 = final(results, "segmentation", "fp32")
     losses = {name: final(results, "segmentation", name) for name in NARROW}
@@ -130,7 +130,7 @@ def _reductions_cost(results: list[Result]) -> Measured:
 
 
 @claim(
-    "normalised: pointwise operations may be carried out in either",
+    "normalised: pointwise operations may be carried out in either format",
     f"in FP16 and in FP32, loss / FP32's loss within a factor of {MATCH}",
 )
 def _pointwise_is_alike(results: list[Result]) -> Measured:

@@ -1,4 +1,4 @@
-"""What is run: sums over their length, the first gradient of the model, and its training."""
+"""The jobs: sums of several lengths, the first gradient of the model, and its training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given, make_scaler, static
 from simfloat.studies import Job, Result
 
-#: The mean over 16 384 pixels makes gradients too small for FP16.
+#: The mean over 16 384 pixels makes gradients too small for FP16 without a scale.
 SCALE = static(2.0**12)
 
 #: For the problem of long dot products.
@@ -30,7 +30,7 @@ VARIANTS = (
     Variant("all", replace(MIXED, accumulate=sf.FP16, reduce=sf.FP16), "all sums in FP16", SCALE),
 )
 
-#: For the problem of long sums in layers: the other two kinds of arithmetic that the paper tells apart.
+#: For the problem of long sums in layers: the other two kinds of arithmetic that the paper distinguishes.
 KINDS = (
     FP32,
     Variant("mixed", MIXED, "FP32 sums"),
@@ -44,7 +44,7 @@ KINDS = (
 
 
 def jobs(options: Options) -> list[Job]:
-    """Training, first gradients and sums from every seed; or a given policy beside FP32."""
+    """Return trainings, first gradients and sums for every seed; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     gradients = [{"kind": "gradients", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers]
@@ -62,7 +62,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "sums":
         return {**job, **sums(job["data"], job["seed"], job["tiny"])}
     if job["kind"] == "gradients":
@@ -71,7 +71,7 @@ def run(job: Job) -> Result:
 
 
 def first_gradients(seed: int) -> list[dict[str, Any]]:
-    """How far the first gradient of the weights is from that in FP64, relative to its norm, under every policy."""
+    """Return the relative error of the first gradient of the weights, compared with FP64, for every policy."""
     exact = gradient(seed, Variant("fp64", sf.policies["fp64"], "FP64"))
     return [
         {
@@ -83,7 +83,7 @@ def first_gradients(seed: int) -> list[dict[str, Any]]:
 
 
 def gradient(seed: int, variant: Variant) -> NDArray[np.float64]:
-    """The gradient of all weights for the first batch, without the scale."""
+    """Return the gradient of all weights for the first batch, without the scale."""
     problem = PROBLEMS["segmentation"](seed, True)
     model, (x, y) = problem.model(), next(iter(problem.batches(seed)))
     scaler = make_scaler(variant.scaler or static(1.0))

@@ -18,10 +18,10 @@ from simfloat import nn
 #: Pixels on a side of a scene, and of a digit.
 SIDE, DIGIT = 32, 8
 
-#: Scenes that are learned from, and scenes that are held out.
+#: Training scenes, and held-out scenes.
 SCENES, HELD_OUT = 256, 64
 
-#: The brightest noise, and the darkest ink that counts as such.
+#: The brightest noise, and the darkest value that counts as ink.
 NOISE, INK = 0.5, 0.5
 
 
@@ -35,13 +35,13 @@ class SegmentationModel(nn.Module):
         self.second = nn.Conv2d(8, 1, 3, padding=1, rng=rng)
 
     def forward(self, x: NDArray) -> sf.Tensor:
-        """Scenes (N, 1, 32, 32) -> logits (N, 1, 32, 32)."""
+        """Return logits (N, 1, 32, 32) for scenes (N, 1, 32, 32)."""
         return self.second(self.first(x).relu())
 
 
 @cache
 def scenes(seed: int, count: int) -> tuple[NDArray, NDArray]:
-    """Noise with one handwritten digit each, and which pixels are its ink: two of a hundred."""
+    """Return noise with one handwritten digit in each scene, and the mask of its ink: two pixels of a hundred."""
     rng = np.random.default_rng(seed)
     digits = datasets.digits()[0].reshape(-1, DIGIT, DIGIT)
     x, y = rng.uniform(0, NOISE, (count, 1, SIDE, SIDE)), np.zeros((count, 1, SIDE, SIDE))
@@ -55,7 +55,7 @@ def scenes(seed: int, count: int) -> tuple[NDArray, NDArray]:
 
 
 def segmentation(seed: int, tiny: bool) -> Problem:
-    """Which pixels are ink: the gradient of a weight is a sum over the 16 384 pixels of a batch."""
+    """Find the pixels with ink: the gradient of a weight is a sum over the 16 384 pixels of a batch."""
     x, y = scenes(seed, SCENES)
     return Problem(
         x=x,
@@ -71,7 +71,7 @@ def segmentation(seed: int, tiny: bool) -> Problem:
 
 
 def predicted(model: nn.Module, output: NDArray, y: NDArray) -> dict[str, float]:
-    """How much ink the model expects, as a multiple of what there is: the sum of its probabilities over their truth."""
+    """Return the expected amount of ink relative to the true one: the ratio of the sums of probabilities and of ink."""
     return {"ink": float(np.sum(1 / (1 + np.exp(-output))) / np.sum(y))}
 
 
@@ -87,14 +87,14 @@ class Normalised(nn.Module):
         self.head = nn.Linear(16 * 2 * 2, 10, rng=rng)
 
     def forward(self, x: NDArray) -> sf.Tensor:
-        """Images (N, 1, 8, 8) -> logits (N, 10)."""
+        """Return logits (N, 10) for images (N, 1, 8, 8)."""
         x = self.pool(self.first_norm(self.first(x)).relu())
         x = self.pool(self.second_norm(self.second(x)).relu())
         return self.head(self.flatten(x))
 
 
 def normalised(seed: int, tiny: bool) -> Problem:
-    """Digits in batches of 256: the statistics of the first batch norm are sums over 16 384 pixels."""
+    """Classify digits in batches of 256: the statistics of the first batch norm are sums over 16 384 pixels."""
     optimizer = partial(sf.optim.SGD, lr=0.05, momentum=0.9)
     steps, shape = 3 if tiny else 60, (1, DIGIT, DIGIT)
     problem = digits_problem(partial(Normalised, seed), optimizer, batch=256, steps=steps, shape=shape, seed=seed)

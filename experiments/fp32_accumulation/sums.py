@@ -1,4 +1,4 @@
-"""Sums of FP16 products over their length, accumulated in several ways and rounded to FP16."""
+"""Sums of FP16 products of several lengths, accumulated in several ways and rounded to FP16."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import simfloat as sf
 from experiments.operands import draw_operands
 from simfloat.studies import Result
 
-#: What the sums are accumulated in.
+#: The accumulators of the sums.
 ACCUMULATORS: dict[str, sf.Accumulator] = {
     "fp32": sf.sequential(sf.FP32),
     "volta-fp32": sf.tensor_core("volta", sf.FP16),
@@ -18,7 +18,7 @@ ACCUMULATORS: dict[str, sf.Accumulator] = {
     "fp16": sf.sequential(sf.FP16),
 }
 
-#: What a figure calls them.
+#: Their names in a figure.
 LABELS = {
     "fp32": "FP32",
     "volta-fp32": "tensor core, FP32",
@@ -26,15 +26,15 @@ LABELS = {
     "fp16": "FP16",
 }
 
-#: Products a sum, and rows and columns of a matrix of sums.
+#: Products per sum, and rows and columns of a matrix of sums.
 LENGTHS, TINY_LENGTHS = tuple(2**k for k in range(4, 15)), (16, 64)
 SIZE, TINY_SIZE = 16, 4
 
 
 def sums(data: str, seed: int, tiny: bool) -> Result:
-    """A row for each length and accumulator.
+    """Return a row for each length and accumulator.
 
-    "error" is the root mean square of the errors relative to sum |a b|, "short" the mean share of a sum that is lost.
+    "error" is the root mean square of the errors relative to sum |a b|, "short" the mean lost share of a sum.
     """
     rows: list[dict[str, Any]] = []
     for length in TINY_LENGTHS if tiny else LENGTHS:

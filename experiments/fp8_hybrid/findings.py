@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import EXPONENT, MATCH, all_of, compare, compare_shares, difference_test, ratio_test
 
-#: Significant bits, the hidden one included; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
+#: Significant bits, including the hidden one; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, gradients = select(results, kind="training"), select(results, kind="gradients")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -31,13 +31,13 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def measured(results: list[Result], problem: str, variant: str, key: str) -> NDArray[np.float64]:
-    """What a gradient's measurement has under this key, for every seed in order."""
+    """Return the measurement of a gradient under this key, for every seed in order."""
     runs = sorted(select(results, problem=problem), key=lambda run: run["seed"])
     return np.array([run["policies"][variant][key] for run in runs], np.float64)
 
 
 @claim(
-    "{problem}: scaled by tensor, FP8 matches FP16",
+    "{problem}: scaled per tensor, FP8 matches FP16",
     f"loss / FP16's within a factor of {MATCH}, accuracy within a point",
 )
 def _matches_fp16(results: list[Result], problem: str) -> Measured:
@@ -66,7 +66,7 @@ def _loss_scale_helps(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: unscaled, E5M2 keeps gradients that E4M3 loses: its range is the wider one",
+    "{problem}: unscaled, E5M2 keeps gradients that E4M3 loses: its range is wider",
     "share of gradients lost: E5M2 - E4M3 < 0",
 )
 def _e5m2_keeps_more(results: list[Result], problem: str) -> Measured:
@@ -75,7 +75,7 @@ def _e5m2_keeps_more(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: scaled by tensor, E4M3 for gradients too is the more exact choice",
+    "{problem}: scaled per tensor, E4M3 also for gradients is more exact",
     "error of the gradient: E4M3 for both / hybrid < 1",
 )
 def _e4m3_is_finer(results: list[Result], problem: str) -> Measured:

@@ -1,4 +1,4 @@
-"""What is run: training in each format, the gradient of one batch in each, and their precision."""
+"""The jobs: training with each format, the gradient of one batch with each, and their precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:
-    """Training in all formats from every seed, and the measurements; or a given policy beside fp32."""
+    """Return trainings with all formats for every seed, and the measurements; or a given policy and fp32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     gradients: list[Job] = [
@@ -30,7 +30,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "gradients":
         return {**job, **measure_gradients(job["problem"], job["seed"], job["tiny"])}
     if job["kind"] == "precision":
@@ -39,7 +39,7 @@ def run(job: Job) -> Result:
 
 
 def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each record of a run, and for each policy or format that was measured."""
+    """Return the rows of metrics.jsonl: one for each record of a run, and for each measured policy or format."""
     if result["kind"] == "gradients":
         same = {key: result[key] for key in ("kind", "problem", "seed", "tiny")}
         return [{**same, "under": key, **row} for key, row in result["policies"].items()]

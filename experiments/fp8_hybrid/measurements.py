@@ -1,4 +1,4 @@
-"""What the formats do to one gradient, and how finely they divide."""
+"""The effect of the formats on one gradient, and their precision."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from experiments.fp8_hybrid.problems import PROBLEMS
 from experiments.gradients import gradient, random_batch, relative_error, train_half
 from simfloat.studies import Result
 
-#: Samples of the gradient that is looked at.
+#: The number of samples for the gradient.
 BATCH, TINY_BATCH = 64, 8
 
 
 def measure_gradients(name: str, seed: int, tiny: bool) -> Result:
-    """The gradient of a model that made half its steps in FP32, under every policy.
+    """Return the gradient of a model that was trained for half its steps in FP32, under every policy.
 
-    "policies" has for each variant the gradient's "error" beside that in FP64, and the share of nonzero gradients that
-    became zero as operands ("lost").
+    "policies" has for each variant the gradient's "error" relative to that in FP64, and the share of nonzero gradients
+    that became zero as operands ("lost").
     """
     problem = PROBLEMS[name](seed, tiny)
     batch = random_batch(problem, seed, TINY_BATCH if tiny else BATCH)
@@ -34,7 +34,7 @@ def measure_gradients(name: str, seed: int, tiny: bool) -> Result:
 
 
 def lost_gradients(recorder: sf.Recorder) -> float:
-    """The share of gradients, of those that are not zero, that are rounded to zero as operands of products."""
+    """Return the share of the nonzero gradients that are rounded to zero as operands of products."""
     if not any(key.operation == "cast_gradient" for key, _ in recorder.entries()):
         return 0.0
     lost = recorder.counts(operation="cast_gradient")["underflow"]
@@ -43,7 +43,7 @@ def lost_gradients(recorder: sf.Recorder) -> float:
 
 
 def measure_precision(seed: int, samples: int) -> Result:
-    """The significant bits of each format: -log2 of the largest relative error of rounding, among normal numbers."""
+    """Return the significant bits of each format: -log2 of the largest relative error, for normal numbers."""
     x = np.exp2(np.random.default_rng(seed).uniform(-5, 8, samples))
     found = {}
     for format in (sf.E4M3, sf.E5M2):

@@ -12,14 +12,14 @@ LOSS_SCALE = 2.0**12
 
 
 def operands(forward: Any, backward: Any, weights: Any = None) -> sf.Policy:
-    """Products of such operands: activations (and weights, unless they have their own), and gradients."""
+    """Return operands: activations (and weights, unless they have their own format), and gradients."""
     return sf.Policy(
         compute=forward, compute_gradients=backward, compute_weights=weights, weights=sf.FP32, activations=sf.BF16
     )
 
 
 def scaled(format: sf.Format) -> Any:
-    """Operands in this format, each tensor scaled by its largest number."""
+    """Return operands in this format, each tensor scaled by its largest value."""
     return sf.scaled(format, sf.per_tensor())
 
 
@@ -28,7 +28,7 @@ E4M3, E5M2 = scaled(sf.E4M3), scaled(sf.E5M2)
 FP32 = Variant("fp32", sf.policies["fp32"], "fp32")
 FP16 = Variant("fp16", operands(sf.FP16, sf.FP16), "FP16")
 
-#: Every tensor has a scale of its own.
+#: Every tensor has its own scale.
 HYBRID = Variant("hybrid", operands(E4M3, E5M2), "E4M3 / E5M2, scaled")
 SCALED = [
     HYBRID,
@@ -37,7 +37,7 @@ SCALED = [
     Variant("e5m2-weights", operands(E4M3, E5M2, E5M2), "E4M3 / E5M2, E5M2 weights, scaled"),
 ]
 
-#: Nothing is scaled, or the loss alone.
+#: Nothing is scaled, or only the loss.
 BARE = [
     Variant("hybrid-bare", operands(sf.E4M3, sf.E5M2), "E4M3 / E5M2"),
     Variant("e4m3-bare", operands(sf.E4M3, sf.E4M3), "E4M3 / E4M3"),

@@ -12,7 +12,7 @@ from experiments.training import Problems
 
 
 def digits(seed: int, tiny: bool) -> Problem:
-    """Digits by an MLP 64-32-32-10."""
+    """Classify digits by an MLP 64-32-32-10."""
     return digits_problem(
         lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.1),

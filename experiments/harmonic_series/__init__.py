@@ -1,4 +1,4 @@
-"""Where do long sums stop growing, and which ways to add go on?"""
+"""Where do long sums stop growing, and which summation methods do not?"""
 
-#: How many seeds decide the claims.
+#: The number of seeds that decide the claims.
 SEEDS = 20

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfloat.studies.verdicts import ABOUT, MATCH, all_of, count_test, ratio_te
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     stops, series = (rows_of(results, kind) for kind in ("stops", "series"))
     return [
         _stops(stops),
@@ -29,7 +29,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def rows_of(results: list[Result], kind: str) -> list[dict[str, Any]]:
-    """What the jobs of a kind measured."""
+    """Return the measurements of the jobs of a kind."""
     return [row for result in select(results, kind=kind) for row in measured_rows(result)]
 
 
@@ -43,7 +43,7 @@ def _stops(rows: list[dict[str, Any]]) -> Measured:
     return ", ".join(f"{row['format']} at {row['first']}: {row['sum']:.6g}" for row in rows), test
 
 
-@claim("counting by ones stops at 2^p, p being the format's significand bits", "BF16 256, FP16 2048")
+@claim("counting by ones stops at 2^p, where p is the number of significand bits of the format", "BF16 256, FP16 2048")
 def _counts(rows: list[dict[str, Any]]) -> Measured:
     counted = [row for row in rows if np.isfinite(row["count"])]
     wrong = sum(row["count"] != 2.0 ** sf.as_format(row["format"]).precision for row in counted)
@@ -68,7 +68,7 @@ def _stochastic_mean(results: list[Result]) -> Measured:
 
 
 @claim(
-    "m stochastic steps of a quarter of the spacing err by its multiple sqrt(3 m) / 4, in the mean of squares",
+    "m stochastic steps of a quarter of the spacing have a root mean square error of sqrt(3 m) / 4 spacings",
     f"standard deviation / theory within a factor of {MATCH} for every m",
 )
 def _root_growth(results: list[Result]) -> Measured:
@@ -79,7 +79,7 @@ def _root_growth(results: list[Result]) -> Measured:
 
 
 @claim(
-    "Kahan summation stagnates, too: where terms are about u^2 of the sum",
+    "Kahan summation also stagnates when terms are about u^2 of the sum",
     f"last term that counts: 1 / k within a factor of {ABOUT:g} of u^2 times the sum",
 )
 def _kahan_stops(rows: list[dict[str, Any]]) -> Measured:
@@ -98,7 +98,7 @@ def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Measured:
     for row in chosen:
         u = sf.as_format(row["format"]).unit_roundoff
         error = abs(row["sum"] / row["exact"] - 1)
-        # Kahan's bound is 2 u + O(n u^2); pairwise sums have as many roundings as levels (Higham 2002, section 4).
+        # Kahan's bound is 2 u + O(n u^2); pairwise sums have one rounding per level (Higham 2002, section 4).
         levels = np.ceil(np.log2(row["length"]))
         limit = 2 * u + row["length"] * u**2 if way == "Kahan" else float(deterministic_bound(levels, u))
         wrong += error > limit

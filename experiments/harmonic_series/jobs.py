@@ -1,4 +1,4 @@
-"""What is computed: where sums stop growing, and the harmonic series by every way to add."""
+"""The jobs: the points where sums stop growing, and the harmonic series by every summation method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import simfloat as sf
 from experiments.options import Options
 from simfloat.studies import Job, Result
 
-#: Formats, the first term of the harmonic series that changes nothing, and the sum that is reached.
+#: Formats, the first term of the harmonic series that changes nothing, and the sum at that point.
 STOPS = {
     "E5M2": (5, 2.0),
     "E4M3": (9, 3.0),
@@ -23,26 +23,26 @@ STOPS = {
     "FP32": (2097152, 15.403682708740234),
 }
 
-#: Those of a tiny run.
+#: The formats of a tiny run.
 SHORT = ("E5M2", "E4M3", "E3M4", "BF16", "FP16")
 
 #: Formats whose Kahan sums end within 1 / u^2 terms, before terms are zero.
 KAHAN_STOPS = ("E5M2", "E4M3", "BF16")
 
-#: Formats in which the series is followed, and how many of its terms are added.
+#: Formats of the series, and the number of its terms.
 FOLLOWED = ("FP16", "BF16")
 LENGTHS, TINY_LENGTHS = tuple(2**k for k in range(4, 15)), (16, 64)
 
-#: Sums of each length under stochastic rounding, from every seed.
+#: The number of stochastic sums of each length for every seed.
 SUMS, TINY_SUMS = 256, 4
 
-#: Equal steps of a quarter of the spacing from 1 on, all within one binade; that many sums are made.
+#: Equal steps of a quarter of the spacing from 1, all within one binade; and the number of such sums.
 STEPS, TINY_STEPS, WALKS, TINY_WALKS = (64, 256, 1024), (64,), 4096, 64
 QUARTER = 0.25
 
 
 def jobs(options: Options) -> list[Job]:
-    """What is not random once, stochastic sums from every seed."""
+    """Return the deterministic jobs once, and stochastic sums for every seed."""
     seeds, tiny = options.seed_numbers, options.tiny
     return [
         {"kind": "stops", "seed": seeds[0], "tiny": tiny},
@@ -54,17 +54,17 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return {**job, "rows": RUNS[job["kind"]](job)}
 
 
 def terms(count: int, format: sf.Format) -> NDArray[np.float64]:
-    """1, 1/2, ... 1/count, each rounded to the format."""
+    """Return 1, 1/2, ... 1/count, each rounded to the format."""
     return np.asarray(sf.divide(1.0, np.arange(1, count + 1), format), np.float64)
 
 
 def stops(job: Job) -> list[dict[str, Any]]:
-    """For each format the first term that leaves the harmonic sum as it is, the sum there, and where counting stops."""
+    """Return for each format the first term that leaves the sum unchanged, that sum, and where counting stops."""
     rows = []
     for name in SHORT if job["tiny"] else STOPS:
         format = sf.as_format(name)
@@ -76,20 +76,20 @@ def stops(job: Job) -> list[dict[str, Any]]:
 
 
 def counted(format: sf.Format) -> float:
-    """How far one gets by adding ones; FP32 is not tried."""
+    """Return the largest number that adding ones reaches; FP32 is not tried."""
     if format == sf.FP32:
         return float("nan")
     return float(sf.sum(np.ones(4 * 2**format.precision), accumulate=format))
 
 
 def kahan_stops(job: Job) -> list[dict[str, Any]]:
-    """For each format the last term that changes a Kahan sum of 1 / u^2 terms, and that sum."""
+    """Return for each format the last term that changes a Kahan sum of 1 / u^2 terms, and that sum."""
     rows = []
     for name in KAHAN_STOPS:
         format = sf.as_format(name)
         x = terms(round(format.unit_roundoff**-2), format)
         total = kahan_sum(x, format, len(x))
-        # Sums of positive terms do not fall: those that are the last one's begin where it is first reached.
+        # Sums of positive terms do not fall: those equal to the last one start where it is first reached.
         reached = partial(_reaches, total, x, format)
         last = bisect_left(range(len(x)), True, key=reached)
         rows.append({"format": name, "last": last, "sum": total, "unit_roundoff": format.unit_roundoff})
@@ -97,7 +97,7 @@ def kahan_stops(job: Job) -> list[dict[str, Any]]:
 
 
 def kahan_sum(x: NDArray, format: sf.Format, count: int) -> float:
-    """The Kahan sum of the first terms."""
+    """Return the Kahan sum of the first terms."""
     return float(sf.sum(x[:count], accumulate=sf.kahan(format)))
 
 
@@ -106,7 +106,7 @@ def _reaches(total: float, x: NDArray, format: sf.Format, count: int) -> bool:
 
 
 def series(job: Job) -> list[dict[str, Any]]:
-    """Sums of each length by every deterministic way, and the exact sums of the same terms."""
+    """Return sums of each length by every deterministic method, and the exact sums of the same terms."""
     rows = []
     for name in FOLLOWED:
         format = sf.as_format(name)
@@ -121,12 +121,12 @@ def series(job: Job) -> list[dict[str, Any]]:
 
 
 def ways(format: sf.Format) -> dict[str, sf.Accumulator]:
-    """Ways to add, to nearest."""
+    """Return the summation methods that round to nearest."""
     return {"recursive": sf.sequential(format), "Kahan": sf.kahan(format), "pairwise": sf.pairwise(format)}
 
 
 def stochastic(job: Job) -> list[dict[str, Any]]:
-    """Mean and standard deviation of stochastic sums of each length, relative to the exact sum."""
+    """Return mean and standard deviation of stochastic sums of each length, relative to the exact sum."""
     sums, rows = TINY_SUMS if job["tiny"] else SUMS, []
     for name in FOLLOWED:
         format = sf.as_format(name)
@@ -141,7 +141,7 @@ def stochastic(job: Job) -> list[dict[str, Any]]:
 
 
 def walks(job: Job) -> list[dict[str, Any]]:
-    """Stochastic sums 1 + m delta in FP16: their mean and standard deviation, and theory's."""
+    """Return mean and standard deviation of stochastic sums 1 + m delta in FP16, and those of the theory."""
     eps, rows = sf.FP16.eps, []
     for steps in TINY_STEPS if job["tiny"] else STEPS:
         x = np.full((TINY_WALKS if job["tiny"] else WALKS, steps + 1), QUARTER * eps)

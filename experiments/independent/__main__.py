@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.independent import sums, trainings
 from experiments.independent.narrow import Remade
 
-#: What is made again, the quickest first.
+#: The repeated findings, the fastest first.
 AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     sums.harmonic_series,
     sums.counting,
@@ -29,7 +29,7 @@ ROW = re.compile(r"^\| (.*?) \| .* \| (.*?) \|$", re.MULTILINE)
 
 
 def stored_verdict(remade: Remade) -> str:
-    """The verdict that the experiment's README has on the claim. Raises ValueError for a claim that it has not."""
+    """Return the verdict of the experiment's README on the claim. Raises ValueError if the claim is missing."""
     readme = Path(__file__).parents[1] / remade.experiment.replace("-", "_") / "README.md"
     for claim, verdict in ROW.findall(readme.read_text(encoding="utf-8")):
         if claim.startswith(remade.claim):
@@ -38,7 +38,7 @@ def stored_verdict(remade: Remade) -> str:
 
 
 def main() -> int:
-    """Make all again, and print a line for each; returns 1 where a verdict is another than that of the README."""
+    """Repeat all findings, and print a line for each; return 1 if a verdict differs from that of the README."""
     others = 0
     for make in AGAIN:
         made = make()

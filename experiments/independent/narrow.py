@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-#: Seeds that no experiment has: theirs begin at 1000.
+#: Seeds that no experiment uses: theirs start at 1000.
 FIRST_SEED = 5000
 
 #: Student's t for an interval of 95 %, by the number of seeds.
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 class Remade(NamedTuple):
-    """A finding that was made again: the experiment and the beginning of its claim, what was measured, the verdict."""
+    """A repeated finding: the experiment, the beginning of its claim, the measurement, and the verdict."""
 
     experiment: str
     claim: str
@@ -26,32 +26,32 @@ class Remade(NamedTuple):
 
 
 def to_nearest(x: ArrayLike, bits: int) -> Array:
-    """x to `bits` significant bits, ties to even, without limits of the exponent."""
+    """Round x to `bits` significant bits, ties to even, without limits of the exponent."""
     fraction, exponent = np.frexp(x)
     return np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
 
 
 def stochastically(x: ArrayLike, bits: int, rng: np.random.Generator) -> Array:
-    """The same to one of the two neighbours, the likelier the nearer."""
+    """Round x stochastically to one of its two neighbours; the nearer one is more likely."""
     fraction, exponent = np.frexp(x)
     scaled = np.ldexp(fraction, bits)
     return np.ldexp(np.floor(scaled + rng.random(np.shape(scaled))), exponent - bits)
 
 
 def seeds(count: int) -> range:
-    """So many seeds."""
+    """Return `count` seeds."""
     return range(FIRST_SEED, FIRST_SEED + count)
 
 
 def interval(samples: ArrayLike) -> tuple[float, float]:
-    """Student's interval of the mean, 95 %."""
+    """Return Student's interval of the mean, 95 %."""
     x = np.asarray(samples, np.float64)
     reach = STUDENT[len(x)] * x.std(ddof=1) / np.sqrt(len(x))
     return float(x.mean() - reach), float(x.mean() + reach)
 
 
 def lies_between(samples: ArrayLike, low: float, high: float) -> str:
-    """The verdict on a mean that is said to lie between two numbers."""
+    """Return the verdict on a claim that a mean is between two numbers."""
     least, most = interval(samples)
     if low < least and most < high:
         return "reproduced"
@@ -59,12 +59,12 @@ def lies_between(samples: ArrayLike, low: float, high: float) -> str:
 
 
 def ratio_above(values: ArrayLike, reference: ArrayLike, limit: float) -> str:
-    """The verdict on a geometric mean of ratios that is said to be above a limit."""
+    """Return the verdict on a claim that a geometric mean of ratios is above a limit."""
     return lies_between(np.log(np.divide(values, reference)), np.log(limit), np.inf)
 
 
 def matches(values: ArrayLike, reference: ArrayLike, margin: float = 1.05) -> str:
-    """The word for values, of which less is better, beside a reference."""
+    """Return the verdict on values that should match a reference; smaller is better."""
     least, most = interval(np.log(np.divide(values, reference)))
     inside = -np.log(margin) < least and most < np.log(margin)
     if least > 0:
@@ -73,5 +73,5 @@ def matches(values: ArrayLike, reference: ArrayLike, margin: float = 1.05) -> st
 
 
 def holds(exceptions: int) -> str:
-    """The verdict on what is said of all cases."""
+    """Return the verdict on a claim about all cases."""
     return "not reproduced" if exceptions else "reproduced"

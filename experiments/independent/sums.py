@@ -19,7 +19,7 @@ FP16, BF16 = 11, 8
 
 
 def harmonic_series() -> Remade:
-    """1 + 1/2 + 1/3 + ... in FP16 and BF16, until a term changes nothing."""
+    """Add 1 + 1/2 + 1/3 + ... in FP16 and BF16, until a term changes nothing."""
     stops = {}
     for name, bits in (("FP16", FP16), ("BF16", BF16)):
         total, k = 0.0, 0
@@ -31,7 +31,7 @@ def harmonic_series() -> Remade:
 
 
 def counting() -> Remade:
-    """1 + 1 + 1 + ... by NumPy's own float16, and by rounding to BF16's bits."""
+    """Add 1 + 1 + 1 + ... by NumPy's own float16, and by rounding to BF16's bits."""
     ends = [float(np.cumsum(np.ones(5000, np.float16), dtype=np.float16)[-1])]
     total = 0.0
     for _ in range(1000):
@@ -40,14 +40,14 @@ def counting() -> Remade:
 
 
 def below_the_least() -> Remade:
-    """Numbers below 2^-24 that NumPy's float16 does not take for zero."""
+    """Find numbers below 2^-24 that NumPy's float16 does not round to zero."""
     x = np.linspace(0, 2.0**-24, 4097)[1:-1]
     kept = float(np.mean(x.astype(np.float16) != 0))
     return Remade("loss-scaling", "regression: any value smaller", f"{100 * kept:.0f} % are kept", holds(kept > 0))
 
 
 def small_updates() -> tuple[Remade, Remade]:
-    """Every FP16 weight from 1 to 2 with updates around a 2048th of it, by NumPy's float16."""
+    """Combine every FP16 weight from 1 to 2 with updates around a 2048th of it, by NumPy's float16."""
     weights = np.arange(1024, 2048, dtype=np.float64)[:, np.newaxis] / 1024
     drawn = 2.0 ** np.random.default_rng(seeds(1)[0]).uniform(-13, -10, 3000)
     updates = drawn.astype(np.float16).astype(np.float64)
@@ -62,7 +62,7 @@ def small_updates() -> tuple[Remade, Remade]:
 
 
 def accumulator_bits() -> tuple[Remade, Remade]:
-    """Mantissa bits that sums of products need for an error of 5 %, by their length."""
+    """Find the mantissa bits that sums of products need for an error of 5 %, by their length."""
     found: dict[str, list[float]] = {"uniform": [], "normal": []}
     lengths = 2 ** np.arange(7, 13)
     for seed in seeds(5):
@@ -82,7 +82,7 @@ def accumulator_bits() -> tuple[Remade, Remade]:
 
 
 def needed_bits(products: Array, allowed: float = 0.05) -> float:
-    """Mantissa bits, on a line between whole ones, with which the error of the columns' sums is the allowed one."""
+    """Interpolate the mantissa bits at which the error of the columns' sums is the allowed one."""
     exact = products.sum(axis=0)
     before = np.inf
     for bits in range(2, 15):
@@ -97,11 +97,11 @@ def needed_bits(products: Array, allowed: float = 0.05) -> float:
 
 
 def slope(values: list[float]) -> str:
-    """Bits a doubling, as text."""
+    """Return the bits per doubling as text."""
     return f"{np.mean(values):.2f} bits a doubling"
 
 
-#: Of each format its largest number, the half of the step to the next one beyond, and the exponent of the largest.
+#: For each format: its largest number, half of the step to the next one beyond, and the exponent of the largest.
 LARGEST = {
     "E4M3": (448, 16, 8),
     "E5M2": (57344, 4096, 15),
@@ -112,7 +112,7 @@ LARGEST = {
 
 
 def block_scales() -> Remade:
-    """Blocks of 32 numbers under powers of two that are rounded down, or up: whose largest number saturates."""
+    """Scale blocks of 32 values by powers of two that are rounded down, or up: does the largest value saturate?"""
     down, up = [], []
     for seed in seeds(5):
         largest = np.abs(np.random.default_rng(seed).standard_normal((4096, 32))).max(axis=1)
@@ -124,7 +124,7 @@ def block_scales() -> Remade:
 
 
 def stochastic_sums() -> Remade:
-    """Stochastic sums of the harmonic series: their mean is the exact sum, within a twentieth."""
+    """Compare the mean of stochastic sums of the harmonic series with the exact sum: within a twentieth."""
     words, measured = [], []
     for bits in (FP16, BF16):
         terms, means = to_nearest(1 / np.arange(1, 16385), bits), []

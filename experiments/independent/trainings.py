@@ -12,41 +12,41 @@ from experiments.independent.narrow import Array, Remade, matches, ratio_above, 
 #: Significant bits of BF16.
 BF16 = 8
 
-#: Weights, and what is kept for the next update, after one.
+#: A function of weights, update and correction that returns new weights and correction.
 Update = Callable[[Array, Array, Array, np.random.Generator], tuple[Array, Array]]
 
 
 def nearest(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The sum rounded to nearest."""
+    """Return the sum rounded to nearest."""
     return to_nearest(weight + update, BF16), kept
 
 
 def stochastic(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The sum rounded stochastically."""
+    """Return the sum rounded stochastically."""
     return stochastically(weight + update, BF16, rng), kept
 
 
 def kahan(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Kahan's sum, its correction in BF16, too."""
+    """Return Kahan's sum, with its correction also in BF16."""
     corrected = to_nearest(to_nearest(update, BF16) - kept, BF16)
     total = to_nearest(weight + corrected, BF16)
     return total, to_nearest(to_nearest(total - weight, BF16) - corrected, BF16)
 
 
 def exact(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The sum in float64."""
+    """Return the sum in float64."""
     return weight + update, kept
 
 
 def fixed(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The sum rounded to a multiple of 2^-8."""
+    """Return the sum rounded to a multiple of 2^-8."""
     return np.rint((weight + update) * 256) / 256, kept
 
 
 def descend(
     seed: int, update: Update, alpha: float = 0.01, width: float = 100, noise: float = 0.5
 ) -> tuple[float, float]:
-    """The loss and the distance to the optimum in which least squares by single samples end, after enough steps."""
+    """Return the final loss and distance to the optimum of least squares by single samples, after enough steps."""
     rng = np.random.default_rng(seed)
     x, optimum = rng.standard_normal((2000, 10)), rng.uniform(0, width, 10)
     y = x @ optimum + noise * rng.standard_normal(2000)
@@ -63,7 +63,7 @@ def descend(
 
 
 def least_squares() -> tuple[Remade, Remade]:
-    """Nearest updates saturate the loss; stochastic ones and Kahan's repair it, the second better."""
+    """Test that nearest updates saturate the loss, and that stochastic ones and, even better, Kahan's repair it."""
     losses = {each: [descend(seed, each)[0] for seed in seeds(10)] for each in (exact, kahan, stochastic, nearest)}
     ratios = {each.__name__: np.divide(losses[each], losses[exact]) for each in (kahan, stochastic, nearest)}
     measured = ", ".join(f"{name} {np.mean(values):.1f}" for name, values in ratios.items())
@@ -85,7 +85,7 @@ def least_squares() -> tuple[Remade, Remade]:
 
 
 def limits() -> tuple[Remade, Remade]:
-    """Smaller steps end farther from the optimum; the weights' size counts in floating point."""
+    """Test that smaller steps end farther from the optimum, and that the size of weights matters in floating point."""
     ends = {alpha: [descend(seed, nearest, alpha, noise=0)[1] for seed in seeds(5)] for alpha in (0.01, 0.005)}
     sizes = {
         (update.__name__, width): np.mean([descend(seed, update, width=width, noise=0)[1] for seed in seeds(5)])
@@ -106,7 +106,7 @@ def limits() -> tuple[Remade, Remade]:
 
 
 def digits(seed: int) -> tuple[Any, Any, Any, Any]:
-    """Scikit-learn's digits as tensors, a quarter held out: images, labels, and those that are held out."""
+    """Return scikit-learn's digits as tensors, a quarter held out: images, labels, held-out images and labels."""
     import torch
     from sklearn.datasets import load_digits
 
@@ -117,7 +117,7 @@ def digits(seed: int) -> tuple[Any, Any, Any, Any]:
 
 
 def train(seed: int, dtype: Any, master: bool, rate: float, momentum: float, steps: int) -> float:
-    """The held-out loss in which an MLP 64-32-10 of this type ends, updated in its type or in float32."""
+    """Return the final held-out loss of an MLP 64-32-10 of this dtype, updated in its dtype or in float32."""
     import torch
 
     x, y, held_x, held_y = digits(seed)
@@ -140,7 +140,7 @@ def train(seed: int, dtype: Any, master: bool, rate: float, momentum: float, ste
 
 
 def sixteen_bits() -> tuple[Remade, Remade, Remade]:
-    """FP16 weights without a master copy and with one, BF16 weights: PyTorch's own types on a CPU."""
+    """Test FP16 weights without a master copy and with one, and BF16 weights: PyTorch's own dtypes on a CPU."""
     import torch
 
     small: dict[str, Any] = {"rate": 2.0**-12, "momentum": 0.9, "steps": 3000}

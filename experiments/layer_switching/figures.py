@@ -48,7 +48,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
         run = select(results, variant=variant)[0]
         draw_loss_scale(place, run["trace"]["scale"], run["trace"]["skipped"], title=run["label"])
         low, high = place.get_ylim()
-        place.set_ylim(low / (high / low) ** 0.25, high)  # room for the legend
+        place.set_ylim(low / (high / low) ** 0.25, high)  # space for the legend
         place.legend(loc="lower right", frameon=False, fontsize=SMALL, ncols=2)
         if variant != "fp16":
             steps = np.arange(len(run["trace"]["narrow"]) + 1)

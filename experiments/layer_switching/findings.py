@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import MATCH, MOST, Outcome, all_of, compare, difference_test, every_test
 
-#: More skipped steps in a row than these are what the tutorial would take for a failure of the switch.
+#: More skipped steps in a row than this are a failure of the switch for the tutorial.
 MOST_IN_A_ROW = 3
 
-#: The rules that are held to this.
+#: The rules that are tested against it.
 RULES = ("variance", "variance-scaled", "variance-e4m3", "variance-late", "once", "once-e4m3")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     if given := against_fp32(results, PROBLEMS):
         return given
     digits, camera = select(results, problem="digits"), select(results, problem="camera")
@@ -35,17 +35,17 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def runs_of(results: list[Result], variant: str) -> list[Result]:
-    """The runs of a variant, in the order of their seeds."""
+    """Return the runs of a variant, in the order of their seeds."""
     return sorted(select(results, variant=variant), key=lambda run: run["seed"])
 
 
 def share(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
-    """The share of steps that were skipped, or made in FP8 ("narrow"), for each seed."""
+    """Return the share of steps that were skipped, or in FP8 ("narrow"), for each seed."""
     return np.array([np.mean(run["trace"][key]) for run in runs_of(results, variant)])
 
 
 def longest_row(skipped: list[bool]) -> int:
-    """How many steps were skipped in a row, at most."""
+    """Return the largest number of steps that were skipped in a row."""
     return max((sum(1 for _ in group) for was_skipped, group in groupby(skipped) if was_skipped), default=0)
 
 
@@ -66,7 +66,7 @@ def _ratios(results: list[Result], variant: str) -> NDArray[np.float64]:
 
 
 def _as_fp16(results: list[Result], variant: str) -> Outcome:
-    """Whether a variant ends with the loss of the layer in FP16."""
+    """Test if a variant ends with the loss of the layer in FP16."""
     loss, fp16 = (final(results, results[0]["problem"], each) for each in (variant, "fp16"))
     return compare(loss, fp16)
 
@@ -103,7 +103,7 @@ def _few_in_a_row(results: list[Result], rule: str) -> Measured:
 
 
 @claim(
-    "digits: switching leaves the loss curve as it is in FP16",
+    "digits: switching leaves the loss curve equal to that in FP16",
     f"loss / loss in FP16 within a factor of {MATCH} for each rule",
 )
 def _training_is_as_good(results: list[Result]) -> Measured:
@@ -112,7 +112,7 @@ def _training_is_as_good(results: list[Result]) -> Measured:
 
 
 @claim(
-    "digits: gradients in E4M3 find no room under the loss scale that FP16 has reached",
+    "digits: gradients in E4M3 overflow under the loss scale that FP16 has reached",
     "share of steps in FP8 under one rule: E4M3 gradients - E5M2 gradients < 0",
 )
 def _e4m3_finds_no_room(results: list[Result]) -> Measured:
@@ -120,9 +120,7 @@ def _e4m3_finds_no_room(results: list[Result]) -> Measured:
     return f"{_percent(e4m3)} against {_percent(e5m2)}", difference_test(e4m3, e5m2, below=0)
 
 
-@claim(
-    "camera: where activations overflow E4M3, no loss scale helps the layer in FP8", "more than half the steps skipped"
-)
+@claim("camera: if activations overflow E4M3, no loss scale helps the layer in FP8", "more than half the steps skipped")
 def _fixed_fp8_fails(results: list[Result]) -> Measured:
     skipped = share(results, "fp8", "skipped")
     test = difference_test(skipped, MOST, above=0)

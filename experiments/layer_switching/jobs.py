@@ -1,4 +1,4 @@
-"""What is run: every problem under every fixed policy and every rule, with a dynamic loss scale."""
+"""The jobs: every problem under every fixed policy and every rule, with a dynamic loss scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FP32 = Variant("fp32", sf.policies["fp32"], "fp32")
 
 
 def jobs(options: Options) -> list[Job]:
-    """A run for each problem, rule and seed; or a given policy beside fp32."""
+    """Return a run for each problem, rule and seed; or a given policy and fp32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     return [
@@ -36,7 +36,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "training":
         return run_training(PROBLEMS, job)
     variant = next(each for each in VARIANTS[job["problem"]] if each.key == job["variant"])
@@ -44,7 +44,7 @@ def run(job: Job) -> Result:
 
 
 def train_switched(variant: Switched, job: Job) -> Result:
-    """The curves of a run; "trace" has the loss scale, whether a step was skipped, and whether it was made in FP8."""
+    """Return the curves of a run; "trace" has for every step the loss scale, and whether it was skipped and in FP8."""
     problem, seed = PROBLEMS[job["problem"]](job["seed"], job["tiny"]), job["seed"]
     model = problem.model()
     start = problem.evaluate(model)
@@ -67,7 +67,7 @@ def train_switched(variant: Switched, job: Job) -> Result:
 
 
 def in_narrow(variant: Switched, switches: Sequence[Any], steps: int) -> list[bool]:
-    """Whether each step was made under the variant's narrow policy; switches tell after which step they came."""
+    """Return if each step used the narrow policy of the variant; switches record the step after which they came."""
     found = [variant.first == variant.narrow] * steps
     for switch in switches:
         after = steps if switch.step is None else switch.step

@@ -13,20 +13,20 @@ from experiments.layer_switching.problems import LAYER
 #: Clean steps after which the loss scale grows: PyTorch's 2000 would be five runs.
 GROWTH_INTERVAL = 25
 
-#: Above this variance of the layer's weight gradient it is carried out in FP16: the median of runs in FP32 is near it.
+#: Above this variance of its weight gradient, the layer is in FP16: the median of runs in FP32 is near it.
 VARIANCE = 1e-4
 
-#: After this share of the steps a layer that was in FP16 goes to FP8, once and for good.
+#: After this share of the steps, a layer that was in FP16 switches to FP8 permanently.
 ONCE = 0.75
 
-#: How many steps a layer stays in FP16 before it may be tried in FP8 again.
+#: The number of steps that a layer stays in FP16 before FP8 is tried again.
 HOLD = 25
 
 WIDE = sf.Policy(name="fp16", compute=sf.FP16, weights=sf.FP32)
 
 
 def in_fp8(forward: Any, backward: Any) -> sf.Policy:
-    """The same with the operands of the layer's products in FP8; its results stay in FP16."""
+    """Return FP16 with the operands of the layer's products in FP8; its results stay in FP16."""
     return WIDE.override(LAYER, compute=forward, compute_gradients=backward, activations=sf.FP16)
 
 
@@ -36,7 +36,7 @@ SCALED = in_fp8(sf.scaled(sf.E4M3, sf.per_tensor()), sf.scaled(sf.E5M2, sf.per_t
 
 
 class Switched(NamedTuple):
-    """A layer in `narrow` and in FP16, by a rule that is looked at every `window` steps; without one it stays."""
+    """A layer in `narrow` or in FP16, by a rule that is evaluated every `window` steps, or fixed."""
 
     key: str
     label: str
@@ -46,11 +46,11 @@ class Switched(NamedTuple):
 
     @property
     def first(self) -> sf.Policy:
-        """The policy of the first step."""
+        """Return the policy of the first step."""
         return WIDE if self.rule == "once" else self.narrow
 
     def switching(self, model: sf.nn.Module, steps: int) -> Callable[..., sf.Policy] | None:
-        """The rule for a model in a run of so many steps."""
+        """Return the rule for a model in a run of `steps` steps."""
         if self.rule == "once":
             return lambda step, observer: self.narrow if step >= ONCE * steps else WIDE
         if self.rule == "variance":
@@ -62,7 +62,7 @@ class Switched(NamedTuple):
 
 
 def variance(model: sf.nn.Module) -> float:
-    """The variance of the gradient of the layer's weight; NaN if it is not finite."""
+    """Return the variance of the gradient of the layer's weight; NaN if it is not finite."""
     gradient = np.asarray(dict(model.named_parameters())[f"{LAYER}.weight"].grad, np.float64)
     return float(np.var(gradient)) if np.isfinite(gradient).all() else np.nan
 

@@ -1,4 +1,4 @@
-"""Digits, and digits whose pixels nobody has normalised."""
+"""Digits, and digits with pixels that are not normalised."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.digits import digits_problem
 from experiments.problem import Problem
 from experiments.training import Problems
 
-#: The layer that is switched: the second of three, so that gradients come into it and go out of it.
+#: The layer that is switched: the second of three, so that it receives gradients and passes them on.
 LAYER = "hidden.1"
 
 
 def digits(seed: int, tiny: bool) -> Problem:
-    """Digits by an MLP 64-32-32-10."""
+    """Classify digits by an MLP 64-32-32-10."""
     return digits_problem(
         lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.1),
@@ -26,7 +26,7 @@ def digits(seed: int, tiny: bool) -> Problem:
 
 
 def camera(seed: int, tiny: bool) -> Problem:
-    """The same images with pixels from 0 to 1023, as of a camera: the layer's input is often larger than E4M3's 448."""
+    """Classify images with pixels from 0 to 1023, as from a camera: the layer's inputs often exceed E4M3's 448."""
     problem = digits_problem(
         lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
         partial(sf.optim.Adam, lr=1e-3),

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, FAR, MATCH, MOST, all_of, compare, difference_test
 
-#: The share of steps that may overflow, by default.
+#: The default share of steps that may overflow.
 RARE = 0.001
 
-#: What LogNormal's code keeps its scale below, by default.
+#: The default upper limit of the scale in the code of LogNormal.
 LIMIT = 2.0**14
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training = select(results, kind="training")
     if found := against_fp32(training, PROBLEMS):
         return found
@@ -35,18 +35,18 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def traces(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
-    """What a run tells of every step (seeds, steps)."""
+    """Return a value of every step of the runs (seeds, steps)."""
     runs = sorted(select(results, variant=variant), key=lambda run: run["seed"])
     return np.array([run["trace"][key] for run in runs], np.float64)
 
 
 def second_half(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The later half of the steps, when a rule has found its scale."""
+    """Return the second half of the steps, when a rule has found its scale."""
     return values[:, values.shape[1] // 2 :]
 
 
 def room(results: list[Result], variant: str) -> NDArray[np.float64]:
-    """How many bits lie between the largest scaled gradient and FP16's largest number: the median, for every seed."""
+    """Return the median number of bits between the largest scaled gradient and FP16's maximum, for every seed."""
     scaled = second_half(traces(results, variant, "scale") * traces(results, variant, "largest"))
     with np.errstate(divide="ignore", invalid="ignore"):
         bits = np.log2(sf.FP16.max / scaled)
@@ -111,8 +111,8 @@ def _statistics_choose(results: list[Result]) -> Measured:
 
 
 @claim(
-    "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not hold the scale down",
-    f"fewer than {FAR:g} times the steps that the logarithm holds it at 1",
+    "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not keep the scale low",
+    f"fewer than {FAR:g} times the steps at a scale of 1 that the logarithm causes",
 )
 def _overflow_pins(results: list[Result]) -> Measured:
     number, logarithm = (np.array([result[name] for result in results]) for name in ("number", "logarithm"))

@@ -1,4 +1,4 @@
-"""What is run: mixed precision training under both rules, and what one overflow does to the rule of statistics."""
+"""The jobs: mixed precision training under both rules, and the effect of one overflow on the statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.variants import Variant, given
 from simfloat.optim import LogNormalLossScale
 from simfloat.studies import Job, Result
 
-#: So many steps without an overflow let Backoff grow: a twentieth of the default, as runs are short here.
+#: Backoff grows after this number of steps without an overflow: a twentieth of the default, because runs are short.
 WINDOW = 100
 
 #: Above every scale that fits.
@@ -29,15 +29,15 @@ VARIANTS: tuple[Variant, ...] = (
     with_scaler("default", {"kind": "log-normal"}, "LogNormal, as it comes"),
 )
 
-#: What an overflow counts as: the logarithm that it should, and the number that stands in the code.
+#: The value that counts for an overflow: the logarithm, which is right, and the value in the code.
 COUNTED = {"logarithm": 16.0, "number": 2.0**16}
 
-#: Steps before the one overflow, and the most that are waited for the scale to leave 1.
+#: Steps before the one overflow, and the largest number of steps until the scale leaves 1.
 BEFORE, MOST_STEPS = 1000, 20_000
 
 
 def jobs(options: Options) -> list[Job]:
-    """Training under every rule from every seed, and single overflows; or a given policy beside FP32."""
+    """Return trainings under every rule for every seed, and single overflows; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     overflows = [{"kind": "overflow", "seed": seed} for seed in options.seed_numbers]
@@ -45,14 +45,14 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "overflow":
         return {**job, **{name: steps_at_one(job["seed"], counted) for name, counted in COUNTED.items()}}
     return run_training(PROBLEMS, job)
 
 
 def steps_at_one(seed: int, counted: float) -> int:
-    """For how many steps one overflow holds the scale at 1, where the largest gradient is about 2^5."""
+    """Return the number of steps for which one overflow keeps the scale at 1, if the largest gradient is about 2^5."""
     rng = np.random.default_rng(seed)
     scaler = LogNormalLossScale(overflow=counted)
     for _ in range(BEFORE):

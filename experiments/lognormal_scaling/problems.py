@@ -1,4 +1,4 @@
-"""The problem of the experiment: gradients whose largest magnitude changes from step to step, and in the long run."""
+"""The problem: the largest gradient changes from step to step, and in the long run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from experiments.training import Problems
 
 
 def digits(seed: int, tiny: bool) -> Problem:
-    """Digits by an MLP in small batches: gradients scatter, and shrink as the model learns."""
+    """Classify digits by an MLP in small batches: gradients vary, and shrink as the model learns."""
     model, optimizer = partial(mlp, seed), partial(sf.optim.SGD, lr=0.05)
     return digits_problem(model, optimizer, batch=8, steps=10 if tiny else 2000, seed=seed)
 
 
 def mlp(seed: int) -> sf.nn.Module:
-    """An MLP 64-32-10."""
+    """Return an MLP 64-32-10."""
     return sf.nn.MLP([64, 32, 10], rng=seed)
 
 

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from simfloat.studies.verdicts import (
 )
 from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
 
-#: What is still lost under a scale of 32K, of the gradients that are not zero: the guide's number.
+#: The guide's share of nonzero gradients that are still lost under a scale of 32K.
 THOUSANDTH = 0.001
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training = select(results, kind="training")
     return against_fp32(training, PROBLEMS) or [
         *(claim(training) for claim in CLAIMS),
@@ -40,13 +40,13 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def gradients(results: list[Result], problem: str) -> list[Histogram]:
-    """The exponents of the gradients of activations in FP32, for every seed."""
+    """Return the exponents of the gradients of activations in FP32, for every seed."""
     runs = select(results, problem=problem, variant="fp32")
     return [as_histogram(run["gradients"]["activations"]) for run in runs]
 
 
 def lost_share(histogram: Histogram, exponent: int = 0) -> float:
-    """The share of nonzero values that lie below FP16's numbers although they are scaled by 2^exponent."""
+    """Return the share of nonzero values that are below FP16's numbers although they are scaled by 2^exponent."""
     found = count_in_range(histogram, format_binades(sf.FP16).shift(exponent))
     return found.below / sum(found)
 
@@ -71,13 +71,13 @@ def _range_unused(results: list[Result]) -> Measured:
 
 @claim(
     "regression: any value smaller than 2^-24 becomes zero in FP16",
-    "none of them is rounded to another number; but those above 2^-25 are nearer to 2^-24",
+    "none of them is rounded to a nonzero number; but values above 2^-25 are nearer to 2^-24",
 )
 def _below_is_zero(results: list[Result]) -> Measured:
     histograms = gradients(results, "regression")
     lowest = format_binades(sf.FP16).lowest
     below = sum(count_in_range(histogram, format_binades(sf.FP16)).below for histogram in histograms)
-    # Half of the smallest number itself is a tie that becomes zero: one value in millions.
+    # Exactly half of the smallest number is a tie that becomes zero: one value in millions.
     rounded_up = sum(histogram.get(lowest - 1, 0) for histogram in histograms)
     test = every_test(rounded_up, below)
     return (
@@ -147,8 +147,8 @@ CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
 
 
 @claim(
-    "overflow damages the weights for good, unless the update is skipped",
-    "share of parameters that are no numbers after good steps too - share of runs that skipped steps move > half",
+    "overflow damages the weights permanently, unless the update is skipped",
+    "share of parameters that stay NaN or infinite after good steps - share of runs that skipped steps change > half",
 )
 def _overflow(results: list[Result]) -> Measured:
     damaged = np.array([result["damaged"] for result in results])

@@ -1,4 +1,4 @@
-"""What is run: both problems with several scales, the gradients of FP32 beside, and steps that overflow."""
+"""The jobs: both problems with several scales, the gradients in FP32, and steps that overflow."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from experiments.training import run_training, training_jobs
 from experiments.variants import given
 from simfloat.studies import Job, Result
 
-#: The exponents of the scales: what suffices for SSD, bigLSTM's, and the largest of the paper.
+#: The exponents of the scales: enough for SSD, bigLSTM's, and the largest of the paper.
 SCALES = (3, 7, 15)
 
-#: So large a scale overflows at once.
+#: This scale overflows at once.
 TOO_LARGE = 2.0**24
 
-#: How many steps overflow, and how many follow with a scale that fits.
+#: The number of steps that overflow, and of the following ones with a scale that fits.
 STEPS = 5
 
 
 def jobs(options: Options) -> list[Job]:
-    """All problems with all scales from every seed, and the steps that overflow; or a given policy beside FP32."""
+    """Return all problems with all scales for every seed, and the steps that overflow; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     overflows = [{"kind": "overflow", "seed": seed} for seed in options.seed_numbers]
@@ -39,7 +39,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job; runs in FP32 tell of their gradients."""
+    """Run a job; runs in FP32 also return histograms of their gradients."""
     if job["kind"] == "overflow":
         problem = replace(PROBLEMS["regression"](job["seed"], True), steps=2 * STEPS)
         return {**job, "damaged": damaged(problem, job["seed"]), "moved": moved(problem, job["seed"])}
@@ -52,7 +52,7 @@ def run(job: Job) -> Result:
 
 
 def damaged(problem: Problem, seed: int) -> float:
-    """The share of parameters that are no numbers after steps that overflowed and nobody looked, and good ones."""
+    """Return the share of parameters that are not finite after unchecked steps with overflow, and after good ones."""
     model = problem.model()
     optimizer = problem.optimizer(model.parameters())
     with sf.simulate(MIXED, seed=seed):
@@ -67,7 +67,7 @@ def damaged(problem: Problem, seed: int) -> float:
 
 
 def moved(problem: Problem, seed: int) -> int:
-    """How many parameters such steps move where they are skipped."""
+    """Return the number of parameters that such steps change if they are skipped."""
     model, scaler = problem.model(), sf.optim.StaticLossScale(TOO_LARGE)
     optimizer, before = problem.optimizer(model.parameters()), model.state_dict()
     with sf.simulate(MIXED, seed=seed):

@@ -1,4 +1,4 @@
-"""The problems of the experiment: a model whose gradients are small, and one whose gradients are not."""
+"""The problems of the experiment: a model with small gradients, and one with larger gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (64, 32, 32, 16, 32, 32, 64)
 
 
 class Autoencoder(nn.Module):
-    """Sigmoid layers and a linear one: each makes the gradient that goes back through it about seven times smaller."""
+    """Sigmoid layers and a linear one: each makes the gradient of the backward pass about seven times smaller."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Autoencoder(nn.Module):
         self.head = nn.Linear(*last, rng=rng)
 
     def forward(self, x: NDArray) -> sf.Tensor:
-        """Images (N, 64) -> images (N, 64)."""
+        """Return images (N, 64) for images (N, 64)."""
         for layer in self.hidden:
             x = layer(x).sigmoid()
         return self.head(x)
@@ -47,16 +47,16 @@ class DigitClassifier(nn.Module):
         self.head = nn.Linear(16 * 2 * 2, 10, rng=rng)
 
     def forward(self, x: NDArray) -> sf.Tensor:
-        """Images (N, 1, 8, 8) -> logits (N, 10)."""
+        """Return logits (N, 10) for images (N, 1, 8, 8)."""
         for layer in (self.first, self.second):
             x = self.pool(layer(x).relu())
         return self.head(self.flatten(x))
 
 
 def regression(seed: int, tiny: bool) -> Problem:
-    """Digits through an autoencoder, trained by Adam, for which the size of gradients does not matter.
+    """Reproduce digits by an autoencoder, trained by Adam, for which the size of gradients does not matter.
 
-    The loss is the mean over all pixels of a batch, as that of dense regression is: so are its gradients small.
+    The loss is the mean over all pixels of a batch, as in dense regression, so its gradients are small.
     """
     optimizer = partial(sf.optim.Adam, lr=0.01)
     images = digits_problem(partial(Autoencoder, seed), optimizer, batch=256, steps=5 if tiny else 400, seed=seed)
@@ -65,12 +65,12 @@ def regression(seed: int, tiny: bool) -> Problem:
 
 
 def no_measures(model: nn.Module, output: NDArray, y: NDArray) -> dict[str, float]:
-    """None beside the loss."""
+    """Return no measures in addition to the loss."""
     return {}
 
 
 def classification(seed: int, tiny: bool) -> Problem:
-    """Digits by a convolutional network, trained by SGD with momentum."""
+    """Classify digits by a convolutional network, trained by SGD with momentum."""
     model, optimizer = partial(DigitClassifier, seed), partial(sf.optim.SGD, lr=0.05, momentum=0.9)
     return digits_problem(model, optimizer, batch=32, steps=5 if tiny else 150, shape=(1, 8, 8), seed=seed)
 

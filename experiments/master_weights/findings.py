@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, sums = select(results, kind="training"), select(results, kind="ratios")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -31,12 +31,12 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def gradients(results: list[Result]) -> list[Histogram]:
-    """The exponents of the gradients of weights in FP32, for every seed."""
+    """Return the exponents of the gradients of weights in FP32, for every seed."""
     return [as_histogram(run["gradients"]) for run in select(results, variant="fp32")]
 
 
 def share_below(histogram: Histogram, exponent: int = 0) -> float:
-    """The share of all values, zeros included, that are not zero and lie below 2^-24 when multiplied by 2^exponent."""
+    """Return the share of all values that are not zero and are below 2^-24 when multiplied by 2^exponent."""
     return count_in_range(histogram, format_binades(sf.FP16).shift(exponent)).below / sum(histogram.values())
 
 
@@ -54,7 +54,7 @@ def _master_matches(results: list[Result]) -> Measured:
     return spread(loss / fp32, 4), compare(loss, fp32)
 
 
-@claim("some 5 % of the gradients of weights lie below 2^-24", "more than 1 %, zeros in FP32 apart")
+@claim("some 5 % of the gradients of weights lie below 2^-24", "more than 1 %, excluding zeros in FP32")
 def _small_gradients(results: list[Result]) -> Measured:
     shares = np.array([share_below(histogram) for histogram in gradients(results)])
     zeros = np.array([histogram["zero"] / sum(histogram.values()) for histogram in gradients(results)])
@@ -77,7 +77,7 @@ def _small_updates(results: list[Result]) -> Measured:
 
 
 @claim(
-    "second reason: updates that FP16 has are too small beside the weight",
+    "second reason: updates that FP16 can represent are too small compared with the weight",
     "more than 10 % lost in the addition to FP16 weights, fewer in that to the master copy",
 )
 def _cancelled(results: list[Result]) -> Measured:
@@ -86,17 +86,20 @@ def _cancelled(results: list[Result]) -> Measured:
     return f"{spread(100 * narrow, 1)} % lost, {spread(100 * wide, 1)} % in the master copy", test
 
 
-@claim(f"an update can be lost only from a ratio of {LEAST} on", f"none is lost below {LEAST}; from {MOST} on, all are")
+@claim(
+    f"an update can be lost only with a ratio of {LEAST} or more",
+    f"no update is lost below {LEAST}; all are lost at {MOST} and above",
+)
 def _safe_ratios(results: list[Result]) -> Measured:
     lost, tried = _total(results, "below_lost"), _total(results, "below_tried")
     survivors = _total(results, "above_tried") - _total(results, "above_lost")
     test = all_of([every_test(lost, tried), every_test(survivors, _total(results, "above_tried"))])
-    return f"{lost} of {tried} lost below {LEAST}, {survivors} kept from {MOST} on", test
+    return f"{lost} of {tried} lost below {LEAST}, {survivors} kept at {MOST} and above", test
 
 
 @claim(
     f"with a ratio larger than {LEAST} the update becomes zero, which cannot be recovered",
-    f"all updates with ratios up to {MOST} are lost too",
+    f"all updates with ratios up to {MOST} are also lost",
 )
 def _lost_ratios(results: list[Result]) -> Measured:
     tried, lost = _total(results, "between_tried"), _total(results, "between_lost")

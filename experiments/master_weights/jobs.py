@@ -1,4 +1,4 @@
-"""What is run: FP16 training with a master copy of the weights and without, FP32, and sums of weights and updates."""
+"""The jobs: FP16 training with and without a master copy of the weights, FP32, and sums of weights and updates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEIGHTS = ("hidden.0.weight", "head.weight")
 
 
 def jobs(options: Options) -> list[Job]:
-    """A run of every variant from every seed, and the sums; or a given policy beside FP32."""
+    """Return a run of every variant for every seed, and the sums; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     sums = [{"kind": "ratios", "seed": seed} for seed in options.seed_numbers]
@@ -30,7 +30,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job; runs in FP32 tell of their gradients, and those with FP16 weights what vanished in updates."""
+    """Run a job; runs in FP32 also return their gradients, and runs with FP16 weights the products lost in updates."""
     if job["kind"] == "ratios":
         return {**job, **ratios(job["seed"])}
     if job.get("variant") == "fp32":

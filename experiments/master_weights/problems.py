@@ -9,18 +9,18 @@ from experiments.digits import digits_problem
 from experiments.problem import Problem
 from experiments.training import Problems
 
-#: The exponent of the learning rate, which is so small that most steps change a weight by less than a thousandth.
+#: The exponent of the learning rate: so small that most steps change a weight by less than a thousandth.
 LR_EXPONENT = -12
 
 
 def digits(seed: int, tiny: bool) -> Problem:
-    """Digits by an MLP, trained as the paper's speech models are, by SGD with Nesterov's momentum."""
+    """Classify digits by an MLP, trained as the paper's speech models are, by SGD with Nesterov's momentum."""
     model, optimizer = partial(mlp, seed), partial(sf.optim.SGD, lr=2.0**LR_EXPONENT, momentum=0.9, nesterov=True)
     return digits_problem(model, optimizer, batch=32, steps=10 if tiny else 4000, seed=seed)
 
 
 def mlp(seed: int) -> sf.nn.Module:
-    """An MLP 64-32-10."""
+    """Return an MLP 64-32-10."""
     return sf.nn.MLP([64, 32, 10], rng=seed)
 
 

@@ -1,4 +1,4 @@
-"""From which ratio of a weight to its update on FP16 loses the update: every weight of a binade with many updates."""
+"""The ratio of a weight to its update at which FP16 loses the update: every weight of a binade with many updates."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.studies import Result
 
-#: The ratios between which it depends on the weight: 2^11 and 2^12.
+#: The ratios between which the result depends on the weight: 2^11 and 2^12.
 LEAST, MOST = 2048, 4096
 
-#: How many updates are tried with each weight: around both ratios, and between.
+#: The number of updates that are tried with each weight: around both ratios, and between.
 COUNT = 2000
 
 
 def ratios(seed: int) -> Result:
-    """How many updates were tried and lost below the ratio of 2048, from there up to 4096, and from 4096 on.
+    """Count tried and lost updates with a ratio below 2048, from 2048 to 4096, and of at least 4096.
 
-    Weights are all FP16 numbers from 1 up to 2, updates FP16 numbers of both signs. "largest" is the largest ratio at
-    which an update was kept.
+    The weights are all FP16 numbers from 1 up to 2, the updates are FP16 numbers of both signs. "largest" is the
+    largest ratio at which an update was kept.
     """
     counts = {"below": [0, 0], "between": [0, 0], "above": [0, 0]}
     largest = 0.0
@@ -42,7 +42,7 @@ def ratios(seed: int) -> Result:
 
 
 def pairs(seed: int) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Weights (1, 1024) with updates (COUNT, 1) of either sign."""
+    """Return weights (1, 1024) with updates (COUNT, 1) of either sign."""
     weights = np.array([value for value in sf.FP16.values() if 1 <= value < 2], np.float64)[np.newaxis]
     drawn = 2.0 ** np.random.default_rng(seed).uniform(-13.5, -9.5, (COUNT, 1))
     edges = np.array([[2.0**-k] for k in (10, 11, 12, 13)])

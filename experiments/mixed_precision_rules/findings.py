@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELLED = ("convolutional", "transformer")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim; of a given policy, one for each problem."""
+    """Return one finding for each claim; for a given policy, one for each problem."""
     if given := against_fp32(results, PROBLEMS):
         return given
     training, order = select(results, kind="training"), select(results, kind="orders")
@@ -45,7 +45,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def losses(results: list[Result], problem: str, key: str, reference: str = "fp32") -> tuple[NDArray, NDArray, str]:
-    """Held-out losses at the end, the reference's, and their ratio as text."""
+    """Return held-out losses at the end, those of the reference, and their ratio as text."""
     found, beside = final(results, problem, key), final(results, problem, reference)
     return found, beside, spread(found / beside, 3)
 
@@ -62,7 +62,9 @@ def _level_is_worse(results: list[Result], problem: str, level: str) -> Measured
     return text, ratio_test(found, o0, above=1), {"name": level.upper()}
 
 
-@claim("regression: {variant.label} updates do not rescue FP16, whose range is too small", f"loss / FP32's > {MATCH}")
+@claim(
+    "regression: {variant.label} updates do not rescue FP16, because its range is too small", f"loss / FP32's > {MATCH}"
+)
 def _fp16_not_rescued(results: list[Result], variant: Variant) -> Measured:
     found, fp32, text = losses(results, "regression", variant.key)
     return text, ratio_test(found, fp32, above=MATCH)
@@ -74,7 +76,7 @@ def _bf16_is(results: list[Result]) -> Measured:
     return text, compare(found, fp32)
 
 
-@claim("regression: a scale by layer, which nobody chose, matches FP32", f"loss / FP32's within a factor of {MATCH}")
+@claim("regression: a scale by layer, found automatically, matches FP32", f"loss / FP32's within a factor of {MATCH}")
 def _scale_by_layer(results: list[Result]) -> Measured:
     found, fp32, text = losses(results, "regression", LAYERWISE.key)
     return text, compare(found, fp32)
@@ -93,7 +95,10 @@ def _language_needs_scale(results: list[Result]) -> Measured:
     return text, ratio_test(found, fp32, above=MATCH)
 
 
-@claim("language: with a scale of 128 it does", f"loss / FP32's loss within a factor of {MATCH}")
+@claim(
+    "language: with a scale of 128 FP16 training of LSTM cells matches FP32",
+    f"loss / FP32's loss within a factor of {MATCH}",
+)
 def _language_matches(results: list[Result]) -> Measured:
     found, fp32, text = losses(results, "language", scaled(BIG_LSTM).key)
     return text, compare(found, fp32)
@@ -104,7 +109,7 @@ def _values(results: list[Result], key: str) -> NDArray[np.float64]:
 
 
 @claim(
-    "clipped while they are scaled, gradients are clipped as many times too far",
+    "gradients that are clipped while they are scaled are clipped too far, by the scale",
     f"norm clipped after unscaling / before, over the scale: within a factor of {ABOUT:g}",
 )
 def _clipping_scaled(results: list[Result]) -> Measured:
@@ -113,7 +118,7 @@ def _clipping_scaled(results: list[Result]) -> Measured:
     return f"{spread(shrunk)} times, under a scale of {SCALE:g}", every_test(wrong, len(shrunk))
 
 
-@claim("with the limit scaled, too, clipping before and after give the same bits", "no number differs")
+@claim("with the limit scaled as well, clipping before and after gives the same bits", "no number differs")
 def _clipping_with_scaled_limit(results: list[Result]) -> Measured:
     other = _values(results, "other_bits")
     return f"{int(other.sum())} numbers differ", every_test(int((other > 0).sum()), len(other))

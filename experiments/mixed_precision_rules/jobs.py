@@ -1,4 +1,4 @@
-"""What is run: Apex's levels, remedies of FP16 updates, a scale by layer, speech and language; orders of scaling."""
+"""The jobs: Apex's levels, remedies of FP16 updates, a scale by layer, speech and language; orders of scaling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
 from simfloat.studies import Job, Result
 
-#: Apex scales the loss of O1 and O2 dynamically, and that of O3 not.
+#: Apex scales the loss of O1 and O2 dynamically, and does not scale that of O3.
 DYNAMIC = {"kind": "dynamic"}
 LEVELS = (
     Variant("o0", sf.policies["apex-o0"], "O0"),
@@ -25,7 +25,7 @@ LEVELS = (
     Variant("o3", sf.policies["apex-o3"], "O3"),
 )
 
-#: Moments in FP32: what is asked is whether updates are all that FP16 lacks.
+#: Moments in FP32: the question is whether FP16 only has a problem with updates.
 FP16_STOCHASTIC, FP16_KAHAN = (
     Variant(f"fp16-{update}", sf.Policy(compute=sf.FP16, update=update, optimizer_state=sf.FP32), f"FP16, {label}")
     for update, label in (("stochastic", "stochastic"), ("kahan", "Kahan"))
@@ -33,7 +33,7 @@ FP16_STOCHASTIC, FP16_KAHAN = (
 BF16_STOCHASTIC = Variant("bf16-stochastic", sf.policies["bf16-stochastic"], "BF16, stochastic")
 LAYERWISE = Variant("layerwise", MIXED, "mixed, scale by layer", {"kind": "layerwise"})
 
-#: Exponent of bigLSTM's scale.
+#: The exponent of bigLSTM's scale.
 BIG_LSTM = 7
 
 TRAINED = {
@@ -44,12 +44,12 @@ TRAINED = {
     "language": (FP32, UNSCALED, scaled(BIG_LSTM)),
 }
 
-#: Gradients of so many numbers, under this scale; how many are tried from every seed.
+#: The number of elements of a gradient, the scale, and the number of cases for every seed.
 SIZE, SCALE, CASES = 1000, 2.0**10, 20
 
 
 def jobs(options: Options) -> list[Job]:
-    """Every problem under its policies from every seed, and the orders; or a given policy beside FP32."""
+    """Return every problem under its policies for every seed, and the orders; or a given policy and FP32."""
     installed_file("sktime")
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
@@ -58,7 +58,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "orders":
         rng = np.random.default_rng([job["seed"], 2])
         return {**job, "rows": [{"case": case, **orders(rng)} for case in range(CASES)]}
@@ -66,7 +66,7 @@ def run(job: Job) -> Result:
 
 
 def orders(rng: np.random.Generator) -> dict[str, Any]:
-    """What clipping and weight decay do to a gradient in FP16 before the scale is taken out of it, and after."""
+    """Return gradients in FP16 after clipping and weight decay, before and after the scale is removed."""
     gradient = rng.standard_normal(SIZE) * np.exp2(rng.normal(-10, 2, SIZE))
     weight_decay = np.asarray(sf.multiply(rng.standard_normal(SIZE), 1e-4, sf.FP32))
     large = np.asarray(sf.round(SCALE * gradient, sf.FP16), np.float64)
@@ -83,16 +83,16 @@ def orders(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def unscaled(x: Any) -> NDArray[np.float64]:
-    """The gradient without its scale, in FP32."""
+    """Return the gradient without its scale, in FP32."""
     return np.asarray(sf.multiply(x, 1 / SCALE, sf.FP32), np.float64)
 
 
 def norm(x: NDArray) -> Any:
-    """The norm, in FP32."""
+    """Return the norm, in FP32."""
     return sf.sqrt(sf.dot(x, x, accumulate=sf.FP32), sf.FP32)
 
 
 def clipped(x: NDArray, limit: float) -> NDArray[np.float64]:
-    """The gradient with a norm of no more than the limit, in FP32."""
+    """Return the gradient with a norm of at most the limit, in FP32."""
     factor = min(1.0, float(sf.divide(limit, norm(x), sf.FP32)))
     return np.asarray(sf.multiply(x, factor, sf.FP32), np.float64)

@@ -15,15 +15,15 @@ from experiments.operation_lists.problems import convolutional, transformer
 from experiments.problem import Problem, turned
 from experiments.training import Problems
 
-#: Windows that are held out, of some 10 000.
+#: The number of held-out windows, of about 10 000.
 HELD_OUT = 100
 
-#: Adam's usual 1e-8 is zero in FP16, and the first update NaN.
+#: Adam's usual 1e-8 is zero in FP16, and makes the first update NaN.
 EPS = 1e-6
 
 
 def language(seed: int, tiny: bool) -> Problem:
-    """Which character comes next? By LSTM cells and Adagrad, as bigLSTM; the last windows are held out."""
+    """Predict the next character by LSTM cells and Adagrad, as in bigLSTM; the last windows are held out."""
     windows, alphabet = characters()
     windows = turned(windows, seed)
     train, test = windows[:-HELD_OUT], windows[-HELD_OUT:]
@@ -41,7 +41,7 @@ def language(seed: int, tiny: bool) -> Problem:
 
 
 def autoencoder(seed: int, tiny: bool) -> Problem:
-    """The autoencoder of loss-scaling, with small gradients; its Adam has an epsilon that is a number of FP16."""
+    """Return the autoencoder of loss-scaling, with small gradients; the epsilon of its Adam is a number of FP16."""
     return replace(regression(seed, tiny), optimizer=partial(sf.optim.Adam, lr=0.01, eps=EPS))
 
 

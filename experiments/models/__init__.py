@@ -1,4 +1,4 @@
-"""Models of the literature in small, written with the layers of simfloat."""
+"""Small models of the literature, written with the layers of simfloat."""
 
 from experiments.models.bert import BERTClassifier
 from experiments.models.dlrm import DLRM

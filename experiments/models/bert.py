@@ -10,11 +10,11 @@ from simfloat import nn
 
 
 class BERTClassifier(nn.Module):
-    """An encoder of `layers` blocks, whose first place is classified by way of a tanh layer.
+    """An encoder of `layers` blocks; a tanh layer on the first position leads to the classifier.
 
-    Token 0 is padding, which takes no part. The embedding is the normalized sum of those of tokens, places and two
-    segments; blocks normalize last, and are four times as wide inside, with GELU. Embeddings start normal with a
-    standard deviation of 0.02, as BERT's.
+    Token 0 is padding and is ignored. The embedding is the normalized sum of the embeddings of tokens, positions and
+    two segments. Blocks normalize last, and are four times as wide inside, with GELU. Embeddings start normal with a
+    standard deviation of 0.02, as in BERT.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class BERTClassifier(nn.Module):
         self.classifier = nn.Linear(width, classes, rng=rng)
 
     def forward(self, tokens: NDArray[np.integer], segments: NDArray[np.integer] | None = None) -> sf.Tensor:
-        """Tokens (N, T) and their segments, all 0 if left out -> logits (N, classes)."""
+        """Return logits (N, classes) for tokens (N, T) and their segments, by default all 0."""
         tokens = np.asarray(tokens)
         segments = np.zeros_like(tokens) if segments is None else segments
         x = self.token(tokens) + self.position(np.arange(tokens.shape[1])) + self.segment(segments)

@@ -14,8 +14,8 @@ from simfloat import nn
 class DLRM(nn.Module):
     """Dense features through an MLP, categories through embedding bags, their dot products through another MLP.
 
-    rows are the sizes of the tables; bottom and top the hidden sizes of the two MLPs. The bottom one ends in `width`,
-    that of the tables, the top one in one number, the logarithm of the odds of a click.
+    `rows` has the sizes of the tables, `bottom` and `top` the hidden sizes of the two MLPs. The bottom one has `width`
+    outputs, as the tables do. The top one has one output, the logarithm of the odds of a click.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class DLRM(nn.Module):
         self.top = nn.MLP([width + len(self.pairs[0]), *top, 1], rng=rng)
 
     def forward(self, dense: ArrayLike, categories: Sequence[NDArray[np.integer]]) -> sf.Tensor:
-        """Dense features (N, dense), and for each table a bag (N, n) of its rows -> logits (N,)."""
+        """Return logits (N,) for dense features (N, dense) and, for each table, a bag (N, n) of its rows."""
         x = self.bottom(dense).relu()
         bags = [table(bag) for table, bag in zip(self.tables, categories, strict=True)]
         features = sf.stack([x, *bags], 1)

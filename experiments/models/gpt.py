@@ -40,7 +40,7 @@ class GPT(nn.Module):
                 parameter.data = np.zeros(parameter.shape)
 
     def forward(self, tokens: NDArray[np.integer]) -> sf.Tensor:
-        """Tokens (N, T), T up to the context -> logits of the next ones (N, T, tokens)."""
+        """Return logits of the next tokens (N, T, tokens) for tokens (N, T), with T up to the context."""
         x = self.dropout(self.token(tokens) + self.position(np.arange(np.shape(tokens)[1])))
         for block in self.blocks:
             x = block(x, is_causal=True)

@@ -33,7 +33,7 @@ class SequenceClassifier(nn.Module):
         self.head = nn.Linear(hidden * self.recurrent.directions, classes, rng=rng)
 
     def forward(self, tokens: NDArray[np.integer]) -> sf.Tensor:
-        """Tokens (N, T) -> logits (N, classes)."""
+        """Return logits (N, classes) for tokens (N, T)."""
         _, state = self.recurrent(self.token(tokens))
         last = state[0] if isinstance(state, tuple) else state
         return self.head(sf.concatenate(list(last[-self.recurrent.directions :]), -1))
@@ -50,6 +50,6 @@ class LSTMLanguageModel(nn.Module):
         self.head = nn.Linear(hidden, tokens, rng=rng)
 
     def forward(self, tokens: NDArray[np.integer]) -> sf.Tensor:
-        """Tokens (N, T) -> logits (N, T, tokens)."""
+        """Return logits (N, T, tokens) for tokens (N, T)."""
         states, _ = self.recurrent(self.token(tokens))
         return self.head(states)

@@ -1,4 +1,4 @@
-"""Recurrent models of speech: a classifier of utterances, and one that tells at each frame what is said."""
+"""Recurrent models of speech: a classifier of utterances, and a recogniser with an output for each frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simfloat import nn
 class SpeechClassifier(nn.Module):
     """A recurrent layer over frames, and a linear layer on the mean of its states.
 
-    Frames that are all zeros are past an utterance's end, and take no part in the mean.
+    Frames of zeros are after the end of an utterance, and are excluded from the mean.
     """
 
     def __init__(
@@ -27,14 +27,14 @@ class SpeechClassifier(nn.Module):
         self.head = nn.Linear(hidden, classes, rng=rng)
 
     def forward(self, frames: ArrayLike) -> sf.Tensor:
-        """Frames (N, T, features) -> logits (N, classes)."""
+        """Return logits (N, classes) for frames (N, T, features)."""
         spoken = np.any(np.asarray(frames) != 0, axis=2, keepdims=True)
         states, _ = self.recurrent(frames)
         return self.head((states * (spoken / spoken.sum(axis=1, keepdims=True))).sum(1))
 
 
 class SpeechRecognizer(nn.Module):
-    """A recurrent layer over frames, and at each of them the probabilities of classes: class 0 is CTC's blank."""
+    """A recurrent layer over frames, and the probabilities of classes at each of them: class 0 is CTC's blank."""
 
     def __init__(self, features: int, hidden: int, classes: int, seed: int = 0) -> None:
         super().__init__()
@@ -43,6 +43,6 @@ class SpeechRecognizer(nn.Module):
         self.head = nn.Linear(hidden, classes, rng=rng)
 
     def forward(self, frames: ArrayLike) -> sf.Tensor:
-        """Frames (N, T, features) -> logarithms of probabilities (N, T, classes)."""
+        """Return logarithms of probabilities (N, T, classes) for frames (N, T, features)."""
         states, _ = self.recurrent(frames)
         return self.head(states).log_softmax(-1)

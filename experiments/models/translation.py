@@ -1,4 +1,4 @@
-"""A model that makes one sequence of another: Sutskever et al., arXiv 1409.3215; Luong et al., arXiv 1508.04025."""
+"""A model that translates sequences: Sutskever et al., arXiv 1409.3215; Luong et al., arXiv 1508.04025."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from simfloat import nn
 
 
 class SequenceToSequence(nn.Module):
-    """An LSTM reads the source, another that begins with its last state writes the target, attending to all states.
+    """An LSTM reads the source; another starts with its last state, attends to all states and writes the target.
 
-    Attention is the softmax of dot products of states; what it gives is joined to the state by a tanh layer. Sources
-    are padded in front, so that the last state is that of their last token.
+    Attention is the softmax of dot products of states. A tanh layer combines its result with the state. Sources are
+    padded at the start, so that the last state belongs to their last token.
     """
 
     def __init__(self, sources: int, targets: int, width: int, hidden: int, seed: int = 0) -> None:
@@ -25,7 +25,7 @@ class SequenceToSequence(nn.Module):
         self.head = nn.Linear(hidden, targets, rng=rng)
 
     def forward(self, source: NDArray[np.integer], before: NDArray[np.integer]) -> sf.Tensor:
-        """Source (N, L) and the target's tokens, each one place late (N, T) -> logits of its tokens (N, T, targets)."""
+        """Return logits of the target's tokens (N, T, targets) for a source (N, L) and the shifted target (N, T)."""
         read, state = self.encoder(self.source(source))
         written, _ = self.decoder(self.target(before), state)
         attended = (written @ read.swapaxes(1, 2)).softmax(-1) @ read

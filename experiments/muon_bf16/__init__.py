@@ -1,4 +1,4 @@
 """Do the iterations by which Muon makes its updates orthogonal need more than BF16?"""
 
-#: How many seeds decide the claims.
+#: The number of seeds that decide the claims.
 SEEDS = 10

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simfloat.studies.verdicts import ABOUT, EXPONENT, FAR, MATCH, all_of, compa
 
 
 def sizes(results: list[Result]) -> list[int]:
-    """The sizes of matrices, ascending."""
+    """Return the sizes of matrices, ascending."""
     return sorted({row["size"] for result in select(results, kind="iterations") for row in measured_rows(result)})
 
 
 def errors(results: list[Result], coefficients: str, precision: str, steps: int, size: int) -> NDArray[np.float64]:
-    """How far from orthogonal the iteration ends, for every seed."""
+    """Return the final distance of the iteration from an orthogonal matrix, for every seed."""
     where = {"coefficients": coefficients, "precision": precision, "steps": steps, "size": size}
     return over_seeds(results, "error", kind="iterations", **where)
 
@@ -27,7 +27,7 @@ def errors(results: list[Result], coefficients: str, precision: str, steps: int,
     f"distance / FP32's within {MATCH}, matrices of each size",
 )
 def bf16_is_enough(results: list[Result]) -> Measured:
-    """Jordan et al. 2024: the iteration "can be stably run in bfloat16"."""
+    """Test Jordan et al. 2024: the iteration "can be stably run in bfloat16"."""
     pairs = {
         size: [errors(results, "Muon's", name, STEPS[0], size) for name in ("BF16", "FP32")] for size in sizes(results)
     }
@@ -36,11 +36,11 @@ def bf16_is_enough(results: list[Result]) -> Measured:
 
 
 @claim(
-    "what BF16 changes does not grow with the matrix",
+    "the effect of BF16 does not grow with the matrix",
     f"exponent of the distance from float64's iteration by size < {EXPONENT}",
 )
 def change_does_not_grow(results: list[Result]) -> Measured:
-    """Sums are in FP32, so that roundings do not become more in a row."""
+    """Test that the error does not grow with the size: sums are in FP32, so there are no more roundings in a row."""
     where = {"coefficients": "Muon's", "precision": "BF16", "steps": STEPS[0]}
     found, changes = table_over_seeds(select(results, kind="iterations"), "change", "size", **where)
     slopes = np.array([np.polyfit(np.log(found), np.log(row), 1)[0] for row in changes])
@@ -53,18 +53,18 @@ def change_does_not_grow(results: list[Result]) -> Measured:
     f"distance / FP32's > {FAR:g}",
 )
 def converging_stops_in_bf16(results: list[Result]) -> Measured:
-    """What "stably" does not say: an iteration that converges does so to the precision of its last step."""
+    """Test what "stably" does not say: an iteration that converges has the precision of its last step."""
     where = {"steps": STEPS[-1], "size": sizes(results)[-1]}
     bf16, fp32 = (errors(results, "converging", name, **where) for name in ("BF16", "FP32"))
     return f"{spread(bf16, 4)}, FP32 {np.mean(fp32):.2g}", ratio_test(bf16, fp32, above=FAR), where
 
 
 @claim(
-    "there it is the operands of products that lose ({steps} steps, {size} rows)",
+    "with coefficients that converge, the operands of products lose ({steps} steps, {size} rows)",
     f"distance with BF16 operands and FP32 results / with BF16 throughout within a factor of {ABOUT:g}",
 )
 def operands_lose(results: list[Result]) -> Measured:
-    """Tensor cores take BF16 operands, and need not round what they return."""
+    """Test that operands lose: tensor cores accept BF16 operands, and need not round their results."""
     where = {"steps": STEPS[-1], "size": sizes(results)[-1]}
     operands, bf16 = (errors(results, "converging", name, **where) for name in ("BF16 operands", "BF16"))
     return f"{spread(operands / bf16)}", ratio_test(operands, bf16, above=1 / ABOUT, below=ABOUT), where
@@ -72,7 +72,7 @@ def operands_lose(results: list[Result]) -> Measured:
 
 @claim("digits: Muon trains with {precision} as with FP32", f"loss / FP32's within a factor of {MATCH}")
 def trains_as_fp32(results: list[Result], precision: str) -> Measured:
-    """The same source: nothing is lost in training."""
+    """Test the claim of the same source that nothing is lost in training."""
     loss, fp32 = (final(results, "digits", name) for name in (precision, "FP32"))
     diverged = int(np.sum(~np.isfinite(loss)))
     measured = f"{diverged} of {len(loss)} runs diverge" if diverged else spread(loss / fp32, 4)
@@ -80,7 +80,7 @@ def trains_as_fp32(results: list[Result], precision: str) -> Measured:
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     return [
         bf16_is_enough(results),
         change_does_not_grow(results),

@@ -1,4 +1,4 @@
-"""What is computed: the iteration in every precision beside float64's, and trainings whose updates it makes."""
+"""The jobs: the iteration in every precision compared with float64, and trainings with its updates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from experiments.options import Options
 from experiments.training import TINY_RECORDS, train
 from simfloat.studies import Job, Result
 
-#: Rows and columns of the matrices; of a tiny run.
+#: Rows and columns of the matrices; those of a tiny run.
 SIZES, TINY_SIZES = (16, 32, 64, 128), (8, 16)
 
 
 def jobs(options: Options) -> list[Job]:
-    """For each seed a job of iterations, and a training in each precision."""
+    """Return for each seed a job of iterations, and a training in each precision."""
     kinds = [
         {"kind": "iterations"},
         *({"kind": "training", "problem": "digits", "variant": name, "label": name} for name in PRECISIONS),
@@ -27,7 +27,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "iterations":
         return {**job, "rows": iteration_rows(job)}
     problem = digits(job["seed"], job["tiny"], job["variant"])
@@ -36,7 +36,7 @@ def run(job: Job) -> Result:
 
 
 def iteration_rows(job: Job) -> list[dict[str, Any]]:
-    """For each size, coefficients, steps and precision: how far from orthogonal, and from float64's iteration."""
+    """Return the distances from orthogonal and from float64, by size, coefficients, steps and precision."""
     rows = []
     for size in TINY_SIZES if job["tiny"] else SIZES:
         g, orthogonal = draw(job["seed"], size)

@@ -1,4 +1,4 @@
-"""The problem: digits by an MLP of matrices alone, trained by a Muon whose iteration rounds where it is told to."""
+"""The problem: digits by an MLP of matrices only, trained by a Muon with an iteration in a given precision."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from experiments.problem import Problem, split_quarter
 
 
 class RoundedMuon(sf.optim.Muon):
-    """Muon without weight decay, with an iteration of five steps in a precision of its own."""
+    """Muon without weight decay, with an iteration of five steps in its own precision."""
 
     def __init__(self, params: Any, lr: float, precision: Precision) -> None:
         super().__init__(params, lr, weight_decay=0.0)
         self.precision = precision
 
     def update(self, step: Any, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """-lr times the matrix that the iteration makes of the averaged gradient; matrices lie, as Muon's."""
+        """Return -lr times the iteration's result for the averaged gradient; matrices are transposed as in Muon."""
         keep = options.momentum
         m = step.moment("momentum_buffer", gradient, keep=keep, take=1 - keep)
         g = step.mix(1 - keep, gradient, keep, m)
@@ -33,7 +33,7 @@ class RoundedMuon(sf.optim.Muon):
 
 
 def digits(seed: int, tiny: bool, precision: str) -> Problem:
-    """Digits of 8 x 8 by an MLP 64-64-64-10 without biases. A quarter, which the seed chooses, is held out."""
+    """Classify digits of 8 x 8 by an MLP 64-64-64-10 without biases; the seed chooses the held-out quarter."""
     x, y = datasets.digits()
     x = x.astype(np.float32)
     train, test = split_quarter(len(x), seed)
@@ -51,7 +51,7 @@ def digits(seed: int, tiny: bool, precision: str) -> Problem:
 
 
 def matrices(sizes: list[int], seed: int) -> sf.nn.Module:
-    """An MLP without biases."""
+    """Return an MLP without biases."""
     rng = np.random.default_rng(seed)
     layers: list[sf.nn.Module] = []
     for inputs, outputs in zip(sizes, sizes[1:], strict=False):

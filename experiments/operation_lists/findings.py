@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.operation_lists.problems import PROBLEMS
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, MATCH, all_of, compare, compare_shares, difference_test, ratio_test
 
-#: Problems that are classified, and so have an accuracy.
+#: Problems of classification, which have an accuracy.
 CLASSIFIED = ("convolutional", "transformer")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, gradients = select(results, kind="training"), select(results, kind="gradients")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -30,7 +30,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def errors(results: list[Result], problem: str, variant: str, stage: str = "middle") -> NDArray[np.float64]:
-    """The error of a gradient under a policy, for every seed in order."""
+    """Return the error of a gradient under a policy, for every seed in order."""
     return _measured(results, problem, variant, stage, "error")
 
 
@@ -53,7 +53,7 @@ def _lists_suffice(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: the deny list in FP16 costs the gradient more than the others do",
+    "{problem}: the deny list in FP16 adds more error to the gradient than the other lists",
     "error of the gradient, one list in FP16: deny / allow > 1, deny / infer > 1",
 )
 def _deny_costs_most(results: list[Result], problem: str) -> Measured:
@@ -103,5 +103,5 @@ def _training_needs_the_deny_list(results: list[Result], problem: str) -> Measur
 
 
 def percent(errors: NDArray) -> str:
-    """Relative errors in percent, as mean and standard deviation over seeds."""
+    """Return relative errors in percent, as mean and standard deviation over seeds."""
     return f"{spread(100 * errors)} %"

@@ -1,4 +1,4 @@
-"""What a policy does to one gradient: its error, the roundings that went wrong, and which operations it is due to."""
+"""The effect of a policy on one gradient: its error, its overflows and underflows, and the operations that cause it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from experiments.problem import Problem
 from simfloat import nn
 from simfloat.studies import Result
 
-#: Samples of the gradient that is looked at.
+#: The number of samples for the gradient.
 BATCH, TINY_BATCH = 64, 8
 
-#: Whose gradients are attributed to operations, and of which model; for the first seed.
+#: The policies whose gradients are attributed to operations, and the model; for the first seed.
 ATTRIBUTED, WHERE = (MIXED, EVERYTHING), "convolutional"
 
 
 def measure_gradients(name: str, seed: int, tiny: bool) -> Result:
-    """The gradient of a new model, and of one that made half its steps in FP32, under every policy beside FP64.
+    """Return the gradients of a new model and of a half-trained one, under every policy, compared with FP64.
 
     "stages" has for each policy the gradient's "error", relative to that in FP64 (2-norms over all parameters), and the
-    counts of "overflow" and "underflow"; "attribution" the error that each operation in each layer makes by itself.
+    counts of "overflow" and "underflow". "attribution" has the error that each operation in each layer causes alone.
     """
     problem = PROBLEMS[name](seed, tiny)
     batch = random_batch(problem, seed, TINY_BATCH if tiny else BATCH)
@@ -35,7 +35,7 @@ def measure_gradients(name: str, seed: int, tiny: bool) -> Result:
 
 
 def errors(model: nn.Module, problem: Problem, batch: Batch) -> dict[str, dict[str, float]]:
-    """What every policy does to the gradient, by the variant's key."""
+    """Return the effect of every policy on the gradient, by the key of the variant."""
     exact, _ = gradient(model, problem, batch, sf.policies["fp64"])
     found = {}
     for variant in MEASURED:
@@ -47,6 +47,6 @@ def errors(model: nn.Module, problem: Problem, batch: Batch) -> dict[str, dict[s
 
 
 def attributed(model: nn.Module, problem: Problem, batch: Batch, policy: sf.Policy) -> dict[str, list]:
-    """The error that each operation in each layer makes by itself, as a heat map takes it."""
+    """Return the error that each operation in each layer causes alone, for a heat map."""
     grid = sf.attribute(model, problem.loss, batch, policy, by=["layer", "operation"]).grid()
     return {"rows": list(grid.rows), "columns": list(grid.columns), "values": grid.errors.tolist()}

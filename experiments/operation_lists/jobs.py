@@ -1,4 +1,4 @@
-"""What is run: training under each policy, and the gradients of one batch under each."""
+"""The jobs: training under each policy, and the gradients of one batch under each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:
-    """Training under all policies from every seed, and a look at gradients; or a given policy beside fp32."""
+    """Return trainings under all policies for every seed, and gradients; or a given policy and fp32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     gradients: list[Job] = [
@@ -26,14 +26,14 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "gradients":
         return {**job, **measure_gradients(job["problem"], job["seed"], job["tiny"])}
     return run_training(PROBLEMS, job)
 
 
 def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each record of a run, one for each gradient that was measured."""
+    """Return the rows of metrics.jsonl: one for each record of a run, one for each measured gradient."""
     if result["kind"] != "gradients":
         return training_rows(result)
     same = {key: result[key] for key in ("kind", "problem", "seed", "tiny")}

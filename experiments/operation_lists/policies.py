@@ -1,4 +1,4 @@
-"""The policies that are compared: one list in FP16 and all else in FP32, and mixed precision with a list changed."""
+"""The policies that are compared: one list in FP16 and the rest in FP32, and mixed precision with one list changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simfloat.policy.presets import AUTOCAST_WIDE as DENIED
 
 AMP = sf.policies["amp-fp16"]
 
-#: Parameters are kept in FP32 throughout: the lists are about operations.
+#: Parameters are always in FP32: the lists are about operations.
 WIDE = sf.Policy(compute=sf.FP32)
 NARROW = sf.Policy(compute=sf.FP16, weights=sf.FP32)
 NARROW_SUMS = sf.Policy(compute=sf.FP16, weights=sf.FP32, reduce=sf.FP16)
@@ -25,7 +25,7 @@ EVERYTHING = Variant("everything", NARROW_SUMS, "everything in FP16")
 #: What trains.
 TRAINED = [FP32, MIXED, INFER_NARROW, DENY_NARROW, EVERYTHING]
 
-#: One list in FP16, everything else in FP32: what it costs by itself.
+#: One list in FP16, everything else in FP32: this measures the effect of the list alone.
 ALLOW_ALONE = Variant("allow-alone", WIDE.allow(*ALLOWED, format=sf.FP16), "allow list alone")
 INFER_ALONE = Variant("infer-alone", NARROW.deny(*ALLOWED, *DENIED), "infer list alone")
 DENY_ALONE = Variant(
@@ -36,5 +36,5 @@ DENY_WIDE_SUMS = Variant(
 )
 ALONE = [ALLOW_ALONE, INFER_ALONE, DENY_WIDE_SUMS, DENY_ALONE]
 
-#: What gradients are computed under.
+#: The policies of the gradients.
 MEASURED = [*ALONE, MIXED, INFER_NARROW, DENY_NARROW, EVERYTHING]

@@ -1,4 +1,4 @@
-"""Three models whose operations are on different lists: batch norm, softmax and layer norm, a loss of large numbers."""
+"""Three models with operations on different lists: batch norm, softmax and layer norm, and a loss of large values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from experiments.problem import Problem
 from experiments.training import Problems
 from simfloat import nn
 
-#: Samples that digits are judged on: as many as FP64 takes little time for.
+#: The number of samples on which digits are judged: few enough for FP64.
 JUDGED, TINY_JUDGED = 200, 20
 
 
 def convolutional(seed: int, tiny: bool) -> Problem:
-    """Digits by two convolutions with batch norm, whose statistics are sums over up to 4096 numbers a channel."""
+    """Classify digits by two convolutions with batch norm, which sums over up to 4096 values per channel."""
     return digits_problem(
         partial(convolutional_model, seed),
         partial(sf.optim.SGD, lr=0.05),
@@ -32,7 +32,7 @@ def convolutional(seed: int, tiny: bool) -> Problem:
 
 
 def convolutional_model(seed: int) -> nn.Module:
-    """Two convolutions of 8 and 16 channels, each with batch norm, and a linear layer."""
+    """Return two convolutions of 8 and 16 channels, each with batch norm, and a linear layer."""
     rng = np.random.default_rng(seed)
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1, bias=False, rng=rng),
@@ -59,13 +59,13 @@ class RowsTransformer(nn.Module):
         self.head = nn.Linear(16, 10, rng=rng)
 
     def forward(self, x: NDArray) -> sf.Tensor:
-        """Images (N, 64) -> logits (N, 10)."""
+        """Return logits (N, 10) for images (N, 64)."""
         rows = self.embedding(x.reshape(-1, 8, 8)) + self.place(np.arange(8))
         return self.head(self.norm(self.block(rows)).mean(axis=1))
 
 
 def transformer(seed: int, tiny: bool) -> Problem:
-    """Digits by one layer of a transformer."""
+    """Classify digits by one layer of a transformer."""
     return digits_problem(
         partial(RowsTransformer, seed),
         partial(sf.optim.AdamW, lr=5e-3),
@@ -77,7 +77,7 @@ def transformer(seed: int, tiny: bool) -> Problem:
 
 
 def regression(seed: int, tiny: bool) -> Problem:
-    """The progress of diabetes, 25 to 346, as it stands: its squares are larger than any number of FP16."""
+    """Predict the progress of diabetes, 25 to 346, unscaled: its squares exceed the largest number of FP16."""
     x, y = datasets.diabetes()
     return Problem(
         x=x.astype(np.float32),

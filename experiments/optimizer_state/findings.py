@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, held_signifi
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, FAR, MANY, MATCH, all_of, compare, count_test, difference_test, ratio_test
 
-#: Betas, and how many of BF16's 128 significands their product rounds back to.
+#: Betas, and the number of BF16's 128 significands to which their product with beta rounds back.
 HELD = {DEFAULT: 128, 0.997: 38, NEXT_TO_ONE: 0}
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, moments = select(results, kind="training"), select(results, kind="moment")
     if given := select(training, variant="given"):
         return [_trains(training, problem, "given", given[0]["label"]) for problem in ("long-memory", "short-memory")]
@@ -46,7 +46,7 @@ def _held() -> Measured:
 
 
 def last(results: list[Result], key: str, variant: str, beta2: float = DEFAULT) -> NDArray[np.float64]:
-    """The measurement at the end of the runs, one for each seed in order."""
+    """Return the final measurement, one for each seed in order."""
     runs = sorted(select(results, variant=variant, beta2=beta2), key=lambda run: run["seed"])
     return np.array([run["rows"][-1][key] for run in runs], np.float64)
 
@@ -87,7 +87,7 @@ def _too_low(results: list[Result]) -> Measured:
 
 
 def risen(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
-    """The measurement at the end of the first third, where gradients have been large all the time."""
+    """Return the measurement at the end of the first third, in which gradients are large."""
     runs = sorted(select(results, variant=variant, beta2=DEFAULT), key=lambda run: run["seed"])
     return np.array([run["rows"][len(run["rows"]) // 3 - 1][key] for run in runs], np.float64)
 
@@ -100,7 +100,7 @@ def _trains(results: list[Result], problem: str, variant: str, what: str) -> Mea
 
 @claim(
     "digits: a second moment in FP16 or FP8 needs a scale: squares of small gradients are zero there",
-    f"loss / loss with FP32 moments > {FAR:g}, stochastic rounding or not",
+    f"loss / loss with FP32 moments > {FAR:g}, with or without stochastic rounding",
 )
 def _unscaled(results: list[Result]) -> Measured:
     fp32 = final(results, "long-memory", "fp32")
@@ -110,5 +110,5 @@ def _unscaled(results: list[Result]) -> Measured:
 
 
 def _times(ratios: NDArray[np.float64]) -> str:
-    """The geometric mean."""
+    """Return the geometric mean as text."""
     return f"{np.exp(np.mean(np.log(ratios))):.1e}" if np.isfinite(ratios).all() else "diverges"

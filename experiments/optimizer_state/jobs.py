@@ -1,4 +1,4 @@
-"""What is run: the second moment under every format, and trainings."""
+"""The jobs: the second moment with every format, and trainings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
 from simfloat.studies import Job, Result
 
-#: Which formats a memory of 1000 steps is tried with, and a shorter one.
+#: The formats for a memory of 1000 steps, and for a shorter one.
 LONG, SHORT = tuple(variant.key for variant in VARIANTS), ("fp32", "bf16")
 
 
 def jobs(options: Options) -> list[Job]:
-    """The moment by itself and all trainings from every seed; or trainings under a given policy beside FP32."""
+    """Return the moment and all trainings for every seed; or trainings under a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, VARIANTS[:1]), options)
     return [
@@ -31,7 +31,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def chosen(keys: tuple[str, ...]) -> list[Variant]:
-    """The variants of these keys."""
+    """Return the variants with these keys."""
     return [variant for variant in VARIANTS if variant.key in keys]
 
 
@@ -41,7 +41,7 @@ def _moment(variant: Variant, beta2: float, seed: int, tiny: bool) -> Job:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "training":
         return run_training(PROBLEMS, job)
     return {**{key: value for key, value in job.items() if key != "policy"}, "rows": follow_moment(job)}

@@ -1,4 +1,4 @@
-"""The policies that are compared: FP32 throughout, but for Adam's moments."""
+"""The policies that are compared: FP32 throughout, except for Adam's moments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FP32 = sf.policies["fp32"]
 
 
 def moments(format: sf.Format, *, stochastic: bool = False) -> sf.Policy:
-    """Moments in this format, rounded to nearest or stochastically; the weights' last addition is to nearest."""
+    """Return moments in this format, to nearest or stochastically; the last addition of weights is to nearest."""
     policy = replace(FP32, optimizer_state=format, name=f"{format.name} moments", source=None)
     return policy.override(operation="update", rounding=sf.stochastic()) if stochastic else policy
 

@@ -1,4 +1,4 @@
-"""The problems: the digits, trained by Adam with one memory or another."""
+"""The problems: the digits, trained by Adam with a long or a short memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.training import Problems
 
 
 def digits(seed: int, tiny: bool, beta2: float = DEFAULT) -> Problem:
-    """Classification of 1797 images of digits, 8 x 8, judged on what is trained: the optimizer is in question."""
+    """Classify 1797 images of digits, 8 x 8, judged on training data: the question is about the optimizer."""
     x, y = datasets.digits()
     return Problem(
         x=x.astype(np.float32),
@@ -28,5 +28,5 @@ def digits(seed: int, tiny: bool, beta2: float = DEFAULT) -> Problem:
     )
 
 
-#: Adam with PyTorch's default memory of 1000 steps, and with DeepSeek-V3's of 20.
+#: Adam with PyTorch's default memory of 1000 steps, and with DeepSeek-V3's memory of 20.
 PROBLEMS: Problems = {"long-memory": digits, "short-memory": partial(digits, beta2=DEEPSEEK)}

@@ -1,4 +1,4 @@
-"""Adam's second moment for gradients whose size is known: random ones, and then a hundredth of their square."""
+"""Adam's second moment for random gradients of a known size, and then for gradients a tenth as large."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TINY_RISE, TINY_FALL = 20, 40
 #: Rows of a run.
 ROWS = 60
 
-#: How much smaller the gradients become.
+#: The factor by which the gradients become smaller.
 DROP = 0.1
 
-#: PyTorch's default; DeepSeek-V3's; and the number below 1 in BF16, whose products with BF16 numbers always move.
+#: PyTorch's default; DeepSeek-V3's; and the number below 1 in BF16, whose products always change a BF16 number.
 DEFAULT, DEEPSEEK, NEXT_TO_ONE = 0.999, 0.95, 1 - 2.0**-8
 
 
 def follow_moment(job: Job) -> list[dict[str, Any]]:
-    """Rows of the step, the mean of v, the exact average, and the share of elements that stalled since the last row.
+    """Return rows of the step, the mean of v, the exact average, and the share of stalled elements since the last row.
 
-    An element is stalled if it stays as it was, though the exact average is another number.
+    An element is stalled if it does not change although the exact average does.
     """
     rise, fall = (TINY_RISE, TINY_FALL) if job["tiny"] else (RISE, FALL)
     rng = np.random.default_rng(job["seed"])
@@ -50,7 +50,7 @@ def follow_moment(job: Job) -> list[dict[str, Any]]:
 
 
 def held_significands(beta2: float, format: sf.Format) -> int:
-    """How many numbers of one binade are their own product with beta2, and so never decay."""
+    """Return how many numbers of one binade equal their own product with beta2, and so never decay."""
     steps = 2 ** (format.precision - 1)
     numbers = 1 + np.arange(steps) / steps
     return int(np.sum(sf.multiply(numbers, beta2, format) == numbers))

@@ -1,4 +1,4 @@
 """How large do errors of long sums become, and which bounds hold for them?"""
 
-#: How many seeds decide the claims.
+#: The number of seeds that decide the claims.
 SEEDS = 20

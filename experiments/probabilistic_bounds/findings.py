@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from simfloat.plots import deterministic_bound, probabilistic_bound
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import EXPONENT, FAR, all_of, difference_test, every_test, joint_test, ratio_test
 
-#: Up to which n u errors are seen to grow: as far as the deterministic bound says anything, and a quarter of that.
+#: The largest n u over which growth is measured: the end of the deterministic bound, and a quarter of it.
 CUTS = (1.0, 0.25)
 
 
 def unit(format: str, rounding: str) -> float:
-    """What one rounding errs by at most: u to nearest, 2 u stochastically."""
+    """Return the largest error of one rounding: u to nearest, 2 u stochastically."""
     return FORMATS[format].unit_roundoff * (1 if rounding == "nearest" else 2)
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     return [
         _never_exceeded(results),
         _pessimistic(results),
@@ -33,7 +33,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def over_bound(results: list[Result], format: str, data: str, rounding: str) -> NDArray[np.float64]:
-    """The greatest error over the probabilistic bound (seeds, lengths)."""
+    """Return the largest error relative to the probabilistic bound (seeds, lengths)."""
     n, greatest = table_over_seeds(results, "greatest", "length", format=format, data=data, rounding=rounding)
     return greatest / probabilistic_bound(n, unit(format, rounding))
 
@@ -81,7 +81,7 @@ def _root_bound(results: list[Result], rounding: str, data: str) -> Measured:
 
 
 def slopes(results: list[Result], format: str, rounding: str, lowest: float, highest: float) -> NDArray[np.float64]:
-    """By which power of n the errors of one-signed sums grow, for each seed, where n u is from lowest to highest."""
+    """Return the power of n with which errors of one-signed sums grow, for each seed, within a range of n u."""
     n, error = table_over_seeds(results, "error", "length", format=format, data="uniform", rounding=rounding)
     product = n * FORMATS[format].unit_roundoff
     chosen = (lowest <= product) & (product <= highest)

@@ -1,4 +1,4 @@
-"""What is computed: sums of products in FP16 and BF16, to nearest and stochastically, over their length."""
+"""The jobs: sums of products in FP16 and BF16, to nearest and stochastically, of several lengths."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simfloat.studies import Job, Result
 FORMATS = {"fp16": sf.FP16, "bf16": sf.BF16}
 ROUNDINGS = {"nearest": sf.nearest_even, "stochastic": sf.stochastic()}
 
-#: Products a sum, and rows and columns of a matrix of sums.
+#: Products per sum, and rows and columns of a matrix of sums.
 LENGTHS, TINY_LENGTHS = tuple(2**k for k in range(4, 15)), (16, 64)
 SIZE, TINY_SIZE = 16, 4
 
 
 def jobs(options: Options) -> list[Job]:
-    """Both formats, on both kinds of data, from every seed."""
+    """Return both formats, on both kinds of data, for every seed."""
     return [
         {"kind": "sums", "format": format, "data": data, "seed": seed, "tiny": options.tiny}
         for format in FORMATS
@@ -30,13 +30,13 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job: a row for each length and rounding."""
+    """Run a job: a row for each length and rounding."""
     lengths = TINY_LENGTHS if job["tiny"] else LENGTHS
     return {**job, "rows": [row for length in lengths for row in errors(job, length)]}
 
 
 def errors(job: Job, length: int) -> list[dict[str, Any]]:
-    """The greatest error of the sums and its root mean square, relative to sum |a b|."""
+    """Return the largest error of the sums and its root mean square, relative to sum |a b|."""
     format, rows = FORMATS[job["format"]], []
     operands = draw_operands(job["data"], job["seed"], length, TINY_SIZE if job["tiny"] else SIZE, format)
     for name, rounding in ROUNDINGS.items():

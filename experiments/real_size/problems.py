@@ -1,4 +1,4 @@
-"""The problems, each at the learning rate that serves FP32 best, and but for speech at a tenth of it."""
+"""The problems, each at the best learning rate for FP32 and, except for speech, at a tenth of it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MADE: dict[str, Callable[..., Problem]] = {
     "clicks": clicks,
 }
 
-#: The rates by which FP32 measured best with seeds 0 and 1, of factors of about three.
+#: The best rates for FP32 with seeds 0 and 1, among rates that differ by factors of about three.
 RATES = {"phonemes": 0.03, "GPT": 0.003, "LSTM": 0.03, "speech": 0.03, "clicks": 1.0}
 
-#: Those that are trained at a tenth of the rate, too, by their names there. CTC learns nothing by it in 150 steps.
+#: The problems that are also trained at a tenth of the rate, by their names. CTC learns nothing with it in 150 steps.
 SMALL = {f"{problem}, small steps": problem for problem in RATES if problem != "speech"}
 
 PROBLEMS: Problems = {
@@ -42,5 +42,5 @@ TASKS = {
 
 
 def task_of(problem: str) -> Task:
-    """How the problem is judged, whatever its rate."""
+    """Return the task of a problem, at any rate."""
     return TASKS[SMALL.get(problem, problem)]

@@ -1,4 +1,4 @@
-"""Speech: several men speak one after the other, and a recurrent net with CTC tells who, in their order."""
+"""Speech: several men speak one after the other, and a recurrent network with CTC identifies them in order."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from experiments.models import SpeechRecognizer
 from experiments.problem import Problem, reserved, split
 from experiments.real_size.optimizers import adam
 
-#: How many utterances are spoken one after the other, and the frames that are kept of them, every second one; in a tiny
-#: run so many.
+#: The number of utterances in a conversation, and the number of their frames that are kept, every second one; in a tiny
+#: run these.
 TURNS, FRAMES, TINY_FRAMES = 2, 24, 4
 
-#: Of the utterances that a seed may see, so many are held out, and so many conversations are made of both parts.
+#: The number of held-out utterances among those of a seed, and of the conversations from each of both parts.
 HELD_OUT, TRAINED_ON, JUDGED_ON = 0.2, 4000, 300
 
-#: The class that stands for none.
+#: The blank class.
 BLANK = 0
 
 
 @cache
 def utterances() -> tuple[list[NDArray[np.float32]], NDArray[np.int64]]:
-    """All 640 utterances, each as long as it is, and their speakers."""
+    """Return all 640 utterances, each with its length, and their speakers."""
     parts = [datasets.japanese_vowels(part) for part in ("train", "test")]
     spoken = [
         frames[:length:2].astype(np.float32)
@@ -40,7 +40,7 @@ def utterances() -> tuple[list[NDArray[np.float32]], NDArray[np.int64]]:
 def conversations(
     numbers: NDArray[np.int64], count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Frames (N, 24, 12) of two of these utterances, with silence behind, and who spoke (N, 2), from 1 on."""
+    """Return frames (N, 24, 12) of two of these utterances, followed by silence, and their speakers (N, 2), from 1."""
     spoken, speakers = utterances()
     turns = rng.choice(numbers, (count, TURNS))
     x = np.zeros((count, FRAMES, 12), np.float32)
@@ -51,19 +51,19 @@ def conversations(
 
 
 def speaker_loss(scores: sf.Tensor, speakers: NDArray[np.int64]) -> sf.Tensor:
-    """CTC: the speakers in their order, wherever their turns begin."""
+    """Return CTC's loss: the speakers in their order, wherever their turns start."""
     count, frames = scores.shape[:2]
     return sf.nn.ctc_loss(scores.swapaxes(0, 1), speakers, [frames] * count, [TURNS] * count, blank=BLANK)
 
 
 def told(best: NDArray[np.int64]) -> list[int]:
-    """What a row of the best class of each frame says: repetitions are one, blanks none."""
+    """Return the labels for the best class of each frame: repetitions count once, blanks are dropped."""
     changes = np.concatenate([[True], best[1:] != best[:-1]])
     return [int(label) for label in best[changes] if label != BLANK]
 
 
 def edits(found: list[int], wanted: NDArray[np.int64]) -> int:
-    """How many insertions, deletions and changes lead from one list to the other (Levenshtein)."""
+    """Return the number of insertions, deletions and changes between two lists (Levenshtein)."""
     before = list(range(len(wanted) + 1))
     for row, label in enumerate(found, 1):
         after = [row]
@@ -74,13 +74,13 @@ def edits(found: list[int], wanted: NDArray[np.int64]) -> int:
 
 
 def speaker_accuracy(output: NDArray, labels: NDArray) -> float:
-    """1 - the error rate of speakers: edits from the best path, as a share of the labels."""
+    """Return 1 - the error rate of speakers: edits of the best path, as a share of the labels."""
     paths = output.argmax(axis=-1)
     return 1 - sum(edits(told(path), row) for path, row in zip(paths, labels, strict=True)) / labels.size
 
 
 def speech(seed: int, tiny: bool, rate: float) -> Problem:
-    """Who of nine men speaks, one after the other? A fifth of the utterances is held out."""
+    """Identify which of nine men speak, one after the other; a fifth of the utterances is held out."""
     seen = reserved(len(utterances()[1]), seed)
     train, test = (seen[rows] for rows in split(len(seen), round(HELD_OUT * len(seen)), seed))
     rng = np.random.default_rng([seed, 5])

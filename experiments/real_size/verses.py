@@ -16,12 +16,12 @@ from experiments.models import GPT, LSTMLanguageModel
 from experiments.problem import Problem, reserved, split
 from experiments.real_size.optimizers import adam
 
-#: Characters that a model sees at once, and in a tiny run; how many windows of them are held out.
+#: Characters of a context, and in a tiny run; and the number of held-out windows.
 CONTEXT, TINY_CONTEXT, HELD_OUT = 24, 2, 400
 
 
 def windows(text: str, length: int) -> tuple[NDArray[np.int64], int]:
-    """The text as numbers of characters, windows (N, length) one after the other, and how many characters there are."""
+    """Return the text as numbers of characters, in successive windows (N, length), and the size of the alphabet."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     alphabet, tokens = np.unique(codes[: len(codes) // length * length], return_inverse=True)
     return tokens.reshape(-1, length), len(alphabet)
@@ -29,30 +29,30 @@ def windows(text: str, length: int) -> tuple[NDArray[np.int64], int]:
 
 @cache
 def bible() -> tuple[NDArray[np.int64], int]:
-    """The verses as windows."""
+    """Return the verses as windows."""
     return windows(datasets.king_james_bible(), CONTEXT + 1)
 
 
 @cache
 def documentation() -> tuple[NDArray[np.int64], int]:
-    """A topic of Python's documentation as windows."""
+    """Return a topic of Python's documentation as windows."""
     return windows(datasets.python_topics()["types"], TINY_CONTEXT + 1)
 
 
 def gpt(alphabet: int, seed: int) -> GPT:
-    """A decoder of one layer, 32 wide."""
+    """Return a decoder of one layer, 32 wide."""
     return GPT(alphabet, CONTEXT, 32, layers=1, heads=2, seed=seed)
 
 
 def lstm(alphabet: int, seed: int) -> LSTMLanguageModel:
-    """A layer of 48 cells."""
+    """Return a layer of 48 LSTM cells."""
     return LSTMLanguageModel(alphabet, 16, 48, seed)
 
 
 def verses(
     model: Callable[[int, int], sf.nn.Module], batch: int, steps: int, seed: int, tiny: bool, rate: float
 ) -> Problem:
-    """Which character comes next? Of some 165 000 windows of 25 characters 400 are held out."""
+    """Predict the next character; 400 of about 165 000 windows of 25 characters are held out."""
     text, alphabet = documentation() if tiny else bible()
     seen = reserved(len(text), seed)
     train, test = (text[seen[rows]] for rows in split(len(seen), 20 if tiny else HELD_OUT, seed))

@@ -16,29 +16,29 @@ from experiments.models import SequenceToSequence
 from experiments.problem import Problem, reserved, split
 from experiments.real_size.optimizers import adam
 
-#: The longest words, in letters and in phonemes: nine in ten are no longer. And those of a tiny run.
+#: The longest words, in letters and in phonemes, which include nine in ten words; and those of a tiny run.
 LONGEST, TINY_LONGEST = 10, 3
 
-#: Of the words that a seed may see, so many are held out.
+#: The number of held-out words, among those that a seed may use.
 HELD_OUT = 500
 
-#: Tokens beside letters and phonemes: what fills up, and what ends a word and stands before its first phoneme.
+#: Tokens other than letters and phonemes: padding, and the end of a word, which is also before its first phoneme.
 PADDING, END = 0, 1
 
 
 class Speller(SequenceToSequence):
-    """The model on rows of letters and, behind them, the phonemes before each one that is to be told."""
+    """The model on rows of letters, followed by the phoneme before each target phoneme."""
 
     def forward(self, rows: NDArray[np.integer]) -> sf.Tensor:  # type: ignore[override]
-        """Rows (N, n + n + 1) -> logits of phonemes (N, n + 1, phonemes)."""
+        """Return logits of phonemes (N, n + 1, phonemes) for rows (N, n + n + 1)."""
         longest = rows.shape[1] // 2
         return super().forward(rows[:, :longest], rows[:, longest:])
 
 
 def as_rows(words: Mapping[str, Sequence[str]], longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
-    """Letters and the phonemes before each (N, n + n + 1), phonemes and an end (N, n + 1), and how many of both.
+    """Return letters with the phonemes before each (N, n + n + 1), phonemes with an end (N, n + 1), and their numbers.
 
-    Words of more than `longest` letters or phonemes are left out; letters are padded in front, phonemes behind.
+    Words of more than `longest` letters or phonemes are excluded; letters are padded at the start, phonemes at the end.
     """
     words = {word: said for word, said in words.items() if max(len(word), len(said)) <= longest}
     letters = {letter: place for place, letter in enumerate(sorted(set().union(*words)), 1)}
@@ -53,29 +53,29 @@ def as_rows(words: Mapping[str, Sequence[str]], longest: int) -> tuple[NDArray[n
 
 @cache
 def pronounced() -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
-    """The words of the dictionary that are short enough, as rows."""
+    """Return the words of the dictionary that are short enough, as rows."""
     return as_rows(datasets.pronunciations(), LONGEST)
 
 
 @cache
 def backwards() -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
-    """Words of Python's documentation, and the same backwards."""
+    """Return words of Python's documentation, and the same words backwards."""
     words = sorted(set(re.findall("[a-z]+", " ".join(datasets.python_topics().values()))))
     return as_rows({word: word[::-1] for word in words}, TINY_LONGEST)
 
 
 def phoneme_loss(logits: sf.Tensor, following: NDArray[np.int64]) -> sf.Tensor:
-    """The cross-entropy of all phonemes and ends."""
+    """Return the cross-entropy of all phonemes and ends."""
     return sf.nn.cross_entropy(logits.reshape(-1, logits.shape[-1]), following.reshape(-1), ignore_index=PADDING)
 
 
 def phoneme_accuracy(output: NDArray, labels: NDArray) -> float:
-    """The share of phonemes and ends that are told right where those before are given."""
+    """Return the share of phonemes and ends that are predicted right if the earlier ones are given."""
     return float(np.mean((output.argmax(axis=-1) == labels)[labels != PADDING]))
 
 
 def phonemes(seed: int, tiny: bool, rate: float) -> Problem:
-    """How is a word pronounced? Phoneme by phoneme; 500 words are held out."""
+    """Predict the pronunciation of a word, phoneme by phoneme; 500 words are held out."""
     x, y, letters, sounds = backwards() if tiny else pronounced()
     seen = reserved(len(x), seed)
     train, test = (seen[rows] for rows in split(len(seen), 20 if tiny else HELD_OUT, seed))

@@ -1,4 +1,4 @@
-"""What is run: the GPT under every policy."""
+"""The jobs: the GPT under every policy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:
-    """All policies from every seed; or a given policy beside BF16."""
+    """Return all policies for every seed; or a given policy and BF16."""
     variants = VARIANTS if options.policy is None else given(options.policy, [BF16])
     return training_jobs(PROBLEMS, variants, options)
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     return run_training(PROBLEMS, job)

@@ -11,12 +11,12 @@ from experiments.variants import Variant
 
 NVFP4, MXFP8 = sf.policies["nvfp4"], sf.policies["mxfp8"]
 
-#: Numbers of E2M1 whose scales, of 16 in a row, are E4M3 numbers, rounded to nearest.
+#: E2M1 with one E4M3 scale for each 16 numbers of a row, rounded to nearest.
 PLAIN = sf.scaled(sf.E2M1, sf.block(16, sf.E4M3))
 
 
 def wide_head(policy: sf.Policy) -> sf.Policy:
-    """The same with the last layer, the logits', in BF16, as the paper keeps the last blocks of its model."""
+    """Return the policy with the last layer, the logits, in BF16, as the paper does with its last blocks."""
     return policy.override(
         "head", compute=sf.BF16, compute_gradients=None, compute_weights=None, accumulate=sf.FP32, rotation=None
     )
@@ -25,7 +25,7 @@ def wide_head(policy: sf.Policy) -> sf.Policy:
 #: NVFP4's format without the other parts of its recipe.
 BARE = replace(NVFP4, rotation=None, compute_gradients=PLAIN, compute_weights=PLAIN, name="bare", source=None)
 
-#: What adds a part to a policy without it.
+#: Functions that add a part to a policy without it.
 PARTS: dict[str, Callable[[sf.Policy], sf.Policy]] = {
     "rotation": lambda policy: replace(policy, rotation=NVFP4.rotation),
     "stochastic gradients": lambda policy: replace(policy, compute_gradients=NVFP4.compute_gradients),
@@ -35,7 +35,7 @@ PARTS: dict[str, Callable[[sf.Policy], sf.Policy]] = {
 
 
 def recipe(*parts: str, bare: sf.Policy = BARE) -> sf.Policy:
-    """The bare format with these parts."""
+    """Return the bare format with these parts."""
     policy = bare
     for part in parts:
         policy = PARTS[part](policy)
@@ -43,12 +43,12 @@ def recipe(*parts: str, bare: sf.Policy = BARE) -> sf.Policy:
 
 
 def others(part: str) -> list[str]:
-    """All parts but one."""
+    """Return all parts except one."""
     return [each for each in PARTS if each != part]
 
 
 def with_powers_of_two() -> sf.Policy:
-    """The whole recipe with scales that are powers of two, rounded up, instead of E4M3 numbers."""
+    """Return the whole recipe with scales that are powers of two, rounded up, instead of E4M3 numbers."""
     whole, scales = recipe(*PARTS), {"rows": sf.block(16, sf.E8M0), "squares": sf.block((16, 16), sf.E8M0)}
     return replace(
         whole,

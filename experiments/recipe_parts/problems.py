@@ -8,12 +8,12 @@ from experiments.block_scaling.problems import gpt
 from experiments.problem import Problem
 from experiments.training import Problems
 
-#: Steps of a run, and how often it is looked at.
+#: Steps of a run, and the number of evaluations.
 STEPS, RECORDS = 150, 20
 
 
 def shorter_gpt(seed: int, tiny: bool) -> Problem:
-    """Letters of Python's documentation: one block, two heads, width and context of 32."""
+    """Predict letters of Python's documentation: one block, two heads, width and context of 32."""
     return replace(gpt(seed, tiny), steps=1 if tiny else STEPS, records=RECORDS)
 
 

@@ -1,4 +1,4 @@
-"""Training with a regulariser: what becomes of weights that nothing but the regulariser moves."""
+"""Training with a regulariser: the course of weights that only the regulariser changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiments.problem import Problem
 from experiments.variants import Scaler, make_scaler
 from simfloat.studies import Result
 
-#: How often a run is looked at, and a tiny one.
+#: The number of evaluations of a run, and of a tiny one.
 RECORDS, TINY_RECORDS = 20, 2
 
 #: The standard deviation of initial weights: GPT-2's.
@@ -25,19 +25,19 @@ LR, MOMENTUM = 0.1, 0.9
 
 
 class Decay(NamedTuple):
-    """The regulariser lambda |w|^2 of a run, and whether it is a term of the loss or the optimizer's weight decay."""
+    """The regulariser lambda |w|^2 of a run, as a term of the loss or as the optimizer's weight decay."""
 
     lam: float
     is_in_loss: bool
 
 
 def problem_of(seed: int, tiny: bool) -> Problem:
-    """Digits by an MLP with small initial weights; three pixels at least are zero in all images."""
+    """Classify digits by an MLP with small initial weights; at least three pixels are zero in all images."""
     return digits_problem(partial(small_model, seed), sf.optim.SGD, batch=64, steps=4 if tiny else 400, seed=seed)
 
 
 def small_model(seed: int) -> sf.nn.Module:
-    """An MLP whose weights start normal with a small deviation."""
+    """Return an MLP with weights that start normal with a small deviation."""
     rng = np.random.default_rng(seed)
     model = sf.nn.MLP([64, 32, 10], rng=rng)
     for _, parameter in weights_of(model):
@@ -46,14 +46,14 @@ def small_model(seed: int) -> sf.nn.Module:
 
 
 def weights_of(model: sf.nn.Module) -> list[tuple[str, sf.Parameter]]:
-    """What is regularised: all but the biases."""
+    """Return the regularised parameters: all except the biases."""
     return [(name, parameter) for name, parameter in model.named_parameters() if name.endswith("weight")]
 
 
 def run_decay(seed: int, tiny: bool, policy: sf.Policy, decay: Decay, scaler: Scaler | None) -> Result:
-    """Train, and look at the weights of the pixels that are always zero: only the regulariser has a gradient there.
+    """Train, and measure the weights of pixels that are always zero: only the regulariser changes them.
 
-    "dead" is their norm as a share of that at the start, "unmoved" the share of them that are as they were, "loss" the
+    "dead" is their norm relative to the initial one, "unmoved" the share of them that did not change, "loss" the
     held-out loss without the regulariser.
     """
     problem = problem_of(seed, tiny)
@@ -78,13 +78,13 @@ def run_decay(seed: int, tiny: bool, policy: sf.Policy, decay: Decay, scaler: Sc
 
 
 def penalty(model: sf.nn.Module, lam: float) -> sf.Tensor:
-    """lambda |w|^2, in the formats of the policy; its gradient is 2 lambda w."""
+    """Return lambda |w|^2, in the formats of the policy; its gradient is 2 lambda w."""
     first, *others = ((weight * weight).sum() for _, weight in weights_of(model))
     return sum(others, start=first) * lam
 
 
 def optimizer_of(model: sf.nn.Module, decay: Decay) -> sf.optim.Optimizer:
-    """SGD with momentum, and with weight decay 2 lambda on the weights unless the regulariser is in the loss."""
+    """Return SGD with momentum, and with weight decay 2 lambda on the weights unless the regulariser is in the loss."""
     weights = [parameter for _, parameter in weights_of(model)]
     biases = [parameter for name, parameter in model.named_parameters() if not name.endswith("weight")]
     decays: Iterable[float] = (0.0 if decay.is_in_loss else 2 * decay.lam, 0.0)
@@ -93,11 +93,11 @@ def optimizer_of(model: sf.nn.Module, decay: Decay) -> sf.optim.Optimizer:
 
 
 def dead_weights(model: sf.nn.Module, pixels: NDArray, policy: sf.Policy) -> NDArray[np.float64]:
-    """The weights of these pixels, as the policy stores them."""
+    """Return the weights of these pixels, as the policy stores them."""
     name = "hidden.0.weight"
     return np.asarray(sf.round(model.state_dict()[name][:, pixels], policy.recipe(name).weights), np.float64)
 
 
 def norm(x: NDArray) -> float:
-    """The Euclidean norm of all elements."""
+    """Return the Euclidean norm of all elements."""
     return float(np.linalg.norm(x))

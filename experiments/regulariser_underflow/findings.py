@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simfloat.studies.verdicts import HARDLY, MANY, MATCH, Outcome, all_of, comp
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     decays, drawn = select(results, kind="decay"), select(results, kind="products")
     if given := select(decays, variant="given"):
         return [_given(decays, lam, given[0]["label"]) for lam in map(text_of, LAMBDAS)]
@@ -27,7 +27,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def decay_kept(results: list[Result], lam: str, variant: str) -> NDArray[np.float64]:
-    """How much the weights that only the regulariser moves have decayed, as a share of what they do in FP32.
+    """Return the decay of the weights that only the regulariser changes, as a share of the decay in FP32.
 
     Decay is the logarithm of the norm, which the regulariser lowers by the same amount in every step.
     """
@@ -35,12 +35,12 @@ def decay_kept(results: list[Result], lam: str, variant: str) -> NDArray[np.floa
 
 
 def as_in_fp32(kept: NDArray[np.float64]) -> Outcome:
-    """Whether the weights decay as they do in FP32, by shares of the decay there."""
+    """Test if the weights decay as in FP32, by shares of the decay there."""
     return ratio_test(kept, np.ones_like(kept), above=1 / MATCH, below=MATCH)
 
 
 def last(results: list[Result], lam: str, variant: str, key: str = "dead") -> NDArray[np.float64]:
-    """The last record of every seed."""
+    """Return the last record of every seed."""
     runs = sorted(select(results, problem=lam, variant=variant), key=lambda run: run["seed"])
     return np.array([run[key][-1] for run in runs])
 
@@ -60,8 +60,8 @@ def _products_underflow(results: list[Result]) -> Measured:
 
 
 @claim(
-    "in the loss it underflows, on the FP32 copy it does not",
-    "lambda = {lam}: over 1 % of the weights that only it moves stay where they are; below 1 % on the copy",
+    "the regulariser underflows in the loss, and not on the FP32 copy",
+    "lambda = {lam}: over 1 % of the weights that only it changes do not change; below 1 % on the copy",
 )
 def _loss_leaves_weights(results: list[Result]) -> Measured:
     lam = text_of(LAMBDAS[0])
@@ -102,7 +102,7 @@ def _master_keeps(results: list[Result]) -> Measured:
 
 
 @claim(
-    "where it is computed makes no difference to the held-out loss of this problem",
+    "the place of the regulariser makes no difference to the held-out loss of this problem",
     f"lambda = {{lam}}: loss / FP32's loss within a factor of {MATCH} for each place",
 )
 def _quality(results: list[Result]) -> Measured:

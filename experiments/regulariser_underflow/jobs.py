@@ -1,4 +1,4 @@
-"""What is run: the products of initial weights, and trainings with the regulariser in several places."""
+"""The jobs: the products of initial weights, and trainings with the regulariser in several ways."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simfloat.studies import Job, Result
 
 
 class Place(NamedTuple):
-    """Where the regulariser is computed: under which policy, in the loss or in the update, with which scale."""
+    """The policy of the regulariser, its position in the loss or in the update, and its scale."""
 
     policy: sf.Policy
     label: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     scaler: Scaler | None = None
 
 
-#: A regulariser of the update meets the weights as they are stored: in FP32, where that is a master copy.
+#: A regulariser of the update uses the weights as they are stored: in FP32 if there is a master copy.
 PLACES = {
     "fp32": Place(sf.policies["fp32"], "FP32"),
     "master": Place(MIXED, "update of the FP32 copy"),
@@ -33,7 +33,7 @@ PLACES = {
 
 
 def jobs(options: Options) -> list[Job]:
-    """Every place with every lambda from every seed, and the products; or a given policy beside FP32."""
+    """Return every method with every lambda for every seed, and the products; or a given policy and FP32."""
     places = PLACES if options.policy is None else {"fp32": PLACES["fp32"], "given": given(options.policy)}
     decays = [
         {
@@ -56,17 +56,17 @@ def jobs(options: Options) -> list[Job]:
 
 
 def product_jobs(options: Options) -> list[Job]:
-    """The products of initial weights from every seed."""
+    """Return the products of initial weights for every seed."""
     return [{"kind": "products", "seed": seed} for seed in options.seed_numbers]
 
 
 def given(policy: sf.Policy) -> Place:
-    """The user's own policy, which decays its weights in the update."""
+    """Return the policy of the user, with weight decay in the update."""
     return Place(policy, f"{policy.name or 'given'} (given)")
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "products":
         return {**job, **products(job["seed"])}
     policy, decay = sf.Policy.from_dict(job["policy"]), Decay(job["lam"], job["is_in_loss"])
@@ -75,5 +75,5 @@ def run(job: Job) -> Result:
 
 
 def check(policy: sf.Policy) -> None:
-    """Train a little under the policy: ValueError where that cannot be done."""
+    """Train a few steps under the policy. Raises ValueError if that is impossible."""
     run_decay(0, True, policy, Decay(LAMBDAS[0], is_in_loss=False), None)

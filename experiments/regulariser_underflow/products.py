@@ -1,4 +1,4 @@
-"""What 2 lambda w is in FP16, for initial weights w."""
+"""2 lambda w in FP16, for initial weights w."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.studies import Result
 
-#: How layers are initialised: by their number of inputs, as PyTorch does, or as GPT-2 does.
+#: Initial weights of layers: by their number of inputs, as in PyTorch, or as in GPT-2.
 LAYERS: Mapping[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
     "uniform, 64 inputs": lambda rng, count: rng.uniform(-1 / 8, 1 / 8, count),
     "uniform, 1024 inputs": lambda rng, count: rng.uniform(-1 / 32, 1 / 32, count),
@@ -21,17 +21,17 @@ LAYERS: Mapping[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] 
 #: The paper's range of lambda, "usually on the order of".
 LAMBDAS = (1e-5, 1e-4, 1e-3)
 
-#: How many weights are drawn.
+#: The number of weights that are drawn.
 COUNT = 100_000
 
 
 def text_of(lam: float) -> str:
-    """A lambda as people write it: 1e-5."""
+    """Return a lambda in the usual notation: 1e-5."""
     return f"{lam:.0e}".replace("e-0", "e-")
 
 
 def products(seed: int) -> Result:
-    """Of every layer and lambda, the shares of 2 lambda w that are zero and subnormal, and the mean relative error."""
+    """Return the zero and subnormal shares of 2 lambda w and its mean relative error, by layer and lambda."""
     rows: list[dict[str, Any]] = []
     for layer, draw in LAYERS.items():
         weights = sf.round(draw(np.random.default_rng(seed), COUNT), sf.FP16)

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ U = sf.BF16.unit_roundoff
 
 
 def most(results: list[Result]) -> int:
-    """The largest number of replicas."""
+    """Return the largest number of replicas."""
     return max(row["replicas"] for result in results for row in measured_rows(result))
 
 
 @claim("noise: in a ring errors grow as the root of the number of replicas", f"slope within {EXPONENT} of 0.5")
 def ring_grows_as_the_root(results: list[Result]) -> Measured:
-    """Errors of steps that are independent: Higham and Mary 2019."""
+    """Test that errors grow as those of independent steps: Higham and Mary 2019."""
     counts, errors = table_over_seeds(results, "error", "replicas", data="noise", way="ring")
     slopes = np.array([np.polyfit(np.log(counts), np.log(row), 1)[0] for row in errors])
     measured = f"{spread(slopes)}; {spread(100 * errors[:, 0])} % to {spread(100 * errors[:, -1])} %"
@@ -33,22 +33,25 @@ def ring_grows_as_the_root(results: list[Result]) -> Measured:
     f"mean of the sums / exact < {MOST}",
 )
 def ring_stagnates(results: list[Result]) -> Measured:
-    """A sum of equal terms stops at 2^p of them."""
+    """Test that a sum of equal terms stops at 2^p of them."""
     means = over_seeds(results, "mean", data="alike", way="ring", replicas=most(results))
     return spread(means, 3), difference_test(means, MOST, below=0), {"replicas": most(results)}
 
 
 @claim("a tree has no error above gamma of the logarithm of the number of replicas", "in every case")
 def tree_keeps_its_bound(results: list[Result]) -> Measured:
-    """Higham 2002, section 4.2, of pairwise sums; and the rounding of what is sent."""
+    """Test Higham 2002, section 4.2, on pairwise sums; and the rounding of the values that are sent."""
     rows = [row for result in results for row in select(measured_rows(result), way="tree")]
     shares = [row["greatest"] / deterministic_bound(np.log2(row["replicas"]), U) for row in rows]
     return f"at most {max(shares):.2f} times the bound", every_test(sum(share > 1 for share in shares), len(shares))
 
 
-@claim("{data}: sent in FP32, the error is that of one rounding", f"error / error of one rounding within {MATCH}")
+@claim(
+    "{data}: if sums are sent in FP32, the error is that of one rounding",
+    f"error / error of one rounding within {MATCH}",
+)
 def fp32_is_one_rounding(results: list[Result], data: str) -> Measured:
-    """Sums of 1024 terms in FP32 have 16 bits more than BF16."""
+    """Test sums of 1024 terms in FP32, which has 16 bits more than BF16."""
     errors, once = (
         over_seeds(results, key, data=data, way="ring in FP32", replicas=most(results)) for key in ("error", "rounded")
     )
@@ -57,7 +60,7 @@ def fp32_is_one_rounding(results: list[Result], data: str) -> Measured:
 
 @claim("alike: stochastic rounding does not stagnate in a ring of {replicas}", f"sums / exact within {MATCH}")
 def stochastic_ring_goes_on(results: list[Result]) -> Measured:
-    """Its sums are right in the mean, whatever their length."""
+    """Test that stochastic sums are right on average, for any length."""
     means = over_seeds(results, "mean", data="alike", way="ring, stochastic", replicas=most(results))
     test = ratio_test(means, np.ones_like(means), above=1 / MATCH, below=MATCH)
     return spread(means, 4), test, {"replicas": most(results)}
@@ -65,7 +68,7 @@ def stochastic_ring_goes_on(results: list[Result]) -> Measured:
 
 @claim("at {replicas} replicas a tree is more exact than a ring", "error of the tree / of the ring < 1, on both kinds")
 def tree_is_more_exact(results: list[Result]) -> Measured:
-    """Ten roundings of each term against a thousand."""
+    """Test that ten roundings of each term are better than a thousand."""
     errors = {
         (data, way): over_seeds(results, "error", data=data, way=way, replicas=most(results))
         for data in ("noise", "alike")
@@ -78,7 +81,7 @@ def tree_is_more_exact(results: list[Result]) -> Measured:
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     return [
         ring_grows_as_the_root(results),
         ring_stagnates(results),

@@ -1,4 +1,4 @@
-"""What is computed: gradients of 8 to 1024 replicas, summed in each order and format, beside their exact sums."""
+"""The jobs: gradients of 8 to 1024 replicas, summed in each order and format, and their exact sums."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import simfloat as sf
 from experiments.options import Options
 from simfloat.studies import Job, Result
 
-#: Replicas, and numbers of a gradient; of a tiny run.
+#: Numbers of replicas, and elements of a gradient; those of a tiny run.
 REPLICAS, TINY_REPLICAS = tuple(2**k for k in range(3, 11)), (8, 16)
 SIZE, TINY_SIZE = 1024, 64
 
-#: Gradients that are noise, as late in training, and that are alike, as with large batches or early.
+#: Gradients that are noise, as late in training, and gradients that are alike, as with large batches or early.
 DATA = {
     "noise": lambda rng, shape: rng.standard_normal(shape),
     "alike": lambda rng, shape: 1 + 0.1 * rng.standard_normal(shape),
@@ -31,12 +31,12 @@ WAYS: dict[str, tuple[Any, sf.Accumulator]] = {
 
 
 def jobs(options: Options) -> list[Job]:
-    """A job for each kind of data and seed."""
+    """Return a job for each kind of data and seed."""
     return [{"data": data, "seed": seed, "tiny": options.tiny} for data in DATA for seed in options.seed_numbers]
 
 
 def run(job: Job) -> Result:
-    """Carry out a job: a row for each number of replicas and way."""
+    """Run a job: a row for each number of replicas and method."""
     rng = np.random.default_rng([job["seed"], list(DATA).index(job["data"])])
     rows = []
     for count in TINY_REPLICAS if job["tiny"] else REPLICAS:
@@ -47,14 +47,15 @@ def run(job: Job) -> Result:
 
 
 def lost(parts: NDArray[np.float64], way: str, seed: int) -> dict[str, float]:
-    """The root mean square error over that of the exact sums, the greatest error over the sum of magnitudes, the mean.
+    """Return errors of sums: the root mean square, the largest one over the sum of magnitudes, and the mean.
 
-    "rounded" is the first of the exact sums, rounded once to BF16; "mean" the sums' over the exact ones'.
+    The root mean square is relative to that of the exact sums. "rounded" is the same for the exact sums, rounded once
+    to BF16. "mean" is the mean of the sums relative to that of the exact ones.
     """
     order, accumulate = WAYS[way]
     stream = sf.BitStream(seed) if "stochastic" in way else None
     found = sf.all_reduce(parts, order=order, accumulate=accumulate, output=sf.BF16, stream=stream)
-    exact = parts.sum(axis=0)  # of BF16's numbers within some binades: exact in float64
+    exact = parts.sum(axis=0)  # BF16 numbers within some binades: exact in float64
     size = float(np.sqrt(np.mean(exact**2)))
     return {
         "error": float(np.sqrt(np.mean((found - exact) ** 2))) / size,

@@ -1,4 +1,4 @@
 """Do NVIDIA's tensor cores agree from generation to generation, and what does promotion to FP32 gain?"""
 
-#: How many seeds decide the claims.
+#: The number of seeds that decide the claims.
 SEEDS = 20

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from experiments.tensor_core_generations.units import GENERATIONS, GROUPS, INTER
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, FAR, MOST, all_of, count_test, difference_test, every_test, ratio_test
 
-#: What arXiv 2511.10909 says of its equation 10.
+#: The results of equation 10 in arXiv 2511.10909.
 EXAMPLE = {"volta": 0.0, "turing": -0.5, "ampere": -0.5, "ada": -0.5, "hopper": -0.75, "blackwell": -0.75}
 
-#: What DeepSeek-V3 says of its greatest error: nearly 2 %.
+#: DeepSeek-V3's largest error: nearly 2 %.
 NEARLY = 0.02
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     half, eight = select(results, kind="fp16"), select(results, kind="fp8")
     return [
         _example(),
@@ -38,7 +38,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 @claim(
-    "FP16: one set of operands tells generations apart (equation 10 of arXiv 2511.10909; exactly -0.875)",
+    "FP16: one set of operands distinguishes generations (equation 10 of arXiv 2511.10909; exactly -0.875)",
     "Volta 0; Turing, Ampere, Ada -0.5; Hopper, Blackwell -0.75",
 )
 def _example() -> Measured:
@@ -48,7 +48,7 @@ def _example() -> Measured:
 
 
 @claim(
-    "FP16: Turing, Ampere and Ada are one unit, Hopper and Blackwell another, Volta and an FP32 chain none of them",
+    "FP16: Turing, Ampere and Ada are equal, Hopper and Blackwell are equal, Volta and an FP32 chain differ from both",
     "no bit differs within a group; some do between two",
 )
 def _groups(results: list[Result]) -> Measured:
@@ -98,7 +98,7 @@ def _newer_is_closer(results: list[Result], data: str) -> Measured:
 
 
 @claim(
-    f"FP16 {TITLES['normal']}: units that cut the sum, not only its terms, shrink it at every step (K = {{longest}})",
+    f"FP16 {TITLES['normal']}: units that truncate the sum, not only terms, shrink it at every step (K = {{longest}})",
     "Turing and Hopper: error toward zero / mean error > 0.5",
 )
 def _drift(results: list[Result]) -> Measured:
@@ -154,7 +154,7 @@ def _blackwell(results: list[Result]) -> Measured:
 
 
 def _longest(results: list[Result]) -> int:
-    """The longest sums that were made."""
+    """Return the largest length of the sums."""
     return max(row.get("length", 0) for result in results for row in measured_rows(result))
 
 

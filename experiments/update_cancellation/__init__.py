@@ -1,4 +1,4 @@
 """Does nearest rounding of the weight update stop training, and do its remedies help?"""
 
-#: How many seeds decide the claims.
+#: The number of seeds that decide the claims.
 SEEDS = 20

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from simfloat.studies.verdicts import (
     ratio_test,
 )
 
-#: What keeps the bits that nearest rounding of the update loses.
+#: The remedies, which keep the bits that nearest rounding of the update loses.
 REMEDIES = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training = select(results, kind="training")
     if given := against_fp32(training, COMPARED):
         return given
@@ -144,7 +144,7 @@ CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
 
 
 def least_diabetes_loss() -> float:
-    """The mean squared error of the least-squares solution."""
+    """Return the mean squared error of the least-squares solution."""
     data = diabetes(seed=0, tiny=True)
     weight = np.linalg.lstsq(data.x.astype(np.float64), data.y, rcond=None)[0]
     return float(np.mean((data.x @ weight - data.y) ** 2))

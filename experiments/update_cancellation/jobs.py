@@ -1,4 +1,4 @@
-"""What is run: every problem under every policy, and the two theorems."""
+"""The jobs: every problem under every policy, and the two theorems."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from experiments.update_cancellation.theorem1 import check_theorem_1
 from experiments.variants import given
 from simfloat.studies import Job, Result
 
-#: What a policy of the user's is tried on.
+#: The problems for a policy of the user.
 check = partial(check_policy, COMPARED)
 
 
 def jobs(options: Options) -> list[Job]:
-    """All problems under all policies from every seed, and the theorems; or a given policy beside fp32."""
+    """Return all problems under all policies for every seed, and the theorems; or a given policy and fp32."""
     if options.policy is not None:
         return training_jobs(COMPARED, given(options.policy, [FP32]), options)
     theorem_1: list[Job] = [
@@ -31,7 +31,7 @@ def jobs(options: Options) -> list[Job]:
 
 
 def run(job: Job) -> Result:
-    """Carry out a job."""
+    """Run a job."""
     if job["kind"] == "theorem-1":
         return {**job, **check_theorem_1(job["seed"], job["points"])}
     return run_training(PROBLEMS, job)

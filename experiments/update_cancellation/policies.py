@@ -19,7 +19,7 @@ FORWARD_BACKWARD_ONLY = sf.Policy(
     source="arXiv 2010.06192, section 3.1: nearest rounding of activations and gradients only",
 )
 
-#: Theorem 2's setting: one rounding of x^T w - y (the linear layer hands its sum on unrounded), exact updates.
+#: Theorem 2's setting: one rounding of x^T w - y (the linear layer does not round its sum), and exact updates.
 THEOREM_2 = sf.Policy(
     name="theorem-2",
     compute=sf.FP64,
@@ -41,5 +41,5 @@ VARIANTS = [
     Variant("bf16-fp32-weights", sf.policies["bf16-fp32-weights"], "bf16 with fp32 weights"),
 ]
 
-#: What the theorems are about: no rounding to 16 bits, nearest updates, exact updates.
+#: The settings of the theorems: no rounding to 16 bits, nearest updates, exact updates.
 THEOREMS = [FP32, NEAREST_UPDATE, Variant("theorem-2", THEOREM_2, "bf16 forward and backward only")]

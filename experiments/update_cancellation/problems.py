@@ -20,12 +20,12 @@ MOST_NORM = 18.0
 #: The paper's learning rate, for half the squared error.
 ALPHA = 0.01
 
-#: The mean squared error has twice the gradient of its half, exactly; half the learning rate makes the same updates.
+#: The gradient of the mean squared error is exactly twice that of its half; half the rate makes the same updates.
 HALF = 0.5
 
 
 def linear_model(features: int) -> sf.nn.Module:
-    """Least squares: no bias, started at zero."""
+    """Return least squares: no bias, started at zero."""
     model = sf.nn.Linear(features, 1, bias=False)
     model.weight.data = np.zeros(model.weight.shape)
     return model
@@ -41,7 +41,7 @@ class Synthetic(NamedTuple):
 
 @cache
 def synthetic_data(seed: int, noise: float) -> Synthetic:
-    """The paper's least squares: x ~ N(0, I) in 10 dimensions, w* uniform in [0, 100), normal noise on the labels."""
+    """Return the paper's data: x ~ N(0, I) in 10 dimensions, w* uniform in [0, 100), normal noise on the labels."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((2000, 10)).astype(np.float32)
     if noise == 0:
@@ -52,7 +52,7 @@ def synthetic_data(seed: int, noise: float) -> Synthetic:
 
 
 def synthetic(seed: int, tiny: bool, noise: float = 0.5) -> Problem:
-    """Least squares on synthetic data; beside the loss, the distance to w* is measured."""
+    """Fit least squares on synthetic data; the distance to w* is also measured."""
     x, y, optimum = synthetic_data(seed, noise)
     return Problem(
         x=x,
@@ -67,7 +67,7 @@ def synthetic(seed: int, tiny: bool, noise: float = 0.5) -> Problem:
 
 
 def diabetes(seed: int, tiny: bool) -> Problem:
-    """Least squares on the diabetes data: 442 patients, 10 standardised features and a constant one."""
+    """Fit least squares on the diabetes data: 442 patients, 10 standardised features and a constant one."""
     x, y = datasets.diabetes()
     x = np.hstack([x, np.ones((len(x), 1))]).astype(np.float32)
     return Problem(
@@ -82,7 +82,7 @@ def diabetes(seed: int, tiny: bool) -> Problem:
 
 
 def digits(seed: int, tiny: bool) -> Problem:
-    """Classification of 1797 images of digits, 8 x 8; a quarter is held out."""
+    """Classify 1797 images of digits, 8 x 8; a quarter is held out."""
     return digits_problem(
         lambda: sf.nn.MLP([64, 32, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.02),
@@ -92,6 +92,6 @@ def digits(seed: int, tiny: bool) -> Problem:
     )
 
 
-#: On these every policy is compared; theorem 2 is about least squares without noise.
+#: Every policy is compared on these; theorem 2 is about least squares without noise.
 COMPARED: Problems = {"synthetic": synthetic, "diabetes": diabetes, "digits": digits}
 PROBLEMS: Problems = {**COMPARED, "noise-free": partial(synthetic, noise=0.0)}

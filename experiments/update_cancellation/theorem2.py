@@ -1,7 +1,7 @@
-"""Theorem 2: with exact updates the squared distance to the optimum falls geometrically, in the mean.
+"""Theorem 2: with exact updates, the squared distance to the optimum falls geometrically, on average.
 
-E |w_t - w*|^2 <= exp(-alpha mu t (1 - 4 epsilon L / mu)) |w_0 - w*|^2 for alpha <= 1 / L, mu the smallest eigenvalue of
-the mean of x x^T; rounded are only the forward and the backward pass.
+E |w_t - w*|^2 <= exp(-alpha mu t (1 - 4 epsilon L / mu)) |w_0 - w*|^2 for alpha <= 1 / L, where mu is the smallest
+eigenvalue of the mean of x x^T. Only the forward and the backward pass are rounded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simfloat.studies import Result
 
 
 def bound(result: Result) -> NDArray[np.float64]:
-    """The bound on the squared distance at the recorded iterations of a run on the noise-free problem."""
+    """Return the bound on the squared distance at the recorded iterations of a run on the noise-free problem."""
     x = synthetic_data(result["seed"], noise=0.0).x.astype(np.float64)
     mu = float(np.linalg.eigvalsh(x.T @ x / len(x))[0])
     rate = ALPHA * mu * (1 - 4 * EPSILON * largest_input(x) / mu)
@@ -23,5 +23,5 @@ def bound(result: Result) -> NDArray[np.float64]:
 
 
 def squares(result: Result) -> NDArray[np.float64]:
-    """The squared distance at the recorded iterations."""
+    """Return the squared distance at the recorded iterations."""
     return np.square(result["distance"])

@@ -1,4 +1,4 @@
 """How far from the optimum do nearest updates stop: by step size, precision, weights, and in fixed point?"""
 
-#: How many seeds decide the claims.
+#: The number of seeds that decide the claims.
 SEEDS = 20

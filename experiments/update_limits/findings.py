@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from simfloat.studies.verdicts import EXPONENT, FAR, all_of, compare, difference
 
 
 def distances(results: list[Result], varied: str, **fields: object) -> NDArray[np.float64]:
-    """The distance to the optimum at the end, for every seed."""
+    """Return the final distance to the optimum, for every seed."""
     return over_seeds(results, "distance", varied=varied, **fields)
 
 
 def listed(values: dict[str, NDArray[np.float64]]) -> str:
-    """What was measured by the name of each case."""
+    """Return the measurements by the name of each case, as text."""
     return ", ".join(f"{name}: {spread(each)}" for name, each in values.items())
 
 
 @claim("nearest updates stop farther from the optimum with smaller steps", "distance, each step size / the next > 1")
 def smaller_steps_end_worse(results: list[Result]) -> Measured:
-    """Section 3.1: "as the step size becomes small, this error lower bound becomes worse"."""
+    """Test section 3.1: "as the step size becomes small, this error lower bound becomes worse"."""
     found = {f"{alpha:g}": distances(results, "alpha", alpha=alpha) for alpha in ALPHAS}
     steps = list(found.values())
     tests = [ratio_test(small, large, above=1) for large, small in zip(steps, steps[1:], strict=False)]
     return f"distance by step size {listed(found)}", all_of(tests)
 
 
-@claim("their distance is of the order of epsilon", f"slope of log2 distance by mantissa bits within {EXPONENT} of -1")
+@claim(
+    "the distance of nearest updates is of the order of epsilon",
+    f"slope of log2 distance by mantissa bits within {EXPONENT} of -1",
+)
 def distance_is_of_order_epsilon(results: list[Result]) -> Measured:
-    """Section 3.1: the bound "is also in the order of O(epsilon)", worse for formats with a large epsilon."""
+    """Test section 3.1: the bound "is also in the order of O(epsilon)", worse for formats with a large epsilon."""
     logs = np.log2([distances(results, "bits", bits=bits) for bits in BITS])
     slopes = np.polyfit(BITS, logs, 1)[0]
     found = {f"{bits} bits": distances(results, "bits", bits=bits) for bits in BITS}
@@ -41,26 +44,29 @@ def distance_is_of_order_epsilon(results: list[Result]) -> Measured:
 
 @claim("the degradation depends on the magnitude of the optimal weights", f"distance, w* to 100 / w* to 1 > {FAR:g}")
 def depends_on_weights(results: list[Result]) -> Measured:
-    """Section 3.1: w* "can be arbitrarily far from the zero vector"."""
+    """Test section 3.1: w* "can be arbitrarily far from the zero vector"."""
     small, _, large = (distances(results, "floating", width=width) for width in WIDTHS)
     found = {f"w* to {width:g}": distances(results, "floating", width=width) for width in WIDTHS}
     return listed(found), ratio_test(large, small, above=FAR)
 
 
-@claim("in fixed point it does not", "distance, w* to 100 beside w* to 1 within a factor of 1.05")
+@claim(
+    "in fixed point the degradation does not depend on this magnitude",
+    "distance, w* to 100 / w* to 1 within a factor of 1.05",
+)
 def fixed_point_does_not(results: list[Result]) -> Measured:
-    """Section 3.1: "does not emerge in training with fixed point numbers"."""
+    """Test section 3.1: "does not emerge in training with fixed point numbers"."""
     small, _, large = (distances(results, "fixed", width=width) for width in WIDTHS)
     found = {f"w* to {width:g}": distances(results, "fixed", width=width) for width in WIDTHS}
     return listed(found), compare(large, small)
 
 
 @claim(
-    "problems that do not determine their weights, as networks, stop far above FP32, too",
+    "problems that do not determine their weights, such as networks, also stop far above FP32",
     f"loss in BF16 / loss in FP32 > {FAR:g}",
 )
 def underdetermined_stops(results: list[Result]) -> Measured:
-    """Section 3.1: "we focus on underdetermined least-squares regression problems"."""
+    """Test section 3.1: "we focus on underdetermined least-squares regression problems"."""
     bf16, fp32 = (over_seeds(results, "loss", varied="few", bits=bits) for bits in (7, 23))
     found = ", ".join(f"{name} {np.mean(losses):.2g}" for name, losses in (("BF16", bf16), ("FP32", fp32)))
     return found, ratio_test(bf16, fp32, above=FAR)
@@ -68,7 +74,7 @@ def underdetermined_stops(results: list[Result]) -> Measured:
 
 @claim("no run comes nearer to the optimum than the bound of theorem 1", "distance >= min(radius, start) in every run")
 def no_run_comes_nearer(results: list[Result]) -> Measured:
-    """Theorem 1: |w_t - w*| >= min(epsilon / (alpha L + epsilon) min |w*_j|, |w_0 - w*|), its constant mended."""
+    """Test theorem 1, corrected: |w_t - w*| >= min(epsilon / (alpha L + epsilon) min |w*_j|, |w_0 - w*|)."""
     rows = [row for result in results for row in select(measured_rows(result), varied="alpha")]
     nearer = sum(row["distance"] < min(row["radius"], row["start"]) for row in rows)
     ratios = [row["distance"] / row["radius"] for row in rows]

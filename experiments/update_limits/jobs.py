@@ -1,4 +1,4 @@
-"""What is run: stochastic gradient descent on least squares without noise, of which only the update is rounded."""
+"""The jobs: stochastic gradient descent on least squares without noise; only the update is rounded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ALPHAS = (ALPHA, ALPHA / 2, ALPHA / 4, ALPHA / 8)
 #: Mantissa bits with BF16's eight bits of exponent, and largest weights of the optimum.
 BITS, WIDTHS = (3, 5, 7, 9), (1.0, 10.0, 100.0)
 
-#: Numbers of fixed point with a spacing of 2^-8 up to 2^11, which is that of BF16 from 1 to 2 and a half.
+#: A fixed-point format up to 2^11 with a spacing of 2^-8, half of BF16's spacing from 1 to 2.
 FIXED = sf.fixed(20, 8)
 
-#: Steps times step size: without rounding the distance falls by e^-20. Of the end, a tenth is the mean.
+#: Steps times step size: without rounding the distance falls by e^-20. The last tenth is averaged.
 DURATION, LAST, TINY = 20, 0.1, 0.005
 
 #: Weights and samples of the problem that does not determine its weights.
@@ -38,7 +38,7 @@ class Descent(NamedTuple):
     few: bool = False
 
 
-#: Runs by what is varied in them.
+#: The runs, by the varied parameter.
 RUNS: dict[str, list[Descent]] = {
     "alpha": [Descent(sf.BF16, alpha) for alpha in ALPHAS],
     "bits": [Descent(sf.Format(8, bits)) for bits in BITS],
@@ -49,17 +49,17 @@ RUNS: dict[str, list[Descent]] = {
 
 
 def jobs(options: Options) -> list[Job]:
-    """A job for each seed."""
+    """Return a job for each seed."""
     return [{"kind": "descents", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers]
 
 
 def run(job: Job) -> Result:
-    """Carry out a job: a row for each run."""
+    """Run a job: a row for each run."""
     return {**job, "rows": [{"varied": varied, **descend(job, each)} for varied, runs in RUNS.items() for each in runs]}
 
 
 def descend(job: Job, descent: Descent) -> dict[str, Any]:
-    """Where a run ends: the distance to the optimum, the loss, and the radius inside which no BF16 weight moves."""
+    """Return the final distance to the optimum, the loss, and the radius inside which no BF16 weight changes."""
     x, optimum = data(job["seed"], descent)
     rng = np.random.default_rng([job["seed"], 1])
     steps = int(DURATION / descent.alpha * (TINY if job["tiny"] else 1))
@@ -81,7 +81,7 @@ def descend(job: Job, descent: Descent) -> dict[str, Any]:
 
 
 def data(seed: int, descent: Descent) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Inputs from N(0, I), drawn again until |x|^2 is small enough for the theorem, and w* uniform from 0 on."""
+    """Draw inputs from N(0, I), again until |x|^2 is small enough for the theorem, and w* uniform from 0."""
     rng = np.random.default_rng(seed)
     count, width = (FEW, MANY) if descent.few else (2000, 10)
     x = rng.standard_normal((count, width))

@@ -1,1 +1,1 @@
-"""Analyses of models and policies: attribution, cost, diagnosis, and the order of additions in a black box."""
+"""Analyze models, policies and sums: attribution, cost, diagnosis, and the order of additions in a black box."""

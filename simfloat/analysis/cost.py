@@ -1,7 +1,7 @@
-"""The cost of a training step under a policy: multiply-adds, numbers, bits moved, bytes of state, as tables.
+"""Count the cost of a training step under a policy: multiply-adds, rounded values, bits moved and bytes of state.
 
-Numbers take bits in memory: operands with the scales of their blocks, and the state of parameters. The work of a model
-is counted once and priced for many policies.
+The bits of a value include its share of the scale of its block. The work of a model is counted once, and priced for
+many policies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simfloat.simulation.arithmetic import Site, WorkMeter
 
 
 def value_bits(value: Format | Cast) -> float:
-    """The bits of a number of the format, or of one that a cast made, with its share of the scale of its block."""
+    """Return the bits of a value in a format, or after a cast, including its share of the scale of its block."""
     cast = as_cast(value)
     if not isinstance(cast.scale, Block):
         return cast.format.bits
@@ -38,9 +38,10 @@ def value_bits(value: Format | Cast) -> float:
 
 
 class ParameterState(NamedTuple):
-    """The bits that each element of a parameter takes while it is trained.
+    """The bits that each element of a parameter takes during training.
 
-    copy: what contractions read, where that is narrower than the weight; compensation: what Kahan's update keeps.
+    `copy` is the copy that contractions read, if it is narrower than the weight. `compensation` is the compensation of
+    Kahan's update.
     """
 
     path: str
@@ -53,12 +54,12 @@ class ParameterState(NamedTuple):
 
     @property
     def bits(self) -> float:
-        """All of them together, an element."""
+        """The sum of all bits of an element."""
         return self.weight + self.copy + self.gradient + self.moments + self.compensation
 
 
 def parameter_state(policy: Policy, path: str, elements: int, moments: int) -> ParameterState:
-    """Return the bits that an element of a parameter takes under a policy, with so many moments of an optimizer."""
+    """Return the bits that an element of a parameter takes under a policy, with `moments` moments of an optimizer."""
     recipe: Any = policy.recipe(path, "update")
     weight, read = recipe.weights.bits, value_bits(recipe.compute_weights)
     gradient = recipe.weight_gradients
@@ -67,18 +68,18 @@ def parameter_state(policy: Policy, path: str, elements: int, moments: int) -> P
         elements,
         weight,
         read if read < weight else 0,
-        gradient.bits if isinstance(gradient, Format) else min(read, weight),  # "widest": as the copy
+        gradient.bits if isinstance(gradient, Format) else min(read, weight),  # for "widest", the bits of the copy
         moments * recipe.optimizer_state.bits,
         weight if recipe.update == "kahan" else 0,
     )
 
 
-#: What of the model runs in no layer.
+#: The name of operations outside all layers.
 OUTSIDE_LAYERS = "(model)"
 
 
 class MultiplyAdds(NamedTuple):
-    """How many multiply-adds a layer makes in a phase, of operands rounded so, through this accumulator."""
+    """The number (`amount`) of multiply-adds of a layer in a phase, with their casts and accumulator."""
 
     layer: str
     phase: str
@@ -89,7 +90,7 @@ class MultiplyAdds(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """How many numbers of a layer concern a role, and what that is there."""
+    """The number (`amount`) of values of a layer that have a role, and the value of the role there."""
 
     layer: str
     role: str
@@ -99,11 +100,17 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class PolicyCost:
-    """What `cost` found, of one forward and backward pass.
+    """The result of `cost`, for one forward and one backward pass.
 
-    `products`, `sums` and `numbers` have an entry for each layer and each way in which something is rounded there,
-    `moved` the bits by layer, `state` what is kept of each parameter. Printed, it is three tables: multiply-adds by
-    formats, numbers by role, and all of it by layer.
+    It prints as three tables: multiply-adds by formats, rounded values by role, and everything by layer.
+
+    Parameters:
+        policy: the policy.
+        products: the multiply-adds, an entry for each layer, phase, pair of casts and accumulator.
+        sums: the additions of all other sums, an entry for each layer and accumulator.
+        numbers: the rounded values, an entry for each layer, role and format.
+        moved: the bits that are read and written, by layer.
+        state: the bits of each parameter and of its optimizer state.
     """
 
     policy: Policy
@@ -115,14 +122,15 @@ class PolicyCost:
 
     @property
     def multiply_adds(self) -> int:
-        """How many multiply-adds there are."""
+        """The number of multiply-adds."""
         return sum(entry.amount for entry in self.products)
 
     @property
     def bit_operations(self) -> float:
-        """Multiply-adds, each times the widths of both operands in bits: what multipliers take of a chip, about.
+        """The sum over all multiply-adds of the product of the widths of both operands in bits.
 
-        Source: Baskin et al., UNIQ, arXiv 1804.10969, without the adders.
+        It is roughly proportional to the chip area of the multipliers. Source: Baskin et al., UNIQ, arXiv 1804.10969,
+        without the adders.
         """
         return sum(entry.amount * value_bits(entry.a) * value_bits(entry.b) for entry in self.products)
 
@@ -133,7 +141,7 @@ class PolicyCost:
 
     @property
     def state_bytes(self) -> float:
-        """The bytes of all parameters with what is kept beside them."""
+        """The bytes of all parameters, including gradients, optimizer state, copies and compensations."""
         return sum(entry.elements * entry.bits for entry in self.state) / 8
 
     @property
@@ -142,7 +150,7 @@ class PolicyCost:
         return self.state_bytes / max(sum(entry.elements for entry in self.state), 1)
 
     def by_formats(self) -> Table:
-        """The multiply-adds by phase, formats of operands and accumulator, and the additions of other sums."""
+        """Return the multiply-adds by phase, operands and accumulator, and the additions of other sums."""
         amounts: Counter[tuple[str, str, str]] = Counter()
         for product in self.products:
             amounts[product.phase, f"{product.a} x {product.b}", str(product.accumulate)] += product.amount
@@ -152,7 +160,7 @@ class PolicyCost:
         return table([("phase", "operands", "accumulated by", "multiply-adds"), *rows], number_columns=1)
 
     def by_role(self) -> Table:
-        """The numbers that are rounded, by role and format."""
+        """Return the number of rounded values by role and format."""
         amounts: Counter[tuple[str, str]] = Counter()
         for entry in self.numbers:
             amounts[entry.role, str(entry.value)] += entry.amount
@@ -160,7 +168,10 @@ class PolicyCost:
         return table([("role", "rounded to", "numbers"), *rows], number_columns=1)
 
     def by_layer(self) -> Table:
-        """A row for each layer, and one for all: multiply-adds, numbers, bits moved, bytes of state a parameter."""
+        """Return a table with a row for each layer and one for the whole model.
+
+        The columns are multiply-adds, rounded values, bits moved, parameters, and bytes of state for each parameter.
+        """
         layers = list(dict.fromkeys(self.moved))
         homes = {entry.path: _layer_of_parameter(entry.path, layers) for entry in self.state}
         layers += [home for home in dict.fromkeys(homes.values()) if home not in layers]
@@ -188,33 +199,46 @@ class PolicyCost:
 
 
 def _layer_of_parameter(parameter: str, layers: Iterable[str]) -> str:
-    """The layer that a parameter is shown with: the innermost one that runs around it, or its own module."""
+    """Return the layer that shows a parameter: the innermost layer that runs around it, or its own module."""
     around = [layer for layer in layers if parameter.startswith(f"{layer}.")]
     return max(around, key=len) if around else parameter.rpartition(".")[0]
 
 
 Loss = Callable[[Any, Any], Any]
 
-#: The policy under which work is counted: it refuses nothing, and its sums are quick.
+#: The policy under which work is counted: it supports every operation, and its sums are fast.
 COUNTING_POLICY = "fp32"
 
 
 def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str, *, moments: int = 2) -> PolicyCost:
-    """What a forward and a backward pass of the model on a batch cost under a policy, by layer.
+    """Count the cost of a forward and a backward pass of a model on a batch under a policy, by layer.
 
-    * multiply-adds, by the formats of both operands and the accumulator, and the additions of all other sums;
-    * numbers that are rounded, by role and format;
-    * bits moved, where every operation reads its operands from memory and writes its results there: operands of
-      contractions in the formats that they are rounded to, with their share of the scale of a whole block, all others
-      in the format of the result;
-    * bytes of state a parameter: weight, gradient, `moments` of an optimizer (2 as Adam's, 1 as of SGD with momentum,
-      0), what Kahan's update keeps, and the copy that contractions read where it is narrower than the weight.
+    The result contains these counts:
 
-    Convolutions count every place of their kernels, zeros in the padding too; either gradient of one is as much work as
-    itself. model is a simfloat.nn.Module or a torch.nn.Module, which stays as it is; batch is a pair (x, y), of
-    which ``loss_fn(model(x), y)`` is a single number. For many policies on one model see :func:`count_work`.
+    * Multiply-adds, by the formats of both operands and the accumulator, and the additions of all other sums.
+    * Rounded values, by role and format.
+    * Bits moved. Every operation is assumed to read its operands from memory and to write its results there. Operands
+      of contractions are counted in the formats that they are rounded to, with their share of the scale of a whole
+      block. All other operands are counted in the format of the result.
+    * Bytes of state for each parameter: the weight, the gradient, the moments of the optimizer, the compensation of
+      Kahan's update, and the copy that contractions read if it is narrower than the weight.
 
-    Raises ValueError for a model, loss or batch that is none, and for an override that matches nothing.
+    Convolutions count every position of their kernels, including zeros of the padding. Each of the two gradients of a
+    convolution is as much work as the convolution itself. For many policies on one model, use :func:`count_work`.
+
+    Parameters:
+        model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
+        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        batch: a pair (x, y).
+        policy: a Policy, or its name.
+        moments: the number of moments that the optimizer stores for each parameter: 2 for Adam, 1 for SGD with
+            momentum, 0 for plain SGD.
+
+    Returns:
+        A `PolicyCost`, which prints as tables.
+
+    Raises:
+        ValueError: if `model`, `loss_fn` or `batch` is invalid; if an override matches nothing.
 
     Examples:
         >>> model = sf.nn.MLP([2, 8, 1], rng=0)
@@ -226,12 +250,24 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
 
 
 def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: int = 2) -> ModelWork:
-    """The work of a forward and a backward pass of the model on a batch, counted once, to be priced for many policies.
+    """Count the work of a forward and a backward pass of a model on a batch once, to price it for many policies.
 
-    Arguments are those of :func:`cost`; ``count_work(...).cost(policy)`` is ``cost(..., policy)`` in a fraction of the
-    time: a function of policies such as ``lambda policy: work.cost(policy).bits_moved`` is soon asked for many.
-    Policies under which results take the widest format of their operands, composites are fused, or operands are
-    rotated do other work, which is counted once more for each of them.
+    ``count_work(...).cost(policy)`` returns the same as ``cost(..., policy)`` in a fraction of the time. So a function
+    of policies, such as ``lambda policy: work.cost(policy).bits_moved``, can be evaluated for many of them. Some
+    policies change the work: results take the widest format of their operands, composites are rounded once, or operands
+    are rotated. For each of these the work is counted once more.
+
+    Parameters:
+        model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
+        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        batch: a pair (x, y).
+        moments: the number of moments that the optimizer stores for each parameter, as in :func:`cost`.
+
+    Returns:
+        A `ModelWork`; its method `cost` takes a policy.
+
+    Raises:
+        ValueError: if `model`, `loss_fn` or `batch` is invalid, or `moments` is negative.
 
     Examples:
         >>> model = sf.nn.MLP([2, 8, 1], rng=0)
@@ -246,12 +282,12 @@ def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: in
 
 
 class WorkPass(Protocol):
-    """A forward and a backward pass of copies of one model."""
+    """A protocol: a forward and a backward pass of copies of one model."""
 
     model: Any
 
     def check(self, policy: Policy) -> None:
-        """Raise ValueError for a policy whose work these passes cannot count."""
+        """Raise ValueError for a policy under which these passes cannot count the work."""
 
     def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Run both passes under a policy, and count their work."""
@@ -278,17 +314,17 @@ class TensorPass:
         """Run both passes under a policy, and count their work."""
         model, simulation = copy.deepcopy(self.model), Simulation(policy)
         simulation.meter = meter
-        model.zero_grad()  # added to none, gradients of parameters are no sums
+        model.zero_grad()  # parameters without gradients: nothing is added
         with simulation:
             loss = loss_fn(model(batch[0]), batch[1])
             results_behind_loss(
                 loss, {id(parameter) for parameter in model.parameters()}
-            )  # refuses what is no loss of the copy's
+            )  # raises ValueError for an invalid loss
             loss.backward()
 
 
 class ModelWork:
-    """The work of a model, loss and batch that `count_work` counted; `cost` prices it."""
+    """The work of a model, loss and batch that `count_work` counted; `cost` prices it for a policy."""
 
     def __init__(self, one_pass: WorkPass, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> None:
         self._pass, self._loss_fn, self._batch, self._moments = one_pass, loss_fn, batch, moments
@@ -299,7 +335,7 @@ class ModelWork:
         self._meter = self._count_under(policies[COUNTING_POLICY])
 
     def cost(self, policy: Policy | str) -> PolicyCost:
-        """What the work costs under a policy: see :func:`cost`."""
+        """Return the cost of the work under a policy, as :func:`cost` does."""
         chosen = as_policy(policy, "cost")
         self._pass.check(chosen)
         meter = self._count_under(chosen) if _changes_work(chosen) else self._meter
@@ -316,7 +352,7 @@ class ModelWork:
         return self._meters[policy]
 
     def _check_matched(self, policy: Policy) -> None:
-        """Raise ValueError for an override that matches nothing of the model and its operations."""
+        """Raise ValueError if an override matches no layer, parameter or operation of the model."""
         sites = [*self._meter.results, *self._meter.operands]
         paths = [*self._modules, *(path for path, _ in self._parameters), *(site.path for site in sites)]
         operations = [operation for site in sites for operation in site.operations]
@@ -328,14 +364,14 @@ class ModelWork:
 
 
 class _Prices:
-    """The values of a policy's roles at sites, each asked for once."""
+    """The values of the roles of a policy at sites; each is looked up once."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._recipes: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def role_value(self, site: Site, role: str | None = None) -> Any:
-        """The value of a role there, of the site's own by default."""
+        """Return the value of a role at a site; the default is the role of the site."""
         if site.format is not None and role is None:
             return site.format
         key = site.path, site.operations
@@ -344,7 +380,7 @@ class _Prices:
         return getattr(self._recipes[key], role or site.role)
 
     def products(self, meter: WorkMeter) -> tuple[MultiplyAdds, ...]:
-        """The multiply-adds, those alike together."""
+        """Return the multiply-adds; equal ones are added up."""
         amounts: Counter[Any] = Counter()
         for (result, a, b), count in meter.products.items():
             accumulate = self.role_value(result, "accumulate_gradients" if result.phase == "backward" else "accumulate")
@@ -352,18 +388,18 @@ class _Prices:
         return tuple(MultiplyAdds._make((*key, amount)) for key, amount in amounts.items())
 
     def sums(self, meter: WorkMeter) -> tuple[Numbers, ...]:
-        """The additions of other sums, by layer and accumulator."""
+        """Return the additions of other sums, by layer and accumulator."""
         return _add_alike(
             (site, "reduce", self.role_value(site, "reduce"), count) for site, count in meter.sums.items()
         )
 
     def numbers(self, meter: WorkMeter) -> tuple[Numbers, ...]:
-        """The numbers that are rounded, results and operands, by layer, role and format."""
+        """Return the numbers of rounded values, results and operands, by layer, role and format."""
         counts = [*meter.results.items(), *meter.operands.items()]
         return _add_alike((site, site.role, self.role_value(site), count) for site, count in counts)
 
     def bits_moved(self, meter: WorkMeter) -> dict[str, float]:
-        """The bits that are read and written, by layer."""
+        """Return the bits that are read and written, by layer."""
         bits_by_layer: dict[str, float] = {}
         for counts in (meter.results, meter.read, meter.operands):
             for site, count in counts.items():
@@ -381,14 +417,14 @@ def _add_alike(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, 
 
 
 def _changes_work(policy: Policy) -> bool:
-    """Whether a policy changes which operations there are, or lets formats follow from operands."""
+    """True if a policy changes the set of operations, or lets formats follow from operands."""
     pairs = [(role, getattr(policy, role)) for role in ROLES]
     pairs += [pair for override in policy.overrides for pair in override.roles]
     return any(value == WIDEST or role in ("fused", "rotation") and value for role, value in pairs)
 
 
 def _size(parameter: Any) -> int:
-    """How many elements a parameter of either front end has."""
+    """Return the number of elements of a parameter of either front end."""
     size = parameter.size
     return int(parameter.numel() if callable(size) else size)
 

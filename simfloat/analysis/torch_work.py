@@ -1,4 +1,4 @@
-"""A forward and a backward pass of a PyTorch model, whose work is counted."""
+"""Run a forward and a backward pass of a PyTorch model, and count the work."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from simfloat.simulation.arithmetic import WorkMeter
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensors import call_model
 
-#: Bytes of float32.
+#: Bytes of a float32 value.
 FLOAT_BYTES = 4
 
 
 class TorchPass:
-    """A forward and a backward pass of copies of a PyTorch model, in float64, which holds every format.
+    """A forward and a backward pass of copies of a PyTorch model, in float64, which can represent every format.
 
-    Where results take the widest format of their operands, data and parameters count by their own types: these copies
-    are of float32, or of float64 where the model is.
+    If results take the widest format of their operands, data and parameters count in their own dtypes. Then the copies
+    are in float32, or in float64 if the model is.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
 
     def check(self, policy: Policy) -> None:
-        """Raise ValueError for a policy that follows the model's types, which the copies do not have."""
+        """Raise ValueError for a policy that follows the dtypes of the model, because the copies do not have them."""
         refuse_own_types(policy, "cost")
 
     def run(self, loss_fn: Callable[[Any, Any], Any], batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
@@ -51,7 +51,7 @@ class TorchPass:
 
 
 def takes_own_types(policy: Policy) -> bool:
-    """Whether results take the widest format of their operands, and float32 has all formats that a policy names."""
+    """True if results take the widest format of their operands, and float32 can represent all formats of the policy."""
     values = [getattr(policy, role) for role in ROLES]
     values += [value for override in policy.overrides for _, value in override.roles]
     formats = [as_cast(value).format for value in values if isinstance(value, Format | Cast)]
@@ -59,7 +59,7 @@ def takes_own_types(policy: Policy) -> bool:
 
 
 def widen_to_float32(x: Any) -> Any:
-    """A model, or tensors in lists, tuples and dictionaries, with types of 16 bits and fewer as float32."""
+    """Convert dtypes of at most 16 bits to float32, in a model or in tensors, also in containers."""
     if isinstance(x, torch.nn.Module):
         narrow = any(part.is_floating_point() and part.itemsize < FLOAT_BYTES for part in x.state_dict().values())
         return x.float() if narrow else x

@@ -1,4 +1,4 @@
-"""One operation, one rounding, on arrays."""
+"""Operations on arrays, each of which rounds its exact result once."""
 
 from simfloat.arithmetic.bit_stream import BitStream, GivenBits
 from simfloat.arithmetic.blocks import BlockScaled, block, block_quantize

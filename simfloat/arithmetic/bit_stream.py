@@ -1,4 +1,4 @@
-"""Random bits that depend on a seed and a place, not on history."""
+"""Random bits that depend on a seed and a position, not on the order of computation."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ from simfloat.formats import Rounding
 
 NO_WORDS = np.zeros(1, np.uint32)
 
-#: The counter of the generator has room for fewer calls than that.
+#: The counter of the generator can number fewer calls than this.
 CALLS = 2**44
 
-#: Four draws of at most so many bits share a random word.
+#: Four draws of at most this number of bits share a random word.
 MOST_SHORT_BITS = 8
 
 
 class BitStream:
-    """The random bits of stochastic rounding, for any `seed` from 0 below 2^64.
+    """A source of random bits for stochastic rounding.
 
-    Each stochastic call takes the next call number; within a call every element and every step of a sum finds its own
-    bits (Philox4x32-10 with the seed as key). Results therefore do not depend on threads, blocks or memory layout,
-    and two streams in the same `state` give the same bits. A draw is the upper bits of a word of its own; draws of at
-    most 8 bits are those of bytes, four of which share a word.
+    Each stochastic call takes the next call number. Within a call, every element and every step of a sum has its own
+    bits (Philox4x32-10 with the seed as key). Results therefore do not depend on threads, blocks or memory layout, and
+    two streams with the same `state` give the same bits. A draw is the random bits of one rounding: the upper bits of a
+    32-bit word, or, for at most 8 bits, the upper bits of a byte of it.
+
+    Parameters:
+        seed: an integer from 0 to 2^64 - 1.
+
+    Raises:
+        ValueError: if the seed is not such an integer.
 
     Examples:
         >>> stream = sf.BitStream(seed=0)
@@ -47,22 +53,21 @@ class BitStream:
         self.calls = 0
 
     def take_call(self) -> int:
-        """The number of the next stochastic call; ValueError where the generator's counter has no room for another."""
+        """Return the number of the next stochastic call; ValueError if the generator's counter cannot number
+        another."""
         if self.calls + 1 >= CALLS:
-            raise ValueError(
-                f"{self!r} has served all its calls, {CALLS - 1} of them: go on with a stream of another seed."
-            )
+            raise ValueError(f"{self!r} has served all its {CALLS - 1} calls: continue with a stream of another seed.")
         self.calls += 1
         return self.calls - 1
 
     @property
     def state(self) -> dict[str, int]:
-        """What `from_state` needs to go on with the same bits; JSON-able."""
+        """The state from which `from_state` continues with the same bits; it can be stored as JSON."""
         return {"seed": self.seed, "calls": self.calls}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> BitStream:
-        """The stream that had this `state`; ValueError for what cannot be one."""
+        """Return the stream that had this `state`; ValueError if it is not the state of a stream."""
         if not isinstance(state, dict) or set(state) != {"seed", "calls"}:
             raise ValueError(f"A stream's state has the keys 'seed' and 'calls', got {state!r}.")
         stream = cls(state["seed"])
@@ -74,19 +79,24 @@ class BitStream:
 
 
 class GivenBits:
-    """A stream of the user's own draws: `integers`, each below 2^bits of the stochastic mode that takes it.
+    """A stream of draws that you supply, for comparing with hardware or a paper draw by draw.
 
-    Every element of a result takes one, in C order, zeros and NaN too; the next call goes on where the last one
-    stopped. For comparing with hardware or a paper draw by draw.
+    Each element of a result takes one draw, in C order, including zeros and NaN. The next call continues after the last
+    draw used.
 
-    Sums (sequential, kahan, pairwise, blocked ones of these) take one for each rounding: element by element in C order,
-    step by step, and inside of a step in the order in which the accumulator's documentation gives its roundings: a
-    product, then the sum. A pairwise sum takes those of all products first, then those of each level; a blocked one
-    those of all its runs, then those of the outer sum. Stochastic updates of a training take them from
-    ``simulate(policy, draws={"head.weight": GivenBits(...)})``.
+    Sums (sequential, kahan, pairwise, and blocked ones of these) take one draw for each rounding: element by element in
+    C order, step by step, and within a step in the order of the roundings in the accumulator's documentation: a
+    product, then the sum. A pairwise sum takes the draws of all products first, then the draws of each level. A blocked
+    sum takes the draws of all its runs, then the draws of the outer sum. Stochastic updates of a training take draws
+    from ``simulate(policy, draws={"head.weight": GivenBits(...)})``.
 
-    Raises ValueError for what is no array of integers from 0 below 2^32; where it is used, for a draw of 2^bits or
-    more, for fewer draws than there are roundings, and for other sums, or operands and outputs, that draw too.
+    Parameters:
+        integers: an array of draws, each from 0 below 2^bits for the mode that uses it.
+
+    Raises:
+        ValueError: if `integers` is not an array of integers from 0 below 2^32.
+        ValueError: when it is used, for a draw of 2^bits or more, and if there are too few draws.
+        ValueError: when it is used, if operands, output or an unsupported kind of sum would also need random bits.
 
     Examples:
         >>> sf.round([0.3, 0.3], sf.E2M1, sf.stochastic(bits=3), stream=sf.GivenBits([0, 7]))
@@ -112,10 +122,10 @@ class GivenBits:
             wrong = int(draws.min()) if int(draws.min()) < 0 else int(draws.max())
             raise ValueError(f"Draws are integers from 0 below 2^bits, bits being at most 32; got {wrong}.")
         self._draws = draws.astype(np.uint32).reshape(-1)
-        self.taken = 0  # how many of them served
+        self.taken = 0  # the number of draws used
 
     def take_words(self, count: int, bits: int) -> NDArray[np.uint32]:
-        """The next `count` draws of so many bits, as the upper bits of words."""
+        """Return the next `count` draws of `bits` bits, as the upper bits of words."""
         draws = self._draws[self.taken : self.taken + count]
         if draws.size < count:
             raise ValueError(
@@ -131,15 +141,15 @@ class GivenBits:
         return f"GivenBits({self._draws[self.taken :].tolist()})"
 
 
-#: Where stochastic calls get their random bits from.
+#: A source of random bits for stochastic calls.
 Stream = BitStream | GivenBits
 
 
 class Draw(NamedTuple):
-    """Where a stochastic call finds its random words.
+    """The key of the random words of a stochastic call.
 
-    Stage 0 is the result's rounding, 1 and following are an accumulator's steps, 255 is the cast of the first operand
-    and 254 that of the second. With `user_bits` the words are the user's.
+    Stage 0 is the rounding of the result, stages 1 and following are the steps of an accumulator, 255 is the cast of
+    the first operand, and 254 the cast of the second. With `user_bits` the words are the user's.
     """
 
     call: int
@@ -158,10 +168,10 @@ def check_stream(stream: Any) -> None:
 
 
 def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
-    """The draw of the stream's next call if any of the roundings is stochastic, else None.
+    """Return the draw of the next call of the stream if any of the roundings is stochastic, otherwise None.
 
-    The first rounding is that of the result. Raises ValueError if one is stochastic and there is no stream, and if
-    GivenBits would have to serve any but the first.
+    The first rounding is the rounding of the result. Raises ValueError if a rounding is stochastic and `stream` is
+    None, and if GivenBits would have to serve any rounding except the first.
     """
     for rounding in roundings:
         if rounding.mode == "stochastic":
@@ -174,8 +184,8 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
         return Draw(stream.take_call(), stream.seed)
     if any(rounding.is_stochastic for rounding in roundings[1:]):
         raise ValueError(
-            "GivenBits serve a result's rounding or the steps of its sum, and more than these draw here; pass "
-            "stream=simfloat.BitStream(seed)."
+            "GivenBits can supply the draws of one rounding of a result, or of the steps of its sum; other roundings "
+            "of this call draw as well. Pass stream=simfloat.BitStream(seed)."
         )
     return Draw(0, 0, user_bits=stream)
 
@@ -183,9 +193,9 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
 def random_words(
     draw: Draw, start: int, stop: int, bits: int = 32, device: Device = CPU
 ) -> NDArray[np.unsignedinteger]:
-    """The words of the elements from start to stop, the bytes for short draws; start is a multiple of 16.
+    """Return the words of the elements from `start` to `stop`, as bytes for short draws; `start` is a multiple of 16.
 
-    Where loops take all elements at once, they make the words themselves, from the place that is handed to them: see
+    If loops take all elements at once, they compute the words themselves, from a key that is returned instead: see
     `kernels/gpu/elementwise.py`.
     """
     if not device.in_pieces:
@@ -199,7 +209,7 @@ def random_words(
 
 
 def _integer_below(limit: int, value: Any, what: str) -> int:
-    """`value` as an int, if it is an integer from 0 below `limit`."""
+    """Return `value` as an int if it is an integer from 0 below `limit`; otherwise raise ValueError."""
     try:
         number = operator.index(value) if not isinstance(value, bool) else -1
     except TypeError:

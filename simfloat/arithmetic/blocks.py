@@ -1,11 +1,11 @@
-"""Scales of blocks: how an array is cut into blocks, the rules that scale them, block formats, and their scalings.
+"""Scales of blocks: the division of an array into blocks, the rules for scales, block formats, and block scalings.
 
-**Blocks.** The elements and the scales of an array are found by each family of scales; users may choose the format of
-scales and the rule by which they are made.
+**Blocks.** Users may choose the format of scales, and the rule that computes them. Each family of scales has a function
+that returns elements and scales.
 
-**Block formats** are narrow elements that share a scale, as OCP MX and NVFP4 have them.
+**Block formats** are narrow elements that share a scale, as in OCP MX and NVFP4.
 
-**Scalings by blocks** give every run of elements along k a scale of its own, and squares of them may share it.
+**Block scalings** give every run of elements along k its own scale, and squares of elements may share one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
 class Blocks(NamedTuple):
-    """How an array is cut: into runs of `along` elements of an axis, of `across` neighbours on `across_axis`.
+    """The division of an array: runs of `along` elements of an axis, and of `across` neighbours on `across_axis`.
 
-    Short last blocks are blocks, too. Scales are found for each block, and are laid out for each run.
+    Short last blocks are blocks as well. Scales are computed for each block, and are stored for each run.
     """
 
     along: int
@@ -43,7 +43,7 @@ class Blocks(NamedTuple):
     across_axis: int = 0
 
     def largest(self, x: NDArray) -> NDArray:
-        """The largest magnitude of each block; NaN where there is one."""
+        """Return the largest magnitude of each block; NaN if it contains NaN."""
         amax = _largest_of_runs(np.abs(x), self.along, self.axis)
         if self.across == 1:
             return amax
@@ -52,20 +52,21 @@ class Blocks(NamedTuple):
         )
 
     def spread(self, scales: NDArray, x: NDArray) -> NDArray:
-        """For every element of `x` what its block has."""
+        """Return an array of the shape of `x` in which every element has the value of its block."""
         return repeat_for_elements(scales, self.along, self.axis, x.shape)
 
 
 def repeat_for_elements(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
-    """For every element of an array of this shape what its run of `block` elements along the axis has."""
+    """Return an array of this shape in which every element has the value of its run of `block` elements along the
+    axis."""
     spread = np.repeat(scales, block, axis)
     return spread[(slice(None),) * axis + (slice(shape[axis]),)]
 
 
 def _largest_of_runs(magnitudes: NDArray, block: int, axis: int) -> NDArray:
-    """The largest of each run along an axis."""
+    """Return the largest element of each run along an axis."""
     if is_on_gpu(magnitudes):
-        # CuPy's maximum has no reduceat: a short last run is filled up with zeros.
+        # CuPy's maximum has no reduceat: a short last run is padded with zeros.
         short = [(0, -length % block if i == axis else 0) for i, length in enumerate(magnitudes.shape)]
         whole = np.pad(magnitudes, short)
         before, length, after = whole.shape[:axis], whole.shape[axis], whole.shape[axis + 1 :]
@@ -79,7 +80,7 @@ ScaleRule = Callable[[NDArray[np.float64], Format], NDArray[np.integer]]
 def scaled_by_powers(
     x: NDArray, blocks: Blocks, target: Target, rule: ScaleRule, draw: Draw | None
 ) -> tuple[NDArray, NDArray]:
-    """Elements x / X rounded once, and the scales X, powers of two or NaN."""
+    """Return elements x / X, rounded once, and the scales X, which are powers of two or NaN."""
     with np.errstate(invalid="ignore"):  # of a signalling NaN
         amax = blocks.largest(x).astype(np.float64)
         exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, target.format)), E8M0.emin)
@@ -94,7 +95,8 @@ def scaled_by_powers(
 def scaled_in_two_levels(
     x: NDArray, blocks: Blocks, target: Target, draw: Draw | None
 ) -> tuple[NDArray, NDArray, float]:
-    """Elements, E4M3 scales of blocks, and a scale of all; every operation is one of float32."""
+    """Return elements, E4M3 scales of blocks, and a scale of the whole array; every operation is a float32
+    operation."""
     one, most, most_scale = np.float32(1), np.float32(target.format.max), np.float32(E4M3.max)
     with np.errstate(all="ignore"):
         single = x.astype(np.float32)
@@ -103,19 +105,20 @@ def scaled_in_two_levels(
         greatest = largest_magnitude(np.where(usable, amax, np.float32(0)))
         tensor_scale = scale_quotients(float(most_scale * most), greatest) if greatest else one
         reciprocal = np.minimum(one / tensor_scale, LARGEST)
-        # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
+        # TransformerEngine multiplies by the float32 1 / 6 at this point: about one scale in a few thousand then
+        # differs.
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
         scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
         factors = np.minimum(one / (scales * reciprocal), LARGEST)
         sound = replace_unusable(single, usable, target.format, blocks)
-        # What lies beyond the largest number becomes it where it is rounded, so that it counts as an overflow.
+        # A value beyond the largest number is clamped by the rounding, so that it is counted as an overflow.
         scaled = np.clip(sound * blocks.spread(np.where(usable, factors, one), x), -LARGEST, LARGEST)
     elements = round_with_draw(scaled, target, draw)
     return elements, scales.astype(result_dtype([x], E4M3)), float(tensor_scale)
 
 
 def scaled_by_quotients(x: NDArray, blocks: Blocks, target: Target, draw: Draw | None) -> tuple[NDArray, NDArray]:
-    """Elements x * s rounded once, and the scales s = max / amax of blocks, float32 numbers."""
+    """Return elements x * s, rounded once, and the scales s = max / amax of blocks, which are float32 values."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         amax = blocks.largest(x).astype(np.float32)
     usable = np.isfinite(amax) & (amax > 0)
@@ -124,7 +127,7 @@ def scaled_by_quotients(x: NDArray, blocks: Blocks, target: Target, draw: Draw |
 
 
 def replace_unusable(x: NDArray, usable: NDArray, format: Format, blocks: Blocks) -> NDArray:
-    """`x` with the elements of blocks that have no scale replaced."""
+    """Return `x` with the elements of blocks without a valid scale replaced."""
     if usable.all():
         return x
     substitute = x.dtype.type(np.nan if format.has_nan else 0.0)
@@ -143,7 +146,7 @@ def _ceil(amax: NDArray, format: Format) -> NDArray:
 def _rceil(amax: NDArray, format: Format) -> NDArray:
     fraction, exponent = np.frexp(amax)
     most_fraction, most_exponent = np.frexp(format.max)
-    # The quotient of the fractions lies between 1/2 and 2.
+    # The quotient of the fractions is between 1/2 and 2.
     return exponent - most_exponent + (fraction > most_fraction)
 
 
@@ -153,27 +156,28 @@ def _even(amax: NDArray, format: Format) -> NDArray:
     return exponent - 1 + (np.rint(fraction * units) == units) - format.emax
 
 
-#: The exponent of a block's scale, by name; functions of the blocks' largest magnitudes and the element format.
+#: The rules for powers of two by name: the exponent of a block's scale from the largest magnitude and the element
+#: format.
 RULES: dict[str, ScaleRule] = {"floor": _floor, "ceil": _ceil, "rceil": _rceil, "even": _even}
 
 
-#: The scale of a block of numbers of this largest magnitude, for elements of this format.
+#: A function that returns the scale of a block from its largest magnitude and the element format.
 ScaleFunction = Callable[[float, Format], float]
 
-#: A rule by name, one of one's own, or that of the format of the scales.
+#: A rule by name, a function of the user, or None for the default rule of the scale format.
 Rule = str | ScaleFunction | None
 
 
 def check_rule(rule: Rule, scale: Format, needed: str = "E8M0 scales") -> None:
-    """Raise ValueError for what is no rule of scales of this format."""
+    """Raise ValueError for an invalid rule of scales of this format."""
     if not scale.fits_float32:
-        raise ValueError(f"Scales of blocks are numbers of a format that float32 holds; {scale} has others.")
+        raise ValueError(f"Block scales must be in a format that float32 can represent, got {scale}.")
     if rule is None or callable(rule):
         return
     if not isinstance(rule, str) or rule not in RULES:
         raise ValueError(
-            f"rule must be one of {', '.join(RULES)}; got {rule!r}. A function of amax and the element format "
-            "serves, too."
+            f"rule must be one of {', '.join(RULES)}; got {rule!r}. It may also be a function of amax and the "
+            "element format."
         )
     if scale != E8M0:
         raise ValueError(
@@ -183,22 +187,22 @@ def check_rule(rule: Rule, scale: Format, needed: str = "E8M0 scales") -> None:
 
 
 def has_two_levels(scale: Format, rule: Rule) -> bool:
-    """Whether there is a scale of the whole operand, too: NVFP4's rule."""
+    """Return True if the rule of NVFP4 applies, which also has a scale of the whole operand."""
     return scale == E4M3 and not callable(rule)
 
 
 def scaled_by_rule(
     x: NDArray, blocks: Blocks, target: Target, scale: Format, rule: ScaleFunction | None, draw: Draw | None
 ) -> tuple[NDArray, NDArray]:
-    """Elements x / s rounded once, and the scales s: as the rule says, or amax / max rounded to nearest even.
+    """Return elements x / s, rounded once, and the scales s: from the rule, or amax / max rounded to nearest even.
 
-    Blocks of zeros have the scale nearest to 1, a positive one.
+    Blocks of zeros have the positive scale that is nearest to 1.
     """
     with np.errstate(invalid="ignore"):  # of a signalling NaN
         amax = blocks.largest(x).astype(np.float64)
     usable = np.isfinite(amax)
     if not scale.has_nan and not usable.all():
-        raise ValueError(f"{scale} has no NaN, the scale of a block with an infinity or a NaN: clip the numbers first.")
+        raise ValueError(f"A block with an infinity or a NaN needs a NaN scale, and {scale} has no NaN: clip x first.")
     have_scales = usable & (amax > 0)
     nearest_to_one = max(round_value(1.0, scale, nearest_even.saturating()), scale.smallest_subnormal)
     scales = np.full_like(amax, nearest_to_one)
@@ -213,21 +217,21 @@ def scaled_by_rule(
 
 
 def _by_quotients(amax: NDArray, format: Format, scale: Format) -> NDArray:
-    """amax / max rounded once, inside the positive numbers of the format."""
+    """Return amax / max, rounded once and limited to the positive numbers of the format."""
     target = Target(scale, nearest_even.saturating(), np.float64)
     quotients = compute_in_thread("divide", [amax, np.full_like(amax, format.max)], target)
     return np.maximum(quotients, scale.smallest_subnormal)
 
 
 def _by_rule(rule: ScaleFunction, amax: NDArray, format: Format, scale: Format) -> NDArray:
-    """What the rule gives for each magnitude; every one is asked for once."""
+    """Return the scale of the rule for each magnitude, with one call for each distinct magnitude."""
     magnitudes, places = np.unique(amax, return_inverse=True)
     scales = [_check_scale(rule(float(magnitude), format), float(magnitude), format, scale) for magnitude in magnitudes]
     return np.array(scales, np.float64)[places].reshape(amax.shape)
 
 
 def _check_scale(value: Any, amax: float, format: Format, scale: Format) -> float:
-    """A rule's result, if it is a scale."""
+    """Return the result of a rule if it is a scale; otherwise raise ValueError."""
     try:
         number = np.nan if isinstance(value, str | bytes | bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -240,17 +244,24 @@ def _check_scale(value: Any, amax: float, format: Format, scale: Format) -> floa
     return number
 
 
-#: The rule of OCP MX, that of scales that are powers of two unless another one is given.
+#: The default rule for scales that are powers of two, from OCP MX.
 DEFAULT_RULE = "floor"
 
 
 @in_usual_environment
 @dataclass(frozen=True, eq=False)
 class BlockScaled:
-    """Numbers as narrow elements and scales: element * scale / tensor_scale.
+    """Values as narrow elements and scales: element * scale / tensor_scale.
 
-    Unpacks as two, ``elements, scales = block_quantize(...)``, where there is no tensor scale; else ValueError. Codes
-    of either come from :func:`simfloat.encode`.
+    It unpacks as ``elements, scales = block_quantize(...)`` if `tensor_scale` is 1; otherwise that raises
+    ValueError. :func:`simfloat.encode` returns the codes of elements and scales.
+
+    Parameters:
+        elements: numbers of the element format, in the shape of the quantized array.
+        scales: numbers of the scale format, one for each block along `axis`.
+        block: the number of elements that share a scale.
+        axis: the axis along which blocks run.
+        tensor_scale: a scale of the whole array; by default 1.
 
     Examples:
         >>> x, scales = sf.block_quantize([[100.0, 3.0, 0.01, 7.0]], sf.E2M1, block=2)
@@ -260,8 +271,8 @@ class BlockScaled:
         array([[16.,  1.]])
     """
 
-    elements: NDArray[np.floating]  # numbers of the element format, in the shape of what was quantized
-    scales: NDArray[np.floating]  # numbers of the scale format; along `axis` one for each block
+    elements: NDArray[np.floating]
+    scales: NDArray[np.floating]
     block: int
     axis: int
     tensor_scale: float = 1.0
@@ -269,15 +280,15 @@ class BlockScaled:
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
         if self.tensor_scale != 1:
             raise ValueError(
-                f"elements * scales are {self.tensor_scale:.6g} times the numbers, the tensor scale: to unpack as two "
-                "would lose it. Pass the result as a whole, or use its fields elements, scales and tensor_scale."
+                f"The result has a tensor scale, {self.tensor_scale:.6g}, which unpacking into elements and scales "
+                "would lose. Pass the result as a whole, or use its fields elements, scales and tensor_scale."
             )
         return iter((self.elements, self.scales))
 
     def values(self) -> NDArray[np.float64]:
-        """The numbers that elements and scales stand for; a NaN scale makes its block NaN.
+        """Return the values that elements and scales represent; a NaN scale makes its block NaN.
 
-        Exact if `tensor_scale` is 1, else the exact quotient rounded to float64.
+        They are exact if `tensor_scale` is 1. Otherwise each is the exact quotient, rounded to float64.
         """
         scales = repeat_for_elements(self.scales, self.block, self.axis, self.elements.shape)
         return self.elements.astype(np.float64) * scales / self.tensor_scale
@@ -295,40 +306,58 @@ def block_quantize(
     rounding: RoundingLike = nearest_even,
     stream: Stream | None = None,
 ) -> BlockScaled:
-    """The elements, numbers of `format`, and scales, numbers of `scale`, that hardware would store for `x`.
+    """Quantize an array to narrow elements with block scales, as hardware stores them.
 
-    Each run of `block` elements along `axis` shares a scale; a short last run is a block too. Elements have the shape
-    of x, scales have ceil(length / block) along the axis; dtypes are those of :func:`simfloat.round`.
+    Each run of `block` elements along `axis` shares a scale; a short last run is a block as well. amax is the largest
+    magnitude of a block, and max is the largest number of `format`.
 
-    With E8M0 scales (OCP MX; `block` is 32 unless given) the scale is a power of two X that depends on the block's
-    largest magnitude amax, and elements are x / X rounded once, saturating. `rule`, "floor" unless given, says how:
+    With E8M0 scales (OCP MX), the scale is a power of two X, and elements are x / X, rounded once and saturating.
+    `rule` is one of:
 
-    * ``"floor"``: 2^(floor(log2 amax) - emax), emax being the exponent of the format's largest number (OCP MX);
+    * ``"floor"``: 2^(floor(log2 amax) - emax), where emax is the exponent of max (OCP MX, the default);
     * ``"ceil"``: 2^(ceil(log2 amax) - emax);
     * ``"rceil"``: amax / max rounded up to a power of two, so that nothing saturates (cuBLAS);
-    * ``"even"``: as floor, for amax rounded to nearest even to the format's precision.
+    * ``"even"``: like floor, for amax rounded to nearest even to the precision of the format.
 
-    Below 2^-127, and for a block of zeros, X is 2^-127; above 2^127 it is NaN (microxcaling).
+    X is 2^-127 if it would be smaller, and for a block of zeros. It is NaN if it would be above 2^127 (microxcaling).
 
-    With E4M3 scales (NVFP4; `block` is 16 unless given) `tensor_scale` is 448 max / amax of the whole array, or 1 for
-    zeros; a scale is amax * (tensor_scale / max) rounded to E4M3, and elements are x / (scale * (1 / tensor_scale)),
-    as a product with the reciprocal. Every step is a float32 operation, x is rounded to float32 first, and what
-    exceeds max, 448 or float32 is clamped.
+    With E4M3 scales (NVFP4), `tensor_scale` is 448 max / amax of the whole array, or 1 for zeros. A scale is amax *
+    (tensor_scale / max), rounded to E4M3. Elements are x / (scale * (1 / tensor_scale)), computed as a product with the
+    reciprocal. Every step is a float32 operation, x is rounded to float32 first, and values beyond max, 448 or the
+    range of float32 are clamped.
 
-    With scales in any other format that float32 holds (`block` is 32 unless given) a scale s is amax / max rounded to
-    nearest even, inside the format's positive numbers, and elements are x / s rounded once, saturating.
+    With scales in another format that fits into float32, a scale s is amax / max, rounded to nearest even and limited
+    to the positive numbers of the format. Elements are x / s, rounded once and saturating.
 
-    `rule` may be a function of one's own, for scales of any format, E8M0 and E4M3 too: ``rule(amax, format)`` is given
-    a block's largest magnitude, a positive float, and the element format, and returns s, a positive number of the scale
-    format; `tensor_scale` is then 1. It is asked once for each magnitude, so it should follow from its arguments alone.
-    A block of zeros has the scale nearest to 1, and is not asked for.
+    `rule` may also be your own function, for scales of any format, including E8M0 and E4M3. ``rule(amax, format)`` is
+    called with the largest magnitude of a block, a positive float, and the element format. It returns s, a positive
+    number of the scale format; `tensor_scale` is then 1. It is called once for each distinct magnitude, so its result
+    must depend only on its arguments. A block of zeros gets the scale nearest to 1, without a call.
 
-    The scale of a block with an infinity or NaN is NaN, and refused where the scale format has none; its elements are
-    NaN, or 0 in formats without NaN, and it takes no part in `tensor_scale`. `rounding` is the mode of the elements
-    only; a stochastic one takes its bits from `stream`, elements being numbered in C order of x.
+    A block that contains an infinity or a NaN has the scale NaN. Its elements are NaN, or 0 in formats without NaN, and
+    it does not affect `tensor_scale`.
 
-    Raises ValueError for scale and element formats beyond float32, for an unknown rule, and for one that returns NaN,
-    zero, a negative number or none of the scale format.
+    Parameters:
+        x: an array.
+        format: the format of the elements.
+        block: the number of elements that share a scale; by default 16 for E4M3 scales without your own rule, otherwise
+            32.
+        scale: the format of the scales; by default E8M0.
+        rule: the rule of E8M0 scales by name, or a function.
+        axis: the axis along which blocks run; by default the last one.
+        rounding: the rounding mode of the elements; by default to nearest even.
+        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`); elements are numbered in C order of
+            x.
+
+    Returns:
+        BlockScaled: elements in the shape of x, and scales of length ceil(length / block) along the axis. Dtypes are as
+            in :func:`simfloat.round`.
+
+    Raises:
+        ValueError: if float32 cannot represent the numbers of `format` or `scale`.
+        ValueError: if the rule is unknown, or returns anything but a positive number of the scale format.
+        ValueError: if a block has an infinity or NaN, and the scale format has no NaN.
+        ValueError: if `block` is not a positive integer, or `axis` is not an axis of x.
 
     Sources: OCP Microscaling Formats 1.0, section 6.3; microxcaling; torchao; TransformerEngine's NVFP4 reference.
 
@@ -362,7 +391,7 @@ def block_quantize(
 def _check_block_and_axis(
     x: NDArray, format: Format, block: int | None, scale: Format, rule: Rule, axis: int
 ) -> tuple[int, int]:
-    """The block size and the axis counted from the first."""
+    """Return the block size, and the axis counted from the first one."""
     check_rule(None if rule == DEFAULT_RULE and scale == E4M3 else rule, scale, "scale=E8M0")
     check_elements(format, scale, rule)
     if block is None:
@@ -377,50 +406,59 @@ def _check_block_and_axis(
 
 
 def check_elements(format: Format, scale: Format, rule: Rule = None) -> None:
-    """Raise ValueError for elements that scales of this format cannot have."""
+    """Raise ValueError if scales of this format do not support these elements."""
     most = float(LARGEST) / (E4M3.max if has_two_levels(scale, rule) else 1.0)
     if not format.fits_float32 or format.max > most:
         raise ValueError(f"Elements scaled by {scale} are float32 numbers of at most {most:.6g}; {format} has others.")
 
 
-#: The rule of scales that are powers of two, unless another one is named.
+#: The default rule of `block` for scales that are powers of two.
 DEFAULT_POLICY_RULE = "rceil"
 
 
 class BlockScales(NamedTuple):
-    """The scales of an operand's blocks: one for each run of `block` elements along k, in every row or column."""
+    """The scales of the blocks of an operand: one for each run of `block` elements along k, in every row or column."""
 
-    values: NDArray  # in the shape of the operand, but for k, along which there is one for each run
+    values: NDArray  # in the shape of the operand, except that k has one element for each run
     block: int
     format: Format
-    divide: bool  # numbers are elements / values; else elements * values
-    whole: float = 1.0  # and / whole
+    divide: bool  # values of the operand are elements / values, otherwise elements * values
+    whole: float = 1.0  # the result is also divided by this scale of the whole operand
 
 
 def block(size: int | tuple[int, int], format: FormatLike, *, rule: Rule = None) -> Block:
-    """A scale for each block of `size` elements along k, the axis that a contraction sums over.
+    """Scale each block of `size` elements along k, the axis that a contraction sums over.
 
-    A pair is of elements across k and along it: ``block((128, 128), FP32)`` has one scale for each square. A short last
-    block is a block. Blocks follow the contraction, so its backward products scale the original numbers anew. By the
-    format of the scales:
+    Blocks follow the contraction, so products of the backward pass scale the original values again, along their own k.
+    A short last block is a block as well. The format of the scales determines the rule:
 
-    * E8M0: powers of two as OCP MX and cuBLAS have them. `rule`, as in :func:`simfloat.block_quantize`, is "rceil"
-      unless given: amax / max rounded up. A block with an infinity or a NaN, or beyond 2^127, is NaN.
-    * E4M3: NVFP4's rule of :func:`simfloat.block_quantize`, with a scale for the whole operand beside those of blocks.
-    * FP32: s = max / amax of the block in float32, as :func:`simfloat.per_tensor` has it for all.
-    * any other format that float32 holds: amax / max rounded to it, as in :func:`simfloat.block_quantize`.
+    * E8M0: powers of two, as in OCP MX and cuBLAS. `rule` is a name as in :func:`simfloat.block_quantize`; the default
+      is "rceil": amax / max rounded up. The scale of a block with an infinity or a NaN is NaN, and so is a scale beyond
+      2^127.
+    * E4M3: the rule of NVFP4 in :func:`simfloat.block_quantize`, with an additional scale for the whole operand.
+    * FP32: s = max / amax of the block in float32, as :func:`simfloat.per_tensor` for whole operands.
+    * any other format that fits into float32: amax / max rounded to it, as in :func:`simfloat.block_quantize`.
 
-    `rule` may be a function of one's own, for scales of any of these formats: ``rule(amax, format)`` returns the number
-    of the scale format by which a block's numbers are divided, as in :func:`simfloat.block_quantize`. A policy with
-    such a function prints its name, and no TOML text stands for it.
+    The accumulator sums the products of a block from zero. The sum is multiplied exactly by the two scales of the block
+    (FP32 scales divide it), and is rounded to the format of the accumulator. These results are added to the partial sum
+    in that format. An exact sum is rounded only to the output, and a tensor core with block scales applies them itself.
+    The scale of a whole operand (NVFP4) divides the sum before it is rounded to the output.
 
-    Products of a block are summed from zero by the accumulator, multiplied with the block's two scales (with FP32's,
-    divided by them), exactly, and rounded to the accumulator's format; these are added to the running total in it. An
-    exact sum is rounded to the output only, and a tensor core with block scales takes them itself. NVFP4's scales of
-    whole operands divide before the output's rounding.
+    Parameters:
+        size: the number of elements of a block along k, or a pair (elements across k, elements along k): ``block((128,
+            128), FP32)`` has one scale for each square.
+        format: the format of the scales, or its name.
+        rule: the rule of E8M0 scales by name, or a function for scales of any format: ``rule(amax, format)`` returns
+            the positive number of the scale format that the values of a block are divided by. A policy with such a
+            function prints its name, and cannot be stored as TOML.
 
-    Raises ValueError for sizes that are no positive integers, formats beyond float32, a named rule for scales other
-    than E8M0, and, when it is used, for a rule that returns no positive number of the scale format.
+    Returns:
+        A scaling for the option `scale` of :func:`cast`.
+
+    Raises:
+        ValueError: if `size` is not a positive integer or a pair of them, or if the format does not fit into float32.
+        ValueError: if a rule is named for scales other than E8M0.
+        ValueError: when it is used, if a rule returns anything but a positive number of the scale format.
 
     Sources: OCP Microscaling Formats 1.0; TransformerEngine, MXFP8BlockScaling, NVFP4BlockScaling and
     Float8BlockScaling; DeepSeek-V3, arXiv 2412.19437, section 3.3.
@@ -456,26 +494,26 @@ class Block(Scaling):
 
     @property
     def is_whole(self) -> bool:
-        """Whether an operand has a scale as a whole, too."""
+        """True if there is also a scale of the whole operand."""
         return has_two_levels(self.format, self.rule)
 
     @property
     def divides(self) -> bool:
-        """Whether sums are divided by scales, and not multiplied with them."""
+        """True if sums are divided by scales, and not multiplied by them."""
         return self.format == FP32 and self.rule is None
 
     @property
     def along(self) -> int:
-        """The elements of a block along k."""
+        """The number of elements of a block along k."""
         return int(self.size[1] if isinstance(self.size, tuple) else self.size)
 
     def check(self, format: Format) -> None:
-        """Raise ValueError for elements that scales of its format cannot have."""
+        """Raise ValueError if scales of its format do not support these elements."""
         super().check(format)
         check_elements(format, self.format, self.rule)
 
     def quantize(self, x: NDArray, target: Target, axis: int, draw: Draw | None) -> tuple[NDArray, BlockScales]:
-        """The elements of matrices `x` (..., rows, columns), of which `axis`, -1 or -2, is k; and their scales."""
+        """Return elements and scales of matrices `x` (..., rows, columns) with the axis k = `axis`, -1 or -2."""
         across = self.size[0] if isinstance(self.size, tuple) else 1
         blocks = Blocks(self.along, x.ndim + axis, int(across), x.ndim - 3 - axis)
         if self.is_whole:

@@ -1,4 +1,4 @@
-"""Casts, which take operands to a format before they are used."""
+"""Casts, which round operands to a format before they are used."""
 
 from __future__ import annotations
 
@@ -27,18 +27,26 @@ PlannedTarget = tuple[Target, Plan]
 
 
 def cast(format: FormatLike, rounding: RoundingLike = nearest_even, *, scale: Scaling | None = None) -> Cast:
-    """How operands are rounded before they are used: to `format`, in the mode `rounding`.
+    """Make a cast, which rounds operands to `format` before they are used.
 
-    Where a function or a policy asks for the format of operands, a bare Format means ``cast(format)``: to nearest
-    even, not saturating. Immutable; prints as the call that makes it.
+    If a function or a policy accepts a format for operands, a bare Format means ``cast(format)``: rounding to nearest
+    even, not saturating. A cast is immutable, and prints as the call that makes it.
 
-    With a `scale`, :func:`per_tensor`, :func:`delayed` or :func:`block`, numbers x become q = round(x * s), the exact
-    product rounded once, saturating whatever the mode says of that. A contraction then sums products of such q, and
-    divides its sums by the scales of both operands, exactly: before the one rounding to the output format, or block by
-    block.
+    With a `scale`, a value x becomes q = round(x * s): the exact product is rounded once, and saturates in every mode.
+    A contraction then sums products of such q, and divides the sums exactly by the scales of both operands: before the
+    one rounding to the output format, or block by block.
 
-    Raises ValueError for what is no format, no rounding mode or no scaling, and for a scale of a format that float32
-    does not hold.
+    Parameters:
+        format: the format that operands are rounded to, or its name.
+        rounding: the rounding mode, or its text; by default to nearest even.
+        scale: :func:`per_tensor`, :func:`delayed` or :func:`block`; by default operands are not scaled.
+
+    Returns:
+        An immutable value for the options `inputs` of :func:`matmul` and for the roles of a policy.
+
+    Raises:
+        ValueError: if `format`, `rounding` or `scale` is invalid.
+        ValueError: if `scale` is given and float32 cannot represent the numbers of the format.
 
     Examples:
         >>> stochastic = sf.cast(sf.E5M2, sf.stochastic())
@@ -50,7 +58,17 @@ def cast(format: FormatLike, rounding: RoundingLike = nearest_even, *, scale: Sc
 
 
 def scaled(format: FormatLike, scale: Scaling) -> Cast:
-    """The cast to `format`, to nearest even, of numbers that are scaled first: ``cast(format, scale=scale)``.
+    """Make a cast that scales operands and rounds them to nearest even: ``cast(format, scale=scale)``.
+
+    Parameters:
+        format: the format that operands are rounded to, or its name.
+        scale: :func:`per_tensor`, :func:`delayed` or :func:`block`.
+
+    Returns:
+        The cast, as :func:`cast` returns it.
+
+    Raises:
+        ValueError: if `format` or `scale` is invalid, or float32 cannot represent the numbers of the format.
 
     Examples:
         >>> sf.scaled(sf.E4M3, sf.per_tensor()) == sf.cast(sf.E4M3, scale=sf.per_tensor())
@@ -78,7 +96,7 @@ class Cast:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is what a bare Format means: to nearest even, not saturating, not scaled."""
+        """True if a bare Format means this cast: to nearest even, not saturating, not scaled."""
         return self.rounding == nearest_even and self.scale is None
 
     @cached_property
@@ -87,21 +105,21 @@ class Cast:
         return self if self.scale is None else replace(self, scale=None)
 
     def is_identity_on(self, dtype: np.dtype) -> bool:
-        """Whether it leaves every number as it is that an array of this type, float32 or float64, can hold."""
+        """True if it changes no value that an array of this dtype, float32 or float64, can contain."""
         return self.scale is None and self._is_identity[dtype == FLOAT32]
 
     def leaves_unchanged(self, format: Format) -> bool:
-        """Whether it leaves every number of the format as it is, for certain."""
+        """True if it is certain to change no number of the format."""
         return self.format == format and self.scale is None and not self.rounding.saturates
 
     @cached_property
     def _is_identity(self) -> tuple[bool, bool]:
-        """Of float64 and of float32 arrays."""
+        """Two booleans: True if the cast is the identity on float64 arrays, and on float32 arrays."""
         all_float64 = self.format == FP64 and not self.rounding.saturates
         return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
 
     def targets_on(self, device: Device) -> tuple[PlannedTarget, PlannedTarget]:
-        """Targets of float64 and of float32 operands without an observer, each with its plan."""
+        """Return the targets, each with its plan, for float64 and for float32 operands without an observer."""
         targets = self._targets.get(device)
         if targets is None:
             format, rounding = self.format, self.rounding
@@ -122,11 +140,11 @@ class Cast:
         operation: str = "cast_input",
         history: AmaxHistory | None = None,
     ) -> tuple[NDArray[np.floating], float | None]:
-        """The rounded numbers, and by which they are too large, None without a scale: float32 if `x` is and the format
-        fits, else float64.
+        """Round an array, and return it with the scale that it was multiplied by (None if the cast has no scale).
 
-        A stochastic cast takes its bits from `draw`, a delayed one its scale from `history`; the observer receives
-        its events as those of `operation`.
+        The result is float32 if `x` is float32 and the format fits into float32, otherwise float64. A stochastic cast
+        takes its random bits from `draw`, and a delayed one its scale from `history`. The observer receives the events
+        as events of `operation`.
         """
         if self.scale is not None and isinstance(self.scale, WholeScaling):
             factor, target = self.scale.scale(x, self.format, history), self._target(x, observer, operation)
@@ -139,12 +157,12 @@ class Cast:
     def apply_in_blocks(
         self, x: NDArray, axis: int, draw: Draw | None = None, observer: Observer | None = None, operation: str = ""
     ) -> tuple[NDArray[np.floating], BlockScales]:
-        """The rounded numbers of matrices `x` (..., rows, columns) with the scales of blocks along `axis`, -1 or -2."""
+        """Round matrices `x` (..., rows, columns); return them with the scales of blocks along `axis`, -1 or -2."""
         assert isinstance(self.scale, Block)
         return self.scale.quantize(x, self._target(x, observer, operation), axis, draw)
 
     def _target(self, x: NDArray, observer: Observer | None, operation: str) -> Target:
-        """Where scaled numbers go: they saturate."""
+        """Return the target of scaled values, which saturate."""
         dtype = result_dtype([x], self.format)
         return Target(self.format, self.rounding.saturating(), dtype, observer=observer, operation=operation)
 
@@ -164,5 +182,5 @@ class Cast:
 
 
 def as_cast(x: Cast | FormatLike) -> Cast:
-    """The cast that `x` stands for: itself, or that of a format or of a format's name."""
+    """Return the cast that `x` means: itself, or the cast to a format or to the format of a name."""
     return x if isinstance(x, Cast) else Cast(as_format(x))

@@ -1,22 +1,26 @@
-"""Every operation that has a name, once: functions, classes, methods, tests and documents are derived from it.
+"""The catalog of named operations, from which functions, classes, methods, tests and documents are derived.
 
-A row is what a policy can name, and what an observer receives events of. Rows with an accuracy are computed by a kernel
-of their own (`kernels/elementwise/loops.py`, which a test holds to this catalog), and are public functions of the
+A row is an operation. A policy can name it, and an observer receives its events. Rows with an accuracy are computed
+by a kernel (`kernels/elementwise/loops.py`, which a test compares with this catalog), and are public functions of the
 package.
 
 To add a function of one operand, write its pair of kernels, one row here, and its name in docs/specification.md.
 
-* The pair stands in a file of `kernels/functions/`, where `kernels/elementwise/loops.py` finds it by its names.
-  `name_quick` gives the exact result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300, and NaN
-  where it leaves it to the other, as it has to at infinities; it may be left out. `name_wide` gives (high, low,
-  exponent) for every float64: the result lies at (high + low) * 2^exponent, as far as rounding can tell, and exact
+* The kernels are in a file of `kernels/functions/`, and `kernels/elementwise/loops.py` finds them by their names.
+  `name_quick` returns the exact result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300. It returns
+  NaN to leave an operand to `name_wide`, as it must at infinities. It may be omitted. `name_wide` returns (high, low,
+  exponent) for every float64: the result is (high + low) * 2^exponent, as far as rounding can distinguish, and exact
   results have low = 0.
-* The row says the rest: see `Operation`. A derivative or a value by decimals that is longer than a line is a function
-  of `simulation/formulas/slopes.py` or `formats/decimal_functions.py`.
+* The row contains the remaining facts: see `Operation`. A derivative or a value by decimals that is longer than a line
+  is a function of `simulation/formulas/slopes.py` or `formats/decimal_functions.py`.
 
-The public function, the methods of arrays and tensors, NumPy's and PyTorch's functions of them, classes of policies,
-documentation, benchmarks, and the tests of specials, of every 16-bit operand and of derivatives follow. Tests fail
-where one of them does not, and say how to write down the names for type checkers (`typed_functions.pyi`).
+Everything else is derived from the row:
+
+* the public function, the methods of arrays and tensors, and the functions of NumPy and PyTorch on them;
+* the classes of policies, documentation and benchmarks;
+* the tests of special values, of every 16-bit operand and of derivatives.
+
+Tests fail if one of them is missing, and say how to generate the names for type checkers (`typed_functions.pyi`).
 """
 
 from __future__ import annotations
@@ -33,24 +37,26 @@ from simfloat.formats.decimal_functions import FAR_BEYOND
 
 Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 
-#: exact: the exact result rounded once, in every mode, for all operands. elementary: correctly rounded in every
-#: deterministic mode for 16-bit operands and results, below 0.5 + 2^-20 units in the last place for others.
+#: exact: the exact result is rounded once, in every mode, for all operands. elementary: correctly rounded in every
+#: deterministic mode for 16-bit operands and results, and an error below 0.5 + 2^-20 units in the last place for
+#: others.
 Accuracy = Literal["exact", "elementary", ""]
 
-#: Which arrays derivatives read: the operands, each the other one, the result, or operands and result.
+#: The arrays that derivatives read: the operands, for each operand the other one, the result, or operands and result.
 Reads = Literal["", "operands", "other", "result", "both"]
 
 INF, NAN, HALF_PI = math.inf, math.nan, math.pi / 2
 
-#: Numbers in derivatives: arrays without axes.
+#: Constants of the derivatives, as arrays without axes.
 ONE, TWO, LN2, LN10 = np.ones((), np.float32), np.array(2.0), np.array(math.log(2)), np.array(math.log(10))
 
 
 class Operation(NamedTuple):
-    """One operation: its name, its operands' names, what it is and how near its result is to the exact one.
+    """An operation: its name, the names of its operands, its kind, and the accuracy of its result.
 
-    Classes of arithmetic, Micikevicius et al. 2018, section 3.3: vector dot products (contraction), large reductions,
-    and pointwise operations. Movement rounds nothing; a composite is made of others. A function has more facts.
+    The kinds of arithmetic are those of Micikevicius et al. 2018, section 3.3: vector dot products (contraction), large
+    reductions, and pointwise operations. Movement rounds nothing, and a composite consists of other operations.
+    Functions have the additional fields below.
     """
 
     name: str
@@ -58,44 +64,45 @@ class Operation(NamedTuple):
     kind: Kind
     meaning: str
     accuracy: Accuracy = ""
-    computes: str = ""  # the operation whose kernel it uses, where that has another name
+    computes: str = ""  # the operation with the kernel that it uses, if that has another name
 
-    #: The operands and the result in BF16 that its documentation shows: "2.0 -> 1.4140625".
+    #: The operands and the result in BF16 of the example in its documentation: "2.0 -> 1.4140625".
     example: str = ""
 
-    #: The derivative for each operand, a function of (u, g, y, *operands): `u` is the arithmetic of the backward pass,
-    #: whose every operation is rounded as the policy says, and `g` the gradient of the result `y`. A text is the name
-    #: of a function of `simulation/formulas/slopes.py`; of a function without derivatives here it is its own name.
+    #: The derivative for each operand, a function of (u, g, y, *operands). `u` is the arithmetic of the backward pass,
+    #: which rounds every operation as the policy specifies, and `g` is the gradient of the result `y`. A text names a
+    #: function of `simulation/formulas/slopes.py`; without an entry here, the function there has the name of the
+    #: operation.
     slopes: tuple[Callable[..., Any] | str, ...] = ()
 
-    #: The arrays that the derivatives need; others may be None.
+    #: The arrays that the derivatives need; the others may be None.
     reads: Reads = "operands"
 
-    #: Whether the derivatives are the gradient itself, or its negative, which is rounded where it arrives.
+    #: True if each derivative is the gradient or its negative, which is rounded by the operation that receives it.
     passes: bool = False
 
-    #: NumPy's name for it, and one more name in `torch.ops.aten`, where they have another.
+    #: Its name in NumPy, and another name of it in `torch.ops.aten`, if they differ.
     numpy: str = ""
     torch: str = ""
 
     #: The values at 0, -0, inf, -inf and NaN of a function of one operand: IEEE 754-2019, section 9.2.1, and limits.
     specials: tuple[float, ...] = ()
 
-    #: Where tests try it: with positive operands only, with |x| < below, with x > above.
+    #: The operands for tests: positive ones only, |x| < below, x > above.
     positive: bool = False
     below: float = math.inf
     above: float = -math.inf
 
-    #: The value by decimals, to as many digits as the context of the decimal module asks for.
+    #: The value by decimals, with the number of digits of the current context of the decimal module.
     value: Callable[..., Decimal] | None = None
 
-    #: Where a function of one operand is so near to its limit, or so far beyond every format, that beyond these ends it
-    #: is rounded as it is there.
+    #: For a function of one operand: beyond these ends it is so near to its limit, or so far outside every format, that
+    #: it is rounded as at the end.
     limits: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def is_function(self) -> bool:
-        """Whether it is a public function that rounds exact results once."""
+        """True if it is a public function that rounds the exact result once."""
         return bool(self.accuracy) and not self.computes
 
 
@@ -119,11 +126,11 @@ _FUNCTIONS = (
         slopes=(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a)), reads="other",
     ),
     _function(
-        "divide", "a b", "a / b: 0 / 0 and inf / inf are NaN, other quotients by 0 infinite.", "exact",
+        "divide", "a b", "a / b: 0 / 0 and inf / inf are NaN, other quotients by 0 are infinite.", "exact",
         example="1.0, 3.0 -> 0.33398438", slopes=(lambda u, g, y, a, b: u.divide(g, b), "divided_to_divisor"),
     ),
     _function(
-        "fma", "a b c", "a * b + c, the product exact.", "exact",
+        "fma", "a b c", "a * b + c, with an exact product.", "exact",
         example="7.0, 37.0, -(2.0**-60) -> 258.",
         slopes=(
             lambda u, g, y, a, b, c: u.multiply(g, b),
@@ -132,7 +139,7 @@ _FUNCTIONS = (
         ),
     ),
     _function(
-        "sqrt", "x", "The square root of x: of -0 it is -0, of other negative numbers NaN.", "exact",
+        "sqrt", "x", "The square root of x: sqrt(-0) is -0, other negative operands give NaN.", "exact",
         example="2.0 -> 1.4140625", reads="result", specials=(0.0, -0.0, INF, NAN, NAN), positive=True,
         value=Decimal.sqrt,
     ),
@@ -157,12 +164,12 @@ _FUNCTIONS = (
         specials=(-INF, -INF, INF, NAN, NAN), positive=True, value=Decimal.log10,
     ),
     _function(
-        "expm1", "x", "exp(x) - 1, also where exp(x) would be rounded to 1.", "elementary",
+        "expm1", "x", "exp(x) - 1, accurate even if exp(x) would be rounded to 1.", "elementary",
         example="0.01 -> 0.0100708", slopes=(lambda u, g, y, a: u.multiply(g, u.add(y, ONE)),), reads="result",
         specials=(0.0, -0.0, INF, -1.0, NAN), value=lambda x: x.exp() - 1, limits=(-400, FAR_BEYOND),
     ),
     _function(
-        "log1p", "x", "log(1 + x), also where 1 + x would be rounded to 1: -inf at -1, NaN below.", "elementary",
+        "log1p", "x", "log(1 + x), accurate even if 1 + x would be rounded to 1: -inf at -1, NaN below.", "elementary",
         example="0.01 -> 0.00994873", slopes=(lambda u, g, y, a: u.divide(g, u.add(a, ONE)),),
         specials=(0.0, -0.0, INF, NAN, NAN), below=1, value=lambda x: (1 + x).ln(),
     ),
@@ -184,17 +191,17 @@ _FUNCTIONS = (
         limits=(-FAR_BEYOND, FAR_BEYOND),
     ),
     _function(
-        "asinh", "x", "The number whose hyperbolic sine is x.", "elementary",
+        "asinh", "x", "The inverse hyperbolic sine of x.", "elementary",
         example="1.0 -> 0.8828125", numpy="arcsinh", specials=(0.0, -0.0, INF, -INF, NAN),
         value=lambda x: (abs(x) + (x * x + 1).sqrt()).ln().copy_sign(x),
     ),
     _function(
-        "acosh", "x", "The number from 0 on whose hyperbolic cosine is x: NaN below 1.", "elementary",
+        "acosh", "x", "The nonnegative inverse hyperbolic cosine of x: NaN below 1.", "elementary",
         example="2.0 -> 1.3203125", numpy="arccosh", specials=(NAN, NAN, INF, NAN, NAN), above=1,
         value=lambda x: (x + (x * x - 1).sqrt()).ln(),
     ),
     _function(
-        "atanh", "x", "The number whose hyperbolic tangent is x: infinite at +-1, NaN beyond.", "elementary",
+        "atanh", "x", "The inverse hyperbolic tangent of x: infinite at +-1, NaN beyond.", "elementary",
         example="0.5 -> 0.55078125", numpy="arctanh", specials=(0.0, -0.0, NAN, NAN, NAN), below=1,
         value=lambda x: ((1 + x) / (1 - x)).ln() / 2,
     ),
@@ -214,49 +221,49 @@ _FUNCTIONS = (
         value=lambda x: by_decimals.sin(x) / by_decimals.cos(x),
     ),
     _function(
-        "asin", "x", "The angle from -pi/2 to pi/2 whose sine is x: NaN beyond 1.", "elementary",
+        "asin", "x", "The arc sine of x, from -pi/2 to pi/2: NaN if |x| > 1.", "elementary",
         example="0.5 -> 0.5234375", numpy="arcsin", specials=(0.0, -0.0, NAN, NAN, NAN), below=1,
         value=lambda x: by_decimals.atan(x / (1 - x * x).sqrt()),
     ),
     _function(
-        "acos", "x", "The angle from 0 to pi whose cosine is x: NaN beyond 1.", "elementary",
+        "acos", "x", "The arc cosine of x, from 0 to pi: NaN if |x| > 1.", "elementary",
         example="0.5 -> 1.046875", numpy="arccos", specials=(HALF_PI, HALF_PI, NAN, NAN, NAN), below=1,
         value=lambda x: 2 * by_decimals.atan(((1 - x) / (1 + x)).sqrt()),
     ),
     _function(
-        "atan", "x", "The angle from -pi/2 to pi/2 whose tangent is x.", "elementary",
+        "atan", "x", "The arc tangent of x, from -pi/2 to pi/2.", "elementary",
         example="1.0 -> 0.78515625", numpy="arctan", specials=(0.0, -0.0, HALF_PI, -HALF_PI, NAN),
         value=by_decimals.atan,
     ),
     _function(
-        # Beyond 10 the decimals' digits do not show by how much erf misses one.
+        # Beyond 10, erf is too close to 1 for the digits of the decimals.
         "erf", "x", "The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.", "elementary",
         example="0.5 -> 0.51953125", specials=(0.0, -0.0, 1.0, -1.0, NAN), below=10, value=by_decimals.erf,
         limits=(-30, 30),
     ),
     _function(
-        "erfc", "x", "1 - erf(x), also where erf(x) would be rounded to 1.", "elementary",
+        "erfc", "x", "1 - erf(x), accurate even if erf(x) would be rounded to 1.", "elementary",
         example="3.0 -> 2.20537186e-05", specials=(1.0, 1.0, 0.0, 2.0, NAN), below=10, value=by_decimals.erfc,
         limits=(-30, 60),
     ),
     _function(
-        # Beyond 6 too few of the digits of erf by decimals are left.
-        "erfcx", "x", "exp(x^2) erfc(x), also where erfc(x) would be rounded to 0.", "elementary",
+        # Beyond 6, erf by decimals has too few digits left.
+        "erfcx", "x", "exp(x^2) erfc(x), accurate even if erfc(x) would be rounded to 0.", "elementary",
         example="10.0 -> 0.05615234", reads="both", specials=(1.0, 1.0, 0.0, INF, NAN), below=6,
         value=by_decimals.erfcx, limits=(-60, INF),
     ),
     _function(
-        "erfinv", "x", "The number whose error function is x: infinite at +-1, NaN beyond.", "elementary",
+        "erfinv", "x", "The inverse error function of x: infinite at +-1, NaN beyond.", "elementary",
         example="0.5 -> 0.4765625", specials=(0.0, -0.0, NAN, NAN, NAN), below=1, value=by_decimals.erfinv,
     ),
     _function(
         "ndtri", "x",
-        "The number that a normal variable is below with probability x: NaN but from 0 to 1.", "elementary",
+        "The quantile of the standard normal distribution for probability x: NaN outside 0 to 1.", "elementary",
         example="0.975 -> 1.9609375", reads="result", specials=(-INF, -INF, NAN, NAN, NAN), positive=True, below=1,
         value=by_decimals.ndtri,
     ),
     _function(
-        "log_ndtr", "x", "The logarithm of the probability that a normal variable is below x.", "elementary",
+        "log_ndtr", "x", "The logarithm of the probability that a standard normal variable is below x.", "elementary",
         example="-10.0 -> -53.25", reads="both", specials=(-math.log(2), -math.log(2), -0.0, -INF, NAN), below=6,
         value=by_decimals.log_ndtr, limits=(-INF, 90),
     ),
@@ -299,7 +306,7 @@ _FUNCTIONS = (
         value=lambda x: by_decimals.bessel_ie(x, 1),
     ),
     _function(
-        "gelu", "x", "x / 2 * (1 + erf(x / sqrt 2)), the exact GELU: at -inf the limit -0.", "elementary",
+        "gelu", "x", "x / 2 * (1 + erf(x / sqrt 2)), the exact GELU: -0 at -inf, its limit.", "elementary",
         example="-1.0 -> -0.15820312", specials=(0.0, -0.0, INF, -0.0, NAN), below=10,
         value=lambda x: x / 2 * by_decimals.erfc(-x / Decimal(2).sqrt()), limits=(-90, INF),
     ),
@@ -319,34 +326,34 @@ _FUNCTIONS = (
         value=lambda x: 1 / x.sqrt(),
     ),
     _function(
-        "power", "a b", "a to the power b; specials as of pow in IEEE 754-2019, section 9.2.1.", "elementary",
+        "power", "a b", "a to the power b: special values as for pow in IEEE 754-2019, section 9.2.1.", "elementary",
         example="2.0, 0.5 -> 1.4140625", slopes=("power_to_base", "power_to_exponent"), reads="both", torch="pow",
         value=by_decimals.power,
     ),
     _function(
         "atan2", "a b",
-        "The angle of the point (b, a), from -pi to pi; specials as of IEEE 754-2019, 9.2.1.", "elementary",
+        "The angle of the point (b, a), from -pi to pi: special values as in IEEE 754-2019, 9.2.1.", "elementary",
         example="1.0, -1.0 -> 2.359375", slopes=("atan2_to_ordinate", "atan2_to_abscissa"), reads="both",
         numpy="arctan2", value=by_decimals.atan2,
     ),
 )  # fmt: skip
 
-#: (name, operands, meaning) of those that round a number which their operands show.
+#: (name, operands, meaning) of simple operations on elements, which have no kernel of their own.
 _CHOICES: tuple[tuple[str, str, str], ...] = (
     ("negative", "x", "-x."),
     ("abs", "x", "|x|."),
     ("relu", "x", "The larger of x and 0."),
-    ("leaky_relu", "x slope", "x where it is positive, else slope * x."),
-    ("maximum", "a b", "The larger of a and b: NaN if one is; +0 is above -0."),
-    ("minimum", "a b", "The smaller of a and b: NaN if one is; -0 is below +0."),
-    ("clip", "x min max", "x, but min where it is below, and max where that is above max: NaN if one is."),
+    ("leaky_relu", "x slope", "x if it is positive, otherwise slope * x."),
+    ("maximum", "a b", "The larger of a and b: NaN if one is NaN; +0 is larger than -0."),
+    ("minimum", "a b", "The smaller of a and b: NaN if one is NaN; -0 is smaller than +0."),
+    ("clip", "x min max", "minimum(maximum(x, min), max): NaN if one operand is NaN."),
 )
 
 _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("matmul", "a b", "contraction", "The product of matrices."),
     ("linear", "x weight", "contraction", "x times the transposed weight."),
     ("conv2d", "x weight", "contraction", "The convolution of images with kernels."),
-    ("conv_transpose2d", "x weight", "contraction", "The gradient of a convolution's images, as an operation."),
+    ("conv_transpose2d", "x weight", "contraction", "The gradient of a convolution to its images, as an operation."),
     ("sum", "x", "reduction", "The sum of elements."),
     ("mean", "x", "reduction", "The sum of elements, divided by their number."),
     ("max", "x", "reduction", "The largest of elements."),
@@ -360,9 +367,9 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("pad", "x", "movement", "The same elements with a constant around them."),
     ("embedding", "weight", "movement", "Rows of a table."),
     ("split", "x", "movement", "The parts along an axis."),
-    ("concatenate", "a b", "movement", "Elements of several, one after the other along an axis."),
-    ("stack", "a b", "movement", "Elements of several, along a new axis."),
-    ("where", "a b", "movement", "Elements of a where a condition holds, else of b."),
+    ("concatenate", "a b", "movement", "The elements of several arrays, one after the other along an axis."),
+    ("stack", "a b", "movement", "The elements of several arrays, along a new axis."),
+    ("where", "a b", "movement", "Elements of a if a condition is true, otherwise of b."),
     ("var", "x", "composite", "The mean of (x - mean(x))^2."),
     (
         "batch_norm",
@@ -382,16 +389,16 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ),
     ("gelu_tanh", "x", "composite", "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."),
     ("silu", "x", "composite", "x * sigmoid(x)."),
-    ("softplus", "x", "composite", "log(exp(beta * x) + 1) / beta, and x where beta * x is large."),
-    ("elu", "x", "composite", "x * scale where x is positive, else (exp(x * input_scale) - 1) * alpha * scale."),
+    ("softplus", "x", "composite", "log(exp(beta * x) + 1) / beta, or x if beta * x is large."),
+    ("elu", "x", "composite", "x * scale if x is positive, otherwise (exp(x * input_scale) - 1) * alpha * scale."),
     ("mish", "x", "composite", "x * tanh(softplus(x))."),
     ("log_sigmoid", "x", "composite", "min(x, 0) - log(exp(-|x|) + 1)."),
-    ("hardsigmoid", "x", "composite", "x + 3, no less than 0 and no more than 6, divided by 6."),
-    ("hardswish", "x", "composite", "x times x + 3, no less than 0 and no more than 6, divided by 6."),
-    ("softshrink", "x", "composite", "x moved towards 0 by lambd, and 0 between -lambd and lambd."),
-    ("hardshrink", "x", "composite", "x, and 0 between -lambd and lambd."),
-    ("prelu", "x weight", "composite", "x where it is positive, else weight * x."),
-    ("glu", "x", "composite", "a * sigmoid(b), x being a and b side by side."),
+    ("hardsigmoid", "x", "composite", "min(max(x + 3, 0), 6) / 6."),
+    ("hardswish", "x", "composite", "x * min(max(x + 3, 0), 6) / 6."),
+    ("softshrink", "x", "composite", "x moved towards 0 by lambd, or 0 between -lambd and lambd."),
+    ("hardshrink", "x", "composite", "x, or 0 between -lambd and lambd."),
+    ("prelu", "x weight", "composite", "x if it is positive, otherwise weight * x."),
+    ("glu", "x", "composite", "a * sigmoid(b), where a and b are the halves of x."),
     (
         "scaled_dot_product_attention",
         "query key value",
@@ -400,12 +407,12 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ),
     ("embedding_bag", "weight", "composite", "The sum, mean or maximum of rows of a table."),
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),
-    ("smooth_l1_loss", "input target", "composite", "The mean of d * d / 2 beta below beta, else d - beta / 2."),
-    ("huber_loss", "input target", "composite", "The mean of d * d / 2 below delta, else (d - delta / 2) * delta."),
-    ("xlogy", "x y", "composite", "x * log(y), and 0 where x is."),
+    ("smooth_l1_loss", "input target", "composite", "The mean of d^2 / (2 beta) if d < beta, otherwise d - beta / 2."),
+    ("huber_loss", "input target", "composite", "The mean of d^2 / 2 if d < delta, otherwise (d - delta / 2) * delta."),
+    ("xlogy", "x y", "composite", "x * log(y), or 0 if x is 0."),
     ("binary_cross_entropy", "input target", "composite", "The mean of (y - 1) * log(1 - x) - y * log(x)."),
     ("cross_entropy", "input target", "composite", "The mean of -log_softmax(input) at the targets."),
-    ("ctc_loss", "log_probs", "composite", "-log of the probability of targets, over all ways to spread them."),
+    ("ctc_loss", "log_probs", "composite", "-log of the probability of the targets, summed over all alignments."),
     (
         "binary_cross_entropy_with_logits",
         "input target",
@@ -421,31 +428,31 @@ _ROWS = (
         "update",
         ("w", "u"),
         "pointwise",
-        "w + u, the last addition of an optimizer; unchanged only if u was lost.",
+        "w + u, the last addition of an optimizer step; counted as unchanged only if u is lost.",
         "exact",
         computes="add",
     ),
     *(Operation(name, tuple(xs.split()), kind, meaning) for name, xs, kind, meaning in _OTHERS),
 )
 
-#: Every operation by its name.
+#: All operations by name.
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
-#: The kind of every operation by its name.
+#: The kinds of all operations by name.
 CLASS_OF: dict[str, Kind] = {row.name: row.kind for row in _ROWS}
 
-#: Those that are public functions: the exact result, rounded once.
+#: The operations that are public functions and round the exact result once.
 FUNCTIONS: dict[str, Operation] = {row.name: row for row in _ROWS if row.is_function}
 
-#: The operations of users, and the modules that define them, by name: see `simfloat.operation`.
+#: The operations that users defined, each with the module that defines it, by name: see `simfloat.operation`.
 _USERS: dict[str, tuple[Operation, str]] = {}
 
 
 def register(operation: Operation, module: str) -> None:
-    """Add an operation of a user's, or put it in the place of the same module's old one.
+    """Add an operation of a user, or replace the operation of that name that the same module added before.
 
-    Raises ValueError for what is no name, for one that is taken, and for an operation that changes its kind: recipes
-    that were found for it would be another kind's.
+    Raises ValueError if the name is invalid or taken, and if the operation changes its kind: recipes that were found
+    for it would be recipes for another kind.
     """
     name = operation.name
     if not isinstance(name, str) or not name.isidentifier():
@@ -466,10 +473,10 @@ def register(operation: Operation, module: str) -> None:
 
 
 def names() -> list[str]:
-    """The names of all operations, those of users too."""
+    """Return the names of all operations, including those of users."""
     return [*OPERATIONS, *_USERS]
 
 
 def kind_of(name: str) -> Kind | None:
-    """The kind of the operation of that name, a user's too; None if there is none."""
+    """Return the kind of the operation of this name, which may be a user's; None if the name is unknown."""
     return _USERS[name][0].kind if name in _USERS else CLASS_OF.get(name)

@@ -1,4 +1,4 @@
-"""Codes: the bit patterns of a format's numbers, as the smallest unsigned integers or as hexadecimal text."""
+"""Codes: the bit patterns of a format's numbers, as unsigned integers or as hexadecimal text."""
 
 from __future__ import annotations
 
@@ -30,28 +30,36 @@ from simfloat.formats import FP32, Format, as_format, fixed
 from simfloat.formats.catalog import DTYPES, FormatLike
 from simfloat.formats.text import hexadecimal_code
 
-#: Nanoseconds that a number's code takes, and a code's number.
+#: Nanoseconds for encoding a value, and for decoding a code.
 ENCODING, DECODING = 0.5, 0.5
 
-#: Digits with or without 0x; underscores may stand between digits, as in Verilog and in Python.
+#: Digits with or without 0x. Underscores may separate digits, as in Verilog and in Python.
 CODE = re.compile(r"(?:0x_?)?([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 
 
 @in_usual_environment
 def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
-    """The codes of numbers of `format`, in the smallest unsigned dtype that holds `format.bits`.
+    """Return the codes of numbers of `format`.
 
-    NaN encodes as the positive quiet NaN, -0 as 0 where there is no -0. Codes of fixed-point numbers are two's
-    complement.
+    NaN encodes as the positive quiet NaN, and -0 as 0 if the format has no -0. Codes of fixed-point numbers are in
+    two's complement.
 
-    Raises ValueError naming the first element (in C order) that is not in the format, and its index.
+    Parameters:
+        x: a number of the format, or an array of them.
+        format: the format, or its name.
+
+    Returns:
+        An array of the shape of x, in the smallest unsigned dtype with at least `format.bits` bits.
+
+    Raises:
+        ValueError: naming the first element (in C order) that is not a number of the format, and its index.
 
     Examples:
         >>> sf.encode([1.0, -2.0, 448.0], sf.E4M3)
         array([ 56, 192, 126], dtype=uint8)
     """
     format = as_format(format)
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    with np.errstate(invalid="ignore"):  # conversion of a signalling NaN
         operand = exact_operand(x)
         if operand.dtype == object:
             _refuse_beyond_float64(operand, format)
@@ -68,7 +76,7 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
         infinite = np.isinf(x) & (format.signed | ~negative)
         codes, outside = np.where(infinite, format.infinity_code, codes), outside & ~infinite
     sign = np.uint64(1 << (format.bits - 1))
-    with np.errstate(over="ignore"):  # of codes that are outside
+    with np.errstate(over="ignore"):  # of codes outside the format
         codes = np.where(negative, sign + (sign - codes) if format.is_fixed else codes | sign, codes)
     if format.nan_code is not None:
         codes, outside = np.where(np.isnan(x), format.nan_code, codes), outside & ~np.isnan(x)
@@ -80,7 +88,7 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
 
 
 def _refuse_beyond_float64(x: NDArray, format: Format) -> None:
-    """Raise ValueError naming the first number that float64 lacks, and so the format."""
+    """Raise ValueError naming the first number that float64, and so the format, cannot represent."""
     place = first_beyond_float64(x)
     raise ValueError(
         f"{message_text(x[place])}{at_index(place)} is not a number of {format}; round to the format first."
@@ -88,7 +96,7 @@ def _refuse_beyond_float64(x: NDArray, format: Format) -> None:
 
 
 def _codes_by_loop(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | None:
-    """The codes by one compiled loop; None where it has none, as for what is not a number of the format."""
+    """Return the codes by one compiled loop; None without a loop for the format, and for values outside of it."""
     numbers = _encoding_numbers(format)
     if numbers is None or device_of(x) is not CPU:
         return None
@@ -104,10 +112,10 @@ def _codes_by_loop(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | 
 
 
 def _encoder(format: Format, carrier: type) -> Loop:
-    """The loop for numbers of a format in an array of this type."""
+    """Return the loop for numbers of a format in an array of this dtype."""
     if carrier is np.float32 and _codes_are_images(format):
         return CPU.loops.encoding.encode_images
-    # One over the lowest spacing, and the smallest normal number, are float32's.
+    # float32 can represent the reciprocal of the lowest spacing, and the smallest normal number.
     in_single = format.bias < 128 and format.mantissa_bits + format.bias <= 128
     if carrier is np.float32 and in_single:
         return CPU.loops.encoding.encode_float32
@@ -115,13 +123,14 @@ def _encoder(format: Format, carrier: type) -> Loop:
 
 
 def _codes_are_images(format: Format) -> bool:
-    """Whether codes are the upper bits of float32's images."""
+    """Return True if codes are the upper bits of float32 bit patterns."""
     return format == FP32 or kernels.rounding.grid.has_exponents_of_float32(format)
 
 
 @lru_cache(maxsize=64)
 def _encoding_numbers(format: Format) -> NDArray[np.float64] | None:
-    """What the loop reads of a format; None for formats beyond float32, and for those that lack subnormals or zero."""
+    """Return the parameters of the loop for a format; None for formats beyond float32, or without subnormals or
+    zero."""
     if not format.fits_float32 or format.flushes or not format.has_zero:
         return None
     drop = 52 - format.mantissa_bits
@@ -146,10 +155,20 @@ def _encoding_numbers(format: Format) -> NDArray[np.float64] | None:
 
 @in_usual_environment
 def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
-    """The codes of numbers of `format` as hexadecimal text, ``"3c00"``: lower-case, all digits that codes have.
+    """Return the codes of numbers of `format` as hexadecimal text, such as ``"3c00"``.
 
-    One number gives a str, an array an array of them. :func:`decode` reads them back; NaN and -0, and what is refused,
-    are as in :func:`encode`.
+    Digits are lower-case, with leading zeros. :func:`decode` reads them back. NaN and -0 are encoded as in
+    :func:`encode`.
+
+    Parameters:
+        x: a number of the format, or an array of them.
+        format: the format, or its name.
+
+    Returns:
+        A str for a single number, otherwise an array of texts.
+
+    Raises:
+        ValueError: naming the first element that is not a number of the format, and its index.
 
     Examples:
         >>> sf.to_hex(1.0, sf.FP16), sf.to_hex(-0.0, sf.BF16)
@@ -162,16 +181,21 @@ def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
 
 @in_usual_environment
 def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
-    """The numbers that codes stand for: float32 if the format fits, else float64.
+    """Return the numbers that codes represent.
 
-    Codes are integers, or hexadecimal texts: ``"3c00"``, ``"0x3C00"``, with underscores between digits if you like.
-    An array whose dtype in ml_dtypes or PyTorch is this format is read as its codes. So are the bytes (dtype V1 or V2)
-    that numpy.load returns for such an array. PyTorch's float4_e2m1fn_x2 has two codes to a byte, the first one in the
-    lower half.
-    Codes of fixed-point numbers are two's complement.
+    Parameters:
+        codes: integers, or hexadecimal texts such as ``"3c00"`` and ``"0x3C00"``, which may have underscores between
+            digits. An array of this format in ml_dtypes or PyTorch is read as its codes. So are the bytes (dtype V1 or
+            V2) that numpy.load returns for such an array. PyTorch's float4_e2m1fn_x2 has two codes in a byte, the first
+            one in the lower half. Codes of fixed-point numbers are in two's complement.
+        format: the format, or its name.
 
-    Raises ValueError for what is no code below 2^format.bits, and for the lowest code of symmetric fixed-point numbers
-    (0x80 of `fixed(8)`).
+    Returns:
+        float32 if the format fits into float32, otherwise float64.
+
+    Raises:
+        ValueError: if a code is not an integer from 0 below 2^format.bits.
+        ValueError: for the lowest code of symmetric fixed-point formats (0x80 of `fixed(8)`).
 
     Examples:
         >>> sf.decode([0x00, 0x7E, 0xFF], sf.E4M3)
@@ -201,7 +225,7 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
 
 
 def _as_code_array(codes: Any, format: Format) -> NDArray:
-    """Codes as an array: of integers or texts, or those that an array of narrow numbers, or of bytes, consists of."""
+    """Return codes as an array: integers, texts, or the codes of an array of narrow floats or bytes."""
     if type(codes).__module__.partition(".")[0] == "torch" and hasattr(codes, "detach"):
         return _codes_in_tensor(codes, format)
     array = as_rectangular_array(codes, "codes")
@@ -220,7 +244,8 @@ def _as_code_array(codes: Any, format: Format) -> NDArray:
 
 
 def _codes_in_tensor(codes: Any, format: Format) -> NDArray:
-    """The codes in a PyTorch tensor on the CPU: its integers, or the bits of its narrow floating-point numbers."""
+    """Return the codes in a PyTorch tensor on the CPU: its integers, or the bits of its narrow floating-point
+    numbers."""
     if codes.device.type != "cpu":
         raise ValueError(f"codes is a tensor on {codes.device}; pass codes.cpu().")
     name = str(codes.dtype).rpartition(".")[2]
@@ -235,7 +260,7 @@ def _codes_in_tensor(codes: Any, format: Format) -> NDArray:
 
 
 def _check_same(dtype: Any, format: Format) -> None:
-    """Raise ValueError for numbers of another format than the one whose codes they are said to be."""
+    """Raise ValueError if a dtype is not the format of the codes that the array should contain."""
     if as_format(dtype) != format:
         dtype_format = as_format(dtype)
         raise ValueError(
@@ -245,7 +270,7 @@ def _check_same(dtype: Any, format: Format) -> None:
 
 
 def _numbers_by_loop(codes: NDArray, format: Format) -> NDArray[np.floating] | None:
-    """The numbers by one compiled loop; None where it has none, as for what is no code of the format."""
+    """Return the numbers by one compiled loop; None without a loop for the format, and for invalid codes."""
     numbers = _decoding_numbers(format)
     if numbers is None or device_of(codes) is not CPU or (format.bits == 64 and codes.dtype.kind == "i"):
         return None
@@ -266,7 +291,7 @@ def _numbers_by_loop(codes: NDArray, format: Format) -> NDArray[np.floating] | N
 
 @lru_cache(maxsize=64)
 def _decoding_numbers(format: Format) -> NDArray[np.float64] | None:
-    """What the loop reads of a format; None where normal numbers, or the largest code, are not float64's."""
+    """Return the parameters of the loop for a format; None if its numbers or codes exceed float64."""
     none = 2.0**63
     above = none if not format.has_nan else format.max_code if format.infinity_code is None else format.infinity_code
     if format.emin < -1022 or float(above) != above:
@@ -291,12 +316,12 @@ def _decoding_numbers(format: Format) -> NDArray[np.float64] | None:
 
 
 def _largest_negative(format: Format) -> int:
-    """The largest code of the magnitude of a negative number: two's complement may have one number more below zero."""
+    """Return the largest code of a negative magnitude: two's complement may have one more number below zero."""
     return format.max_code + (format.special == "fixed")
 
 
 def _check_symmetric(codes: NDArray, format: Format) -> None:
-    """Raise ValueError naming the first code that stands for no number in a symmetric range: that of the lowest one."""
+    """Raise ValueError naming the first code without a number in a symmetric range: the code of the lowest number."""
     lowest = codes == (1 << (format.bits - 1))
     if lowest.any():
         place = tuple(int(i) for i in np.argwhere(lowest)[0])
@@ -322,11 +347,11 @@ def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:
     numbers = magnitudes(body, format)
     if format.infinity_code is not None:
         numbers[body == format.infinity_code] = np.inf
-    # Codes of subnormals that are flushed stand for zeros, in some formats for the only one.
+    # Codes of flushed subnormals represent zeros; some formats have only one zero.
     numbers = np.where(negative & (format.has_negative_zero | (numbers > 0)), -numbers, numbers)
     if format.has_nan:
         above = format.max_code if format.infinity_code is None else format.infinity_code
-        # The code of -0 is NaN in signed formats that have no -0; elsewhere NaN lies above the numbers.
+        # In signed formats without -0, the code of -0 is NaN. In other formats, the codes of NaN are above the numbers.
         nan = (body > above) if format.has_negative_zero or not format.signed else codes == sign_bit
         numbers[nan] = np.nan
     return numbers.astype(np.float32 if format.fits_float32 else np.float64)
@@ -337,17 +362,18 @@ def _code_dtype(format: Format) -> type:
 
 
 def finite_codes(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.uint64]:
-    """Codes of magnitudes, as far as they have one: what does not decode to the same magnitude has none."""
+    """Return the codes of magnitudes; the result is only valid if it decodes to the same magnitude."""
     finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
     first = 1 if format.has_zero else 0
     field = np.maximum(np.where(finite > 0, np.frexp(finite)[1] - 1 + format.bias, first), first)
-    # In units of the last place. A normal number's hidden bit adds one to the field, so the field starts one lower.
+    # In units of the last place. The hidden bit of a normal number adds one to the field, so the field starts one
+    # lower.
     units = np.ldexp(finite, format.mantissa_bits + format.bias - field).astype(np.int64)
     return (((field - 1).astype(np.int64) << format.mantissa_bits) + units).astype(np.uint64)
 
 
 def magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
-    """The numbers of codes without a sign, read as if they were finite."""
+    """Return the numbers of codes without a sign, read as if they were finite."""
     field = (codes >> format.mantissa_bits).astype(np.int64)
     fraction = (codes & ((1 << format.mantissa_bits) - 1)).astype(np.float64)
     low = (field == 0) & format.has_zero
@@ -359,16 +385,16 @@ def magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
 
 
 def hexadecimal_texts(codes: NDArray[np.unsignedinteger], format: Format) -> NDArray[np.str_]:
-    """Each code in lower-case digits, as many as codes of the format have at most."""
+    """Return each code in lower-case digits, with the number of digits of the largest code of the format."""
     digits = -(-format.bits // 4)
     texts = [f"{code:0{digits}x}" for code in codes.reshape(-1).tolist()]
     return np.array(texts, f"U{digits}").reshape(codes.shape)
 
 
 def read_codes(texts: Any, format: Format) -> NDArray[np.uint64]:
-    """The codes that a text, or texts in an array or in sequences, are written for.
+    """Return the codes of a text, or of texts in an array or in sequences.
 
-    Raises ValueError naming the first that is no code of the format.
+    Raises ValueError naming the first text that is not a code of the format.
     """
     array = np.asarray(texts, object)
     codes = [read_code(text, format) for text in array.reshape(-1).tolist()]
@@ -376,7 +402,7 @@ def read_codes(texts: Any, format: Format) -> NDArray[np.uint64]:
 
 
 def read_code(text: Any, format: Format) -> int:
-    """The code that a text is written for. Raises ValueError for anything else."""
+    """Return the code of a text; raise ValueError for anything else."""
     digits = CODE.fullmatch(text) if isinstance(text, str) else None
     if digits is None:
         example = f"{1:0{-(-format.bits // 4)}x}"

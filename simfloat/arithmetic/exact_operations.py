@@ -1,4 +1,4 @@
-"""Operations on numbers that float64 lacks, one after the other, by the definition: exact results rounded once."""
+"""Operations on numbers that float64 cannot represent, one by one, by the definition: exact results rounded once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from simfloat.formats.exceptions import flags_of
 from simfloat.formats.rounding import RoundingLike
 from simfloat.kernels.rounding.events import wants_optional_counts
 
-#: What a rounding is called among operations.
+#: The name of a rounding among operations.
 ROUND = "round"
 
 
@@ -60,7 +60,7 @@ def operate_exactly(
     flags: bool,
     out: NDArray[np.floating] | None,
 ) -> Any:
-    """A public operation, or ROUND, as users call it, on `exact_operand`s some of which float64 lacks; in float64."""
+    """Compute a public operation, or ROUND, in float64 with arguments of the user that `exact_operand` has read."""
     there, arrays = any(map(is_on_gpu, arrays)), list(map(on_cpu, arrays))
     if flags is not False:
         check_flags(flags=flags)
@@ -77,7 +77,7 @@ def operate_exactly(
 
 @in_usual_environment
 def compute_exactly(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
-    """An operation, or ROUND, on arrays of exact operands and of floats, in the target's type; nothing is checked."""
+    """Compute an operation, or ROUND, on arrays of exact operands and of floats, in the target's dtype; no checks."""
     target = target._replace(operation=operation)
     return _results_and_flags(operation, list(map(on_cpu, arrays)), target, False)[0].astype(target.dtype, copy=False)
 
@@ -86,7 +86,7 @@ def compute_exactly(operation: str, arrays: list[NDArray], target: Target) -> ND
 def _results_and_flags(
     operation: str, arrays: list[NDArray], target: Target, flags: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """The results in float64, and their flags, zeros where they are not asked for."""
+    """Return the results in float64, and their flags, which are zeros if `flags` is False."""
     if target.observer is not None and operation != ROUND and wants_optional_counts(target.observer):
         check_inexact(target.format, operation)
     shape = broadcast_shape(arrays)
@@ -99,20 +99,20 @@ def _results_and_flags(
 
 
 def _numbers(x: NDArray) -> list[Exact]:
-    """The elements in C order, as `exact_number` gives them."""
+    """Return the elements in C order, as `exact_number` returns them."""
     return list(map(exact_number, x.reshape(-1).tolist()))
 
 
 class ExactResults:
-    """Exact results of an operation on vectors of exact operands, a source of numbers that the definition rounds.
+    """Exact results of an operation on vectors of exact operands, as a source of values that the definition rounds.
 
-    A function of operands that float64 has is left to its compiled loop.
+    A function of operands that float64 can represent is computed by its compiled loop.
     """
 
     carrier: FloatType = np.float64
     makes_blocks, makes_exact = True, False
 
-    #: One thread does it: fractions are Python's.
+    #: One thread does all the work, because fractions are Python objects.
     cost = 0.0
 
     def __init__(
@@ -142,7 +142,7 @@ class ExactResults:
 
     @property
     def plan(self) -> Plan:
-        """The plan for the results: the compiled loop's, where there is one."""
+        """The plan for the results: the plan of the compiled loop, if there is one."""
         return (
             self.compiled_source.route.plan
             if self.compiled_source
@@ -150,7 +150,7 @@ class ExactResults:
         )
 
     def exact(self, start: int, stop: int) -> NDArray[np.float64]:
-        """The exact results rounded to odd in float64."""
+        """Return the exact results rounded to odd in float64."""
         out = self.compiled_source.exact(start, stop).copy() if self.compiled_source else np.empty(stop - start)
         for place in self._places(start, stop):
             out[place - start] = self._decide(place, lambda x: round_value(x, FP64, to_odd))
@@ -168,7 +168,7 @@ class ExactResults:
                 self.flags[place] = flags
 
     def _places(self, start: int, stop: int) -> list[int]:
-        """The places of results that the definition rounds."""
+        """Return the indices of results that the definition rounds."""
         return [place for place in range(start, stop) if place in self.results]
 
     def _decide(self, place: int, decide: Callable[[Any], Any]) -> Any:
@@ -176,15 +176,15 @@ class ExactResults:
         return x.round_by_bounds(decide) if isinstance(x, Irrational) else decide(x)
 
     def _operands(self, place: int) -> list[float]:
-        """The operands of a result, of which only sign and class count."""
+        """Return the operands of a result as floats of the same sign and class, which is all that flags need."""
         return [] if self.operation == ROUND else [sign_of(vector[place]) for vector in self.vectors]
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """Round the results again from their operands, since one float64 does not hold what a rounding reads."""
+        """Round the results again from their operands, because one float64 is not enough for a rounding."""
         self.round_block(plan, start, start + out.size, words, out)
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """Write what the results become if the format has no largest number; beyond float64's range infinity."""
+        """Write the results in a format without a largest number; beyond the range of float64, they are infinite."""
         stop = start + out.size
         if self.compiled_source:
             self.compiled_source.round_unbounded(plan, exact, start, words, out)
@@ -194,7 +194,7 @@ class ExactResults:
             out[place - start] = self._decide(place, unbounded)
 
     def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
-        """How many results lost an addend."""
+        """Return the number of results that lost an addend."""
         rows = zip(*(vector[start:stop] for vector in self.vectors), out.tolist(), strict=True)
         if self.operation == "fma":
             return sum(_lost_in_fma(*row) for row in rows)
@@ -204,7 +204,7 @@ class ExactResults:
         return sum(math.isfinite(x) and ((x == a and b != 0) or (x == sign * b and a != 0)) for a, b, x in rows)
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
-        """Why results are NaN, by cause."""
+        """Return the counts of the causes of NaN results."""
         if self.operation == ROUND:
             return causes_of_rounding(exact, out)
         zeros = [[0.0] * out.size] * (3 - len(self.vectors))
@@ -213,22 +213,22 @@ class ExactResults:
 
 
 def _odd_float64(x: Exact, operation: str, number: int) -> float:
-    """An operand in float64, rounded to odd: for where the function is defined, and for what it is at specials."""
+    """Return an operand in float64, rounded to odd; it decides domains and special values."""
     if operation == "power" and number == 1 and not is_float64(x):
-        # Of exponents it counts whether they are odd, which float64 may not show.
+        # For exponents it matters if they are odd, which float64 may not show.
         return sign_of(x) * (2.5 if x.denominator > 1 else 2.0 + x.numerator % 2)  # type: ignore[union-attr]
     return round_value(x, FP64, to_odd)
 
 
 def _draw(rounding: Rounding, words: NDArray, place: int) -> int:
-    """The integer R of a stochastic mode: the upper bits of a word, or of a byte."""
+    """Return the integer R of a stochastic mode: the upper bits of a word, or of a byte."""
     return int(words[place]) >> (8 * words.itemsize - rounding.bits) if rounding.is_stochastic else 0
 
 
 def _rounded_and_flagged(
     operands: list[float], is_fma: bool, format: Format, rounding: Rounding, random: int, x: Exact
 ) -> tuple[float, int]:
-    """The number of the format, NaN also where it has none, which `round_planned` refuses with its index; its flags."""
+    """Return the number of the format and its flags; NaN if the format has none, for which `round_planned` raises."""
     try:
         return round_value(x, format, rounding, random), flags_of(x, operands, format, rounding, random, is_fma)
     except ValueError:
@@ -244,7 +244,7 @@ def _round_unbounded(x: Exact, format: Format, rounding: Rounding, random: int) 
 
 
 def _lost_in_fma(a: Exact, b: Exact, c: Exact, x: float) -> bool:
-    """Whether a finite a * b + c lost c, or the product."""
+    """Return True if a finite a * b + c lost c, or the product."""
     if not math.isfinite(x):
         return False
     product = exact_result("multiply", a, b)

@@ -1,4 +1,4 @@
-"""IEEE exceptions of arrays' results, which are found while blocks of results are rounded."""
+"""IEEE exceptions of the results of arrays, which are found while blocks of results are rounded."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVER
 
 Flags = NDArray[np.uint8]
 
-#: Nanoseconds an element that flags take.
+#: Nanoseconds per element for flags.
 FLAGGING = 0.5
 
-#: The exponent of the smallest number of formats whose results' thresholds float32 holds with a bit to spare.
+#: The exponent of the smallest number of formats for which float32 can represent the thresholds of results.
 LEAST_IN_LANES = -146
 
 
 @in_usual_environment
 def round_flagged(source: Elements | InFloat64, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> Flags:
-    """Round the source's numbers, on the CPU, as planned into `out`; returns their flags.
+    """Round the values of a source on the CPU, by a plan, into `out`; return their flags.
 
-    Raises ValueError for operations in formats whose inexact results cannot be told.
+    Raises ValueError for operations in formats in which inexact results cannot be detected.
     """
     flags = empty(out.shape, np.uint8)
     round_planned(flagged_source(source, plan, target, flags.reshape(-1)), plan, out, target, draw)
@@ -55,12 +55,12 @@ def round_flagged(source: Elements | InFloat64, plan: Plan, out: NDArray, target
 
 
 def flagged_source(source: Elements | InFloat64, plan: Plan, target: Target, flags: Flags) -> Flagged:
-    """The source with flags, which are written as its results are; raises ValueError as `round_flagged`."""
+    """Return the source with flags, which are written with its results; raises ValueError like `round_flagged`."""
     return _flagging_class(source, target)(source, plan, target, flags)
 
 
 def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDArray | None) -> Any:
-    """What a function makes of arrays on the CPU, where they lie on a GPU: flags are found on the CPU alone."""
+    """Compute a function of arrays on the CPU, also if they are on a GPU: flags are found only on the CPU."""
     results, flags = function([on_cpu(array) for array in arrays])
     if out is not None:
         check_out(out, arrays, results.dtype, GPU)
@@ -68,7 +68,7 @@ def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDA
 
 
 def _flagging_class(source: Elements | InFloat64, target: Target) -> type[Flagged]:
-    """How its results are flagged."""
+    """Return the class that flags the results of a source."""
     format, alone = target.format, target.observer is None
     if not isinstance(source, InFloat64):
         return _flagging_class_of_rounding(source, target) if alone else Flagged
@@ -84,7 +84,7 @@ def _flagging_class(source: Elements | InFloat64, target: Target) -> type[Flagge
 
 
 def _flagging_class_of_rounding(source: Elements, target: Target) -> type[Flagged]:
-    """How roundings of a vector are flagged."""
+    """Return the class that flags roundings of a vector."""
     if source.x.dtype != FLOAT32 or target.dtype != FLOAT32:
         return Flagged
     plan = plan_for(target.format, target.rounding, np.float32, CPU)
@@ -97,7 +97,7 @@ def _flagging_class_of_rounding(source: Elements, target: Target) -> type[Flagge
 
 
 class Flagged:
-    """A source whose results are flagged as they are rounded."""
+    """A source with results that are flagged when they are rounded."""
 
     makes_blocks = makes_exact = True
 
@@ -112,7 +112,7 @@ class Flagged:
         self.round_exact(plan, self.exact(start, stop), start, words, out)
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """Round and flag exact results. Other roundings, which observers ask for, are not flagged."""
+        """Round and flag exact results; other roundings, which observers need, are not flagged."""
         self.source.round_exact(plan, exact, start, words, out)
         if plan is self.plan:
             self.flag(exact, start, words, out, self.flags[start : start + out.size])
@@ -122,7 +122,7 @@ class Flagged:
         self.source.round_unbounded(plan, exact, start, words, out)
 
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
-        """Flag the results from `start` on."""
+        """Flag the results from `start`."""
         doubts = 0
         if _results_tell_flags(self.format, self.rounding):
             thresholds = _thresholds(self.format, self.rounding, exact.dtype == out.dtype == FLOAT32)
@@ -136,9 +136,10 @@ class Flagged:
             self.flag_doubts(exact, start, words, flags)
 
     def flag_doubts(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
-        """Flag what the exact results do not tell, by rounding without a largest number, and without tiny ones."""
-        # Draws decide here, so results are rounded again with the same words: overflow shows in results
-        # without a largest number, underflow where tiny numbers are made zero.
+        """Set the flags that exact results do not decide, by rounding without a largest number and without tiny
+        ones."""
+        # The draws decide, so results are rounded again with the same words. Overflow shows in results without a
+        # largest number, and underflow in results with tiny numbers set to zero.
         chosen = scratch("flagged", exact.size, np.float64)
         numbers = np.isfinite(exact) & (flags & INVALID == 0)
         self.source.round_unbounded(self.plan, exact, start, words, chosen)
@@ -152,7 +153,7 @@ class Flagged:
         flags[numbers & (chosen == 0) & (flags & INEXACT != 0)] |= UNDERFLOW
 
     def flag_others(self, exact: NDArray, start: int, out: NDArray, flags: Flags) -> None:
-        """Flag results that are no numbers, or whose exact ones are none."""
+        """Flag results that are not finite, or whose exact results are not."""
         at = np.flatnonzero(~np.isfinite(exact) | np.isnan(out))
         before, after, format = exact[at], out[at], self.format
         unknown, infinite = np.isnan(before), np.isinf(before)
@@ -165,29 +166,30 @@ class Flagged:
         flags[at] = result_flags
 
     def _operand_facts(self, start: int, size: int, at: NDArray) -> tuple[Any, Any]:
-        """(whether operands make a NaN, whether all are finite) for elements of a block; neither for a rounding."""
+        """Return, for elements of a block, whether operands cause a NaN, and whether all are finite; False for a
+        rounding."""
         if not isinstance(self.source, InFloat64):
             return False, False
         block = self.source.block(start, start + size)
         a, b, c = (vector if vector.size == 1 else vector[at] for vector in block)
         undefined = ~(np.isnan(a) | np.isnan(b) | np.isnan(c))
-        if self.source.route.kernel == "fma":  # 0 * inf is undefined, whatever is added
+        if self.source.route.kernel == "fma":  # 0 * inf is undefined, for every addend
             undefined |= ((a == 0) & np.isinf(b)) | (np.isinf(a) & (b == 0))
         return undefined, np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
 
 
 class FlaggedCopy(Flagged):
-    """Flags numbers of the format, which no rounding changes."""
+    """Flags numbers of the format, which rounding does not change."""
 
     makes_blocks = False
 
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
-        """Flag the results from `start` on."""
+        """Flag the results from `start`."""
         flags[:] = 0
 
 
 class FlaggedRounding(Flagged):
-    """Rounds float32 numbers in float32's lanes and flags the results, in one loop."""
+    """Rounds float32 values in lanes of float32 and flags the results, in one loop."""
 
     makes_blocks = False
 
@@ -203,7 +205,7 @@ class FlaggedRounding(Flagged):
 
 
 class FlaggedInFloat32Lanes(Flagged):
-    """Rounds and flags results that float32's lanes hold rounded to odd, in one loop."""
+    """Rounds and flags results that float32 represents rounded to odd, in one loop."""
 
     source: InFloat64
     makes_blocks = False
@@ -211,7 +213,7 @@ class FlaggedInFloat32Lanes(Flagged):
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop."""
         route, flags = self.source.route, self.flags[start:stop]
-        # Where the hardware converts to FP16, a route has no numbers of its own.
+        # If the hardware converts to FP16, the route has no packed grid.
         rounds, kinds = route.rounds, CPU.loops.flag_loops.single_flags
         if not rounds:
             rounds, kinds = lane_rounding(self.format, self.rounding), CPU.loops.flag_loops.converted_flags
@@ -239,7 +241,7 @@ class FlaggedByHardware(Flagged):
 
 
 class FlaggedLookedUp(Flagged):
-    """Looks up the flags of functions of 16-bit numbers, as their results are looked up."""
+    """Looks up the flags of functions of 16-bit numbers, together with their results."""
 
     source: InFloat64
 
@@ -253,7 +255,7 @@ class FlaggedLookedUp(Flagged):
         return super().round_block(plan, start, stop, words, out)
 
     def _flags_of(self, x: NDArray) -> Flags:
-        """The flags of the results of a vector."""
+        """Return the flags of the results of a vector."""
         target = Target(self.format, self.rounding, np.float32)
         source, flags, out = InFloat64(self.source.route, [x], x.size), np.empty(x.size, np.uint8), np.empty_like(x)
         Flagged(source, self.plan, target, flags).round_block(self.plan, 0, x.size, NO_WORDS, out)
@@ -261,7 +263,7 @@ class FlaggedLookedUp(Flagged):
 
 
 class FlaggedInFloat64(Flagged):
-    """Flags results in FP64, whose exact values float64 does not hold."""
+    """Flags results in FP64, for which float64 cannot represent the exact results."""
 
     source: InFloat64
 
@@ -270,7 +272,7 @@ class FlaggedInFloat64(Flagged):
         self.round_exact(plan, out, start, words, out)
 
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
-        """Flag the results from `start` on."""
+        """Flag the results from `start`."""
         route = self.source.route
         loop = CPU.loops.flag_loops.double_flags[route.kernel]
         if loop(*self.source.block(start, start + out.size), route.sign, out, flags):
@@ -278,16 +280,18 @@ class FlaggedInFloat64(Flagged):
 
 
 class FlaggedFunction(Flagged):
-    """Flags functions in FP64. Their exact results have few bits, or are no float64 numbers at all: an odd last bit of
-    a result that was rounded to odd tells that it is inexact.
+    """Flags functions in FP64.
+
+    Their exact results have few bits, or are not float64 values at all. So an odd last bit of a result rounded to odd
+    shows that it is inexact.
     """
 
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
-        """Flag the results from `start` on."""
+        """Flag the results from `start`."""
         finite, others = np.isfinite(exact), not np.isfinite(out).all()
         inexact = finite & (image_of(exact) & np.uint64(1) != 0)
         flags[:] = inexact * INEXACT
-        # No result lies so little below the smallest normal number that more bits alone would keep it there.
+        # No result is so slightly below the smallest normal number that it is tiny only with more bits.
         flags[inexact & (np.abs(out) < self.format.smallest_normal)] |= UNDERFLOW
         if others:
             flags[finite & np.isinf(out)] |= OVERFLOW
@@ -296,24 +300,24 @@ class FlaggedFunction(Flagged):
 
 @cache
 def _results_tell_flags(format: Format, rounding: Rounding) -> bool:
-    """Whether exact results tell all flags: no draw decides, nor a number beyond float64's largest."""
+    """Return True if exact results decide all flags: no draw and no value beyond the largest float64 matters."""
     thresholds = thresholds_of(format, rounding)
     return thresholds[0::2] == thresholds[1::2]
 
 
 @cache
 def _lanes_tell_flags(format: Format, rounding: Rounding) -> bool:
-    """Whether results rounded to odd in float32 tell all flags: its largest number stands for all beyond it."""
+    """Return True if float32 results rounded to odd decide all flags; its largest number represents larger values."""
     if not _results_tell_flags(format, rounding) or format.emin - format.mantissa_bits < LEAST_IN_LANES:
         return False
-    if not (format.signed and format.has_zero):  # some numbers become NaN
+    if not (format.signed and format.has_zero):  # some values become NaN
         return False
     return bool(np.isfinite(_thresholds(format, rounding, True)).all())
 
 
 @cache
 def _thresholds(format: Format, rounding: Rounding, single: bool) -> NDArray[np.floating]:
-    """The thresholds; for float32 numbers the next ones of float32, at or above."""
+    """Return the thresholds; for float32 values, the next float32 values at or above them."""
     wide = np.array(thresholds_of(format, rounding), np.float64)
     if not single:
         return wide
@@ -324,7 +328,7 @@ def _thresholds(format: Format, rounding: Rounding, single: bool) -> NDArray[np.
 
 @cache
 def _without_tiny(format: Format, rounding: Rounding) -> NDArray[np.float64]:
-    """The grid of a format in a mode, with tiny numbers rounded to zero."""
+    """Return the packed grid of a format in a mode, with tiny results rounded to zero."""
     grid = kernels.rounding.grid
     numbers, lower = grid.pack_grid(format, rounding).copy(), format.emin - 1
     changes = {

@@ -1,8 +1,9 @@
-"""The public operations: a function for each row of the catalog, with its meaning, and an example in BF16."""
+"""The public operations: one function for each row of the catalog, with its meaning and an example in BF16."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import cleandoc
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -21,35 +22,15 @@ from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]
 
-_RULES = """
-
-{accuracy}
-
-Operands are any numbers that :func:`round` reads, whatever the format, those that float64 lacks among them; they
-broadcast. Specials follow IEEE 754-2019. The
-result is float32 if all operands are float32 and the format fits, else float64. Stochastic modes take their bits from
-`stream`; `observer` receives the counted events. With ``flags=True`` the result is a pair, the numbers and a uint8
-array of IEEE exceptions: inexact 1, underflow 2, overflow 4, division by zero 8, invalid 16, as in :func:`round`.
-Results are written to `out`, if it is given: an array of their shape and type, which may be an operand, too.
-
-Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), shapes that do not
-broadcast, an `out` of another shape or type, and what :func:`simfloat.round` refuses. A function of a number that
-float64 lacks is refused, too, where 960 digits do not tell which way it is rounded.
-
-Examples:
-    >>> sf.{name}({operands}, sf.BF16)
-    array({result})
-"""
-
 _ACCURACY = {
     "exact": "The exact result is rounded once, in every mode and for all operands.",
-    "elementary": """Correctly rounded in every deterministic mode for operands that are FP16 or BF16 numbers and
-formats of at most 16 bits; otherwise the error is below 0.5 + 2^-20 units in the last place. The bits are the same on
-every machine.""",
+    "elementary": """The result is correctly rounded in every deterministic mode if the operands are FP16 or
+BF16 numbers and the format has at most 16 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place. The
+bits are the same on every processor.""",
 }
 
 
-#: What the templates below compute: each public function is one of them with a row of its own in place of this.
+#: The row that the templates below compute. Each public function is a template with its own row in place of this one.
 _row = OPERATIONS["add"]
 
 
@@ -63,6 +44,36 @@ def _unary(
     flags: bool = False,
     out: Result | None = None,
 ) -> Result | tuple[Result, Flags]:
+    """Return {meaning}
+
+    {accuracy}
+
+    Special values follow IEEE 754-2019.
+
+    Parameters:
+        {operands}: numbers or arrays, which broadcast. All numbers that :func:`round` reads are accepted.
+        format: the format of the results, or its name.
+        rounding: the rounding mode, or its text; by default to nearest even.
+        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
+        observer: receives the counts of rounding events.
+        flags: True to return the IEEE exceptions as well.
+        out: an array to write the results to, of their shape and dtype. It may be an operand.
+
+    Returns:
+        float32 if all operands are float32 and the format fits into float32, otherwise float64. With ``flags=True`` a
+        pair: the results, and a uint8 array of exceptions (inexact 1, underflow 2, overflow 4, division by zero 8,
+        invalid 16; see :func:`round`).
+
+    Raises:
+        ValueError: if the format has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if the shapes do not broadcast, or `out` has another shape or dtype.
+        ValueError: if an operand or an option is one that :func:`simfloat.round` rejects.
+        ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
+
+    Examples:
+        >>> sf.{name}({values}, sf.BF16)
+        array({result})
+    """
     return operate(_row, (x,), format, rounding, stream, observer, flags, out)
 
 
@@ -96,13 +107,14 @@ def _ternary(
 
 
 def _function(template: Callable[..., Any], row: Operation) -> Any:
-    """The template as the function of a row of the catalog, with its meaning and its example."""
-    name, (operands, result) = row.name, row.example.split(" -> ")
+    """Make the function of a row of the catalog from a template; the docstring of `_unary` is filled in for it."""
+    name, (values, result) = row.name, row.example.split(" -> ")
     function: Any = FunctionType(template.__code__, globals() | {"_row": row}, name, template.__defaults__)
     function.__kwdefaults__, function.__annotations__ = template.__kwdefaults__, template.__annotations__
     function.__qualname__ = name
-    rules = _RULES.format(accuracy=_ACCURACY[row.accuracy], name=name, operands=operands, result=result)
-    function.__doc__ = row.meaning + rules
+    meaning = row.meaning[0].lower() + row.meaning[1:] if row.meaning.startswith("The ") else row.meaning
+    facts = {"meaning": meaning, "accuracy": _ACCURACY[row.accuracy], "operands": ", ".join(row.operands)}
+    function.__doc__ = cleandoc(_unary.__doc__ or "").format(name=name, values=values, result=result, **facts)
     return function
 
 

@@ -1,21 +1,20 @@
-"""The machines that compute: where arrays lie and where loops run.
+"""The devices that compute: the memory of arrays, and the loops that run on them.
 
-**Loops** are listed with their signatures; `Device.loops` is held to that list.
+**Loops** are listed with their signatures; tests compare `Device.loops` with that list.
 
-**CuPy and subnormal numbers.** CuPy compiles what computes element by element with ``-ftz=true``: subnormal operands
-and results are zeros, and so is a subnormal number that only changes its type or is compared. No option of CuPy's
-changes that, so the flag is taken out of what it asks the compiler for, in the whole process: its results are then
-NumPy's.
+**CuPy and subnormal numbers.** CuPy compiles elementwise code with ``-ftz=true``: subnormal operands and results become
+zeros, and so does a subnormal value that is only converted or compared. CuPy has no option to change that. So the flag
+is removed from the compiler options that CuPy passes, in the whole process, and its results then equal those of NumPy.
 
-**Arrays decide.** A call asks once on which machine its operands lie, ``device_of``, and hands the answer on: as part
-of the key of what it remembers, and to the engines of sums in their `Region`. A loop is always reached through the
-machine of the array that it writes, so another machine is added here alone. It provides
+**Arrays decide.** A call finds the device of its operands once, with ``device_of``, and passes it on: in the keys of
+caches, and to the engines of sums in their `Region`. A loop is always taken from the device of the array that it
+writes, so another device is added only in this file. A device provides
 
-* `arrays`, the module of its arrays, with NumPy's names: what NumPy's own functions do, they do for its arrays too
-  (NEP 18), and arrays are created by it or with ``like=``, or where they are full of a number by `full_like` and
-  `ones_like`: given `like=`, NumPy's `full` and `ones` pass `device=`, too, which CuPy's do not take;
-* `loops`, all that :class:`Loops` lists, under the same names and with the same signatures and bits. Numbers of grids
-  and units come as small NumPy arrays that are never written to; `out`, `words` and operands lie on the machine.
+* `arrays`, the module of its arrays, with the names of NumPy. NumPy's own functions also work on its arrays (NEP 18).
+  Arrays are created by this module or with ``like=``, and arrays full of a value with `full_like` and `ones_like`: with
+  `like=`, NumPy's `full` and `ones` also pass `device=`, which CuPy does not accept;
+* `loops`, all that :class:`Loops` lists, with the same names, signatures and bits. Parameters of grids and matrix units
+  are small NumPy arrays that are never written to; `out`, `words` and operands are on the device.
 
 Scalar arithmetic is written once, in `kernels`; only loops differ.
 """
@@ -44,12 +43,12 @@ Loop = Callable[..., Any]
 
 
 class RoundingLoops(Protocol):
-    """Rounding: (x, words, out, numbers)."""
+    """Loops that round arrays: (x, words, out, numbers)."""
 
     copy: Loop
     round_directed: Loop
     round_general: Loop
-    round_half: Loop  # where the machine rounds to FP16 itself
+    round_half: Loop  # if the device rounds to FP16 in hardware
     round_image: Loop
     round_nearest: Loop
     round_stochastic: Loop
@@ -57,50 +56,48 @@ class RoundingLoops(Protocol):
 
 
 class ElementwiseLoops(Protocol):
-    """Exact results by the name of the operation, of three operands each."""
+    """Loops for exact results, by the name of the operation; all take three operands."""
 
     exact_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
-    double_results: Mapping[str, Loop]  # the same in FP64, of what the machine does not round itself
-    native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
+    double_results: Mapping[str, Loop]  # the same in FP64, for operations that the hardware does not round
+    native_results: Mapping[str, Loop]  # (a, b, c, out), for operations that the hardware rounds
 
 
 class ConvertedLoops(Protocol):
-    """Results in FP16 of float32 operands, where the machine rounds to it itself."""
+    """Loops for results in FP16 of float32 operands, if the device rounds to FP16 in hardware."""
 
     converted_results: Mapping[str, Loop]  # (a, b, c, out)
 
 
 class SingleLoops(Protocol):
-    """Results of float32 operands in float32's lanes, by the name of the operation."""
+    """Loops for results of float32 operands in lanes of float32, by the name of the operation."""
 
-    single_results: Mapping[
-        str, Loop
-    ]  # (a, b, c, sign, out, numbers, kind): see kernels.elementwise.float32.single_loop
+    single_results: Mapping[str, Loop]  # (a, b, c, sign, out, numbers, kind): see kernels.elementwise.float32
 
 
 class FlagLoops(Protocol):
-    """IEEE exceptions of results, on the CPU."""
+    """Loops for IEEE exceptions of results, on the CPU."""
 
     flag_results: Loop  # (exact, out, thresholds, flags) -> others
     flag_by_draws: Loop  # (exact, out, thresholds, flags) -> (doubts, others)
-    rounded_flags: Loop  # (x, out, numbers, kind, thresholds, flags) -> others, in float32's lanes
-    halved_flags: Loop  # the same, where the machine rounds to FP16 itself
+    rounded_flags: Loop  # (x, out, numbers, kind, thresholds, flags) -> others, in lanes of float32
+    halved_flags: Loop  # the same, if the hardware rounds to FP16
     single_flags: Mapping[str, Loop]  # (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others
-    converted_flags: Mapping[str, Loop]  # the same, where the machine rounds to FP16 itself
+    converted_flags: Mapping[str, Loop]  # the same, if the hardware rounds to FP16
     native_flags: Mapping[str, Loop]  # (a, b, c, sign, out, thresholds, flags) -> others, of results in FP32
     double_flags: Mapping[str, Loop]  # (a, b, c, sign, out, flags) -> others, of results in FP64
 
 
 class LookupLoops(Protocol):
-    """Results found in tables, on the CPU: (x, table, out) -> whether all operands have a place there."""
+    """Loops for results in tables, on the CPU: (x, table, out) -> True if the table has all operands."""
 
     look_up_bfloat16: Loop
     look_up_float16: Loop
 
 
 class EncodingLoops(Protocol):
-    """Codes of a format's numbers, and numbers of its codes, on the CPU; each returns whether all have one."""
+    """Loops for codes of numbers and numbers of codes, on the CPU; each returns True if all elements are valid."""
 
     encode: Loop  # (x, codes, numbers)
     encode_float32: Loop
@@ -111,14 +108,14 @@ class EncodingLoops(Protocol):
 
 
 class ImageLoops(Protocol):
-    """Matrices of numbers as images, by the kind of steps, where the machine makes steps of that kind itself."""
+    """Loops between numbers and bit patterns, by the kind of steps, for steps that the device has in hardware."""
 
     image_loops: Mapping[str, Loop]  # (x, out)
     number_loops: Mapping[str, Loop]  # (images, out)
 
 
 class CountingLoops(Protocol):
-    """Events of roundings, and what an array's numbers have in common."""
+    """Loops that count events of roundings, and find the bounds of an array."""
 
     count_results: Loop  # (out, numbers, events) -> shown
     count_ends: Loop  # (exact, out, numbers, events, shown) -> undecided
@@ -127,19 +124,19 @@ class CountingLoops(Protocol):
 
 
 class RandomLoops(Protocol):
-    """Random words, of machines whose loops do not make them themselves: see stream.random_words."""
+    """Loops for random words, for devices on which other loops do not compute them: see bit_stream.random_words."""
 
     fill_words: Loop  # (words, start, call, stage, seed)
 
 
 class ProgramLoops(Protocol):
-    """Programs of operations on vectors, on the CPU."""
+    """The loop for programs of operations on vectors, on the CPU."""
 
     run_program: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
 
 
 class SequentialLoops(Protocol):
-    """Sums rounded at every step."""
+    """Loops for sums that are rounded at every step."""
 
     steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
     random_steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, place, seed)
@@ -147,67 +144,70 @@ class SequentialLoops(Protocol):
 
 
 class RoundedTiles(Protocol):
-    """Sums rounded at every step on lanes, where the processor rounds them up, down and toward zero."""
+    """Loops for sums that are rounded at every step on lanes, if the processor rounds up, down and toward zero."""
 
     steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
 
 
 class LaneOrders(Protocol):
-    """Sums in other orders on lanes, by the order and the mode."""
+    """Loops for sums in other orders on lanes, by the order and the mode."""
 
-    loops: Mapping[str, Mapping[str, Loop]]  # (a, b, out, numbers, sign) -> whether a number was too large
+    loops: Mapping[str, Mapping[str, Loop]]  # (a, b, out, numbers, sign) -> True if a value was too large
 
 
 class StepwiseLoops(Protocol):
-    """Sums by the steps of an order, all rounded to one format, by the order and the kind of steps."""
+    """Loops for sums by the steps of an order, all rounded to one format, by the order and the kind of steps."""
 
     stepwise_loops: Mapping[str, Mapping[str, Loop]]  # (a, b, out, numbers, sign, pair, place, seed)
 
 
 class RunningSumLoops(Protocol):
-    """Every running sum of such an order, on the CPU: (a, b, out, numbers, sign, pair, place, seed), by the order."""
+    """Loops for all partial sums of such an order, on the CPU: (a, b, out, numbers, sign, pair, place, seed), by
+    order."""
 
     running_loops: Mapping[str, Loop]
 
 
 class PairwiseLoops(Protocol):
-    """Sums in a tree of neighbours, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
+    """Loops for sums in a tree of neighbours, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
 
     pairwise_loops: Mapping[str, Loop]
 
 
 class TreeLoops(Protocol):
-    """Sums in an order of one's own, by the kind of step."""
+    """Loops for sums in a custom order, by the kind of step."""
 
     tree_loops: Mapping[str, Loop]  # (a, b, out, program, numbers, sign, pair, place, seed)
 
 
 class LongOrders(Protocol):
-    """Sums of long vectors in the orders of libraries, on the CPU."""
+    """Loops for sums of long vectors in the orders of libraries, on the CPU."""
 
     chains: Mapping[str, Loop]  # (x, y, sums, first, steps, stride, turned), by the kind of products
     numpys: Mapping[str, Loop]  # (x, out, largest, numbers, sign), by the kind of step
 
 
 class FusedLoops(Protocol):
-    """Sums of tensor cores."""
+    """Loops for sums of tensor cores."""
 
     fill_powers: Loop  # (x, least, out)
-    #: By how terms are aligned and totals are rounded:
+    #: By the alignment of terms and the rounding of totals:
     #: (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed)
     loops: Mapping[str, Mapping[str, Loop]]
     fused_groups: Loop  # (a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block)
 
 
 class IntegerSumLoops(Protocol):
-    """Sums of units in 32-bit lanes, on the CPU: (a, b, out, first, unit_numbers, grid_numbers, place, seed) ->
-    number."""
+    """Loops for sums of matrix units in 32-bit lanes, on the CPU.
+
+    They are (a, b, out, first, unit_numbers, grid_numbers, place, seed) -> number.
+    """
 
     loops: Mapping[str, Loop]
 
 
 class MatrixCoreLoops(Protocol):
-    """Sums of matrix cores."""
+    """Loops for sums of matrix cores."""
 
     exact_chunks: Loop  # (a, b, out, terms)
     flushed_pairs: Loop  # (a, b, out, terms, least)
@@ -215,7 +215,7 @@ class MatrixCoreLoops(Protocol):
 
 
 class BinLoops(Protocol):
-    """Sums without error."""
+    """Loops for sums without error."""
 
     bin_sums: Loop  # (a, b, start, bins, anchors, exact_products)
     carry: Loop  # (bins, anchors)
@@ -223,18 +223,18 @@ class BinLoops(Protocol):
 
 
 class Processor(Protocol):
-    """What the machine rounds itself."""
+    """The roundings that the device has in hardware."""
 
     CONVERTS_FP16: bool  # float32 to FP16
     COMPUTES_FP16: bool  # sums, products and fused multiply-adds in FP16
     COMPUTES_BF16: bool  # in BF16
     COMPUTES_DIRECTED: bool  # in FP32, in the directed modes
-    ROUNDS_LANES: bool  # whether it has the loops of RoundedTiles
-    SLOW_WITH_SUBNORMALS: bool  # whether float32's subnormal numbers slow these down
+    ROUNDS_LANES: bool  # True if it has the loops of RoundedTiles
+    SLOW_WITH_SUBNORMALS: bool  # True if subnormal float32 values slow these loops down
 
 
 class Loops(Protocol):
-    """All loops that are reached from outside of `kernels`, by the families that `kernels.FAMILIES` names."""
+    """All loops that are used outside of `kernels`, by the families that `kernels.FAMILIES` names."""
 
     rounding_loops: RoundingLoops
     operation_loops: ElementwiseLoops
@@ -266,7 +266,7 @@ FLUSHING = "-ftz=true"
 
 
 class CompilerOptions(tuple):
-    """Options of the compiler that the flag is not added to."""
+    """Compiler options without the flag."""
 
     def __add__(self, others: Any) -> CompilerOptions:
         return CompilerOptions((*self, *(option for option in others if option != FLUSHING)))
@@ -274,9 +274,9 @@ class CompilerOptions(tuple):
 
 @cache
 def keep_subnormal_numbers() -> None:
-    """Have CuPy keep them from now on.
+    """Make CuPy keep subnormal numbers.
 
-    Raises ValueError if it does not: then it is of a version that is not known here.
+    Raises ValueError if it does not keep them, as an unknown version of CuPy may do.
     """
     cupy = import_module("cupy")
     compiler = getattr(cupy.cuda, "compiler", None)
@@ -291,30 +291,30 @@ def keep_subnormal_numbers() -> None:
     smallest = cupy.asarray(np.array([2.0**-149], np.float32))
     if not smallest.astype(np.float64).get()[0]:
         raise ValueError(
-            f"CuPy {cupy.__version__} takes subnormal numbers of float32 for zeros ({FLUSHING}), and would not do "
-            "otherwise: pass NumPy's arrays, or install CuPy 14."
+            f"CuPy {cupy.__version__} flushes subnormal numbers of float32 to zero ({FLUSHING}), which cannot be "
+            "changed in this version: pass NumPy's arrays, or install CuPy 14."
         )
 
 
 def _forget_compiled(cupy: Any) -> None:
-    """Have CuPy look anew for what it has compiled, of which each operation keeps its own."""
+    """Make CuPy forget the kernels that it has compiled; each operation has its own cache."""
     cupy.clear_memo()
     kernel = cupy._core._kernel
-    # CuPy's operations each keep the kernels that they compiled with the old flag, in caches that nothing lists: the
-    # garbage collector knows all objects. `type(operation)` asks no proxy for its class.
+    # CuPy's operations each cache the kernels that they compiled with the old flag, and nothing lists these caches, but
+    # the garbage collector has a list of all objects. `type(operation)` does not touch the class of a proxy.
     for operation in gc.get_objects():
-        if issubclass(type(operation), kernel.ufunc | kernel.ElementwiseKernel):  # a proxy may stand for nothing
+        if issubclass(type(operation), kernel.ufunc | kernel.ElementwiseKernel):  # a proxy may have no target
             for memory in ("_kernel_memo", "_elementwise_kernel_memo"):
                 getattr(operation, memory, {}).clear()
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """The module of a machine's arrays, and the loops that take them; one object a machine, which serves as a key."""
+    """The module of the arrays of a device, and the loops that take them; one object per device, used as a key."""
 
-    module: str  # of its arrays
+    module: str  # the module of its arrays
     loops: Loops
-    in_pieces: bool  # whether work is cut into blocks that stay in a cache, and pieces for several threads
+    in_pieces: bool  # True if work is divided into blocks that stay in a cache, and pieces for several threads
 
     @property
     def arrays(self) -> ModuleType:
@@ -322,15 +322,15 @@ class Device:
         return np if self is CPU else sys.modules.get(self.module) or import_module(self.module)
 
     def to_device(self, array: Any) -> Any:
-        """The array on this machine: itself, if it is there."""
+        """Return the array on this device: itself, if it is there."""
         if self is not GPU:
             return on_cpu(array)
-        if isinstance(array, ndarray) and array.ndim == 0:  # CuPy fills a new array with it, and makes 0 of -0
+        if isinstance(array, ndarray) and array.ndim == 0:  # CuPy would fill a new array with it, which turns -0 into 0
             return self.arrays.asarray(array.reshape(1)).reshape(())
         return self.arrays.asarray(array)
 
     def new_array(self, function: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array in C order by "empty" or "zeros". Raises ValueError if a GPU's memory is too small for it."""
+        """Return a new array in C order, "empty" or "zeros"; ValueError if the memory of a GPU is too small."""
         try:
             return getattr(self.arrays, function)(shape, dtype)
         except MemoryError:
@@ -344,18 +344,18 @@ class Device:
             ) from None
 
 
-#: NumPy's arrays and Numba's loops, each of which is imported and compiled when it is first reached.
+#: NumPy's arrays and Numba's loops, each of which is imported and compiled at its first use.
 CPU = Device("numpy", cast(Loops, kernels), in_pieces=True)
 
 #: CuPy's arrays and the same loops as CUDA grids.
 GPU = Device("cupy", cast(Loops, gpu), in_pieces=False)
 
-#: Ten times the least compute capability: see `kernels/gpu/compiling.py`, which is not imported here.
+#: Ten times the least compute capability, as in `kernels/gpu/compiling.py`, which is not imported here.
 OLDEST_GENERATION = 80
 
 
 def device_named(device: Any) -> Device:
-    """The machine that users call "cpu" or "cuda". Raises ValueError for other names, and where there is no GPU."""
+    """Return the device that users call "cpu" or "cuda"; ValueError for other names, and if no GPU is found."""
     if device == "cpu":
         return CPU
     if device != "cuda":
@@ -368,7 +368,7 @@ def device_named(device: Any) -> Device:
 
 
 def what_cuda_lacks() -> str | None:
-    """What keeps this process from computing on a GPU, None if nothing does."""
+    """Return the reason why this process cannot compute on a GPU, or None."""
     for module, name in (("cupy", "CuPy"), ("numba_cuda", "numba-cuda")):
         if module not in sys.modules and find_spec(module) is None:
             return f"{name} is not installed"
@@ -376,7 +376,7 @@ def what_cuda_lacks() -> str | None:
         if not GPU.arrays.cuda.runtime.getDeviceCount():
             return "CuPy finds no GPU"
         generation = int(GPU.arrays.cuda.Device().compute_capability)
-    except Exception as error:  # of CuPy's own, or of the loader's where a library is missing
+    except Exception as error:  # from CuPy, or from the loader if a library is missing
         return f"CuPy finds no GPU: {error}"
     if generation < OLDEST_GENERATION:
         return f"the GPU's compute capability is {generation / 10}, and kernels need 8.0, Ampere's, or a newer one"
@@ -384,9 +384,10 @@ def what_cuda_lacks() -> str | None:
 
 
 def device_of(array: Any, *others: Any) -> Device:
-    """The machine that arrays lie on: the GPU if one of them does.
+    """Return the device of arrays: the GPU if one of them is there.
 
-    Raises ValueError for arrays of another library's on a GPU, and for more than one number in NumPy's beside a GPU's.
+    Raises ValueError for GPU arrays of another library, and if a GPU array is combined with a NumPy array of more than
+    one element.
     """
     if type(array) is ndarray:
         if not others:
@@ -407,13 +408,13 @@ def device_of(array: Any, *others: Any) -> Device:
     for one in elsewhere:
         if one.size != 1:
             raise ValueError(
-                f"One operand is on a GPU, another, of shape {one.shape}, is not; pass cupy.asarray of it, too."
+                f"One operand is on a GPU, but another one, of shape {one.shape}, is not: pass cupy.asarray of it."
             )
     return GPU
 
 
 def is_on_gpu(array: Any) -> bool:
-    """Whether an array is one of CuPy's."""
+    """Return True if an array is a CuPy array."""
     kind: Any = type(array)
     if kind is ndarray or not _is_cupys(kind):
         return False
@@ -423,44 +424,44 @@ def is_on_gpu(array: Any) -> bool:
 
 @cache
 def _is_cupys(kind: type) -> bool:
-    """Whether a type is that of CuPy's arrays. An array is not asked for its interface, which CuPy makes each time."""
+    """Return True if a type is CuPy's array type; cached, since CuPy computes the interface of an array each time."""
     return kind.__module__.partition(".")[0] == "cupy" and hasattr(kind, "__cuda_array_interface__")
 
 
 def as_array(x: Any, name: str = "an operand") -> Any:
-    """`x` as one of CuPy's arrays if it is one, else of NumPy's; ValueError, calling it by its name, for no array."""
+    """Return `x` if it is a CuPy array, otherwise as a NumPy array; ValueError with its name if it is not an array."""
     return x if is_on_gpu(x) or type(x) is ndarray else as_rectangular_array(x, name)
 
 
 def on_cpu(array: Any) -> ndarray:
-    """The array's numbers in an array of NumPy's: itself, if it is one."""
+    """Return an array as a NumPy array: itself, if it is one."""
     return array.get() if is_on_gpu(array) else array
 
 
 def on_device_of(array: Any, other: Any) -> Any:
-    """The array where another one is: itself, if it is there."""
+    """Return an array on the device of another one: itself, if it is there."""
     return device_of(other).to_device(array)
 
 
 def write_back_to_device(numbers: ndarray, array: Any) -> None:
-    """Write the numbers, which :func:`on_cpu` gave and which were changed there, to where they came from."""
+    """Write values that :func:`on_cpu` returned, and that were changed, back to their array."""
     if numbers is not array:
         array[...] = GPU.to_device(numbers)
 
 
 def freeze(array: Any) -> None:
-    """Make an array read-only, where arrays can be: CuPy's cannot."""
+    """Make an array read-only, if it is on the CPU: CuPy arrays cannot be read-only."""
     if not is_on_gpu(array):
         array.flags.writeable = False
 
 
 def is_frozen(array: Any) -> bool:
-    """Whether it is read-only."""
+    """Return True if an array is read-only."""
     return not is_on_gpu(array) and not array.flags.writeable
 
 
 def check_reachable(array: Any, name: str = "an operand") -> None:
-    """Raise ValueError for an array on a GPU that is not CuPy's, calling it by its name."""
+    """Raise ValueError, with its name, for an array on a GPU that is not a CuPy array."""
     if type(array) is not ndarray and hasattr(array, "__cuda_array_interface__") and not is_on_gpu(array):
         call = name if name.isidentifier() else "x"
         raise ValueError(f"{name} is an array on a GPU; pass one of CuPy's, cupy.asarray({call}), or of NumPy's.")

@@ -1,12 +1,14 @@
-"""NumPy's protocols for the library's own arrays: its functions of them, and elements by keys.
+"""NumPy's protocols for the library's own arrays: NumPy functions on them, and elements by keys.
 
-**Functions.** A function of NumPy's is an operation of theirs where it is exactly one, else refused by name. NumPy
-would compute on their numbers in float64, past formats and policies. `np.asarray(x)` takes the numbers out for that.
+**Functions.** A NumPy function of these arrays is supported if it is exactly one of their operations. Otherwise it
+raises ValueError: NumPy would compute in float64, without formats and policies. `np.asarray(x)` returns the values for
+that.
 
-**Elements** are read and written by keys as NumPy names them. CuPy takes integers of an array modulo the length of the
-axis, where it writes in their own type, which may be too short for it; it writes elements that are named several times
-in no order, and what overlaps its source while that is read. Here places that an axis does not have are refused on
-every machine, of several values for one element the last one stays, and sources are copied first.
+**Elements** are read and written by the keys of NumPy. CuPy differs in three ways. It takes integers modulo the length
+of the axis, and when it writes, it converts them to their own dtype, which may be too short for the length. It writes
+elements that are named several times in any order. It writes an overlapping source while it is read. This module makes
+all devices agree: positions out of range raise IndexError, the last of several values for one element stays, and
+sources are copied first.
 """
 
 from __future__ import annotations
@@ -27,20 +29,20 @@ from simfloat.arithmetic.spacing import place_of_largest, place_of_least
 from simfloat.common import as_rectangular_array, first_uneven_row
 from simfloat.environment import in_usual_environment, skip_guard_frames
 
-#: NumPy's ufuncs by the method that each of them is, where the method has another name.
+#: The methods of NumPy's ufuncs, for methods that have another name.
 UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.numpy} | {
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "conj",
 }
 
-#: Tests, which give truth values.
+#: Tests, which return booleans.
 TESTS = frozenset(
     "less less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit".split()
     + "logical_and logical_or logical_xor logical_not".split()
 )
 
-#: Functions that compute no numbers: shapes, places of numbers, equality, printing and storing.
+#: Functions that compute no values: shapes, positions, equality, printing and storing.
 READERS: frozenset[Callable[..., Any]] = frozenset(
     {
         *(np.shape, np.ndim, np.size, np.argsort, np.count_nonzero, np.nonzero, np.argwhere, np.flatnonzero),
@@ -51,13 +53,13 @@ READERS: frozenset[Callable[..., Any]] = frozenset(
     }
 )
 
-#: Readers that compare with Python's numbers, which are exact only beside numbers in float64.
+#: Readers that compare with Python's numbers, which are exact only in comparisons with float64 values.
 APPROXIMATE_COMPARISONS: frozenset[Callable[..., Any]] = frozenset({np.allclose, np.isclose})
 
-#: Packages that draw numbers, or show them: they read them as `np.asarray` does.
+#: Plotting packages, which read the values like `np.asarray`.
 PLOTTING = ("matplotlib", "mpl_toolkits")
 
-#: What to write for some of the others, in methods that all such arrays have, or tensors.
+#: Alternatives to some of the other functions, in methods that all such arrays, or tensors, have.
 ALTERNATIVES = {
     "einsum": "matmul, transpose and sum", "inner": "a @ b.T", "vdot": "a @ b", "outer": "a.unsqueeze(1) * b",
     "tensordot": "reshape and @", "vecdot": "(a * b).sum(-1)", "norm": "(x * x).sum().sqrt()", "average": "x.mean()",
@@ -72,24 +74,24 @@ ALTERNATIVES = {
 
 @in_usual_environment
 class NumpyProtocol:
-    """What NumPy asks of other arrays: a subclass says how its messages call it, and how its operands are joined."""
+    """The methods that NumPy calls; a subclass defines its name in messages, and how operands are joined."""
 
-    #: How messages call such arrays.
+    #: The name of such arrays in messages.
     name_in_messages: ClassVar[str]
 
-    #: What computing in float64 would pass by.
+    #: The rule that computing in float64 would bypass.
     bypassed_rule: ClassVar[str]
 
-    #: Functions that these arrays have besides `FUNCTIONS`, each with the operation that it is.
+    #: Functions that these arrays support in addition to `FUNCTIONS`, each with its operation.
     further_functions: ClassVar[Mapping[Callable[..., Any], Callable[..., Any]]] = {}
 
-    #: What to write for other functions than these arrays have, where that is not what `ALTERNATIVES` says.
+    #: Alternatives to other functions, if they differ from `ALTERNATIVES`.
     alternatives: ClassVar[Mapping[str, str]] = {}
 
     numbers: NDArray
 
     def _as_operand_array(self, x: Any) -> Any:
-        """An operand as an array of this kind."""
+        """Return an operand as an array of this kind."""
         raise NotImplementedError
 
     def _concatenate(self, arrays: Sequence[Any], axis: int) -> Any:
@@ -151,9 +153,9 @@ class NumpyProtocol:
 
 
 def refuse_readers(called: str, passed_by: str) -> None:
-    """Raise ValueError where NumPy or SciPy asks for the numbers of such an array, in `__array__`, to compute on them.
+    """Raise ValueError if NumPy or SciPy asks for the values of such an array, in `__array__`, to compute with them.
 
-    NumPy asks before it computes on such an array, but not on a list of them; SciPy never does.
+    NumPy calls the protocol before it computes on such an array, but not for a list of them; SciPy never does.
     """
     frame = skip_guard_frames(sys._getframe(2))
     reader = frame.f_globals.get("__name__", "")
@@ -209,14 +211,14 @@ def _function(name: str) -> Callable[..., Any]:
     return lambda t, x: getattr(t._as_operand_array(x), name)()
 
 
-#: Functions of the catalog that are plain functions in NumPy.
+#: Functions of the catalog that are plain functions in NumPy, not ufuncs.
 NO_UFUNCS = {
     name: function
     for name in catalog.FUNCTIONS
     if callable(function := getattr(np, name, None)) and type(function) is not np.ufunc
 }
 
-#: NumPy's function -> the operation that it is; each takes one of its operands, then what NumPy's takes, in its order.
+#: The operation for each NumPy function. It takes one of the operands, then the arguments of the NumPy function.
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **{function: _function(name) for name, function in NO_UFUNCS.items()},
     **{
@@ -245,7 +247,7 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def _is_called_by_plotting(frame: FrameType | None) -> bool:
-    """Whether a package that draws called NumPy, which runs in this frame, or called from there."""
+    """Return True if a plotting package called NumPy, directly or through other NumPy functions."""
     while frame is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
         if package != "numpy":
@@ -255,7 +257,7 @@ def _is_called_by_plotting(frame: FrameType | None) -> bool:
 
 
 def _compare_exactly(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
-    """Truth values of exact numbers: Python's are not rounded to the type of the others."""
+    """Return booleans of an exact comparison: Python's numbers are not rounded to the dtype of the arrays."""
     numbers = [x.numbers if isinstance(x, NumpyProtocol) else _exact(x) for x in operands]
     if ufunc.__name__.startswith(("less", "greater")) and any(map(np.iscomplexobj, numbers)):
         raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
@@ -264,18 +266,18 @@ def _compare_exactly(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.boo
 
 
 def _exact(x: Any) -> NDArray:
-    """Complex numbers as NumPy reads them, and real ones as operands."""
+    """Return complex numbers as NumPy reads them, and real ones as operands."""
     is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
     return np.asarray(x) if is_complex else as_operand(x)
 
 
 def _numbers(x: Any) -> Any:
-    """The numbers of such arrays, also of those in a list."""
+    """Return the values of such arrays, also of those in a list."""
     return _read(x, lambda array: array.numbers)
 
 
 def _in_float64(x: Any) -> Any:
-    """The numbers of such arrays in float64, in new memory."""
+    """Return the values of such arrays in float64, in new memory."""
     return _read(x, np.asarray)
 
 
@@ -286,7 +288,7 @@ def _read(x: Any, read: Callable[[Any], Any]) -> Any:
 
 
 def elements(array: NDArray, key: Any) -> Any:
-    """array[key]. Raises IndexError for places that it does not have, ValueError for lists of unlike lengths."""
+    """Return array[key]; IndexError for positions out of range, ValueError for lists of unlike lengths."""
     if is_on_gpu(array):
         _check_key(array, key)
     try:
@@ -296,7 +298,7 @@ def elements(array: NDArray, key: Any) -> Any:
 
 
 def write_elements(array: NDArray, key: Any, value: Any) -> None:
-    """array[key] = value, with a value on the array's machine. Raises IndexError for places that it does not have."""
+    """Set array[key] = value, with a value on the device of the array; IndexError for positions out of range."""
     if not is_on_gpu(array):
         array[key] = value
         return
@@ -311,7 +313,7 @@ def write_elements(array: NDArray, key: Any, value: Any) -> None:
 
 
 def check_places(array: NDArray, places: Any, axis: int | None) -> None:
-    """Raise IndexError, as NumPy does, for integers that name nothing along an axis, or in all of an array."""
+    """Raise IndexError, like NumPy, for integers that are out of range along an axis, or in the whole array."""
     if not is_on_gpu(array) or isinstance(places, slice) or (places := as_array(places)).dtype.kind not in "iu":
         return
     size = array.size if axis is None else array.shape[axis]
@@ -322,7 +324,7 @@ def check_places(array: NDArray, places: Any, axis: int | None) -> None:
 
 
 def _check_key(array: NDArray, key: Any) -> bool:
-    """Whether integers in arrays name places, all of which are there."""
+    """Return True if arrays of integers name several positions; IndexError if one is out of range."""
     parts = [_as_indices(part) for part in (key if isinstance(key, tuple) else (key,))]
     axes = sum(_axes_of(part) for part in parts)
     axis, names_places = 0, False
@@ -338,29 +340,29 @@ def _check_key(array: NDArray, key: Any) -> bool:
 
 
 def _as_indices(part: Any) -> Any:
-    """One index of a key, a list as the array that NumPy makes of it."""
+    """Return one index of a key; a list becomes the array that NumPy makes of it."""
     return as_rectangular_array(part, "an index", None if part else np.intp) if isinstance(part, list | tuple) else part
 
 
 def _as_full_integers(part: Any) -> Any:
-    """An array of integers in the type of places; another index as it is."""
+    """Return an array of integers in the dtype of positions; any other index unchanged."""
     part = _as_indices(part)
     return part.astype(np.intp) if hasattr(part, "dtype") and part.dtype.kind in "iu" else part
 
 
 def _axes_of(part: Any) -> int:
-    """How many axes an index is for."""
+    """Return the number of axes that an index is for."""
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
     return part.ndim if hasattr(part, "dtype") and part.dtype.kind == "b" else 1
 
 
 def _write_last(array: NDArray, key: Any, value: Any) -> None:
-    """Write to elements of which one may be named several times: the last value stays."""
+    """Write to elements, some of which may be named several times, so that the last value stays."""
     places = np.arange(array.size, like=array).reshape(array.shape)[key]
     values = np.broadcast_to(value.reshape(value.shape[-places.ndim :]), places.shape).reshape(-1)
-    # A stable sort leaves the values of one element in their order, so the last of each group is written last.
-    # CuPy writes them in any order.
+    # A stable sort keeps the values of one element in their order, so the last of each group is written. CuPy would
+    # write them in any order.
     order = np.argsort(places.reshape(-1), kind="stable")
     named = places.reshape(-1)[order]
     is_last = np.concatenate([named[1:] != named[:-1], np.ones_like(named[:1], bool)])

@@ -1,10 +1,10 @@
-"""Operands as arrays: what users pass is read, shapes are broadcast, and new arrays are made.
+"""Operands as arrays: reading the arguments of users, broadcasting shapes, and creating arrays.
 
-Arrays of any kind are read that hold numbers which float64 has.
+Arrays of any kind are accepted if float64 can represent their values.
 
-New arrays begin where a line of the cache begins. A vector that crosses from one line to the next is loaded and stored
-as two. NumPy aligns to 16 bytes; a product of matrices of 512 rows took 1.7 times as long where both of the arrays
-whose rows are read side by side, its right operand and its sums, began in the middle of a line.
+New arrays start at a cache line. A vector that crosses from one line to the next needs two loads or stores. NumPy
+aligns to 16 bytes: a product of matrices of 512 rows took 1.7 times as long if both its right operand and its sums
+started in the middle of a line. The rows of these arrays are read side by side.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import E2M1
 from simfloat.formats.exact_numbers import exact_number, is_float64
 
-#: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
+#: np.float32 or np.float64, as the type of elements. (mypy does not accept type[np.floating] as a dictionary key.)
 FloatType: TypeAlias = Any
 
-#: What is read as numbers, those that float64 lacks among them.
+#: The types that are read as numbers, including numbers that float64 cannot represent.
 OperandLike: TypeAlias = ArrayLike | Fraction | Decimal | Sequence[Any]
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
-#: Of a matrix that lies transposed, its columns so many bytes apart, few fit into the cache at once: so many are copied
-#: at a time, if it has so many elements at least.
+#: If the columns of a transposed matrix are a multiple of CONFLICTING bytes apart, only a few of them fit into the
+#: cache. COLUMNS columns of it are copied at a time, if it has at least LEAST_TURNED elements.
 CONFLICTING, COLUMNS, LEAST_TURNED = 1024, 16, 1 << 14
 
-#: Above it not every integer is a float64 number.
+#: Above this value, float64 does not have every integer.
 INTEGERS = 2.0**53
 
-#: PyTorch's dtype of E2M1, two numbers to a byte.
+#: PyTorch's dtype of E2M1, with two numbers in a byte.
 PAIRS = "torch.float4_e2m1fn_x2"
 
-#: What to pass instead, by the kinds of dtypes that hold no real numbers.
+#: Alternatives for dtypes without real numbers, by their kind.
 REMEDIES = {
     "S": "np.asarray({0}).astype(str), the texts",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
@@ -54,11 +54,11 @@ REMEDIES = {
 
 
 def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
-    """`x` as a float32 array if it is one, else as float64; memory as it is.
+    """Return `x` as a float32 array if it is one, otherwise as float64; the memory layout is kept.
 
-    Numbers, sequences, NumPy's and CuPy's arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU
-    are read exactly, and so are Fractions and Decimals that float64 holds; CuPy's arrays stay on the GPU. Raises
-    ValueError for what float64 cannot hold exactly, for texts, and for masked arrays.
+    Numbers, sequences, arrays of NumPy and CuPy with real dtypes, arrays of ml_dtypes, and PyTorch tensors on the CPU
+    are read exactly, and so are Fractions and Decimals that float64 can represent. CuPy arrays stay on the GPU. Raises
+    ValueError for values that float64 cannot represent, for texts, and for masked arrays.
     """
     if type(x) is ndarray:
         dtype = x.dtype
@@ -76,10 +76,10 @@ def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
 
 
 def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArray:
-    """`x` as `as_operand` reads it, or an array of `exact_number`'s objects where float64 lacks one of the numbers.
+    """Return `x` as `as_operand` does, or as an array of exact objects if float64 cannot represent one of the values.
 
-    These are texts, integers, Fractions, Decimals, gmpy2's numbers and NumPy's long floats, in arrays and sequences,
-    with floats among them. Raises ValueError for what holds other things, and for masked arrays.
+    These may be texts, integers, Fractions, Decimals, numbers of gmpy2 and NumPy's long floats, in arrays and
+    sequences, also mixed with floats. Raises ValueError for other contents, and for masked arrays.
     """
     on_gpu, array = is_on_gpu(x), cast(Any, x)
     if on_gpu and array.dtype in (FLOAT32, FLOAT64):
@@ -89,61 +89,61 @@ def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArr
 
 @in_usual_environment
 def _convert_operand(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
-    """The numbers of any other operand, which NumPy converts."""
+    """Return the values of any other operand, which NumPy converts."""
     operand = x
     array = operand if on_gpu else _as_array(x, name)
     dtype, is_array = array.dtype, hasattr(x, "dtype")
     if dtype.kind == "f" and dtype.itemsize == 4:
-        return array.astype(np.float32)  # the machine's byte order
+        return array.astype(np.float32)  # in native byte order
     if dtype.kind in "OUT" or (dtype.kind == "f" and dtype.itemsize > 8 and not is_array):
-        # NumPy makes texts of all numbers of a sequence that holds one, and long floats of integers.
+        # NumPy converts a sequence with a text to texts, and a sequence with a long float to long floats.
         return _from_objects(array.astype(object) if is_array else np.array(x, object), name, reads_texts)
     is_long = dtype.kind == "f" and dtype.itemsize > 8
     if not _is_real(dtype) and not is_long:
         raise ValueError(_no_numbers_message(name, f"dtype {dtype}", dtype.kind))
-    with np.errstate(all="ignore"):  # converting a signalling NaN, or a long float
+    with np.errstate(all="ignore"):  # conversion of a signalling NaN, or a long float
         wide = array.astype(np.float64)
     if is_long:
         is_held = bool(((wide == array) | (wide != wide) & (array != array)).all())
         return wide if is_held else _from_objects(array.astype(object), name, reads_texts)
-    # What has a dtype holds numbers of one kind, and no integers among its floats.
+    # An object with a dtype has values of one kind, and no integers among its floats.
     large = not is_array or dtype.kind in "iu"
     if large and wide.size and not (np.abs(wide) < INTEGERS).all():
         if on_gpu:
             array = operand.get()
-        # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
+        # NumPy converts integers among floats to floats, so they can be found only in the sequence itself.
         return _from_objects(array.astype(object) if dtype.kind in "iu" else np.array(x, object), name, reads_texts)
     return wide
 
 
 def _no_numbers_message(name: str, content: str, kind: str = "") -> str:
-    """What is said of an operand that holds no real numbers."""
+    """Return the message for an operand without real numbers."""
     remedy = REMEDIES.get(kind)
     answer = f"; pass {remedy.format(name)}" if remedy else ""
     return f"{name} must hold real numbers that can be read exactly, got {content}{answer}."
 
 
 def _rounding_advice(name: str) -> str:
-    """What to do with numbers that are read, but not everywhere."""
+    """Return the advice for numbers that only some functions read."""
     call = name if name.isidentifier() else "x"
     return (
         f": pass simfloat.round({call}, format), which rounds such numbers once. Only round, array and elementwise "
-        "operations take them as they are."
+        "operations accept them directly."
     )
 
 
 def first_beyond_float64(numbers: NDArray) -> tuple[int, ...]:
-    """The place of the first number that float64 lacks, in an array of objects that holds one."""
+    """Return the index of the first number in an array of objects that float64 cannot represent."""
     return next(place for place, number in np.ndenumerate(numbers) if not is_float64(number))
 
 
 def at_index(place: tuple[int, ...]) -> str:
-    """At which index of an operand, if that has one."""
+    """Return a text with the index of an operand, if it has one."""
     return f" at index {place[0] if len(place) == 1 else place}" if place else ""
 
 
 def _as_array(x: Any, name: str) -> NDArray:
-    """`x` as an array of whatever type it has."""
+    """Return `x` as an array of its own dtype."""
     if type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach"):
         return _from_torch(x, name)
     check_reachable(x, name)
@@ -153,25 +153,25 @@ def _as_array(x: Any, name: str) -> NDArray:
         )
     if hasattr(x, "tensor_scale"):
         raise ValueError(
-            f"{name} is a result of block_quantize, which matmul and dot take; pass {name}.values(), the numbers that "
-            "it stands for."
+            f"{name} is a result of block_quantize, which matmul and dot accept; pass {name}.values(), the values "
+            "that it stands for."
         )
     check_not_masked(x, name)
     return as_rectangular_array(x, name)
 
 
 def check_not_masked(x: Any, name: str) -> None:
-    """Raise ValueError for a masked array, or a sequence that holds one: NumPy would drop the mask."""
+    """Raise ValueError for a masked array, or a sequence with one: NumPy would drop the mask."""
     if hasattr(x, "mask") and hasattr(x, "filled"):
         raise ValueError(f"{name} is a masked array, and masked elements have no number; pass {name}.filled(value).")
     if isinstance(x, list | tuple):
         for element in x:
-            if type(element) is not float:  # most sequences are long ones of numbers
+            if type(element) is not float:  # most long sequences contain floats
                 check_not_masked(element, name)
 
 
 def _from_torch(x: Any, name: str) -> NDArray:
-    """The numbers of a PyTorch tensor: float64 holds those of all its real types but large integers."""
+    """Return the values of a PyTorch tensor: float64 can represent all its real dtypes except large integers."""
     if x.device.type != "cpu":
         raise ValueError(f"{name} is a tensor on {x.device}; pass {name}.cpu().")
     if str(x.dtype) == PAIRS:
@@ -182,31 +182,33 @@ def _from_torch(x: Any, name: str) -> NDArray:
         return (plain.double() if narrow else plain).numpy()
     except (TypeError, RuntimeError) as error:
         why = str(error).removesuffix(".")
-        raise ValueError(f"{name} is a tensor of {x.dtype}, which has no plain array of numbers: {why}.") from None
+        raise ValueError(
+            f"{name} is a tensor of {x.dtype}, which cannot be converted to a NumPy array: {why}."
+        ) from None
 
 
 def pairs_of_codes(x: Any) -> NDArray[np.uint8]:
-    """The codes in a PyTorch tensor of two to a byte, the first in the lower half: the last axis is twice as long."""
+    """Return the codes of a PyTorch tensor with two in a byte, the first one in the lower half, along the last axis."""
     packed = x.detach().contiguous().view(sys.modules["torch"].uint8).numpy()
     return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
 
 
 def _from_pairs(x: Any) -> NDArray[np.float32]:
-    """The numbers of such a tensor."""
+    """Return the values of such a tensor."""
     codes = pairs_of_codes(x).astype(np.int64)
     magnitudes = E2M1.magnitudes(codes & 7)
     return np.where(codes < 8, magnitudes, -magnitudes).astype(np.float32)
 
 
 def _is_real(dtype: np.dtype) -> bool:
-    """Whether an array of this type holds real numbers, all of which float64 holds, but for large integers."""
+    """Return True if a dtype is real, and float64 can represent its values except large integers."""
     if dtype.kind in "fiub":
         return dtype.itemsize <= 8
     return dtype.type.__module__ == "ml_dtypes" and not dtype.name.startswith(("complex", "bcomplex"))
 
 
 def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
-    """Numbers that are read one by one: in float64 where that holds all of them, else as `exact_number` gives them."""
+    """Read numbers one by one: return float64 if it can represent all, otherwise the objects of `exact_number`."""
     exact = np.empty(array.shape, object)
     for place, element in np.ndenumerate(array):
         try:
@@ -222,12 +224,12 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
 
 
 def _as_python_number(element: Any) -> Any:
-    """Python's number for NumPy's, and for the only one of an array without axes; anything else as it is."""
+    """Return a NumPy scalar, or an array without axes, as a Python number; anything else unchanged."""
     return element.item() if hasattr(element, "item") and not getattr(element, "ndim", 0) else element
 
 
 def are_float32(arrays: Sequence[NDArray]) -> bool:
-    """Whether all are float32 arrays."""
+    """Return True if all are float32 arrays."""
     for array in arrays:
         if array.dtype is not FLOAT32 and array.dtype != FLOAT32:
             return False
@@ -235,7 +237,7 @@ def are_float32(arrays: Sequence[NDArray]) -> bool:
 
 
 def common_type_and_device(arrays: Sequence[NDArray]) -> tuple[bool, Device]:
-    """Whether all are float32 arrays, and the machine that they lie on: see `device_of`."""
+    """Return whether all are float32 arrays, and their device: see `device_of`."""
     single = True
     for array in arrays:
         if type(array) is not ndarray:
@@ -246,8 +248,8 @@ def common_type_and_device(arrays: Sequence[NDArray]) -> tuple[bool, Device]:
 
 
 def flat(array: NDArray) -> NDArray:
-    """The elements in C order as one aligned, writeable vector, the form that kernels are compiled for."""
-    # Contiguity first: asking a broadcast array whether it is writeable raises a warning.
+    """Return the elements in C order as one aligned, writeable vector, the form that kernels are compiled for."""
+    # Contiguity first: reading the flag `writeable` of a broadcast array raises a warning.
     flags = array.flags
     if flags.c_contiguous and (not isinstance(array, np.ndarray) or flags.carray):
         return array if array.ndim == 1 else array.reshape(-1)
@@ -255,7 +257,7 @@ def flat(array: NDArray) -> NDArray:
 
 
 def broadcast_vectors(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
-    """The shape that operands broadcast to, and the elements of each in C order of it; one element stays one."""
+    """Return the common shape of operands, and the elements of each in C order; a single element is not repeated."""
     shape = operands[0].shape
     for operand in operands:
         if operand.shape != shape:
@@ -265,10 +267,10 @@ def broadcast_vectors(operands: list[NDArray]) -> tuple[tuple[int, ...], list[ND
 
 
 def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
-    """The shape that operands broadcast to. Raises ValueError if they do not."""
+    """Return the shape that operands broadcast to; ValueError if they do not."""
     shapes = [operand.shape for operand in operands]
     longest = max(shapes, key=len)
-    # Numbers and rows beside an array are what comes most.
+    # The most frequent cases are numbers and rows combined with an array.
     if all([not shape or shape == longest[-len(shape) :] for shape in shapes]):
         return longest
     try:
@@ -279,14 +281,14 @@ def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
 
 
 def _broadcast_vector(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The elements of an operand broadcast to the shape; one element stays one."""
+    """Return the elements of an operand, broadcast to the shape; a single element is not repeated."""
     if operand.shape == shape or operand.size == 1:
         return flat(operand)
     return _copy_broadcast(shape, operand).reshape(-1)
 
 
 def _copy_broadcast(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
-    """A new array in C order with these numbers, broadcast to the shape."""
+    """Return a new array in C order with these values, broadcast to the shape."""
     dtype, strides, is_on_cpu = numbers.dtype, numbers.strides, type(numbers) is ndarray
     out = np.empty(shape, dtype) if is_on_cpu else device_of(numbers).new_array("empty", shape, dtype)
     is_turned = strides[-2:-1] == (dtype.itemsize,) and strides[-1] % CONFLICTING == 0
@@ -298,15 +300,15 @@ def _copy_broadcast(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
     return out
 
 
-#: Bytes of a line of the cache.
+#: The length of a cache line in bytes.
 LINE = 64
 
-#: Elements below which an array is sooner made than aligned.
+#: With fewer elements, aligning an array does not pay off.
 LEAST_ALIGNED = 1 << 14
 
 
 def empty(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDArray[Any]:
-    """An uninitialised array in C order."""
+    """Return an uninitialised array in C order."""
     if device is not CPU:
         return device.new_array("empty", shape, dtype)
     array = np.empty(shape, dtype)
@@ -318,7 +320,7 @@ def empty(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDA
 
 
 def zeros(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDArray[Any]:
-    """An array of zeros in C order."""
+    """Return an array of zeros in C order."""
     if device is not CPU:
         return device.new_array("zeros", shape, dtype)
     size = math.prod(shape)
@@ -330,7 +332,7 @@ def zeros(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDA
 
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
-    """The numbers in another type and in C order."""
+    """Return the values in another dtype and in C order."""
     machine = device_of(x)
     if x.size < LEAST_ALIGNED and machine is CPU:
         return x.astype(dtype, "C")
@@ -340,23 +342,23 @@ def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
 
 
 def is_cache_aligned(x: NDArray) -> bool:
-    """Whether an array begins where a line does."""
+    """Return True if an array starts at a cache line."""
     return x.__array_interface__["data"][0] % LINE == 0
 
 
 def _cache_aligned_part(longer: NDArray, shape: tuple[int, ...], size: int) -> NDArray:
-    """The first part of the vector that begins with a line, in this shape."""
+    """Return the part of a longer vector that starts at a cache line, in this shape."""
     skipped = -longer.__array_interface__["data"][0] % LINE // longer.itemsize
     return longer[skipped : skipped + size].reshape(shape)
 
 
 def image_of(x: NDArray) -> NDArray[np.unsignedinteger]:
-    """The bits of float32 or float64 numbers as integers, in the same memory."""
+    """Return the bit patterns of float32 or float64 values as integers, in the same memory."""
     return x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
 
 
 def same_bits(a: NDArray, b: NDArray) -> bool:
-    """Whether two arrays of floats hold the same numbers: -0 is not +0, and NaN is NaN."""
+    """Return True if two float arrays have the same values: -0 differs from +0, and NaN equals NaN."""
     if a is b:
         return True
     return a.dtype == b.dtype and a.shape == b.shape and bool((image_of(a) == image_of(b)).all())

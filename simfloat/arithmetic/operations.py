@@ -1,4 +1,4 @@
-"""Operations on arrays and the rounding of arrays to a format: the exact real result is rounded once."""
+"""Operations on arrays, and the rounding of arrays to a format: the exact real result is rounded once."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def operate(
     flags: bool,
     out: NDArray[np.floating] | None,
 ) -> Any:
-    """A public operation, as users call it: its results, or a pair of them and their flags."""
+    """Compute a public operation with the arguments of the user; return its results, or a pair of results and flags."""
     try:
         arrays = list(map(as_operand, operands, operation.operands))
-    except ValueError:  # texts, numbers that float64 lacks, or none at all
+    except ValueError:  # texts, numbers that float64 cannot represent, or invalid operands
         arrays = []
     if not arrays:
         arrays = list(map(exact_operand, operands, operation.operands))
@@ -73,7 +73,7 @@ def operate(
         return on_cpu_alone(operate_on_cpu, arrays, out)
     try:
         target, route = _target_and_route(operation.name, format, rounding, *common_type_and_device(arrays))
-    except TypeError:  # what cannot be kept in a cache is no format or no rounding
+    except TypeError:  # an unhashable value is not a format or a rounding; the uncached function raises the ValueError
         target, route = _target_and_route.__wrapped__(operation.name, format, rounding, False, CPU)
     if format is not target.format or stream is not None or observer is not None:
         target = target.with_call_options(format, stream, observer)
@@ -86,7 +86,7 @@ def operate(
 
 
 def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
-    """An operation on float arrays; nothing is checked but the shapes. The observer receives it by this name."""
+    """Compute an operation on float arrays and check only the shapes; the observer receives it by this name."""
     if target.observer is not None and target.operation != operation:
         target = target._replace(operation=operation)
     draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
@@ -94,13 +94,14 @@ def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np
 
 
 def compute_with_draw(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
-    """An operation as part of a call whose draw is already taken; the observer receives the target's operation."""
+    """Compute an operation as part of a call that already took its draw; events go to the operation of the target."""
     return _compute_results(_route(operation, arrays, target), arrays, target, draw)
 
 
 @in_usual_environment
 def compute_in_thread(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
-    """An operation in a deterministic mode, unobserved and by this thread alone, for callers on several threads."""
+    """Compute an operation in a deterministic mode in this thread only, without an observer; for callers with
+    threads."""
     route = _route(operation, arrays, target)
     shape, vectors = broadcast_vectors(arrays)
     out = empty(shape, target.dtype, route.plan.device)
@@ -110,7 +111,7 @@ def compute_in_thread(operation: str, arrays: list[NDArray], target: Target) -> 
 
 @in_usual_environment
 def results_rounded_to_odd(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
-    """The exact results rounded to odd in float64, by this thread alone."""
+    """Return the exact results rounded to odd in float64, computed in this thread only."""
     route = route_of(operation, FP64, nearest_even, False, device_of(*arrays))
     shape, vectors = broadcast_vectors(arrays)
     out = empty(shape, np.float64, route.plan.device)
@@ -125,7 +126,7 @@ def _route(operation: str, arrays: list[NDArray], target: Target) -> Route:
 def _compute_results(
     route: Route, arrays: list[NDArray], target: Target, draw: Draw | None, out: NDArray[np.floating] | None = None
 ) -> NDArray[np.floating]:
-    """The results of an operation on float arrays, in `out` if that is given."""
+    """Compute the results of an operation on float arrays, in `out` if that is given."""
     if route.kernel == "power" and (factors := _factors_of_power(*arrays)) is not None:
         route, arrays = route_of("multiply", target.format, target.rounding, *common_type_and_device(factors)), factors
     plan, observer = route.plan, target.observer
@@ -136,7 +137,7 @@ def _compute_results(
         results = output_array(out, shape, vectors, plan, target, route.source.reads_once)
     source = route.source(route, vectors, results.size)
     if draw is None and observer is None and plan.has_nan and is_one_piece(source, results.size):
-        # round_planned would do the same, and take longer.
+        # round_planned would do the same and take longer.
         source.round_block(plan, 0, results.size, NO_WORDS, results.reshape(-1))
         return results if out is None else copied_to_out(results, out)
     if observer is not None and wants_optional_counts(observer):
@@ -147,7 +148,7 @@ def _compute_results(
 
 @in_usual_environment
 def _factors_of_power(x: NDArray, exponent: NDArray) -> list[NDArray] | None:
-    """Two factors whose exact product is x^2, x^3 or x^4, sooner rounded than a power; None for other powers."""
+    """Return two factors of x^2, x^3 or x^4, since exact products are rounded faster than powers; otherwise None."""
     if x.dtype != np.float32 or exponent.ndim or type(exponent) is not np.ndarray or exponent not in (2.0, 3.0, 4.0):
         return None
     if exponent == 2.0:
@@ -161,7 +162,7 @@ def _factors_of_power(x: NDArray, exponent: NDArray) -> list[NDArray] | None:
 def _results_and_flags(
     route: Route, arrays: list[NDArray], target: Target, draw: Draw | None, out: NDArray[np.floating] | None
 ) -> tuple[NDArray[np.floating], Flags]:
-    """The results of an operation on float arrays, in `out` if that is given, and their flags."""
+    """Compute the results of an operation on float arrays, in `out` if that is given, and their flags."""
     shape, vectors = broadcast_vectors(arrays)
     results = output_array(out, shape, vectors, route.plan, target, reads_once=False)
     flags = round_flagged(route.source(route, vectors, results.size), route.plan, results, target, draw)
@@ -171,7 +172,7 @@ def _results_and_flags(
 @lru_cache(maxsize=512)
 @in_usual_environment
 def _target_and_route(operation: str, format: Any, rounding: Any, single: bool, device: Device) -> tuple[Target, Route]:
-    """What a call needs beside its operands, checked; `single` if they are all float32."""
+    """Check the options of a call and return its target and its route; `single` if all are float32."""
     format, rounding = as_format(format), as_rounding(rounding)
     check_precision(format, rounding)
     dtype = carrier_of(format) if single else np.float64
@@ -211,31 +212,47 @@ def round(
     flags: bool = False,
     out: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating] | tuple[NDArray[np.floating], Flags]:
-    """The numbers of `format` that the elements of `x` round to, in an array of x's shape.
+    """Round each element of `x` to a number of `format`.
 
-    float32 in gives float32 out when every number of the format is one (`format.fits_float32`); everything else gives
-    float64. The one definition for all modes: round as if the exponent had no upper bound; a result beyond the format's
-    max is an overflow and becomes +-inf (ieee, p3109), NaN (fn, fnuz) or +-max (finite formats, saturating modes, and
-    modes that point back inside). The sign of zero is kept where the format has -0. Underflow is gradual.
+    One definition covers all modes. The value is rounded as if the exponent had no upper bound. A result beyond the
+    largest number of the format is an overflow. It becomes +-inf (ieee, p3109), NaN (fn, fnuz), or +-max (finite
+    formats, saturating modes, and modes that point back inside). The sign of zero is kept if the format has -0.
+    Underflow is gradual.
 
-    Numbers that float64 lacks are read exactly, and rounded one by one: texts (``"0.1"``, ``"1/3"``, ``"0x1.8p-3"``,
-    ``"-inf"``), integers of any size, Fractions, Decimals, gmpy2's mpz, mpq and mpfr, and np.longdouble, in sequences
-    and arrays, too. They go from 10^-10000 to 10^10000.
+    Numbers that float64 cannot represent are read exactly, and are rounded one by one: texts (``"0.1"``, ``"1/3"``,
+    ``"0x1.8p-3"``, ``"-inf"``), integers of any size, Fractions, Decimals, mpz, mpq and mpfr of gmpy2, and
+    np.longdouble, also in sequences and arrays. Magnitudes from 10^-10000 to 10^10000 are accepted.
 
-    `rounding` is a mode or its text, as `format` is: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
-    Stochastic modes take their bits from `stream`. `observer` receives the counted events. The results are written to
-    `out`, if it is given: an array of their shape and type, which is returned and may be `x` itself.
+    Parameters:
+        x: a number, an array, or a sequence of numbers.
+        format: the format to round to, or its name.
+        rounding: the rounding mode, or its text, such as ``"toward_zero"`` or ``"stochastic(bits=8).saturating()"``; by
+            default to nearest even.
+        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
+        observer: receives the counts of rounding events.
+        flags: True to return the IEEE exceptions as well.
+        out: an array to write the results to, of their shape and dtype. It may be `x` itself.
 
-    With ``flags=True`` the result is a pair: the numbers, and a uint8 array of IEEE exceptions with RISC-V's bits.
-    Inexact, 1: the result is another number. Underflow, 2: it is tiny, as the format's `tininess` has it, and inexact.
-    Overflow, 4: rounded as if the exponent had no bounds, it lies beyond max, whatever becomes of it; so does an
-    infinity in a format that has none. Invalid, 16: a negative number in an unsigned format, zero in a scale
-    format. NaN raises nothing, since signalling NaN are not modelled. Operations add division by zero, 8, and invalid,
-    16, as IEEE 754-2019 section 7 has them; fma of 0 and inf is invalid whatever is added, as in RISC-V.
+    Returns:
+        An array of the shape of x. It is float32 if x is float32 and the format fits into it (`format.fits_float32`),
+        otherwise float64. With ``flags=True`` a pair: the results, and a uint8 array that adds up these exceptions,
+        with the bits of RISC-V:
 
-    Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, an `out` of another shape
-    or type, and what is no real number. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report
-    4.0 section 4.7.4.
+        * 1, inexact: the result differs from the value.
+        * 2, underflow: the result is tiny, as the `tininess` of the format defines it, and inexact.
+        * 4, overflow: the value, rounded as if the exponent had no bounds, is beyond the largest number, whatever it
+          becomes. An infinity in a format without infinities overflows as well.
+        * 8, division by zero: raised only by operations, as IEEE 754-2019 section 7 defines it.
+        * 16, invalid: a negative value in an unsigned format, or zero in a scale format. In operations it is defined by
+          IEEE 754-2019 section 7, and fma of 0 and inf is invalid whatever is added, as in RISC-V. NaN operands raise
+          nothing, since signalling NaN are not modelled.
+
+    Raises:
+        ValueError: if x has a NaN and the format does not, or if x is not real.
+        ValueError: if the mode is stochastic and `stream` is missing.
+        ValueError: if `format` or `rounding` is invalid, or `out` has another shape or dtype.
+
+    Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
 
     Examples:
         >>> sf.round([0.1, 465.0, 1e-9], sf.E4M3)
@@ -249,7 +266,7 @@ def round(
     """
     try:
         numbers = as_operand(x)
-    except ValueError:  # texts, numbers that float64 lacks, or none at all
+    except ValueError:  # texts, numbers that float64 cannot represent, or invalid operands
         numbers = None
     if numbers is None:
         numbers = exact_operand(x)
@@ -265,7 +282,7 @@ def round(
     arguments: tuple[Any, ...] = format, rounding, x.dtype.type
     try:
         target, plan = _target_and_plan(*arguments, device_of(x))
-    except TypeError:  # what cannot be kept in a cache is no format or no rounding
+    except TypeError:  # an unhashable value is not a format or a rounding; the uncached function raises the ValueError
         target, plan = _target_and_plan.__wrapped__(*arguments, CPU)
     if format is not target.format or stream is not None or observer is not None:
         target = target.with_call_options(format, stream, observer)
@@ -283,19 +300,19 @@ def round(
 @lru_cache(maxsize=512)
 @in_usual_environment
 def _target_and_plan(format: Any, rounding: Any, carrier: FloatType, device: Device) -> tuple[Target, Plan]:
-    """What a call needs beside its numbers, which travel as `carrier`; checked."""
+    """Check the options of a call for values of the dtype `carrier`; return its target and its plan."""
     format, rounding = as_format(format), as_rounding(rounding)
     dtype = carrier_of(format) if carrier is np.float32 else np.float64
     return Target(format, rounding, dtype, operation="round"), plan_for(format, rounding, carrier, device)
 
 
 def round_array(x: NDArray, target: Target) -> NDArray[np.floating]:
-    """The numbers of a float array rounded; nothing is checked."""
+    """Round a float array; nothing is checked."""
     return round_with_draw(x, target, take_draw(target.stream, target.rounding))
 
 
 def round_with_draw(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.floating]:
-    """The numbers of a float array rounded, in a call whose draw is already taken."""
+    """Round a float array in a call that already took its draw."""
     return round_vector(flat(x), None, x.shape, target, draw)
 
 
@@ -307,7 +324,7 @@ def round_vector(
     draw: Draw | None,
     out: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
-    """The numbers of a vector rounded, by the plan if that is known, in an array of `shape`: `out`, if it is given."""
+    """Round a vector, by the plan if it is known; return an array of `shape`, which is `out` if that is given."""
     if plan is None:
         carrier: FloatType = x.dtype.type
         plan = plan_for(target.format, target.rounding, carrier, device_of(x))
@@ -317,7 +334,7 @@ def round_vector(
         results = output_array(out, shape, (x,), plan, target, reads_once=True)
     alone = draw is None and target.observer is None and plan.has_nan
     if alone and (x.size <= BLOCK or is_one_piece(Elements(x), x.size)):
-        # round_planned would do the same, and take longer.
+        # round_planned would do the same and take longer.
         plan.loop(x, NO_WORDS, results.reshape(-1), plan.numbers)
     else:
         round_planned(Elements(x), plan, results, target, draw)

@@ -1,6 +1,6 @@
-"""Rounding arrays by a plan: the loop that serves a format and a mode, blocks on several cores, and where results go.
+"""Rounding of arrays by a plan: the loop for a format and a mode, blocks for several threads, and the output array.
 
-Results are written to new memory, or to memory at hand, the `out` of a call.
+Results are written to new memory, or to existing memory, the `out` of a call.
 """
 
 from __future__ import annotations
@@ -32,78 +32,78 @@ from simfloat.kernels.rounding.events import (
     events_for,
 )
 
-#: Elements a block: its exact results and random words stay in the second-level cache.
+#: The elements of a block: its exact results and random words stay in the second-level cache.
 BLOCK = 1 << 16
 
-#: Threads take whole multiples of so many elements, which every block of random words may start with.
+#: Threads take multiples of this number of elements, at which every block of random words may start.
 GRAIN = 1 << 12
 
-#: Nanoseconds an element that an observer or random words take.
+#: Nanoseconds per element for an observer, and for random words.
 COUNTING, DRAWING = 0.5, 0.6
 
-#: (start, stop) -> the random words of those elements, or their bytes.
+#: (start, stop) -> the random words of these elements, or their bytes.
 Words = Callable[[int, int], NDArray[np.unsignedinteger]]
 
 
 class Plan(NamedTuple):
-    """How to round to a format in a mode: a loop over a block, and the numbers of the grid that it reads."""
+    """The rounding to a format in a mode: a loop over a block, and the packed grid that it reads."""
 
     loop: Callable[[NDArray, NDArray, NDArray, NDArray], None]  # (x, words, out, numbers)
-    numbers: NDArray[np.floating]  # in the type that the loop computes in
-    unbounded: NDArray[np.floating]  # the same without a largest number
-    overflow_limits: tuple[float, float]  # the numbers at which results stop; unbounded results beyond them overflow
+    numbers: NDArray[np.floating]  # the packed grid, in the dtype in which the loop computes
+    unbounded: NDArray[np.floating]  # the same grid without a largest number
+    overflow_limits: tuple[float, float]  # the range of results; unbounded results outside of it overflow
     has_nan: bool
-    is_copy: bool  # all the carrier's numbers are the format's
-    is_wide: bool  # the format has FP32's range
-    is_precise: bool  # the format has FP32's precision
+    is_copy: bool  # True if all values of the carrier are numbers of the format
+    is_wide: bool  # True if the format has the range of FP32
+    is_precise: bool  # True if the format has the precision of FP32
     device: Device
 
 
 class Source(Protocol):
-    """Numbers to be rounded, block by block."""
+    """Values to be rounded, block by block."""
 
     @property
     def carrier(self) -> FloatType:
-        """float32 or float64, what is handed to the plan's loop."""
+        """float32 or float64: the dtype of the values for the plan's loop."""
 
     @property
     def makes_blocks(self) -> bool:
-        """Whether results are computed into a block of their own first."""
+        """True if results are first computed into a separate block."""
 
     @property
     def makes_exact(self) -> bool:
-        """Whether rounding makes the exact results anyway."""
+        """True if rounding computes the exact results in any case."""
 
     @property
     def cost(self) -> float:
-        """Nanoseconds an element, roughly: decides how many threads share the work."""
+        """Nanoseconds per element, roughly: it decides how many threads share the work."""
 
     def exact(self, start: int, stop: int) -> NDArray:
-        """The exact results of the elements from start to stop, rounded to odd where float64 cannot hold them."""
+        """Return the exact results of elements from start to stop, rounded to odd if float64 cannot represent them."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Write the rounded results of those elements to `out`."""
+        """Write the rounded results of these elements to `out`."""
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """Write the rounded results of a block whose exact results are known to `out`."""
+        """Write the rounded results of a block with known exact results to `out`."""
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """Write the results that the format would have without a largest number to `out`."""
 
     def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
-        """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
+        """Return the number of finite results that equal one addend although the other one is not zero."""
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
-        """Of the results `out` from `start` on, with these exact ones, that are NaN: how many have which cause."""
+        """Return the counts of causes of the NaN among the results `out` from `start`, with these exact results."""
 
 
 @cache
 @in_usual_environment
 def plan_for(format: Format, rounding: Rounding, carrier: FloatType, device: Device) -> Plan:
-    """The plan for rounding numbers that travel as `carrier` to `format` on a machine."""
+    """Return the plan for rounding values of the dtype `carrier` to `format` on a device."""
     loops, grid = device.loops, kernels.rounding.grid
     single, numbers = carrier is np.float32, grid.pack_grid(format, rounding)
-    # Every float32 number is a number of FP32, and every float64 number one of FP64.
+    # Every float32 value is a number of FP32, and every float64 value is a number of FP64.
     if (format == FP64 or (format == FP32 and single)) and not rounding.saturates:
         loop = loops.rounding_loops.copy
     elif rounding == nearest_even and format == FP16 and loops.processor.CONVERTS_FP16:
@@ -130,7 +130,7 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, device: Dev
         loop = by_way[grid.way_of(rounding)]
     unbounded = numbers.copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
-    if format.is_fixed:  # what lies below an unsigned format's numbers saturates, as what lies above them does
+    if format.is_fixed:  # values below the numbers of an unsigned format saturate, like values above
         unbounded[grid.Grid._fields.index("lowest")] = -np.inf
     is_copy = loop is loops.rounding_loops.copy
     wide, precise = is_wide(format), is_precise(format)
@@ -140,15 +140,16 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, device: Dev
 
 
 def overflow_limits_of_format(format: Format) -> tuple[float, float]:
-    """The numbers beyond which results overflow, below zero and above; other unsigned formats than fixed point have no
-    end below, as a negative result is NaN.
+    """Return the limits beyond which results overflow, below zero and above.
+
+    Unsigned formats other than fixed point have no limit below, because a negative result is NaN.
     """
     return format.min if format.is_fixed else -format.max, format.max
 
 
 @in_usual_environment
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
-    """Round the source's numbers as planned into `out`, in C order; the target's observer receives the events."""
+    """Round the values of a source by a plan into `out`, in C order; the target's observer receives the events."""
     results, observer = out if out.ndim == 1 else out.reshape(-1), target.observer
     if draw is not None and target.rounding.mode != "stochastic":
         draw = None
@@ -172,7 +173,7 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
 
 
 def _words_of(draw: Draw | None, size: int, rounding: Rounding, device: Device) -> Words | None:
-    """A function that finds the words of a block of elements, None if there are no draws."""
+    """Return a function that returns the words of a block of elements; None without draws."""
     if draw is None:
         return None
     if draw.user_bits is None:
@@ -184,9 +185,9 @@ def _words_of(draw: Draw | None, size: int, rounding: Rounding, device: Device) 
 def _round_range(
     source: Source, results: NDArray, plan: Plan, words_of: Words | None, observer: Any, piece: tuple[int, int]
 ) -> NDArray[np.int64]:
-    """Round the elements of a piece; returns its events if they are observed."""
+    """Round the elements of a piece; return its events if they are observed."""
     events = events_for(observer)
-    # Without random words and intermediate results there is nothing to keep in the cache.
+    # Without random words and intermediate results, nothing needs to stay in the cache.
     in_blocks = plan.device.in_pieces and (words_of or observer is not None or source.makes_blocks)
     block = BLOCK if in_blocks else max(piece[1] - piece[0], 1)
     for start in range(*piece, block):
@@ -203,7 +204,7 @@ def _round_range(
 def _round_and_count(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
 ) -> None:
-    """Round a block and add to its events; exact results are computed where a rounding or a count needs them."""
+    """Round a block and add to its events; exact results are computed if a rounding or a count needs them."""
     stop, loops, more = start + out.size, plan.device.loops, events.size > SIZE
     exact = None
     if source.makes_exact:
@@ -216,7 +217,7 @@ def _round_and_count(
     if shown or more:
         exact = source.exact(start, stop) if exact is None else exact
         if loops.counting.count_ends(exact, out, plan.numbers, events, shown):
-            # Some results stopped at the largest number; which of them overflowed shows in rounding without that bound.
+            # Some results became the largest number. Rounding without that bound shows which of them overflowed.
             chosen = scratch("chosen", out.size, np.float64, plan.device)
             source.round_unbounded(plan, exact, start, words, chosen)
             beyond = (
@@ -240,12 +241,12 @@ def _round_and_count(
 
 
 def is_one_piece(source: Source, size: int) -> bool:
-    """Whether so many elements are rounded in one go, by this thread, where nothing is drawn or observed."""
+    """Return True if this thread rounds all elements in one call, if nothing is drawn or observed."""
     return size <= BLOCK or (not source.makes_blocks and busy_threads(size * source.cost) < 2)
 
 
 def check_no_nan(out: NDArray, format: Format) -> None:
-    """Raise ValueError if there is a NaN among results in a format that has none."""
+    """Raise ValueError if there is a NaN among results in a format without NaN."""
     if not np.isnan(out).any():
         return
     place = tuple(int(i) for i in np.argwhere(np.isnan(out))[0])
@@ -254,7 +255,7 @@ def check_no_nan(out: NDArray, format: Format) -> None:
 
 
 def element_ranges(size: int, cost: float) -> list[tuple[int, int]]:
-    """The ranges of elements that the threads take, if an element takes so many nanoseconds."""
+    """Return the ranges of elements for the threads, if an element takes `cost` nanoseconds."""
     count = busy_threads(size * cost)
     if count < 2:
         return [(0, size)]
@@ -266,12 +267,14 @@ Results = NDArray[np.floating]
 
 
 def check_out(out: Any, operands: Sequence[NDArray], dtype: FloatType, device: Device) -> None:
-    """Raise ValueError unless `out` is an array that takes the results of these operands as they are."""
+    """Raise ValueError unless `out` is an array for the results of these operands."""
     if not isinstance(out, np.ndarray) and not is_on_gpu(out):
         raise ValueError(f"out must be an array to write to, got {type(out).__name__}.")
     if is_on_gpu(out) != (device is not CPU):
         places = ("the CPU", "a GPU")
-        raise ValueError(f"out must lie where the operands do, on {places[device is not CPU]}; it lies elsewhere.")
+        raise ValueError(
+            f"out must be on the device of the operands, {places[device is not CPU]}; it is on another one."
+        )
     shape = broadcast_shape(list(operands))
     if out.shape != shape or out.dtype != dtype:
         raise ValueError(
@@ -290,10 +293,10 @@ def output_array(
     target: Target,
     reads_once: bool,
 ) -> Results:
-    """The array that results of these vectors are written to: `out` itself, where it can be, else another.
+    """Return the array to which results of these vectors are written: `out` itself if possible, otherwise another one.
 
-    `reads_once` if a result is written when its operands have been read for the last time: then `out` may be one of
-    these vectors. Where a NaN is an error, `out` stays as it was.
+    `reads_once` is True if a result is written only after its operands have been read for the last time. Then `out` may
+    be one of the vectors. If a NaN is an error, `out` must not be changed by it.
     """
     if out is None:
         return empty(shape, target.dtype, plan.device)
@@ -307,7 +310,7 @@ def output_array(
 
 
 def copied_to_out(results: Results, out: Results | None) -> Results:
-    """The results, in `out` if that is given."""
+    """Return the results, copied to `out` if that is given."""
     if out is None or results is out:
         return results
     out[...] = results
@@ -315,6 +318,6 @@ def copied_to_out(results: Results, out: Results | None) -> Results:
 
 
 def _is_same_memory(out: NDArray, x: NDArray) -> bool:
-    """Whether a vector holds the elements of an array in the same places."""
+    """Return True if a vector has the elements of an array, in the same memory."""
     same = out.__array_interface__["data"] == x.__array_interface__["data"]
     return same and out.size == x.size and out.dtype == x.dtype

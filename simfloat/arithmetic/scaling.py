@@ -1,7 +1,7 @@
-"""Scalings of whole operands and the random Hadamard transform, which prepare numbers for a cast.
+"""Scalings of whole operands, and the random Hadamard transform.
 
-A scaling multiplies numbers before a cast rounds them, so that they fill a narrow format's range. The transform spreads
-outliers over their block, before operands are rounded.
+A scaling multiplies values before a cast rounds them, so that they fill the range of a narrow format. The transform
+spreads outliers over their block before operands are rounded.
 """
 
 from __future__ import annotations
@@ -19,43 +19,46 @@ from simfloat.common import is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format
 
-#: The range of scales: float32's positive numbers.
+#: The range of scales: the positive float32 numbers.
 SMALLEST, LARGEST = np.float32(FP32.smallest_subnormal), np.float32(FP32.max)
 
-#: Beyond it a margin would leave nothing of the range of any format.
+#: The largest margin; a larger one would leave nothing of the range of any format.
 MOST_MARGIN = 64
 
-#: The amaxes that DelayedScaling of TransformerEngine keeps unless told otherwise.
+#: The default length of the history in TransformerEngine's DelayedScaling.
 HISTORY = 1024
 
 
 class Scaling:
-    """How a cast finds its scales: made by :func:`per_tensor`, :func:`delayed` or :func:`block`."""
+    """The rule by which a cast finds its scales: :func:`per_tensor`, :func:`delayed` or :func:`block`."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether an operand has a scale as a whole, by which sums are divided in the end."""
+        """True if there is a scale of the whole operand, by which sums are divided at the end."""
         return True
 
     def check(self, format: Format) -> None:
         """Raise ValueError for a format that it cannot scale to."""
         if not format.fits_float32:
-            raise ValueError(f"Numbers are scaled to formats that float32 holds, and {format} has others.")
+            raise ValueError(f"Values can be scaled to formats that float32 can represent, got {format}.")
 
 
 class WholeScaling(Scaling, ABC):
-    """A scaling that has one scale for all elements of an operand."""
+    """A scaling with one scale for all elements of an operand."""
 
     @abstractmethod
     def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
-        """The scale of the operand `x`: a positive float32 number."""
+        """Return the scale of the operand `x`: a positive float32 number."""
 
 
 def per_tensor() -> PerTensor:
-    """One scale for an operand: s = max / amax, of the format's largest number and the operand's largest magnitude.
+    """Scale each operand by s = max / amax: the largest number of the format over the largest magnitude of the operand.
 
-    amax is taken to float32, and the quotient is a float32 division, kept inside float32's positive numbers. Where
-    amax is then zero, infinite or NaN, s is 1: zeros stay zeros, and a saturating cast makes infinities +-max.
+    amax is rounded to float32, and the quotient is a float32 division, limited to the positive float32 numbers. If amax
+    is then zero, infinite or NaN, s is 1: zeros stay zeros, and a saturating cast turns infinities into +-max.
+
+    Returns:
+        A scaling for the option `scale` of :func:`cast`.
 
     Source: TransformerEngine, Float8CurrentScaling.
 
@@ -73,7 +76,7 @@ class PerTensor(WholeScaling):
     """See :func:`per_tensor`."""
 
     def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
-        """max / amax of `x` itself."""
+        """Return max / amax of `x` itself."""
         amax = largest_magnitude(x)
         return float(scale_quotients(format.max, amax)) if np.isfinite(amax) and amax > 0 else 1.0
 
@@ -82,15 +85,24 @@ class PerTensor(WholeScaling):
 
 
 def delayed(history: int = HISTORY, margin: int = 0) -> Delayed:
-    """One scale for an operand, found from the operands that were met before: s = max / 2^margin / amax.
+    """Scale each operand by a factor computed from earlier operands: s = max / 2^margin / amax.
 
-    amax is the largest magnitude of the last `history` operands of this use, taken to float32; the first s is 1. Each
-    use at a place has a history of its own: a layer's path, the phase, the operation, and which operand it is. While
-    the last `history` operands are all zeros, or there is an infinity or a NaN among them, s stays what it was. s is
-    a float32 quotient, kept inside float32's positive numbers.
+    amax is the largest magnitude of the last `history` operands of this use, rounded to float32; the first s is 1. A
+    use is one operand of one operation, in one phase, of the layer at one path, and has its own history. If the last
+    `history` operands are all zeros, or if they contain an infinity or a NaN, s keeps its last value. s is a float32
+    quotient, limited to the positive float32 numbers.
 
-    Histories are part of a simulation's state; outside of `simulate` the cast is refused. Raises ValueError unless
-    `history` is a positive integer and `margin` an integer from -64 to 64.
+    Histories are part of the state of a simulation. Outside of `simulate` this scaling raises ValueError.
+
+    Parameters:
+        history: the number of earlier operands that count.
+        margin: the binades of the range that stay unused, an integer from -64 to 64.
+
+    Returns:
+        A scaling for the option `scale` of :func:`cast`.
+
+    Raises:
+        ValueError: if `history` is not a positive integer, or `margin` is not an integer from -64 to 64.
 
     Source: TransformerEngine, DelayedScaling.
 
@@ -117,10 +129,10 @@ class Delayed(WholeScaling):
             raise ValueError(f"margin must be an integer from -{MOST_MARGIN} to {MOST_MARGIN}; got {self.margin!r}.")
 
     def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
-        """The scale that follows from the history, which then takes the largest magnitude of `x`."""
+        """Return the scale that follows from the history; then append the largest magnitude of `x` to the history."""
         if history is None:
             raise ValueError(
-                "A delayed scaling follows from the operands before, which a simulation remembers: use it in a policy "
+                "A delayed scaling is computed from earlier operands, which a simulation stores: use it in a policy "
                 "inside `with simfloat.simulate(policy):`, or scale by simfloat.per_tensor()."
             )
         amax = history.greatest
@@ -134,9 +146,10 @@ class Delayed(WholeScaling):
 
 
 class AmaxHistory:
-    """The largest magnitudes of the last operands of one use, the newest last; None for one that is no finite number.
+    """The largest magnitudes of the last operands of one use, the newest last; None for a magnitude that is not finite.
 
-    `greatest` is the amax that scales follow from: the largest of them, when they last had a finite one above zero.
+    `greatest` is the amax from which scales are computed: the largest entry at the last time when all were finite and
+    one was above zero.
     """
 
     __slots__ = ("amaxes", "greatest")
@@ -146,13 +159,13 @@ class AmaxHistory:
         self.greatest: float | None = None
 
     def copy(self) -> AmaxHistory:
-        """Another history of the same magnitudes."""
+        """Return another history with the same magnitudes."""
         history = AmaxHistory()
         history.amaxes, history.greatest = list(self.amaxes), self.greatest
         return history
 
     def append(self, amax: np.float32, length: int) -> None:
-        """Take the newest magnitude; the last `length` of them count."""
+        """Append the newest magnitude; keep the last `length` of them."""
         self.amaxes.append(float(amax) if np.isfinite(amax) else None)
         del self.amaxes[:-length]
         numbers = [number for number in self.amaxes if number is not None]
@@ -161,7 +174,7 @@ class AmaxHistory:
 
 
 def largest_magnitude(x: NDArray) -> np.float32:
-    """The largest magnitude, taken to float32; 0 if there is no element, NaN if one is NaN."""
+    """Return the largest magnitude, rounded to float32; 0 for an empty array, NaN if an element is NaN."""
     if x.size == 0:
         return np.float32(0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -169,26 +182,33 @@ def largest_magnitude(x: NDArray) -> np.float32:
 
 
 def scale_quotients(most: float, amax: Any) -> Any:
-    """most / amax of float32 numbers `amax`, rounded once to float32, inside its positive numbers."""
-    with np.errstate(all="ignore"):  # float64 has bits enough, and the exponents of a `most` with a margin
+    """Return most / amax for float32 values `amax`, rounded once to float32 and limited to its positive numbers."""
+    with np.errstate(all="ignore"):  # float64 has enough bits, and the exponent range for a `most` with a margin
         return np.clip((np.float64(most) / amax).astype(np.float32), SMALLEST, LARGEST)
 
 
-#: Sizes whose square root is a power of two, so that entries of the matrix are, too.
+#: The sizes. Their square roots are powers of two, so the elements of the matrix are powers of two as well.
 SIZES = (4, 16, 64)
 
 
 @in_usual_environment
 def hadamard(size: int = 16) -> Hadamard:
-    """A random Hadamard transform of each run of `size` numbers along k: their products with D H / sqrt(size).
+    """Make a random Hadamard transform: each run of `size` values along k is multiplied by D H / sqrt(size).
 
-    H is Sylvester's matrix of ones and minus ones, D a diagonal of random signs, the same for all of a simulation. As
-    the role `rotation` of a policy it is applied to both operands of products that give a parameter's gradient, before
-    they are rounded: the exact product stays what it was, and outliers are spread over a run. Each transformed number
-    is the exact sum, rounded once to FP32; a short last run is filled up with zeros. Layers that are to go without are
-    overrides with ``rotation=None``.
+    H is Sylvester's matrix of ones and minus ones. D is a diagonal of random signs, the same throughout a simulation.
+    As the role `rotation` of a policy, the transform is applied to both operands of the products that give the gradient
+    of a parameter, before they are rounded. It does not change the exact product, and spreads outliers over a run. Each
+    transformed value is the exact sum, rounded once to FP32. A short last run is filled with zeros. To exclude layers,
+    use an override with ``rotation=None``.
 
-    Raises ValueError for a size other than 4, 16 and 64.
+    Parameters:
+        size: the length of a run: 4, 16 or 64.
+
+    Returns:
+        The transform, for the role `rotation` of a policy.
+
+    Raises:
+        ValueError: if `size` is not 4, 16 or 64.
 
     Sources: Pretraining Large Language Models with NVFP4, arXiv 2509.25149; TransformerEngine, NVFP4BlockScaling.
 
@@ -211,7 +231,7 @@ class Hadamard:
             raise ValueError(f"The size of a Hadamard transform is 4, 16 or 64, got {self.size!r}.")
 
     def matrix(self, seed: int) -> NDArray[np.float32]:
-        """D H / sqrt(size), whose rows have random signs: + where the first bit of a word of this seed is 0."""
+        """Return D H / sqrt(size). Its rows have random signs: + if the first bit of a word of this seed is 0."""
         return _matrix(self.size, seed)
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""Sources of numbers that are rounded: arrays, exact results of operations, and tables of results.
+"""Sources of values to be rounded: arrays, exact results of operations, and tables of results.
 
-Tables hold a function's results for all numbers of a 16-bit format, and are made once they pay.
+A table contains the results of a function for all numbers of a 16-bit format, and is computed when it pays off.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from simfloat.arithmetic.target import causes_of_operation, causes_of_rounding, 
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 
-#: Results of a table. As many elements are computed before it is made, so that it at most doubles the time.
+#: The number of results in a table. As many elements are computed before it is built, so that it at most doubles the
+#: time.
 SIZE = 1 << 16
 
-#: Elements below which a look at the operands costs as much as it spares.
+#: With fewer elements, checking the operands costs as much as a table saves.
 LEAST_LOOKED_UP = 512
 
-#: Tables that are kept, 256 KiB each: beyond these the oldest goes.
+#: The number of tables that are kept, 256 KiB each; with more, the oldest one is dropped.
 MOST_TABLES = 64
 
 Vector = NDArray[np.float32]
 
 
 class Operands(NamedTuple):
-    """A 16-bit format whose numbers are looked up."""
+    """A 16-bit format, for the numbers of which results are looked up."""
 
-    numbers: Callable[[], Vector]  # all of them, in the order of their images
-    contains_all: Callable[[Vector], bool]  # whether a vector holds nothing else
-    look_up: Callable[[Vector, NDArray, NDArray], bool]  # (x, table, out); False, and out undefined, if it does not
+    numbers: Callable[[], Vector]  # all numbers, in the order of their bit patterns
+    contains_all: Callable[[Vector], bool]  # True if a vector contains nothing else
+    look_up: Callable[[Vector, NDArray, NDArray], bool]  # (x, table, out); False, and out undefined, for other values
 
 
 class FunctionTable:
@@ -53,14 +54,15 @@ class FunctionTable:
         self.operands, self.compute = operands, compute
         self.results: Vector | None = None
         self.flags: NDArray[np.uint8] | None = None
-        self.elements_before_look = SIZE  # elements that are computed before operands are looked at again
+        self.elements_before_look = SIZE  # elements that are computed before operands are checked again
 
     def is_ready_for(self, some: Vector) -> bool:
-        """Whether there is a table that will be looked at, and some of the operands are numbers of its format."""
+        """Return True if there is a table that will be tried, and `some` operands are numbers of its format."""
         return self.results is not None and self.elements_before_look <= 0 and self.operands.contains_all(some)
 
     def look_up(self, x: Vector, out: Vector) -> bool:
-        """Write the results for x to `out`: whether there is a table, and x holds only numbers of its format."""
+        """Write the results for x to `out` and return True, if there is a table and x has only numbers of its
+        format."""
         if self.elements_before_look > 0:
             self.elements_before_look -= x.size
             return False
@@ -73,13 +75,13 @@ class FunctionTable:
         return False
 
     def look_up_flags(self, x: Vector, flags: NDArray[np.uint8], flags_of: Callable[[Vector], NDArray]) -> None:
-        """Write the flags of results that were looked up; `flags_of` gives those of a vector's."""
+        """Write the flags of results that were looked up; `flags_of` computes the flags of a vector."""
         if self.flags is None:
             self.flags = flags_of(self.operands.numbers())
         self.operands.look_up(x, self.flags, flags)
 
     def make(self) -> Vector:
-        """Compute all results; the oldest table beyond those that are kept loses its own."""
+        """Compute all results; if there are too many tables, drop the oldest one."""
         results = self.results = self.compute(self.operands.numbers())
         self.tables_in_memory.append(self)
         if len(self.tables_in_memory) > MOST_TABLES:
@@ -93,7 +95,7 @@ def _bfloat16_numbers() -> Vector:
 
 
 def _float16_numbers() -> Vector:
-    with np.errstate(invalid="ignore"):  # signalling NaN
+    with np.errstate(invalid="ignore"):  # conversion of signalling NaN
         return np.arange(SIZE, dtype=np.uint16).view(np.float16).astype(np.float32)
 
 
@@ -106,12 +108,12 @@ def _are_float16(x: Vector) -> bool:
         return bool(np.array_equal(x.astype(np.float16), x, equal_nan=True))
 
 
-#: Numbers of BF16, whose images are the upper halves of float32's.
+#: Numbers of BF16. Their bit patterns are the upper halves of float32 bit patterns.
 BFLOAT16 = Operands(
     _bfloat16_numbers, _are_bfloat16, lambda *vectors: bool(CPU.loops.lookups.look_up_bfloat16(*vectors))
 )
 
-#: Numbers of FP16, where the processor converts to it.
+#: Numbers of FP16, for processors that convert to it.
 FLOAT16 = Operands(_float16_numbers, _are_float16, lambda *vectors: bool(CPU.loops.lookups.look_up_float16(*vectors)))
 
 
@@ -119,7 +121,7 @@ ZERO = np.zeros(1)
 
 
 class Elements(NamedTuple):
-    """The elements of a vector, to be rounded as they are."""
+    """The elements of a vector, which are rounded without an operation."""
 
     x: NDArray
     makes_blocks: bool = False
@@ -128,7 +130,7 @@ class Elements(NamedTuple):
 
     @property
     def carrier(self) -> FloatType:
-        """The vector's own type."""
+        """The dtype of the vector."""
         return self.x.dtype.type
 
     def exact(self, start: int, stop: int) -> NDArray:
@@ -160,12 +162,12 @@ class InFloat64:
     makes_blocks = True
     makes_exact: Any = True
 
-    #: Whether a result is written when its operands have been read for the last time.
+    #: True if a result is written only after its operands have been read for the last time.
     reads_once = True
 
     @staticmethod
     def loop(kernel: str, device: Device) -> Loop | None:
-        """The loop that rounds results where it makes them, for sources that have one."""
+        """Return the loop that computes and rounds results in one pass, for sources that have one."""
         return None
 
     def __init__(self, route: Route, vectors: list[NDArray], size: int) -> None:
@@ -173,11 +175,11 @@ class InFloat64:
 
     @property
     def cost(self) -> float:
-        """A few instructions, or a series."""
+        """The cost of a few instructions, or of a series."""
         return 0.5 if OPERATIONS[self.route.kernel].accuracy == "exact" else 5.0
 
     def block(self, start: int, stop: int) -> list[NDArray]:
-        """Three operands of the elements from start to stop."""
+        """Return the three operands of the elements from start to stop."""
         if stop - start == self.size:
             return self.vectors
         return [vector if vector.size == 1 else vector[start:stop] for vector in self.vectors]
@@ -185,7 +187,7 @@ class InFloat64:
     def exact(self, start: int, stop: int) -> NDArray:
         size, route = stop - start, self.route
         exact = scratch("exact", size, np.float64, route.plan.device)
-        # Small arrays are one block, and each call takes its share of their time.
+        # Small arrays are one block, and for them every call matters.
         a, b, c = self.vectors if size == self.size else self.block(start, stop)
         route.exact(a, b, c, route.sign, exact)
         return exact
@@ -199,7 +201,7 @@ class InFloat64:
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         if plan.overflow_limits[1] < 2.0**1023:
             plan.loop(exact, words, out, plan.unbounded)
-        else:  # exact results may lie beyond float64's range, where one float64 is its largest number
+        else:  # exact results may exceed the range of float64, so one float64 is not enough
             loop = plan.device.loops.operation_loops.paired_results[self.route.kernel]
             loop(*self.block(start, start + out.size), self.route.sign, words, out, plan.unbounded)
 
@@ -213,7 +215,7 @@ class InFloat64:
         return int(self.route.plan.device.loops.counting.count_unchanged(a, b, out, sign, either))
 
     def _count_lost_in_fma(self, start: int, stop: int, out: NDArray) -> int:
-        """How many finite a * b + c lost c, or the product, which is the result where their difference is zero."""
+        """Return the number of finite a * b + c that lost c, or the product: the difference is then zero."""
         machine = self.route.plan.device
         a, b, c = map(machine.to_device, self.block(start, stop))
         difference = scratch("rest", stop - start, np.float64, machine)
@@ -228,7 +230,7 @@ class InFloat64:
 
 
 class _NotFromOneFloat64(InFloat64):
-    """Results that are not rounded from the exact ones in one float64."""
+    """Results that are not rounded from one float64 value."""
 
     makes_exact = False
 
@@ -240,7 +242,7 @@ class _NotFromOneFloat64(InFloat64):
 
 
 class InFloat64Pairs(_NotFromOneFloat64):
-    """Results rounded from pairs of float64, where one float64 has too few bits."""
+    """Results rounded from pairs of float64 values, because one float64 has too few bits."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         loop = plan.device.loops.operation_loops.paired_results[self.route.kernel]
@@ -248,12 +250,13 @@ class InFloat64Pairs(_NotFromOneFloat64):
 
 
 class _RoundedInFloat32(InFloat64):
-    """Results that are rounded where they are made, in float32's lanes."""
+    """Results that are computed and rounded in one pass, in lanes of float32."""
 
     makes_blocks = makes_exact = False
 
     def vectors_of(self, start: int, stop: int) -> list[NDArray]:
-        """Three operands: the first again for each that the operation lacks, where a number would become a vector."""
+        """Return three operands; missing ones are copies of the first, because a scalar would be turned into a
+        vector."""
         vectors = self.vectors if stop - start == self.size else self.block(start, stop)
         lacking = len(self.route.padding)
         if lacking == 0 or self.route.plan.device is not CPU:
@@ -263,7 +266,7 @@ class _RoundedInFloat32(InFloat64):
 
 
 class ByHalfConversion(_RoundedInFloat32):
-    """Results in FP16 of operations on float32 operands, rounded by the hardware in one go."""
+    """Results in FP16 of operations on float32 operands, rounded by one conversion of the hardware."""
 
     @staticmethod
     def loop(kernel: str, device: Device) -> Loop:
@@ -275,18 +278,18 @@ class ByHalfConversion(_RoundedInFloat32):
 
 
 class LookedUp(InFloat64):
-    """Results of functions of one float32 operand, looked up where there are many and the operands have 16 bits."""
+    """Results of functions of one float32 operand; results for many 16-bit operands are looked up."""
 
     reads_once = False
 
     @property
     def makes_exact(self) -> bool:
-        """Until there is a table."""
+        """True until there is a table."""
         return all(table.results is None for table in self.route.tables)
 
     @property
     def cost(self) -> float:
-        """A series, until there is a table, and where a few operands from everywhere are no numbers of it."""
+        """The cost of a series, if no table exists, or if a sample of the operands is not in its format."""
         if self.makes_exact:
             return super().cost
         x = self.vectors[0]
@@ -302,7 +305,7 @@ class LookedUp(InFloat64):
 
 
 class InFloat32Lanes(_RoundedInFloat32):
-    """Results of float32 operands in narrower formats, rounded to odd and once more in float32's lanes."""
+    """Results of float32 operands in narrower formats, rounded to odd and then again, in lanes of float32."""
 
     @staticmethod
     def loop(kernel: str, device: Device) -> Loop:
@@ -329,7 +332,7 @@ class ByHardware(_NotFromOneFloat64):
     """Results in FP64, rounded by the hardware."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        # Results that go to an array of another type are made in their own first.
+        # Results for an array of another dtype are computed in their own dtype first.
         is_in_type = out.dtype == self.carrier
         result = out if is_in_type else scratch("native", stop - start, self.carrier, plan.device)
         a, b, c = self.block(start, stop)
@@ -345,23 +348,23 @@ class ByHardwareInFloat32(ByHardware):
 
 
 class Route(NamedTuple):
-    """How results of an operation are made and rounded."""
+    """The computation and the rounding of the results of an operation."""
 
     operation: str
-    kernel: str  # the operation whose kernel it uses
+    kernel: str  # the operation with the kernel that it uses
     source: type[InFloat64]
     plan: Plan
     exact: Loop  # writes the exact results, rounded to odd
-    loop: Any  # the source's own, which rounds results where it makes them
+    loop: Any  # the loop of the source that computes and rounds results in one pass
     sign: float  # of an exact zero sum of unlike signs
-    padding: list[NDArray]  # zeros for the operands that it lacks: kernels take three
-    tables: tuple[FunctionTable, ...] = ()  # of a function of 16-bit numbers
-    rounds: tuple[Any, ...] = ()  # numbers of the grid and kind of rounding for float32's lanes
+    padding: list[NDArray]  # zeros for missing operands: kernels take three
+    tables: tuple[FunctionTable, ...] = ()  # for a function of 16-bit numbers
+    rounds: tuple[Any, ...] = ()  # the packed grid and the kind of rounding for lanes of float32
 
 
 @cache
 def route_of(operation: str, format: Format, rounding: Rounding, single: bool, device: Device) -> Route:
-    """How an operation's results are made and rounded on a machine; `single` if all operands are float32."""
+    """Return the route of an operation on a device; `single` if all operands are float32."""
     kernel = OPERATIONS[operation].computes or operation
     source = _choose_source(kernel, format, rounding, single, device)
     exact = device.loops.operation_loops.exact_results[kernel]
@@ -375,7 +378,8 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool, d
 
 
 def _float32_lane_rounding(format: Format, rounding: Rounding, device: Device) -> tuple[Any, ...]:
-    """Numbers of the grid and kind of rounding for results that float32 holds rounded to odd; nothing for others."""
+    """Return the packed grid and the kind of rounding, if float32 results rounded to odd are enough; otherwise
+    nothing."""
     if not odd_suffices(format, rounding, np.float32):
         return ()
     in_lanes = rounding_in_lanes(format, rounding, device)
@@ -385,7 +389,7 @@ def _float32_lane_rounding(format: Format, rounding: Rounding, device: Device) -
 
 
 def rounding_in_lanes(format: Format, rounding: Rounding, device: Device = CPU) -> tuple[Any, ...]:
-    """Numbers of the grid and kind of rounding of float32 numbers in their lanes; nothing where there is none."""
+    """Return the packed grid and the kind of rounding in lanes of float32; empty if it is not possible."""
     plan, loops = plan_for(format, rounding, np.float32, device), device.loops
     kinds = [loops.rounding_loops.round_image, loops.rounding_loops.round_nearest]
     kinds += [loops.rounding_loops.round_directed, loops.rounding_loops.round_to_odd]
@@ -394,12 +398,12 @@ def rounding_in_lanes(format: Format, rounding: Rounding, device: Device = CPU) 
 
 @cache
 def lane_rounding(format: Format, rounding: Rounding) -> tuple[Any, ...]:
-    """The grid and the kind of rounding to nearest even, for formats to which the CPU's hardware converts elsewhere."""
+    """Return the grid and the kind of rounding to nearest even, for formats that the CPU otherwise converts to."""
     return kernels.rounding.grid.pack_grid_below(format, rounding, format.emax, np.float32), 1
 
 
 def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
-    """The tables of a route's function; FP16's numbers are looked up where the processor converts to them."""
+    """Return the tables of a function; one is for FP16 numbers if the processor converts to FP16."""
 
     def compute(x: NDArray[np.float32]) -> NDArray[np.float32]:
         out = np.empty_like(x)

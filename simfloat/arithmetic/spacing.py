@@ -1,6 +1,6 @@
-"""The spacing of a format's numbers, the numbers next to one, and extremes of numbers.
+"""The spacing of a format's numbers, the numbers next to a given one, and minima and maxima.
 
-The larger and the smaller of two numbers or many are rounded by the caller: NaN if one is, and -0 is below +0.
+Callers round the minima and maxima: these are NaN if an operand is NaN, and -0 is below +0.
 """
 
 from __future__ import annotations
@@ -27,12 +27,21 @@ from simfloat.formats.exact_numbers import Exact, is_float64
 
 @in_usual_environment
 def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
-    """The spacing of the format's numbers at |x|, the unit in the last place; x is any number or array.
+    """Return the spacing of the numbers of the format at |x|, the unit in the last place.
 
-    It is the same everywhere in fixed point. At a power of two it is the spacing above. Below the smallest normal
-    number, at 0 too, it is `smallest_subnormal`; above the largest number it goes on as if the exponent had no bound.
-    NaN for infinities and NaN. An array of x's shape, float32 if x is float32 and the format fits, else float64.
+    At a power of two it is the spacing above. Below the smallest normal number, including 0, it is
+    `smallest_subnormal`. Above the largest number it continues as if the exponent had no bound. In fixed point it is
+    constant. It is NaN for infinities and NaN.
 
+    Parameters:
+        x: a number or an array.
+        format: the format, or its name.
+
+    Returns:
+        An array of the shape of x. It is float32 if x is float32 and the format fits into float32, otherwise float64.
+
+    Raises:
+        ValueError: if x is not real or `format` is invalid, or if the spacing is beyond the range of float64.
     Examples:
         >>> sf.ulp([1.0, 1000.0, 0.0], sf.FP16)
         array([9.76562500e-04, 5.00000000e-01, 5.96046448e-08])
@@ -53,14 +62,22 @@ def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
 
 @in_usual_environment
 def nextafter(x: ArrayLike, y: OperandLike, format: FormatLike) -> NDArray[np.floating]:
-    """The number of the format next to `x` in the direction of `y`; operands broadcast, as in numpy.nextafter.
+    """Return the number of the format next to `x` in the direction of `y`.
 
-    x are numbers of the format, y any numbers. It is y where they are equal, and NaN where one of them is. Beyond the
-    largest number comes infinity, or the largest number again where the format has no infinity; below zero in an
-    unsigned format zero again. From the smallest negative number up comes -0, where there is one.
+    The result is y if x and y are equal, and NaN if one of them is NaN. The neighbour of the largest number is
+    infinity, or the number itself if the format has no infinity. In an unsigned format, the neighbour of zero downward
+    is zero. The upper neighbour of the smallest negative number is -0, if the format has -0.
 
-    Raises ValueError naming the first x that is not a number of the format, and its index.
+    Parameters:
+        x: a number of the format, or an array of them.
+        y: any number or array; x and y broadcast, as in numpy.nextafter.
+        format: the format, or its name.
 
+    Returns:
+        float32 if x is float32 and the format fits into float32, otherwise float64.
+
+    Raises:
+        ValueError: naming the first x that is not a number of the format, and its index.
     Examples:
         >>> sf.nextafter(1.0, 2.0, sf.BF16)
         array(1.0078125)
@@ -68,30 +85,30 @@ def nextafter(x: ArrayLike, y: OperandLike, format: FormatLike) -> NDArray[np.fl
         array(448.)
     """
     format = as_format(format)
-    encode(x, format)  # refuses what is not a number of the format
+    encode(x, format)  # raises ValueError if x is not a number of the format
     x, y = as_operand(x), exact_operand(y, "y")
-    if y.dtype == object:  # a direction: which of y are no float64 numbers, are none of x either
+    if y.dtype == object:  # only the direction matters: a y that is not a float64 value is not equal to any x
         y = _float64_directions(
             np.broadcast_to(x, broadcast_shape([x, y])), np.broadcast_to(y, broadcast_shape([x, y]))
         )
     dtype = result_dtype([x], format)
     shape, take = broadcast_shape([x, y]), device_of(x, y).to_device
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    with np.errstate(invalid="ignore"):  # conversion of a signalling NaN
         x, y = (np.broadcast_to(take(one.astype(np.float64)), shape) for one in (x, y))
     number = (_next_fixed if format.is_fixed else _next)(x, y > x, format)
-    # Adding +0 makes -0 the zero of formats that have only one.
+    # Adding +0 turns -0 into the zero of formats that have only one.
     number = np.where(x == y, y if format.has_negative_zero else y + 0.0, number)
     return np.where(np.isnan(x) | np.isnan(y), np.nan, number).astype(dtype)
 
 
 def _next_fixed(x: NDArray[np.float64], upward: NDArray[np.bool_], format: Format) -> NDArray[np.float64]:
-    """The neighbours of fixed-point numbers; the first and the last number have themselves beyond them."""
+    """Return the neighbours of fixed-point numbers; beyond the first and the last number, these numbers themselves."""
     units = np.where(np.isfinite(x), x, 0.0) / format.eps + np.where(upward, 1.0, -1.0)
     return np.clip(units * format.eps, format.min, format.max)
 
 
 def _next(x: NDArray[np.float64], upward: NDArray[np.bool_], format: Format) -> NDArray[np.float64]:
-    """The neighbours of numbers of another format."""
+    """Return the neighbours of numbers of any other format."""
     place = _places(np.abs(x), format)
     at_zero = (place == 0) & format.has_zero
     negative = np.where(at_zero, ~upward, np.signbit(x))
@@ -101,24 +118,24 @@ def _next(x: NDArray[np.float64], upward: NDArray[np.bool_], format: Format) -> 
 
 
 def _map_elements(function: Callable[[Any], float], x: NDArray) -> NDArray[np.float64]:
-    """A function of every element, in float64."""
+    """Apply a function to every element; return float64."""
     return np.array([function(one) for one in x.reshape(-1).tolist()], np.float64).reshape(x.shape)
 
 
 def _spacing(x: Exact, format: Format) -> float:
-    """:func:`ulp` of a number that float64 may lack."""
+    """Return :func:`ulp` of a number that float64 may be unable to represent."""
     if isinstance(x, float):
         return math.nan if not math.isfinite(x) else format.smallest_subnormal
     if abs(x) < Fraction(format.smallest_normal):
         return format.smallest_subnormal
     exponent = floor_log2(abs(x)) - format.mantissa_bits
     if exponent > 1023:
-        raise ValueError(f"The spacing of {format} at {message_text(x)}, 2^{exponent}, lies beyond float64's range.")
+        raise ValueError(f"The spacing of {format} at {message_text(x)}, 2^{exponent}, is beyond the range of float64.")
     return math.ldexp(1.0, exponent)
 
 
 def _float64_directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
-    """y, but infinities of the right sign for those that float64 lacks."""
+    """Return y, with values that float64 cannot represent replaced by the infinity in their direction from x."""
     pairs = zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)
     return np.array(
         [float(to) if is_float64(to) else math.inf if to > one or math.isnan(one) else -math.inf for one, to in pairs]
@@ -126,65 +143,66 @@ def _float64_directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
 
 
 def _count_flushed_codes(format: Format) -> int:
-    """Codes between that of zero and the first one of a positive number, which stand for zero too."""
+    """Return the number of codes between zero and the first positive number, which also represent zero."""
     return (1 << format.mantissa_bits) - 1 if format.flushes else 0
 
 
 def _places(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.int64]:
-    """The places of magnitudes among those of the format, zero's being 0; infinity follows the largest number."""
+    """Return the positions of magnitudes in the order of the format's magnitudes; 0 is 0, infinity is the last."""
     codes = finite_codes(magnitude, format).astype(np.int64)
     codes = np.where(np.isinf(magnitude), format.max_code + 1, codes)
     return np.maximum(codes - _count_flushed_codes(format), 0)
 
 
 def _number_at(place: NDArray[np.int64], format: Format) -> NDArray[np.float64]:
-    """The magnitude at a place; the first or the last one beyond them."""
+    """Return the magnitude at a position; the first or last one for positions out of range."""
     codes = np.where(place > 0, place + _count_flushed_codes(format), 0)
     numbers = magnitudes(np.minimum(codes, format.max_code).astype(np.uint64), format)
     return np.where((codes > format.max_code) & format.has_infinity, np.inf, numbers)
 
 
 def larger(a: NDArray, b: NDArray) -> NDArray:
-    """The larger of two numbers: NaN if one is, and +0 of two zeros of unlike signs."""
+    """Return the larger of two values: NaN if one is NaN, and +0 for zeros of unlike signs."""
     return -smaller(-a, -b)
 
 
 def smaller(a: NDArray, b: NDArray) -> NDArray:
-    """The smaller of two numbers: NaN if one is, and -0 of two zeros of unlike signs."""
-    a, b = a[()], b[()]  # a single number is a scalar to arrays on any machine
-    # Zeros compare as equal, so their signs decide. A NaN in a is asked for; one in b makes each comparison false,
-    # and so is chosen itself.
+    """Return the smaller of two values: NaN if one is NaN, and -0 for zeros of unlike signs."""
+    a, b = a[()], b[()]  # a single number becomes a scalar, which arrays on any device accept
+    # Zeros compare as equal, so their signs decide. A NaN in a is tested explicitly. A NaN in b makes each comparison
+    # false, and so is chosen.
     return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
 
 
 def largest(rows: NDArray) -> NDArray:
-    """The largest number of each row, along the last axis: NaN if one is, and +0 of zeros of unlike signs."""
+    """Return the largest value of each row, along the last axis: NaN if one is NaN, +0 for zeros of unlike signs."""
     return _with_signs(np.max(rows, axis=-1), np.signbit(rows).all(-1))
 
 
 def least(rows: NDArray) -> NDArray:
-    """The smallest number of each row, along the last axis: NaN if one is, and -0 of zeros of unlike signs."""
+    """Return the smallest value of each row, along the last axis: NaN if one is NaN, -0 for zeros of unlike signs."""
     return _with_signs(np.min(rows, axis=-1), np.signbit(rows).any(-1))
 
 
 def _with_signs(extremes: NDArray, is_negative: NDArray) -> NDArray:
-    """Numbers with these signs, which only zeros may lack: which one of several was found, NumPy does not say."""
+    """Give values these signs. Only zeros may have another one: NumPy does not define which of several zeros it
+    returns."""
     one = extremes.dtype.type(1)
     return as_array(np.copysign(extremes, np.where(is_negative, -one, one)))
 
 
 def place_of_largest(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
-    """Where the largest number is along an axis, or in row-major order, as numpy.argmax gives it."""
+    """Return the position of the largest value along an axis, or in row-major order, like numpy.argmax."""
     return _place_of_first_nan(x, x.argmax(axis), axis)
 
 
 def place_of_least(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
-    """Where the smallest number is along an axis, or in row-major order, as numpy.argmin gives it."""
+    """Return the position of the smallest value along an axis, or in row-major order, like numpy.argmin."""
     return _place_of_first_nan(x, x.argmin(axis), axis)
 
 
 def _place_of_first_nan(x: NDArray, place: Any, axis: int | None) -> NDArray[np.integer]:
-    """The place of the first NaN where one is: CuPy gives that of any of them."""
+    """Return the position of the first NaN if one exists, otherwise `place`; CuPy returns the position of any NaN."""
     if not is_on_gpu(x):
         return place
     unknown = np.isnan(x)
@@ -192,11 +210,11 @@ def _place_of_first_nan(x: NDArray, place: Any, axis: int | None) -> NDArray[np.
 
 
 def clip_by_extremes(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
-    """a, but `low` where it is below, and `high` where that is above `high`."""
+    """Return a limited to the range: `low` if a is below it, then `high` if the result is above `high`."""
     return smaller(larger(a, low), high)
 
 
 def clamp(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
-    """a, but `low` where it is below, and `high` where it is above `high`; of zeros of unlike signs a itself."""
+    """Return a limited to the range: `low` if a < low, `high` if a > high; for zeros of unlike signs, a itself."""
     a, low, high = a[()], low[()], high[()]
     return np.where(a < low, low, np.where(a > high, high, a))

@@ -1,7 +1,7 @@
-"""Targets and observers: where the results of a rounding go, and who receives its events.
+"""Targets and observers: the description of a rounding's results, and the receivers of rounding events.
 
-A target is the format, mode and array type of a rounding, and tells which of them float64 can prove. An observer
-receives the events of roundings. The causes for which results are NaN are counted only where one is.
+A target is the format, mode and array type of a rounding. This file also checks that float64 is precise enough to round
+to it once. An observer receives the events of roundings. The causes of NaN results are counted only if there is a NaN.
 """
 
 from __future__ import annotations
@@ -42,34 +42,35 @@ from simfloat.kernels.rounding.events import (
 
 
 class Observer(ABC):
-    """Receives the events of every rounding it is passed to; anything with its method `observe` serves.
+    """Receives the events of every rounding it is passed to; any object with its method `observe` is accepted.
 
-    One that has `state_dict` and `load_state_dict`, or `state` and `load_state`, is part of a training's checkpoints.
+    An observer with `state_dict` and `load_state_dict`, or `state` and `load_state`, is part of the checkpoints of a
+    training.
 
-    Events come as a vector of counts, in the order that `simfloat.kernels.rounding.events` lists. An observer whose
-    `more` is true receives the counts of saturated and of inexact results behind them.
+    Events are passed as a vector of counts, in the order that `simfloat.kernels.rounding.events` lists. If `more` is
+    true, the counts of saturated and of inexact results follow at the end.
     """
 
-    #: Whether saturated and inexact results are to be counted too.
+    #: True if saturated and inexact results are to be counted as well.
     more: bool = False
 
     def wants(self, path: str, phase: str) -> bool:
-        """Whether events of this path and phase are of use; the roundings of others then run at full speed."""
+        """Return True if events of this path and phase are needed; other roundings then run at full speed."""
         return True
 
     @abstractmethod
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Take the events of one call: `operation` on the tensor at `path` during `phase`.
 
-        The array belongs to the observer from then on.
+        `events` belongs to the observer afterwards.
         """
 
     def follow_policy(self, policy: Any) -> None:
-        """Take the policy under which a simulation makes the results that follow."""
+        """Take the policy under which a simulation computes the results that follow."""
         return
 
     def step(self, /, **values: float) -> None:
-        """Take the end of a step of a training, and numbers of it by name; `simfloat.train.fit` calls it."""
+        """Take the end of a training step, with `values` of it by name; `simfloat.train.fit` calls it."""
         return
 
 
@@ -84,7 +85,7 @@ def check_observer(observer: Any) -> None:
 
 
 def wants(observer: Observer | None, path: str, phase: str) -> bool:
-    """Whether there is an observer that has use for events of this path and phase."""
+    """Return True if there is an observer that needs events of this path and phase."""
     if observer is None:
         return False
     return bool(getattr(observer, "wants", _always)(path, phase))
@@ -95,7 +96,7 @@ def _always(path: str, phase: str) -> bool:
 
 
 def notify(observer: Observer, events: NDArray[np.int64], operation: str, *where: str) -> None:
-    """Give events to an observer; to a user's own one in the floating-point environment of the user's call."""
+    """Pass events to an observer; for a user's class, in the floating-point environment of the user's call."""
     if _is_ours(type(observer)):
         observer.observe(events, operation, *where)
     else:
@@ -104,23 +105,23 @@ def notify(observer: Observer, events: NDArray[np.int64], operation: str, *where
 
 @cache
 def _is_ours(kind: type) -> bool:
-    """Whether a class of observers is one of this package's."""
+    """Return True if a class of observers belongs to this package."""
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 class ObserverGroup(Observer):
-    """Passes events on to several observers."""
+    """An observer that passes events on to several observers."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
         self.more = any(map(wants_optional_counts, observers))
 
     def wants(self, path: str, phase: str) -> bool:
-        """Whether one of them has use for events of this path and phase."""
+        """Return True if one of the observers needs events of this path and phase."""
         return any(wants(observer, path, phase) for observer in self.observers)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Give each observer events of its own, as many as it counts."""
+        """Pass each observer its own copy of the events, with the counts that it wants."""
         for observer in self.observers:
             notify(
                 observer,
@@ -131,32 +132,32 @@ class ObserverGroup(Observer):
             )
 
 
-#: Finds the observer of the simulation in force. Simulations add it, since they are built on this package.
+#: Functions that return the observer of the running simulation. Simulations add one, since they build on this package.
 _finders: list[Callable[[], Observer | None]] = []
 
 
 def set_observer_finder(find: Callable[[], Observer | None]) -> None:
-    """Observe operations that follow no policy by the observer that `find` returns at that time."""
+    """Set the function that returns the observer for operations that follow no policy."""
     _finders.append(find)
 
 
 def observer_in_force() -> Observer | None:
-    """The observer of the simulation in force; None outside of any."""
+    """Return the observer of the running simulation; None outside of a simulation."""
     return _finders[0]() if _finders else None
 
 
-#: Operations whose result is undefined for one pair of operands alone.
+#: Operations with an undefined result for only one kind of operands.
 UNDEFINED = {"add": INF_MINUS_INF, "subtract": INF_MINUS_INF, "multiply": ZERO_TIMES_INF}
 
 
 def causes_of_rounding(exact: NDArray, out: NDArray) -> NDArray[np.int64]:
-    """The causes of results that are rounded numbers: these were NaN, or beyond a format without infinities."""
+    """Return the causes of NaN among rounded values: they were NaN, or beyond a format without infinities."""
     nan, was_nan = np.isnan(on_cpu(out)), np.isnan(on_cpu(exact))
     return _counts({NAN_OPERAND: nan & was_nan, BEYOND: nan & ~was_nan})
 
 
 def causes_of_operation(kernel: str, operands: Sequence[NDArray], exact: NDArray, out: NDArray) -> NDArray[np.int64]:
-    """The causes of results of an operation on these operands, whose exact results are known."""
+    """Return the causes of NaN among the results of an operation, from its operands and its exact results."""
     a, b, c = map(on_cpu, operands)
     nan, none = np.isnan(on_cpu(out)), np.isnan(on_cpu(exact))
     undefined = nan & none & ~(np.isnan(a) | np.isnan(b) | np.isnan(c))
@@ -171,19 +172,19 @@ def causes_of_operation(kernel: str, operands: Sequence[NDArray], exact: NDArray
 
 
 def is_wide(format: Format) -> bool:
-    """Whether the format has FP32's range, as BF16 has, or a wider one."""
+    """Return True if the format has the range of FP32 or a wider one, like BF16."""
     return format.emax >= FP32.emax and format.emin <= FP32.emin
 
 
 def is_precise(format: Format) -> bool:
-    """Whether the format has FP32's precision, or more."""
+    """Return True if the format has at least the precision of FP32."""
     return format.mantissa_bits >= FP32.mantissa_bits
 
 
 class SumObserver(Observer):
-    """Passes on the events of sums of products, with the cause of those that are not finite.
+    """Passes on the events of sums of products, with the cause of sums that are not finite.
 
-    That follows from the operands of the products, and from the range of the accumulator's format, None for any.
+    The cause follows from the operands of the products, and from the range of the accumulator's format (None for any).
     """
 
     def __init__(self, observer: Observer, operands: Sequence[NDArray], format: Format | None) -> None:
@@ -191,7 +192,7 @@ class SumObserver(Observer):
         self.more = wants_optional_counts(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Pass the events on, with causes of their own for sums that were NaN or infinite before they were rounded."""
+        """Pass the events on, with the cause of sums that were NaN or infinite before they were rounded."""
         infinite = events[INFINITE] - events[OVERFLOW]
         if infinite > 0 or events[FIRST_CAUSE + NAN_OPERAND]:
             cause, nan = self._cause(), int(events[FIRST_CAUSE + NAN_OPERAND])
@@ -200,7 +201,7 @@ class SumObserver(Observer):
         notify(self._observer, events, operation, path, phase)
 
     def _cause(self) -> int:
-        """Why sums of these operands can be NaN, or infinite."""
+        """Return the cause for which sums of these operands can be NaN or infinite."""
         if any(bool(np.isnan(x).any()) for x in self._operands):
             return NAN_OPERAND
         if any(bool(np.isinf(x).any()) for x in self._operands):
@@ -215,17 +216,17 @@ def _counts(masks: dict[int, NDArray[np.bool_]]) -> NDArray[np.int64]:
     return counts
 
 
-#: Round-to-odd in float64's 53 bits proves a single rounding to at most this many.
+#: With round-to-odd in its 53 bits, float64 guarantees a single rounding to at most this precision.
 MOST_PRECISION = 50
 
-#: Below this float64 has too few bits to tell an inexact result by the last one of them.
+#: Below this magnitude float64 has too few bits to mark an inexact result by its last bit.
 LEAST = 2.0**-1070
 
 
 class Target(NamedTuple):
-    """Format, rounding mode and array type of results, with the stream and the observer of their roundings.
+    """The format, rounding mode and array type of results, with the stream and the observer of their roundings.
 
-    Nothing here is checked: `as_target` is for what users hand over.
+    Nothing is checked; `as_target` checks what users pass.
     """
 
     format: Format
@@ -233,11 +234,12 @@ class Target(NamedTuple):
     dtype: FloatType  # of the array of results
     stream: Stream | None = None
     observer: Observer | None = None
-    operation: str = ""  # its name for the observer
+    operation: str = ""  # the name for the observer
 
     def with_call_options(self, format: Any, stream: Stream | None, observer: Observer | None) -> Target:
-        """A cached target as one call wants it: with its stream and observer, which are checked, and with its own
-        format object, which is equal but may have another name in messages.
+        """Return a cached target with the stream and the observer of one call, which are checked.
+
+        It has the format object of the call, which is equal but may have another name in messages.
         """
         target = self
         if format is not self.format and isinstance(format, Format):
@@ -257,7 +259,7 @@ def as_target(
     observer: Observer | None,
     operation: str,
 ) -> Target:
-    """The target that users ask for; ValueError for what is no format, rounding mode, stream or observer."""
+    """Return the target for options of a user; ValueError for an invalid format, rounding mode, stream or observer."""
     format = as_format(format)
     rounding = as_rounding(rounding)
     check_stream(stream)
@@ -266,17 +268,17 @@ def as_target(
 
 
 def carrier_of(format: Format) -> FloatType:
-    """The array type that numbers of a format travel as: float32 if they fit."""
+    """Return the dtype of arrays of numbers of a format: float32 if they fit, otherwise float64."""
     return np.float32 if format.fits_float32 else np.float64
 
 
 def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
-    """float32 if all operands are float32 and the format fits, else float64."""
+    """Return float32 if all operands are float32 and the format fits, otherwise float64."""
     return carrier_of(format) if are_float32(operands) else np.float64
 
 
 def check_precision(format: Format, rounding: Rounding) -> None:
-    """Raise ValueError for formats whose single rounding float64's arithmetic cannot prove."""
+    """Raise ValueError for formats for which float64 cannot guarantee a single rounding."""
     if format.mantissa_bits >= MOST_PRECISION and not (format == FP64 and rounding.steps == "nearest"):
         raise ValueError(
             f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
@@ -287,20 +289,21 @@ def check_precision(format: Format, rounding: Rounding) -> None:
 
 @in_usual_environment
 def check_inexact(format: Format, operation: str) -> None:
-    """Raise ValueError for a format so wide that exact results, rounded to odd in float64, may be taken for its own."""
+    """Raise ValueError if exact results, rounded to odd in float64, could be mistaken for numbers of a wide format."""
     if format.mantissa_bits >= MOST_PRECISION or format.smallest_subnormal < LEAST:
         raise ValueError(
-            f"Which results of {operation} are inexact cannot be told in {format}; it can in formats of at most "
-            f"{MOST_PRECISION} bits of precision and no numbers below 2^-1070. Count without more=True, "
-            "compute without flags=True."
+            f"Inexact results of {operation} cannot be detected in {format}, only in formats of at most "
+            f"{MOST_PRECISION} bits of precision without numbers below 2^-1070. Count without more=True, "
+            "and compute without flags=True."
         )
 
 
 def odd_suffices(format: Format, rounding: Rounding, carrier: FloatType = np.float64) -> bool:
-    """Whether round-to-odd in the carrier holds all that a rounding reads, at every magnitude of the format."""
+    """Return True if round-to-odd in the carrier keeps all bits that a rounding reads, at every magnitude of the
+    format."""
     digits, least, top = (24, -149, 127) if carrier is np.float32 else (53, -1074, 1023)
-    # A draw reads `bits` bits below the last place, and two more stand for what lies below.
+    # A draw reads `bits` bits below the last place, and two more bits represent the rest.
     bits = rounding.bits + 2
-    # Without a draw, what lies above is beyond the largest.
+    # Without a draw, all values above are beyond the largest number.
     above = format.emax < top or (format.emax == top and not rounding.is_stochastic)
     return above and format.last_exponent - format.mantissa_bits - bits >= least and format.precision + bits <= digits

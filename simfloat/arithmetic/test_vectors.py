@@ -1,11 +1,11 @@
 """Text files of numbers: memory images of Verilog, and test vectors of Berkeley TestFloat.
 
-**Memory images** are text files of codes, as the system tasks $readmemh and $writememh read and write them. Source:
-IEEE 1364-2005, section 17.2.9 (IEEE 1800-2017, section 21.4).
+**Memory images** are text files of codes, which the system tasks $readmemh and $writememh read and write. Source: IEEE
+1364-2005, section 17.2.9 (IEEE 1800-2017, section 21.4).
 
-**Test vectors** have operands, result and flags of an operation, a case a line. `testfloat_gen` writes such lines, and
-`testfloat_ver` reads them: codes in hexadecimal digits, as many as the format has, and two digits of flags, whose bits
-are ours.
+**Test vectors** contain operands, result and flags of an operation, one case per line. `testfloat_gen` writes such
+lines, and `testfloat_ver` reads them: codes in as many hexadecimal digits as the format has, and two digits of flags,
+with the bits of :func:`simfloat.round`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,24 @@ from simfloat.formats import BF16, FP16, FP32, FP64, Format, as_format, nearest_
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
 
-#: What a file consists of besides white space: comments, the start of one that never ends, and words.
+#: The contents of a file other than white space: comments, the start of a comment that never ends, and words.
 PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)+)", re.DOTALL)
 ADDRESS = re.compile(r"@([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 
 
 @in_usual_environment
 def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> None:
-    """Write the codes of numbers of `format` to a file that $readmemh reads: a word a line, in C order from address 0.
+    """Write the codes of numbers of `format` to a file that $readmemh reads: one word per line, starting at address 0.
 
-    The first line is a comment with the format and the shape. Raises ValueError for what is not a number of the
-    format, as :func:`simfloat.encode` does, before the file is touched.
+    The first line is a comment with the format and the shape.
+
+    Parameters:
+        path: the file.
+        x: numbers of the format, which are written in C order.
+        format: the format, or its name.
+
+    Raises:
+        ValueError: if x has an element that is not a number of the format; the file is not written then.
 
     Examples:
         >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
@@ -56,13 +63,20 @@ def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> No
 
 @in_usual_environment
 def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floating]:
-    """The numbers whose codes a $readmemh file holds: a vector from the lowest address to the highest.
+    """Read the numbers from the codes in a $readmemh file.
 
-    Comments, addresses (``@1f``: of the words that follow) and underscores are read as IEEE 1364 has them. The dtype is
-    that of :func:`simfloat.decode`.
+    Comments, addresses (``@1f`` for the words that follow) and underscores are read as IEEE 1364 defines them.
 
-    Raises ValueError naming file and line for a word that is no code of the format, one with x or z digits among them,
-    for an address that is written twice, and for an address between others that has no word.
+    Parameters:
+        path: the file.
+        format: the format of the codes, or its name.
+
+    Returns:
+        A vector from the lowest address to the highest, with the dtype of :func:`simfloat.decode`.
+
+    Raises:
+        ValueError: naming file and line, if a word is not a code of the format; digits x and z are not allowed.
+        ValueError: if an address is written twice, or if an address between others has no word.
 
     Examples:
         >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
@@ -88,7 +102,7 @@ def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floati
 
 
 def _words(text: str, path: Path) -> Iterator[tuple[int, str]]:
-    """Everything but white space and comments, with its place."""
+    """Generate every word that is not white space or a comment, with its position."""
     for piece in PIECES.finditer(text):
         if piece["open"]:
             raise ValueError(f"{path}, line {_line(text, piece.start())}: The comment is never closed by */.")
@@ -107,12 +121,12 @@ def _code(word: str, format: Format) -> int:
     if word[:2].lower() != "0x" and re.search("[xz]", word, re.IGNORECASE):
         raise ValueError(f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither.")
     if word[:2].lower() == "0x":
-        raise ValueError(f"{word!r} has a prefix, where Verilog has digits alone: write {word[2:]!r}.")
+        raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
     return read_code(word, format)
 
 
 def _addresses(words: dict[int, int], path: Path) -> list[int]:
-    """The addresses in order; ValueError where one is missing."""
+    """Return the addresses in order; ValueError if one is missing."""
     ordered = sorted(words)
     for before, after in zip(ordered, ordered[1:], strict=False):
         if after != before + 1:
@@ -124,14 +138,14 @@ def _line(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
-#: Codes, which have no prefix here, and flags in two digits.
+#: Codes, which have no prefix in these files, and flags in two digits.
 DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
 MOST = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
 
-#: What TestFloat calls by another name, behind that of a format, as f16_mul.
+#: TestFloat's other names of operations, which follow the name of a format, as in f16_mul.
 THEIRS = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma"}
 
-#: What a field is: a number of a format, an integer of a dtype, or a truth value.
+#: The kind of a field: a number of a format, an integer of a dtype, or a boolean.
 Kind: TypeAlias = Format | np.dtype
 BOOLEAN = np.dtype(np.bool_)
 
@@ -141,7 +155,7 @@ KINDS: dict[str, Kind] = {
     **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
 }
 
-#: How many operands its operations have; a rounding may be part of the name of one whose result is an integer.
+#: The number of operands of its operations. If the result is an integer, the name may contain a rounding.
 THEIR_OPERANDS = dict(add=2, sub=2, mul=2, mulAdd=3, div=2, rem=2, sqrt=1, roundToInt=1)
 COMPARISONS = ("eq", "le", "lt", "eq_signaling", "le_quiet", "lt_quiet")
 THEIR_OPERANDS |= dict.fromkeys(COMPARISONS, 2)
@@ -151,22 +165,22 @@ THEIR_NAME = re.compile(
     r"(?:_rx?_(?:near_even|near_maxMag|minMag|min|max|odd)|_rx?|_x)?"
 )
 
-#: Comments; the sentences of `testfloat_ver` and `testfloat`; and, in their differences, numbers as sign, exponent and
-#: fraction, and flags as letters: invalid, infinite, overflow, underflow, inexact.
+#: Comments; the sentences of `testfloat_ver` and `testfloat`; and, in the differences that they report, numbers as
+#: sign, exponent and fraction, and flags as letters: invalid, infinite, overflow, underflow, inexact.
 COMMENT = re.compile(r"(?://|#).*")
 REPORT = re.compile(r"(?:>> )?(?:Testing|Errors found in) (?P<operation>\w+)[^=]*|(?:In )?\d+ tests?\b.*")
 REPORTED = re.compile(r"(?P<sign>[+-])(?P<exponent>[0-9a-f]+)\.(?P<fraction>[0-9a-f]+)", re.IGNORECASE)
 REPORTED_FLAGS = re.compile(r"[v.][i.][o.][u.][x.]")
 
-#: Digits of a code of FP32, without the sign and with the point of a report, which has one more digit.
+#: The number of digits of an FP32 number: of its code, and of its form in a report, without sign and point.
 SINGLE_DIGITS = 8
 
 
 class Vectors(NamedTuple):
     """Cases of an operation: vectors of one length.
 
-    `signalling` marks cases with a signalling NaN among their operands, which simfloat takes for quiet ones: other
-    machines raise `invalid` there.
+    `signalling` marks cases with a signalling NaN among their operands. simfloat treats these as quiet; hardware raises
+    `invalid` for them.
     """
 
     operands: tuple[NDArray[Any], ...]
@@ -182,16 +196,22 @@ def write_vectors(
     *operands_format_rounding: Any,
     stream: Stream | None = None,
 ) -> None:
-    """Write what an operation makes of numbers of a format to a file, a case a line, as Berkeley TestFloat does.
+    """Write operands, results and flags of an operation to a file, one case per line, like Berkeley TestFloat.
 
-    The operation is named as simfloat's function, ``"round"`` or ``"add"`` to ``"power"``. Its operands follow, numbers
-    of the format, then the format, and a rounding if it is not nearest_even. A line holds the operands' codes, the
-    result's and the flags of :func:`simfloat.round`, in upper-case hexadecimal digits; cases stand in C order.
+    A line contains the codes of the operands and of the result, and the flags of :func:`simfloat.round`, in upper-case
+    hexadecimal digits. Cases are in C order. The operands of ``write_vectors(path, "round", x, format)`` are written as
+    codes of FP64.
 
-    ``write_vectors(path, "round", x, format)`` writes the codes of FP64 numbers as operands.
+    Parameters:
+        path: the file.
+        operation: the name of a function of simfloat: ``"round"``, or ``"add"`` to ``"power"``.
+        operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
+            if it is not nearest_even.
+        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
 
-    Raises ValueError for an unknown operation, another number of operands, and what is not a number of the format,
-    before the file is touched.
+    Raises:
+        ValueError: if the operation is unknown, if the number of operands is wrong, or if an operand is not a number of
+            the format; the file is not written then.
 
     Examples:
         >>> sf.write_vectors(folder / "add.txt", "add", [1.0, 65504.0], [2.0**-11, 65504.0], sf.FP16)
@@ -235,17 +255,18 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
             name: ``"f16_add"``, ``"f16_to_f32"``, ``"f16_to_i32"``, ``"i32_to_f16"``, ``"f16_rem"``,
             ``"f16_roundToInt"``, ``"f16_le"``. ``"round"`` reads operands of 16 digits as numbers of FP64, and operands
             of 8 digits as numbers of FP32.
-        format: the format of the result. TestFloat's names tell it; for them it may be left out.
+        format: the format of the result. The names of TestFloat contain it; for them it may be omitted.
 
     Returns:
-        `operands`, a vector each; `result`; `flags`; and `signalling`, which marks cases with a signalling NaN.
-        Integers are vectors of int32, int64, uint32 or uint64, results of comparisons vectors of booleans.
+        `operands`, one vector each; `result`; `flags`; and `signalling`, which marks cases with a signalling NaN.
+        Integers are vectors of int32, int64, uint32 or uint64, and results of comparisons are vectors of booleans.
 
     Raises:
-        ValueError: naming file and line, for a line with more or fewer fields than the operation has, for a field that
-            is not a code with all its digits, and for flags that are not two digits up to 1f; if the file is a report
-            on another operation; if ``"round"`` reads a file of integers, whose results are no roundings of its
-            operands as numbers of FP32 or FP64.
+        ValueError: naming file and line, if a line has more or fewer fields than the operation, if a field is not a
+        code with all its digits, or if flags are not two digits up to 1f.
+        ValueError: if the file is a report on another operation.
+        ValueError: if ``"round"`` reads a file of integers, in which results are not roundings of the operands as
+            numbers of FP32 or FP64.
 
     Examples:
         >>> sf.write_vectors(folder / "add.txt", "add", [1.0, 65504.0], [2.0**-11, 65504.0], sf.FP16)
@@ -281,7 +302,7 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
 
 
 def kinds_of_testfloat(operation: Any) -> tuple[Kind, ...] | None:
-    """What the operands and the result of an operation of TestFloat are; None for any other name."""
+    """Return the kinds of the operands and the result of an operation of TestFloat; None for any other name."""
     parts = THEIR_NAME.fullmatch(operation) if isinstance(operation, str) else None
     if parts is None:
         return None
@@ -296,8 +317,9 @@ def kinds_of_testfloat(operation: Any) -> tuple[Kind, ...] | None:
 
 
 def _kinds_of_operation(operation: Any, format: Format | None, cases: Sequence[Sequence[str]]) -> tuple[Kind, ...]:
-    """The operands and the result of an operation of simfloat; a rounding is of FP64, or of FP32 if the first case has
-    its digits.
+    """Return the kinds of the operands and the result of an operation of simfloat.
+
+    The operands of a rounding are FP64 numbers, or FP32 numbers if the first case has the number of digits of FP32.
     """
     count = _operands_of(operation)
     if format is None:
@@ -310,14 +332,14 @@ def _kinds_of_operation(operation: Any, format: Format | None, cases: Sequence[S
 
 
 def _check_format(format: Format | None, kinds: Sequence[Kind], operation: str) -> None:
-    """Raise ValueError for a format that an operation of TestFloat does not have."""
+    """Raise ValueError if an operation of TestFloat does not have this format."""
     if format is not None and format not in kinds:
         names = ", ".join(str(kind) for kind in dict.fromkeys(kinds) if isinstance(kind, Format))
         raise ValueError(f"{operation} is an operation of TestFloat on {names}, got the format {format}; leave it out.")
 
 
 def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[int, list[str]]]:
-    """(number of the line, fields) of every case; a difference has the operands, the expected result and its flags."""
+    """Generate (line number, fields) of every case; a difference gives its operands, expected result and flags."""
     pending: tuple[int, list[str]] | None = None  # a line that may be the operands of a difference
     for number, line in enumerate(lines, 1):
         text = COMMENT.sub("", line).strip()
@@ -343,7 +365,7 @@ def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[i
 
 
 def _case(fields: list[str], operation: str, kinds: Sequence[Kind]) -> list[int]:
-    """The codes and flags of a line's fields."""
+    """Return the codes and the flags of the fields of a line."""
     if len(fields) != len(kinds) + 1:
         raise ValueError(
             f"A case of {operation} has {len(kinds) + 1} fields: operands ({len(kinds) - 1}), result and flags; "
@@ -354,7 +376,7 @@ def _case(fields: list[str], operation: str, kinds: Sequence[Kind]) -> list[int]
 
 
 def _flags(text: str) -> int:
-    """Flags in two digits, or in the five letters of a report."""
+    """Read flags in two digits, or in the five letters of a report."""
     if REPORTED_FLAGS.fullmatch(text):
         return int("".join("0" if letter == "." else "1" for letter in text), 2)
     if not FLAGS.fullmatch(text) or int(text, 16) > MOST:
@@ -363,7 +385,7 @@ def _flags(text: str) -> int:
 
 
 def _read_code(text: str, kind: Kind) -> int:
-    """The code of a number, an integer or a truth value."""
+    """Return the code of a number, an integer or a boolean."""
     if isinstance(kind, Format):
         if parts := REPORTED.fullmatch(text):
             exponent, fraction = int(parts["exponent"], 16), int(parts["fraction"], 16)
@@ -382,14 +404,15 @@ def _read_code(text: str, kind: Kind) -> int:
 
 
 def _values(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
-    """What the codes stand for."""
+    """Return the values that the codes represent."""
     if isinstance(kind, Format):
         return decode(codes, kind)
     return codes.astype(f"u{kind.itemsize}").view(kind)
 
 
 def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: Path) -> None:
-    """Raise ValueError if most results are no neighbours of the operands: then these are no floating-point numbers."""
+    """Raise ValueError if most results are not neighbours of the operands, which then are not floating-point
+    numbers."""
     wide, format = kinds
     assert isinstance(format, Format)
     if not format.has_nan:
@@ -400,21 +423,21 @@ def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: P
     if 2 * wrong > np.count_nonzero(x):
         integer = f"i{64 if wide == FP64 else 32}"
         raise ValueError(
-            f"{path}: {wrong} of {x.size} results are no roundings of the operands as numbers of {wide}. If the "
+            f"{path}: {wrong} of {x.size} results are not roundings of the operands as numbers of {wide}. If the "
             f"operands are integers, read the file by TestFloat's name, such as '{integer}_to_f16' or "
             f"'u{integer}_to_f16'."
         )
 
 
 def _is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_]:
-    """Whether NaN among the codes are signalling: in IEEE formats of more than one fraction bit the first one is 0."""
+    """Return True for signalling NaN among the codes: in IEEE formats, the first of several fraction bits is 0."""
     if format.special != "ieee" or format.mantissa_bits < 2:
         return np.zeros(codes.shape, np.bool_)
     return (codes >> np.uint64(format.mantissa_bits - 1)) & np.uint64(1) == 0
 
 
 def _operands_of(operation: Any) -> int:
-    """How many operands an operation has."""
+    """Return the number of operands of an operation."""
     if operation == "round":
         return 1
     if not isinstance(operation, str) or operation not in FUNCTIONS:
@@ -425,7 +448,7 @@ def _operands_of(operation: Any) -> int:
 
 
 def _format_of_operands(operation: str, format: Format, is_single: bool = False) -> Format:
-    """The format of the result; of a rounding FP64, or FP32."""
+    """Return the format of operands: the format of the result, or FP64 or FP32 for a rounding."""
     if operation != "round":
         return format
     return FP32 if is_single else FP64

@@ -1,8 +1,8 @@
-"""Threads: a piece of work runs on several cores, and results never depend on how many.
+"""Threads: pieces of work run on several cores, and results never depend on the number of threads.
 
-An interrupt, which may come at any moment, leaves all of it in order. The pool of the standard library holds locks in
-Python code: where Ctrl-C comes between such a lock's being taken and the block that lets it go, the next call waits for
-ever. Here every step that other threads see is one call of C.
+An interrupt may come at any moment, and leaves everything in a consistent state. The pool of the standard library holds
+locks in Python code: if Ctrl-C comes between acquiring such a lock and entering the block that releases it, the next
+call waits forever. So every step that other threads observe is one call of C here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import empty
 from simfloat.environment import is_usual, set_usual
 
-#: Seconds after which a thread that waits looks again: an interrupt may have taken away that it was woken.
+#: Seconds after which a waiting thread checks again: an interrupt may have swallowed its wake-up.
 POLL_SECONDS = 0.1
 
-#: Who carries a piece out.
+#: The owners of a piece: the waiting thread, or a thread of the pool.
 HERE, POOL = "here", "pool"
 
 
 class Task:
-    """A piece of work, `work(part)`, that is carried out once: by a thread of the pool, or by the one that waits."""
+    """A piece of work, `work(part)`, that runs once: in a thread of the pool, or in the thread that waits for it."""
 
     __slots__ = ("_ended", "_error", "_has_ended", "_owner", "_part", "_result", "_work")
 
@@ -38,18 +38,19 @@ class Task:
         self._work, self._part = work, part
         self._owner: dict[str, str] = {}
         self._has_ended = False
-        self._ended = allocate_lock()  # let go at the end
+        self._ended = allocate_lock()  # released at the end
         self._ended.acquire()
         self._result: Any = None
         self._error: BaseException | None = None
 
     def _is_for(self, who: str) -> bool:
-        """Whether it is for this one to carry it out: for the one who asked first."""
-        # One call of C: of two threads that ask at once one is first, and no interrupt comes between look and entry.
+        """Return True if `who` may run the piece: the first one that asks may."""
+        # One call of C: of two threads at the same time one is first, and no interrupt comes between reading and
+        # writing.
         return self._owner.setdefault("", who) == who
 
     def carry_out(self) -> None:
-        """Carry it out in a thread of the pool, unless the one that waits has begun."""
+        """Run the piece in a thread of the pool, unless the waiting thread has begun."""
         if not self._is_for(POOL):
             return
         try:
@@ -60,7 +61,7 @@ class Task:
         self._ended.release()
 
     def result(self) -> Any:
-        """What the work gives, here and now if no thread has begun with it; raises what it raised."""
+        """Return the result of the work, or raise its exception; run it in this thread if no other thread has begun."""
         if self._is_for(HERE):
             return self._work(self._part)
         self.wait()
@@ -69,16 +70,16 @@ class Task:
         try:
             raise self._error
         finally:
-            self._error = None  # which would keep the frames of its traceback, and these it
+            self._error = None  # it would keep the frames of its traceback alive, and they would keep it alive
 
     def wait(self) -> None:
-        """Wait until no thread of the pool is at work on it; it is begun no more."""
+        """Wait until no thread of the pool runs the piece; afterwards no thread will start it."""
         while not (self._is_for(HERE) or self._has_ended):
             self._ended.acquire(timeout=POLL_SECONDS)
 
 
 def wait_for_tasks(pieces: list[Task]) -> None:
-    """Wait until no thread is at work on any of the pieces, whatever interrupts come meanwhile."""
+    """Wait until no thread runs any of the pieces, even if interrupts come meanwhile."""
     while pieces:
         try:
             for piece in pieces:
@@ -90,7 +91,7 @@ def wait_for_tasks(pieces: list[Task]) -> None:
 
 @cache
 def pool(count: int) -> SimpleQueue[Task]:
-    """Where so many threads find their pieces; they end with the process."""
+    """Start `count` threads and return the queue of their pieces; the threads end with the process."""
     queue: SimpleQueue[Task] = SimpleQueue()
     for _ in range(count):
         start_new_thread(_serve, (queue,))
@@ -98,16 +99,16 @@ def pool(count: int) -> SimpleQueue[Task]:
 
 
 def _serve(queue: SimpleQueue[Task]) -> None:
-    if not is_usual():  # a new thread has the environment of the one that started it
+    if not is_usual():  # a new thread inherits the floating-point environment of its parent
         set_usual()
     while True:
         queue.get().carry_out()
 
 
-#: Nanoseconds of work that a thread must have: to wake it and to wait for its end takes about half as long.
+#: The least work for a thread in nanoseconds: waking it and waiting for its end takes about half as long.
 LEAST_WORK = 100_000
 
-#: Elements up to which the allocator has memory at hand.
+#: The number of elements up to which the allocator returns memory without a system call.
 SMALL = 1 << 10
 
 _count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -115,8 +116,13 @@ _scratch = threading.local()
 
 
 def set_threads(count: int) -> None:
-    """Let simfloat use `count` threads from now on; by default it uses every core. No result depends on it.
+    """Set the number of threads that simfloat uses; by default it uses every core. No result depends on it.
 
+    Parameters:
+        count: the number of threads, at least 1.
+
+    Raises:
+        ValueError: if `count` is not an integer of at least 1.
     Examples:
         >>> sf.set_threads(1)
         >>> sf.get_threads()
@@ -129,8 +135,7 @@ def set_threads(count: int) -> None:
 
 
 def get_threads() -> int:
-    """How many threads simfloat uses.
-
+    """Return the number of threads that simfloat uses.
     Examples:
         >>> sf.set_threads(1)
         >>> sf.get_threads()
@@ -140,21 +145,21 @@ def get_threads() -> int:
 
 
 def busy_threads(work: float) -> int:
-    """How many threads are worth waking for so many nanoseconds of work; 0 if not even one is kept busy."""
+    """Return the number of threads to wake for `work` nanoseconds of work; 0 if not even one would be kept busy."""
     return min(_count, int(work / LEAST_WORK))
 
 
-# A forked child has none of its parent's threads: it makes a pool of its own.
+# A forked child has none of its parent's threads, so it makes its own pool.
 if hasattr(os, "register_at_fork"):  # Windows does not fork
     os.register_at_fork(after_in_child=pool.cache_clear)
 
 
 def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
-    """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread, but
-    those that no thread has begun until then.
+    """Return `work(piece)` for every piece: the last piece runs in this thread, the others in threads of the pool.
 
-    Where one raises an exception, or the user interrupts, the others have ended when the exception leaves: the memory
-    that they write to may be the next call's.
+    Pieces that no thread has begun when the last one is finished also run in this thread. If one raises an exception,
+    or the user interrupts, the others have ended before the exception leaves this function: the memory that they write
+    to may belong to the next call.
     """
     if len(pieces) == 1:
         return [work(pieces[0])]
@@ -173,9 +178,9 @@ def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
 
 
 def scratch(name: str, size: int, dtype: type, device: Device = CPU) -> NDArray:
-    """An uninitialised array of this thread's, kept from call to call: fresh pages cost more than the arithmetic.
+    """Return an uninitialised array of this thread, reused from call to call: new pages cost more than the arithmetic.
 
-    A small one is sooner made than found, and CuPy keeps arrays itself.
+    Small arrays are allocated each time, which is faster, and CuPy caches memory itself.
     """
     if device is not CPU:
         return empty((size,), dtype, device)

@@ -1,4 +1,4 @@
-"""Arrays that know their format: operators and NumPy's functions, each operation rounded once."""
+"""Arrays with a format: operators and NumPy functions round the result of each operation once."""
 
 from simfloat.arrays.array import Array, array
 

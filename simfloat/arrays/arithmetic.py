@@ -1,4 +1,4 @@
-"""The arithmetic of an array, on bare real arrays: a format, a rounding mode, an order of sums, a random stream."""
+"""The arithmetic of an array: format, rounding mode, accumulator and random stream, applied to plain real arrays."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from simfloat.sums import matmul, sequential, sum
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.sequential import SequentialSum, as_accumulator
 
-#: How products of complex numbers are rounded.
+#: The rounding of complex products.
 ComplexProducts = Literal["rounded", "fma"]
 
 
 @dataclass(frozen=True)
 class ArrayArithmetic:
-    """Every operation rounded once to `format`; operands and results are float arrays, float32 where that holds them.
+    """Operations on float arrays, each rounded once to `format`.
 
-    `accumulate` is None for the sequential sum in the format and mode of everything else. Events go to `observer` and
-    to the observer of the simulation that is in force.
+    Operands and results are float32 if it can represent the format, otherwise float64. `accumulate` is None for the
+    sequential sum in the same format and mode. Events go to `observer` and to the observer of the current simulation.
     """
 
     format: Format
@@ -52,18 +52,18 @@ class ArrayArithmetic:
 
     @cached_property
     def dtype(self) -> Any:
-        """The type of arrays that numbers of the format travel in."""
+        """The storage type of the format: float32 or float64."""
         return carrier_of(self.format)
 
     @cached_property
     def accumulator(self) -> Accumulator:
-        """The order of sums, and their roundings."""
+        """The accumulator of sums."""
         accumulator = self.accumulate or sequential(self.format, self.rounding)
         return accumulator.for_inputs(self.format, self.format)
 
     @cached_property
     def clamp_limit(self) -> float:
-        """Where results or sums stop that lie beyond it; infinite where they become infinite or NaN instead."""
+        """The largest number if results or sums saturate there; infinity if they become infinite or NaN instead."""
         accumulator = self.accumulator
         kinds = [(self.format, (self.rounding,)), (accumulator.result, accumulator.roundings)]
         return min(
@@ -77,48 +77,48 @@ class ArrayArithmetic:
         )
 
     def same_rounding(self, other: ArrayArithmetic) -> bool:
-        """Whether both round in the same way, formats and streams apart."""
+        """True if both round in the same way; formats and streams are not compared."""
         return (self.rounding, self.complex_products) == (other.rounding, other.complex_products) and (
             self.accumulator == other.accumulator
         )
 
     @property
     def current_observer(self) -> Observer | None:
-        """The observer of an operation that runs now."""
+        """The observer for an operation that runs now."""
         in_force = observer_in_force()
         if in_force is None or in_force is self.observer:
             return self.observer
         return in_force if self.observer is None else ObserverGroup(self.observer, in_force)
 
     def round(self, x: NDArray, operation: str = "round") -> NDArray[np.floating]:
-        """The numbers of the format that `x` rounds to; an observer receives it as the operation of that name."""
+        """Round `x` to the format; an observer receives the events under the name `operation`."""
         target = self._target([x])
         if x.dtype.hasobject:
             return self._in_dtype(compute_exactly(ROUND, [x], target))
         return self._in_dtype(round_array(x, target if operation == "round" else target._replace(operation=operation)))
 
     def compute(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
-        """An operation of the catalog."""
+        """Compute an operation of the catalog."""
         arrays = list(operands)
         if any([x.dtype.hasobject for x in arrays]):
             return self._in_dtype(compute_exactly(operation, arrays, self._target(arrays)))
         return self._in_dtype(compute(operation, arrays, self._target(arrays)))
 
     def negate(self, x: NDArray) -> NDArray[np.floating]:
-        """-x, which is rounded where it may be no number of the format."""
+        """Return -x, rounded if it may not be a number of the format."""
         return -x if self.format.has_negative_zero and self.format.signed else self.round(-x)
 
     def matmul(self, a: NDArray, b: NDArray, initial: NDArray | None = None) -> NDArray[np.floating]:
-        """The product of matrices or vectors, whose sums may start from `initial`."""
+        """Multiply matrices or vectors; sums start from `initial`."""
         return self._in_dtype(matmul(a, b, initial=initial, observer=self.current_observer, **self._options))
 
     def sum(self, x: NDArray, axis: int | None = None) -> NDArray[np.floating]:
-        """The sum of elements along an axis, or of all in row-major order."""
+        """Sum the elements along an axis, or all elements in row-major order."""
         return self._in_dtype(sum(x, axis, observer=self.current_observer, **self._options))
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        """What sums are called with; a mode is given where they are rounded again in the end."""
+        """Options of sums; they include the rounding mode if the sum is rounded to the format at the end."""
         accumulator = self.accumulator
         options = {"accumulate": accumulator, "output": self.format, "stream": self.stream}
         return options if accumulator.result == self.format else options | {"rounding": self.rounding}
@@ -130,12 +130,12 @@ class ArrayArithmetic:
 
     @cached_property
     def _targets(self) -> tuple[Target, Target]:
-        """Where results of float64 operands go, and of float32 ones."""
+        """The rounding targets for float64 operands and for float32 operands."""
         in_float64 = Target(self.format, self.rounding, np.float64, self.stream, operation="round")
         return in_float64, in_float64._replace(dtype=self.dtype)
 
     def _in_dtype(self, numbers: NDArray) -> NDArray[np.floating]:
-        """Numbers of the format in the array type that they travel in."""
+        """Convert values to the storage type."""
         return numbers if numbers.dtype == self.dtype else numbers.astype(self.dtype)
 
 
@@ -147,7 +147,7 @@ def as_arithmetic(
     complex_products: ComplexProducts = "rounded",
     observer: Observer | None = None,
 ) -> ArrayArithmetic:
-    """The arithmetic that users ask for; ValueError for what is none."""
+    """Return the arithmetic with these options; ValueError if one of them is invalid."""
     format, rounding = as_format(format), as_rounding(rounding)
     check_precision(format, rounding)
     check_stream(stream)
@@ -161,7 +161,7 @@ def as_arithmetic(
 
 
 def narrow_scalar(x: NDArray) -> NDArray:
-    """One number in float32 if that holds it, so that arithmetic on float32 arrays stays there."""
+    """Convert one value to float32 if this is exact, so that arithmetic with float32 arrays stays in float32."""
     if x.size == 1 and x.dtype != FLOAT32 and not x.dtype.hasobject:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             narrow = x.astype(np.complex64 if x.dtype.kind == "c" else np.float32)
@@ -171,13 +171,16 @@ def narrow_scalar(x: NDArray) -> NDArray:
 
 
 def choose_exactly(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
-    """The larger or the smaller of floats and numbers that float64 lacks, of which none is a float; NaN if one is."""
+    """Choose the larger or the smaller of floats and exact values (objects); NaN if the float is NaN.
+
+    One operand contains floats; the other contains exact values that float64 cannot represent.
+    """
     floats, others = (y, x) if x.dtype == object else (x, y)
     is_larger = bool(choose(np.array(0.0), np.array(1.0)) == 1.0)
     return np.where(floats < others if is_larger else floats > others, others, floats.astype(object))
 
 
 def with_options(arithmetic: ArrayArithmetic, **changed: Any) -> ArrayArithmetic:
-    """The arithmetic with other options than these, where they are given; checked."""
+    """Return the arithmetic with the options that are not None replaced and checked."""
     options = {name: value for name, value in changed.items() if value is not None}
     return as_arithmetic(**{field.name: getattr(arithmetic, field.name) for field in fields(arithmetic)} | options)

@@ -1,4 +1,4 @@
-"""Arrays that know their format, and compute in it; they print as the call that makes them."""
+"""Arrays with a format, which compute in this format; an array prints as the call that creates it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST = 1000
 
 
 def call_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> str:
-    """The call of `array` that makes the numbers; larger arrays are abbreviated as NumPy's are."""
+    """Return the `array(...)` call that creates these values; large arrays are abbreviated as in NumPy."""
     options = {
         "rounding": arithmetic.rounding if arithmetic.rounding != nearest_even else None,
         "accumulate": arithmetic.accumulate,
@@ -54,7 +54,7 @@ def call_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> str:
 
 
 def _format(format: Format) -> str:
-    """The name of the catalog, or the call that makes a format of one's own."""
+    """Return the catalog name of a format, or the call that creates a custom format."""
     return str(format) if CATALOG.get(str(format)) == format else repr(format)
 
 
@@ -80,11 +80,11 @@ def _complex(z: Any) -> str:
     return f"complex({_real(z.real)}, {_real(z.imag)})"
 
 
-#: What to write in place of operations that complex numbers do not have.
+#: Advice for operations that are not available for complex arrays.
 _PARTS = "write it in x.real and x.imag"
 _ALTERNATIVES = {"power": "write it in products"}
 
-#: Single numbers that are operands of arrays, with gmpy2's: exact ones.
+#: Types of scalars that are exact operands, together with the types of gmpy2.
 SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
 
 
@@ -99,26 +99,42 @@ def array(
     complex_products: ComplexProducts = "rounded",
     observer: Observer | None = None,
 ) -> Array:
-    """Return an array of numbers of `format`, to which `data` are rounded; every operation on it is rounded once.
+    """Round `data` to `format` and return an array that computes in this format.
 
-    `data` may be whatever :func:`simfloat.round` reads, numbers that float64 lacks among them.
+    Operators, comparisons, indexing, views and in-place writes work as in NumPy. Each operation is rounded once. Sums
+    and matrix products go through `accumulate`. Values that are assigned or joined are rounded.
 
-    Operators, comparisons, indexing, views and writing in place are NumPy's. Sums and products of matrices go through
-    `accumulate`, by default the sequential sum in this format and mode. Numbers that are assigned or joined are
-    rounded. Single numbers, ``A * Fraction(1, 3)`` or ``A + 2**60``, are exact operands, and so is a NumPy array if all
-    its numbers are of the format. Arrays of two formats or two modes do not mix: `astype` rounds to another format.
-    Stochastic modes take their bits from `stream`. The events of all operations go to `observer`, which results keep,
-    and to the observer of the simulation in force, if there is one; the array's format is its own in a simulation too.
+    A scalar, as in ``A * Fraction(1, 3)`` or ``A + 2**60``, is an exact operand. A NumPy array is an operand if all
+    its values are numbers of the format. Arrays with different formats or rounding modes cannot be combined; `astype`
+    converts to another format. An array keeps its own format inside `simulate`.
 
-    Complex data have both parts in the format. A product is (a c - b d, a d + b c), every operation rounded, or with
-    ``complex_products="fma"`` (a c - round(b d), a d + round(b c)), each with one rounding; a quotient is the product
-    with the divisor's conjugate, whose parts are divided by c c + d d; in products of matrices each part is one sum of
-    the exact products a c and -b d, or a d and b c, side by side.
+    Complex data have both parts in the format. A quotient is the product with the conjugate of the divisor, with both
+    parts divided by c c + d d. In a matrix product, each part is one sum of exact products: a c and -b d alternate in
+    the real part, a d and b c in the imaginary part.
 
-    Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), for what
-    :func:`simfloat.round` refuses, and for NumPy's functions that are not operations of such arrays, by name:
-    ``np.asarray(A)`` returns the numbers in float64, and matplotlib, ``np.from_dlpack(A)`` and ``torch.as_tensor(A)``
-    read the same numbers.
+    ``np.asarray(A)`` returns the values in float64. Matplotlib, ``np.from_dlpack(A)`` and ``torch.as_tensor(A)`` read
+    the same values.
+
+    Parameters:
+        data: the values, everything that :func:`simfloat.round` accepts, including values that float64 cannot
+            represent.
+        format: the format; precision at most 50 bits, or FP64 with nearest_even.
+        rounding: the rounding mode of every operation.
+        accumulate: the order and the roundings of sums, an accumulator or a format; by default the sequential sum in
+            `format` and `rounding`.
+        stream: the random bits of stochastic rounding (`BitStream` or `GivenBits`).
+        complex_products: "rounded" computes (a c - b d, a d + b c) with every operation rounded; "fma" computes (a c
+            - round(b d), a d + round(b c)), each part with one fma.
+        observer: receives the rounding events of all operations; results keep it. The observer of the current
+            simulation receives them also.
+
+    Returns:
+        An `Array` with the shape of `data`.
+
+    Raises:
+        ValueError: if the precision of the format is too large.
+        ValueError: if `data` is not supported by :func:`simfloat.round`.
+        ValueError: when a NumPy function that is not an operation of such arrays is called; the message names it.
 
     Examples:
         >>> A = sf.array([[4.0, 1.0], [0.1, 3.0]], sf.BF16)
@@ -136,7 +152,7 @@ def array(
 
 @in_usual_environment
 class Array(ArrayOperators, NumpyProtocol):
-    """Numbers of one format, which compute in it; see :func:`array`.
+    """Values of one format and the operations in this format; created by :func:`array`.
 
     Examples:
         >>> isinstance(sf.array([1.0], sf.BF16).sum(), sf.Array)
@@ -165,27 +181,27 @@ class Array(ArrayOperators, NumpyProtocol):
 
     @property
     def format(self) -> Format:
-        """The format that all its numbers are in."""
+        """The format of all values."""
         return self.arithmetic.format
 
     @property
     def rounding(self) -> Rounding:
-        """The mode in which results are rounded."""
+        """The rounding mode of results."""
         return self.arithmetic.rounding
 
     @property
     def accumulate(self) -> Accumulator:
-        """The order and the roundings of its sums."""
+        """The accumulator: the order and the roundings of sums."""
         return self.arithmetic.accumulator
 
     @property
     def stream(self) -> Stream | None:
-        """Where stochastic roundings get their bits from."""
+        """The source of random bits for stochastic rounding."""
         return self.arithmetic.stream
 
     @property
     def observer(self) -> Observer | None:
-        """The observer that receives the events of its operations."""
+        """The observer that receives the rounding events of this array."""
         return self.arithmetic.observer
 
     @property
@@ -211,7 +227,18 @@ class Array(ArrayOperators, NumpyProtocol):
         accumulate: Accumulator | FormatLike | None = None,
         stream: Stream | None = None,
     ) -> Array:
-        """The numbers rounded to another format, in the mode that is given or its own; options not given stay."""
+        """Round the values to another format.
+
+        Parameters:
+            format: the new format.
+            rounding: the mode of this rounding and of later operations; None keeps the current mode.
+            accumulate: the new accumulator, or a format for the sequential sum in it; None keeps an accumulator that
+                was given explicitly, and otherwise means the sequential sum in the new format.
+            stream: the new source of random bits; None keeps the current one.
+
+        Returns:
+            A new `Array`.
+        """
         options = {"rounding": rounding, "accumulate": accumulate, "stream": stream}
         arithmetic = with_options(self.arithmetic, format=format, **options)
         if arithmetic.format == self.format:
@@ -219,7 +246,7 @@ class Array(ArrayOperators, NumpyProtocol):
         return new_array(_round_numbers(arithmetic, self.numbers), arithmetic)
 
     def matmul(self, other: Any) -> Array:
-        """The product of matrices or vectors, with numpy.matmul's shapes, each sum through `accumulate`."""
+        """Multiply matrices or vectors with the shapes of numpy.matmul; every sum goes through `accumulate`."""
         x, y = self.numbers, self._operand(other)
         u = self._result_arithmetic(other)
         if complex_parts.is_complex(x) or complex_parts.is_complex(y):
@@ -227,7 +254,7 @@ class Array(ArrayOperators, NumpyProtocol):
         return new_array(u.matmul(x, y), u)
 
     def dot(self, other: Any) -> Array:
-        """The product of arrays of at most two axes; with a number, the product of each element and that number."""
+        """Multiply arrays of at most two axes; if `other` is a scalar, multiply each element by it."""
         return np.dot(self, other)
 
     def __getitem__(self, key: Any) -> Array:
@@ -263,7 +290,7 @@ class Array(ArrayOperators, NumpyProtocol):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         refuse_readers(self.name_in_messages, self.bypassed_rule)
         if copy is False:
-            raise ValueError("np.asarray(A) gives numbers of its own: written to, those of A would leave its format.")
+            raise ValueError("np.asarray(A) always copies: values written to the memory of A could leave its format.")
         return np.asarray(self._in_float64(), dtype)
 
     def __copy__(self) -> Array:
@@ -277,11 +304,11 @@ class Array(ArrayOperators, NumpyProtocol):
 
     @property
     def state(self) -> Array:
-        """A copy, which `simfloat.save` writes."""
+        """A copy of the array, which `simfloat.save` writes."""
         return self.copy()
 
     def load_state(self, state: Array) -> None:
-        """Take the numbers of another array of this format and shape, as `simfloat.load` does."""
+        """Copy the values of an array of the same format and shape into this one, as `simfloat.load` does."""
         if not isinstance(state, Array) or (state.format, state.shape) != (self.format, self.shape):
             saved = f"{state.format} {_describe(state.numbers)}" if isinstance(state, Array) else type(state).__name__
             raise ValueError(f"The array is {self.format} {_describe(self.numbers)}, the saved one {saved}.")
@@ -296,24 +323,26 @@ class Array(ArrayOperators, NumpyProtocol):
         return new_array(numbers, self.arithmetic)
 
     def _in_float64(self) -> NDArray[Any]:
-        """The numbers in memory of their own."""
+        """Return a copy of the values in float64 or complex128."""
         return self.numbers.astype(np.complex128 if complex_parts.is_complex(self.numbers) else np.float64)
 
     def _writable_numbers(self) -> NDArray[Any]:
-        """The numbers, which are about to be changed."""
+        """Return the values for writing; ValueError if they are read-only."""
         if not is_on_gpu(self.numbers) and not self.numbers.flags.writeable:
-            raise ValueError("These numbers are read-only, as the imaginary parts of real numbers are.")
+            raise ValueError("These values are read-only, like the imaginary parts of a real array.")
         return self.numbers
 
     def _as_operand_array(self, x: Any, rounds: bool = False) -> Array:
-        """An operand as an array: exact, or, where it is assigned or joined, rounded."""
+        """Return an operand as an array: exact, or rounded if the operand is assigned or joined."""
         if isinstance(x, Array) or not rounds:
             return self._with_numbers(self._operand(x))
         return self._with_numbers(_round_numbers(self.arithmetic, read_numbers(x)))
 
     def _operand(self, x: Any) -> NDArray:
-        """The numbers of an operand: an array of the same format and mode, a single number, or numbers of the format
-        in an array of NumPy's.
+        """Return the values of an operand.
+
+        An operand is an array of the same format and mode, a scalar, or a NumPy array that contains only numbers of
+        the format.
         """
         if isinstance(x, Array):
             self._check_same(x)
@@ -323,27 +352,29 @@ class Array(ArrayOperators, NumpyProtocol):
         if isinstance(x, np.ndarray) or is_on_gpu(x):
             return self._check_in_format(read_numbers(x))
         raise ValueError(
-            f"Operands of an array of {self.format} are arrays of {self.format} and single numbers, got "
-            f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray takes an "
-            "array's numbers out, to compute in float64."
+            f"An operand of an array of {self.format} must be an array of {self.format} or a single number, got "
+            f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray(a) returns the "
+            "values of an array, to compute in float64."
         )
 
     def _check_in_format(self, numbers: NDArray) -> NDArray:
-        """Numbers in the type that this array's have, or ValueError naming the first that is not of the format."""
+        """Convert values to the storage type of this array; ValueError names the first one outside the format."""
         is_complex = complex_parts.is_complex(numbers)
         for part in (numbers.real, numbers.imag) if is_complex else (numbers,):
             place = first_outside_format(part, self.format)
             if place is not None:
                 raise ValueError(
-                    f"A NumPy array beside an array of {self.format} holds numbers of {self.format}, and "
-                    f"{numbers[place].item()!r} at index {place if len(place) > 1 else place[0]} is none of them: "
-                    f"simfloat.array(x, {str(self.format)!r}) rounds them."
+                    f"A NumPy operand of an array of {self.format} must contain only numbers of {self.format}, but "
+                    f"{numbers[place].item()!r} at index {place if len(place) > 1 else place[0]} is not one: "
+                    f"simfloat.array(x, {str(self.format)!r}) rounds the operand."
                 )
         dtype = np.dtype(self.arithmetic.dtype)
         return numbers.astype(np.result_type(dtype, np.complex64) if is_complex else dtype, copy=False)
 
     def _result_arithmetic(self, *others: Any) -> ArrayArithmetic:
-        """The arithmetic of a result: this array's, with the observer of another operand if this one has none."""
+        """Return the arithmetic of a result: the one of this array, or of an operand with an observer if this array
+        has none.
+        """
         if self.arithmetic.observer is None:
             for other in others:
                 if isinstance(other, Array) and other.arithmetic.observer is not None:
@@ -353,7 +384,7 @@ class Array(ArrayOperators, NumpyProtocol):
     def _check_same(self, other: Array) -> None:
         if other.format != self.format:
             raise ValueError(
-                f"Arrays of two formats do not mix, {self.format} and {other.format}: take one of them to the other's, "
+                f"Arrays of two formats do not mix, {self.format} and {other.format}: convert one of them, "
                 f"x.astype({str(self.format)!r})."
             )
         if not self.arithmetic.same_rounding(other.arithmetic) or self.stream is not other.stream:
@@ -364,15 +395,13 @@ class Array(ArrayOperators, NumpyProtocol):
             )
 
     def _compute(self, operation: str, *others: Any) -> Array:
-        """An operation of the catalog, rounded once, or one of complex numbers."""
+        """Compute an operation of the catalog, rounded once, or a complex operation."""
         operands = [self.numbers, *map(self._operand, others)]
         u = self._result_arithmetic(*others)
         if not any(map(complex_parts.is_complex, operands)):
             return new_array(u.compute(operation, *operands), u)
         if operation not in complex_parts.OPERATIONS:
-            raise ValueError(
-                f"{operation} of complex numbers is not rounded here: {_ALTERNATIVES.get(operation, _PARTS)}."
-            )
+            raise ValueError(f"{operation} of complex arrays is not supported: {_ALTERNATIVES.get(operation, _PARTS)}.")
         return new_array(complex_parts.compute(u, operation, *operands), u)
 
     def _round_choice(
@@ -380,14 +409,14 @@ class Array(ArrayOperators, NumpyProtocol):
     ) -> Array:
         x, y, u = self._real_numbers(operation), self._operand(other), self._result_arithmetic(other)
         if complex_parts.is_complex(y):
-            raise ValueError(f"{operation} of complex numbers is not rounded here: {_PARTS}.")
+            raise ValueError(f"{operation} of complex arrays is not supported: {_PARTS}.")
         if x.dtype == object or y.dtype == object:
             return new_array(u.round(choose_exactly(choose, x, y), operation), u)
         machine = device_of(x, y)
         return new_array(u.round(as_array(choose(machine.to_device(x), machine.to_device(y))), operation), u)
 
     def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
-        """A comparison of the numbers with others, of any format: it rounds nothing."""
+        """Compare the values with others of any format; a comparison rounds nothing."""
         numbers = other.numbers if isinstance(other, Array) else read_numbers(other)
         if compare not in (operator.eq, operator.ne) and (np.iscomplexobj(self.numbers) or np.iscomplexobj(numbers)):
             raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
@@ -395,26 +424,26 @@ class Array(ArrayOperators, NumpyProtocol):
         return as_array(compare(machine.to_device(self.numbers), machine.to_device(numbers)))
 
     def _write_in_place(self, result: Array) -> Array:
-        """The result of an operation in place, in this array's memory."""
+        """Write the result of an in-place operation into the memory of this array."""
         if result.shape != self.shape or not self._fits(result):
             raise ValueError(
-                f"In place the result keeps shape and kind of numbers; this is {_describe(self.numbers)}, the result "
-                f"{_describe(result.numbers)}. Write x = x + y instead."
+                f"An in-place operation cannot change the shape or make a real array complex: the array is "
+                f"{_describe(self.numbers)}, the result {_describe(result.numbers)}. Write x = x + y instead."
             )
         self._writable_numbers()[...] = on_device_of(result.numbers, self.numbers)
         return self
 
     def _fits(self, value: Any) -> bool:
-        """Whether a value may be stored here: complex numbers are not, among real ones."""
+        """True if a value can be stored in this array: a complex value cannot be stored in a real array."""
         return complex_parts.is_complex(self.numbers) or not np.iscomplexobj(
             value.numbers if isinstance(value, Array) else value
         )
 
     def _refuse_complex(self) -> NoReturn:
-        raise ValueError("Complex numbers are not stored in an array of real ones; make it complex, A + 0j.")
+        raise ValueError("Complex numbers are not stored in a real array; make it complex, A + 0j.")
 
     def _join(self, join: Callable[[list[NDArray]], NDArray], arrays: Sequence[Any]) -> Array:
-        """Arrays and numbers joined, the latter rounded, each in its turn."""
+        """Join arrays and other values; those that are not arrays are rounded one after the other."""
         if not isinstance(arrays, list | tuple):
             arrays = [arrays] if isinstance(arrays, Array) and not arrays.ndim else list(arrays)
         parts = [self._as_operand_array(x, rounds=True).numbers for x in arrays]
@@ -434,16 +463,16 @@ class Array(ArrayOperators, NumpyProtocol):
 
 
 def new_array(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
-    """The array of numbers that are the format's already."""
+    """Return an array of values that are already in the format."""
     new = Array.__new__(Array)
-    # NumPy gives single numbers in place of arrays without axes.
+    # NumPy returns scalars instead of arrays without axes.
     new.numbers = numbers if type(numbers) is np.ndarray else as_array(numbers)
     new.arithmetic = arithmetic
     return new
 
 
 def read_numbers(x: Any) -> NDArray:
-    """Real or complex numbers, exactly, as users give them."""
+    """Read real or complex values exactly."""
     if isinstance(x, Array):
         return x.numbers
     kind = type(x)
@@ -452,7 +481,7 @@ def read_numbers(x: Any) -> NDArray:
     if kind is float or kind is int or is_on_gpu(x) or not _is_complex(x):
         return x if is_on_gpu(x) and x.dtype.kind == "c" else exact_operand(x, "data")
     check_not_masked(x, "data")
-    # A sequence of Python's numbers may hold integers that a complex array would round.
+    # A sequence may contain Python integers that a complex array would round.
     values: Any = x if hasattr(x, "dtype") else np.array(x, object)
     if hasattr(values, "resolve_conj"):
         values = values.detach().resolve_conj()
@@ -464,7 +493,7 @@ def read_numbers(x: Any) -> NDArray:
 
 
 def _is_complex(x: Any) -> bool:
-    """Whether NumPy reads complex numbers; no ragged sequence holds any that it could read."""
+    """True if NumPy reads `x` as complex; False for ragged sequences, which NumPy cannot read as complex values."""
     try:
         return bool(np.iscomplexobj(x))
     except (ValueError, RuntimeError):  # the latter from tensors of PyTorch that require a gradient
@@ -472,7 +501,7 @@ def _is_complex(x: Any) -> bool:
 
 
 def _on_one_device(arrays: Sequence[NDArray]) -> list[NDArray]:
-    """Arrays of which one may be a GPU's, all there: what is assigned or chosen may be given in NumPy's."""
+    """Move all arrays to the GPU if one of them is there; an assigned or chosen operand may be a NumPy array."""
     machine = GPU if any(map(is_on_gpu, arrays)) else CPU
     return [machine.to_device(x) for x in arrays]
 

@@ -1,4 +1,4 @@
-"""Operations on complex numbers, written in rounded operations on their real and imaginary parts."""
+"""Complex operations, composed of rounded operations on real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import device_of
 from simfloat.arrays.arithmetic import ArrayArithmetic
 
-#: Operations that complex numbers have.
+#: Operations that are available for complex arrays.
 OPERATIONS = frozenset({"add", "subtract", "multiply", "divide"})
 
 
 def is_complex(x: NDArray) -> bool:
-    """Whether numbers have an imaginary part."""
+    """True if the array is complex."""
     return x.dtype.kind == "c"
 
 
 def from_parts(real: NDArray, imaginary: NDArray) -> NDArray:
-    """Complex numbers of their parts."""
+    """Return the complex array with these real and imaginary parts."""
     kind = np.complex64 if real.dtype == imaginary.dtype == np.float32 else np.complex128
     out = np.empty_like(real, dtype=kind, shape=np.broadcast_shapes(real.shape, imaginary.shape))
     out.real, out.imag = real, imaginary
@@ -28,12 +28,12 @@ def from_parts(real: NDArray, imaginary: NDArray) -> NDArray:
 
 
 def round_parts(u: ArrayArithmetic, x: NDArray) -> NDArray:
-    """Complex numbers whose parts are rounded: the real ones first, where bits are drawn."""
+    """Round both parts; the real parts use their random bits first."""
     return from_parts(u.round(x.real), u.round(x.imag))
 
 
 def compute(u: ArrayArithmetic, operation: str, x: NDArray, y: NDArray) -> NDArray:
-    """An operation of which at least one operand is complex; a real one has no imaginary part, not one of 0."""
+    """Compute an operation with at least one complex operand; a real operand has no imaginary part, not even zero."""
     if not is_complex(x):
         return _REAL_FIRST[operation](u, x, y.real, y.imag)
     if not is_complex(y):
@@ -42,19 +42,20 @@ def compute(u: ArrayArithmetic, operation: str, x: NDArray, y: NDArray) -> NDArr
 
 
 def magnitude(u: ArrayArithmetic, x: NDArray) -> NDArray[np.floating]:
-    """sqrt(a a + b b), every operation rounded."""
+    """Return sqrt(a a + b b), with every operation rounded."""
     return u.compute("sqrt", squares(u, x))
 
 
 def squares(u: ArrayArithmetic, x: NDArray) -> NDArray[np.floating]:
-    """a a + b b, every operation rounded."""
+    """Return a a + b b, with every operation rounded."""
     return _sum_of_squares(u, x.real, x.imag)
 
 
 def matmul(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
-    """The product of matrices: each part is one sum of real products, twice as many where both factors are complex.
+    """Multiply matrices; each part is one sum of real products.
 
-    The products with index k stand side by side: a c, then -b d, in the real part; a d, then b c, in the other.
+    If both factors are complex, a sum has two products for each index k, next to each other: a c, then -b d, in the
+    real part; a d, then b c, in the imaginary part.
     """
     if not is_complex(x):
         return from_parts(u.matmul(x, y.real), u.matmul(x, y.imag))
@@ -66,7 +67,7 @@ def matmul(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
 
 
 def _side_by_side(first: NDArray, second: NDArray, axis: int) -> NDArray:
-    """Two arrays of one shape, whose elements alternate along an axis from the end; vectors have one axis alone."""
+    """Interleave two arrays of one shape along an axis, counted from the end; for vectors this is their only axis."""
     axis = max(axis, -first.ndim)
     shape = list(first.shape)
     shape[axis] *= 2
@@ -90,7 +91,7 @@ def _multiply(u: ArrayArithmetic, a: NDArray, b: NDArray, c: NDArray, d: NDArray
 
 
 def _divide(u: ArrayArithmetic, a: NDArray, b: NDArray, c: NDArray, d: NDArray) -> NDArray:
-    """The product with the divisor's conjugate, each part of it divided by c c + d d."""
+    """Multiply by the conjugate of the divisor, and divide each part by c c + d d."""
     product, square = _multiply(u, a, b, c, -d), _sum_of_squares(u, c, d)
     return from_parts(u.compute("divide", product.real, square), u.compute("divide", product.imag, square))
 
@@ -102,7 +103,7 @@ def _sum_of_squares(u: ArrayArithmetic, a: NDArray, b: NDArray) -> NDArray:
 
 
 def _broadcast_part(x: NDArray, like: NDArray) -> NDArray:
-    """A part that no operation changes, in the shape that the operands broadcast to."""
+    """Broadcast a part that the operation does not change to the shape of the result."""
     return np.broadcast_to(device_of(x, like).to_device(x), np.broadcast_shapes(x.shape, like.shape))
 
 

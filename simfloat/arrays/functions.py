@@ -1,4 +1,4 @@
-"""Methods and operators of arrays, and NumPy's functions that are made of them, each operation rounded."""
+"""Methods and operators of arrays, and NumPy functions composed of them; each operation is rounded."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from simfloat.environment import in_usual_environment
 ArrayAxes = int | Sequence[int] | None
 
 
-#: Functions that NumPy computes exactly, with what they give.
+#: Functions that NumPy computes exactly, with the start of their docstrings.
 EXACT = {
-    "rint": "The nearest integer, of two the even one",
-    "floor": "The largest integer that is not above x",
-    "ceil": "The smallest integer that is not below x",
-    "trunc": "The integer between 0 and x that is nearest to x",
-    "sign": "-1, 0 or 1: 0 for both zeros, and NaN for NaN",
+    "rint": "Return the nearest integer (of two, the even one)",
+    "floor": "Return the largest integer that is not above x",
+    "ceil": "Return the smallest integer that is not below x",
+    "trunc": "Return the integer between 0 and x that is nearest to x",
+    "sign": "Return -1, 0 or 1 (0 for both zeros, NaN for NaN)",
 }
 
 
 class ArrayFunctions:
-    """Functions, reductions and movements of an array."""
+    """Functions, reductions and data movement of an array."""
 
     numbers: NDArray
     arithmetic: ArrayArithmetic
@@ -41,36 +41,36 @@ class ArrayFunctions:
         raise NotImplementedError
 
     def _with_numbers(self, numbers: NDArray) -> Self:
-        """An array of these numbers, which are the format's, with the same options."""
+        """Return an array with these values, which must be in the format, and the same options."""
         raise NotImplementedError
 
     def _real_numbers(self, operation: str) -> NDArray[np.floating]:
-        """The numbers of an array that has no imaginary part."""
+        """Return the values of a real array; ValueError names the operation if the array is complex."""
         if complex_parts.is_complex(self.numbers):
-            raise ValueError(f"{operation} of complex numbers is not rounded here: write it in x.real and x.imag.")
+            raise ValueError(f"{operation} of complex arrays is not supported: write it in x.real and x.imag.")
         return self.numbers
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Callable[..., Self]:
-            """The functions of the catalog, which are added below."""
+            """Return a function of the catalog; these methods are added at the end of this section."""
 
     def negative(self) -> Self:
-        """-x, of complex numbers both parts."""
+        """Return -x; for complex arrays, negate both parts."""
         u, x = self.arithmetic, self.numbers
         if complex_parts.is_complex(x):
             return self._with_numbers(complex_parts.from_parts(u.negate(x.real), u.negate(x.imag)))
         return self._with_numbers(u.negate(x))
 
     def abs(self) -> Self:
-        """|x|, of complex numbers sqrt(a a + b b) with every operation rounded."""
+        """Return |x|; for complex arrays sqrt(a a + b b), with every operation rounded."""
         x = self.numbers
         return self._with_numbers(
             complex_parts.magnitude(self.arithmetic, x) if complex_parts.is_complex(x) else np.abs(x)
         )
 
     def conj(self) -> Self:
-        """The complex conjugates; of real numbers they themselves."""
+        """Return the complex conjugates; for a real array, a copy."""
         x = self.numbers
         if not complex_parts.is_complex(x):
             return self.copy()
@@ -78,7 +78,7 @@ class ArrayFunctions:
 
     @property
     def real(self) -> Self:
-        """The real parts, a view of them; numbers that are assigned are rounded."""
+        """The real parts, a view; assigned values are rounded."""
         return self._with_numbers(self.numbers.real)
 
     @real.setter
@@ -87,7 +87,7 @@ class ArrayFunctions:
 
     @property
     def imag(self) -> Self:
-        """The imaginary parts: a view of them, or zeros; numbers that are assigned are rounded."""
+        """The imaginary parts: a view, or zeros for a real array; assigned values are rounded."""
         x, format = self.numbers, self.arithmetic.format
         return self._with_numbers(
             x.imag if format.has_zero or complex_parts.is_complex(x) else self.arithmetic.round(x.imag)
@@ -98,7 +98,10 @@ class ArrayFunctions:
         self.imag[...] = value
 
     def sum(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
-        """The sum over `axis`, through `accumulate`, in row-major order."""
+        """Sum over `axis` (an integer, a tuple, or None for all axes) in row-major order through `accumulate`.
+
+        `keepdims=True` keeps the reduced axes with size 1.
+        """
         rows, shape = self._rows(axis, keepdims)
         u = self.arithmetic
         if complex_parts.is_complex(rows):
@@ -108,92 +111,99 @@ class ArrayFunctions:
         return self._with_numbers(total.reshape(shape))
 
     def mean(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
-        """The sum over `axis`, divided by the number of terms: two roundings."""
+        """Return the sum over `axis` divided by the number of terms, with two roundings; arguments as in `sum`."""
         return self.sum(axis, keepdims) / self._rows(axis, keepdims)[0].shape[-1]
 
     def var(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
-        """The sum of (x - mean)^2 over `axis`, divided by the number of terms less `correction`; every step rounded."""
+        """Return the sum of (x - mean)^2 over `axis`, divided by the number of terms minus `correction`.
+
+        Every step is rounded. `axis` and `keepdims` work as in `sum`.
+        """
         self._real_numbers("var")
         deviations = self - self.mean(axis, True)  # type: ignore[operator]
         count = self._rows(axis, keepdims)[0].shape[-1] - correction
         return (deviations * deviations).sum(axis, keepdims) / count
 
     def std(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
-        """The square root of :meth:`var`, rounded once more."""
+        """Return the square root of :meth:`var` with the same arguments, rounded once more."""
         return self.var(axis, keepdims, correction).sqrt()
 
     def max(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
-        """The largest element along `axis`: NaN if one is; +0 is above -0."""
+        """Return the largest element along `axis`: NaN if one is NaN; +0 is above -0. Arguments as in `sum`."""
         return self._extreme("max", largest, axis, keepdims)
 
     def min(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
-        """The smallest element along `axis`: NaN if one is; -0 is below +0."""
+        """Return the smallest element along `axis`: NaN if one is NaN; -0 is below +0. Arguments as in `sum`."""
         return self._extreme("min", least, axis, keepdims)
 
     def maximum(self, other: Any) -> Self:
-        """The larger of two numbers: NaN if one is; +0 is above -0."""
+        """Return the larger of x and `other`: NaN if one of them is NaN; +0 is above -0."""
         return self._round_choice(larger, other, "maximum")
 
     def minimum(self, other: Any) -> Self:
-        """The smaller of two numbers: NaN if one is; -0 is below +0."""
+        """Return the smaller of x and `other`: NaN if one of them is NaN; -0 is below +0."""
         return self._round_choice(smaller, other, "minimum")
 
     def fmax(self, other: Any) -> Self:
-        """The larger of two numbers, and of a number and NaN the number; +0 is above -0."""
+        """Return the larger of x and `other`; if only one of them is NaN, return the other one; +0 is above -0."""
         return self._round_choice(lambda x, y: _choose_but_nan(larger, x, y), other, "fmax")
 
     def fmin(self, other: Any) -> Self:
-        """The smaller of two numbers, and of a number and NaN the number; -0 is below +0."""
+        """Return the smaller of x and `other`; if only one of them is NaN, return the other one; -0 is below +0."""
         return self._round_choice(lambda x, y: _choose_but_nan(smaller, x, y), other, "fmin")
 
     def copysign(self, other: Any) -> Self:
-        """The magnitude of this number with the sign of the other one."""
+        """Return the magnitude of x with the sign of `other`."""
         return self._round_choice(np.copysign, other, "copysign")
 
     def fmod(self, other: Any) -> Self:
-        """x - n y with the integer n that is x / y cut off, as in C: exact, with the sign of x; NaN if y is 0."""
+        """Return x - n `other`, where n is x / `other` truncated, as in C: exact, with the sign of x; NaN if `other`
+        is 0.
+        """
         return self._round_choice(_fmod, other, "fmod")
 
     def clip(self, min: Any = None, max: Any = None) -> Self:
-        """x, but `min` where it is below, and `max` where that is above `max`; None is no bound."""
+        """Replace elements below `min` by `min`, then elements above `max` by `max`; None means no bound."""
         bounded = self if min is None else self.maximum(min)
         return bounded if max is None else bounded.minimum(max)
 
     def square(self) -> Self:
-        """x * x."""
+        """Return x * x."""
         return self * self  # type: ignore[operator]
 
     def reshape(self, *shape: Any) -> Self:
-        """The array in another shape, a view where NumPy's is one."""
+        """Return the array in another shape, as a view if NumPy returns a view."""
         return self._with_numbers(self.numbers.reshape(*shape))
 
     def ravel(self) -> Self:
-        """The numbers along one axis, in row-major order: a view where NumPy's is one."""
+        """Return the elements along one axis in row-major order, as a view if NumPy returns a view."""
         return self.reshape(-1)
 
     def flatten(self) -> Self:
-        """The numbers along one axis, in row-major order and in new memory."""
+        """Return a copy of the elements along one axis in row-major order."""
         return self._with_numbers(self.numbers.flatten())
 
     def diagonal(self, offset: int = 0) -> Self:
-        """The numbers on a diagonal of the first two axes, as the last axis: a copy of them."""
+        """Return a copy of a diagonal of the first two axes, as the last axis; `offset` is the distance above the
+        main diagonal.
+        """
         return self._with_numbers(self.numbers.diagonal(offset).copy())
 
     def argmax(self, axis: int | None = None) -> Any:
-        """Where the largest element along `axis` is, as numpy.argmax gives it."""
+        """Return the index of the largest element along `axis`, as numpy.argmax does."""
         return place_of_largest(self._real_numbers("An order"), axis)
 
     def argmin(self, axis: int | None = None) -> Any:
-        """Where the smallest element along `axis` is."""
+        """Return the index of the smallest element along `axis`, as numpy.argmin does."""
         return place_of_least(self._real_numbers("An order"), axis)
 
     def transpose(self, *axes: Any) -> Self:
-        """The axes in another order, reversed if none is given; a view."""
+        """Return a view with the axes in another order; without arguments, in reversed order."""
         return self._with_numbers(self.numbers.transpose(*axes))
 
     @property
     def T(self) -> Self:
-        """The axes in reversed order; a view, to which numbers may be assigned."""
+        """A view with the axes in reversed order; values can be assigned to it."""
         return self.transpose()
 
     @T.setter
@@ -201,35 +211,35 @@ class ArrayFunctions:
         self.T[...] = value
 
     def swapaxes(self, first: int, second: int) -> Self:
-        """Two axes exchanged; a view."""
+        """Return a view with two axes exchanged."""
         return self._with_numbers(self.numbers.swapaxes(first, second))
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Self:
-        """Without axes of size one: all of them, or those named; a view."""
+        """Return a view without axes of size one: without all of them, or without those in `axis`."""
         return self._with_numbers(self.numbers.squeeze(axis))
 
     def unsqueeze(self, axis: int) -> Self:
-        """With a new axis of size one, at the place `axis` of the result; a view."""
+        """Return a view with a new axis of size one at position `axis` of the result."""
         return self._with_numbers(np.expand_dims(self.numbers, axis))
 
     def broadcast_to(self, shape: Sequence[int]) -> Self:
-        """The numbers repeated to fill `shape`."""
+        """Return a copy with the elements repeated to fill `shape`."""
         return self._with_numbers(np.broadcast_to(self.numbers, tuple(shape)).copy())
 
     def fill(self, value: Any) -> None:
-        """Write one number to all elements, rounded."""
+        """Round `value` and write it to all elements."""
         self[...] = value
 
     def copy(self) -> Self:
-        """A copy of the array, in new memory."""
+        """Return a copy of the array."""
         return self._with_numbers(self.numbers.copy())
 
     def tolist(self) -> Any:
-        """The numbers as Python's, in nested lists."""
+        """Return the values as Python numbers in nested lists."""
         return self.numbers.tolist()
 
     def item(self) -> Any:
-        """The only element as a number of Python's; ValueError if there is not exactly one."""
+        """Return the only element as a Python number; ValueError if the array does not have exactly one element."""
         if self.numbers.size != 1:
             raise ValueError(f"Only an array of one element is a number; this one has the shape {self.numbers.shape}.")
         return self.numbers.item()
@@ -249,7 +259,9 @@ class ArrayFunctions:
         raise NotImplementedError
 
     def _rows(self, axis: ArrayAxes, keepdims: bool) -> tuple[NDArray, tuple[int, ...]]:
-        """The numbers with the named axes as the last one, in row-major order, and the shape of what reduces it."""
+        """Return the values with the given axes merged into the last one, in row-major order, and the shape after
+        reduction.
+        """
         check_flags(keepdims=keepdims)
         x = self.numbers
         names: Sequence[Any] = range(x.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
@@ -263,7 +275,7 @@ class ArrayFunctions:
 
 
 def _choose_but_nan(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
-    """A choice of two numbers where both are some, else of the one that is."""
+    """Choose between two values that are not NaN; if one is NaN, return the other one."""
     return np.where(np.isnan(x), y, np.where(np.isnan(y), x, choose(x, y)))
 
 
@@ -273,7 +285,7 @@ def _fmod(x: NDArray, y: NDArray) -> NDArray:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """A function of the catalog as a method of its first operand."""
+    """Return a function of the catalog as a method of its first operand."""
     operation = OPERATIONS[name]
     method: Any
     match len(operation.operands):
@@ -292,18 +304,18 @@ def _function(name: str) -> Callable[..., Any]:
             def method(self: Any, other: Any, third: Any) -> Any:
                 return self._compute(name, other, third)
 
-    note = "" if len(operation.operands) == 1 else f" This array is {operation.operands[0]}."
+    note = "" if len(operation.operands) == 1 else f" This array is the operand {operation.operands[0]}."
     method.__name__, method.__doc__ = name, operation.meaning + note
     return method
 
 
 def _exact(name: str) -> Callable[[Any], Any]:
-    """A function that is exact in float64 as a method."""
+    """Return a function that is exact in float64 as a method."""
 
     def method(self: Any) -> Any:
         return self._with_numbers(self.arithmetic.round(getattr(np, name)(self._real_numbers(name)), name))
 
-    method.__name__, method.__doc__ = name, f"{EXACT[name]}, rounded once where that is no number of the format."
+    method.__name__, method.__doc__ = name, f"{EXACT[name]}, rounded once if it is not in the format."
     return method
 
 
@@ -330,7 +342,7 @@ def _outer(t: Any, a: Any, b: Any) -> Any:
 
 def _diff(t: Any, a: Any, n: int = 1, axis: int = -1) -> Any:
     if not is_integer(n, 0):
-        raise ValueError(f"n, how often neighbours are subtracted, is an integer from 0, got {n!r}.")
+        raise ValueError(f"n (the number of differences) must be an integer from 0, got {n!r}.")
     x = t._with_numbers(np.moveaxis(t._as_operand_array(a).numbers, axis, -1))
     for _ in range(n):
         x = x[..., 1:] - x[..., :-1]
@@ -364,7 +376,7 @@ def _nan_to_num(
     return result if copy else a._write_in_place(result)
 
 
-#: What norms of vectors are, by what NumPy calls them; others are sums of squares.
+#: NumPy's `ord` -> norm of a vector; the other norms are computed from sums of squares.
 _VECTOR_NORMS: dict[Any, Callable[..., Any]] = {
     1: lambda x, axis, keepdims: abs(x).sum(axis, keepdims),
     np.inf: lambda x, axis, keepdims: abs(x).max(axis, keepdims),
@@ -373,7 +385,7 @@ _VECTOR_NORMS: dict[Any, Callable[..., Any]] = {
 
 
 def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """The root of the sum of rounded squares; of real numbers also sums and extremes of magnitudes."""
+    """Return the root of the sum of rounded squares; for real arrays also sums and extremes of magnitudes."""
     a = t._as_operand_array(x)
     axes = tuple(range(a.ndim)) if axis is None else tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     is_matrix = len(axes) == 2 and not (ord is None and axis is None)
@@ -398,7 +410,7 @@ def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fa
     )
 
 
-#: NumPy's function -> the operations that it is.
+#: NumPy function -> its implementation with rounded operations.
 COMPOSITES: dict[Callable[..., Any], Callable[..., Any]] = {
     np.inner: _inner,
     np.outer: _outer,
@@ -419,22 +431,22 @@ COMPOSITES: dict[Callable[..., Any], Callable[..., Any]] = {
 
 @in_usual_environment
 class ArrayOperators(ArrayFunctions):
-    """What is computed of an array and another one, or a number: every element is rounded once."""
+    """Operators between an array and another operand; every element is rounded once."""
 
     def matmul(self, other: Any) -> Self:
-        """The product of matrices or vectors."""
+        """Multiply matrices or vectors."""
         raise NotImplementedError
 
     def _as_operand_array(self, x: Any) -> Self:
-        """An operand as an array."""
+        """Return an operand as an array."""
         raise NotImplementedError
 
     def _write_in_place(self, result: Any) -> Self:
-        """This array with the numbers of a result in the place of its own."""
+        """Write the values of `result` into this array."""
         raise NotImplementedError
 
     def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
-        """Where a comparison holds."""
+        """Return the booleans of a comparison."""
         raise NotImplementedError
 
     def __add__(self, other: Any) -> Self:
@@ -501,7 +513,7 @@ class ArrayOperators(ArrayFunctions):
         return self._write_in_place(self.matmul(other))
 
     def __floordiv__(self, other: Any) -> NoReturn:
-        raise ValueError("An array of a format has no // and no %, which no mode rounds: take np.asarray(x) for them.")
+        raise ValueError("Arrays of a format do not support // and %. Use np.asarray(x) to compute them in float64.")
 
     __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __ifloordiv__ = __imod__ = __floordiv__
 

@@ -1,6 +1,6 @@
-"""NumPy's functions that move numbers of arrays, fill arrays with one, or write numbers into an array.
+"""NumPy functions that move values of arrays, fill arrays, or write values into an array.
 
-They compute nothing. Numbers that are written are rounded as where they are assigned.
+They compute nothing. Written values are rounded in the same way as assigned values.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from simfloat.arithmetic.numpy_protocol import check_places
 
 
 def _movement(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one array's numbers, whose result is an array of the format, or a list of them."""
+    """Wrap a NumPy function of one array; the result is an array of the format, or a list of arrays."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
         _check_plain(t, function, *args, *_refuse_out(function, options).values())
         moved = function(t._operand(a), *args, **options)
         if isinstance(moved, list | tuple):
             return type(moved)(t._with_numbers(part) for part in moved)
-        # Zeros that fill a triangle are numbers of all formats but those of scales.
+        # Every format except those of scales has a zero, so zeros that fill a triangle need no rounding.
         return t._with_numbers(moved if t.format.has_zero else t.arithmetic.round(moved))
 
     return operation
 
 
 def _movement_by_places(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one array's numbers and of places along an axis, all of which have to be there."""
+    """Wrap a function of one array and of indices along an axis; all indices must be in range."""
     move, kind = _movement(function), signature(function)
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
@@ -45,19 +45,19 @@ def _movement_by_places(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
-    """Raise ValueError for an array of a format in the place of integers or conditions."""
+    """Raise ValueError if an array of a format is passed instead of integers or conditions."""
     for option in options:
         if isinstance(option, type(t)) or (
             isinstance(option, list | tuple) and any(isinstance(x, type(t)) for x in option)
         ):
             raise ValueError(
-                f"numpy.{function.__name__} takes numbers from one of the {t.name_in_messages}; its places, sections "
-                "and conditions are plain arrays: np.asarray(x).astype(int), x > 0."
+                f"numpy.{function.__name__} takes values from one of the {t.name_in_messages}; indices, sections and "
+                "conditions must be plain arrays: np.asarray(x).astype(int), x > 0."
             )
 
 
 def _for_each_array(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the numbers of each array that it is given; several give a tuple."""
+    """Wrap a function of one array that accepts several arrays and then returns a tuple."""
 
     def operation(t: Any, *arrays: Any) -> Any:
         results = tuple(t._with_numbers(function(t._as_operand_array(x, rounds=True).numbers)) for x in arrays)
@@ -67,12 +67,12 @@ def _for_each_array(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sort(t: Any, a: Any, axis: int | None = -1) -> Any:
-    """The numbers in ascending order, NaN last; zeros of unlike signs stay in the order that they had."""
+    """Sort the values in ascending order, NaN last; zeros of different signs keep their order."""
     return t._with_numbers(np.sort(t._operand(a), axis, kind="stable"))
 
 
 def _join(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a list of arrays, and of numbers, which are rounded as where they are assigned."""
+    """Wrap a function of a list of arrays and other values; the other values are rounded as if they were assigned."""
     return lambda t, arrays, *args: t._join(lambda parts: function(parts, *args), arrays)
 
 
@@ -86,7 +86,7 @@ def _insert(t: Any, arr: Any, obj: Any, values: Any, axis: int | None = None) ->
 
 
 def _extraction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a condition and of the array whose numbers it takes where that holds."""
+    """Wrap a function of a condition and an array that returns the values for which the condition is true."""
 
     def operation(t: Any, condition: Any, a: Any, *args: Any) -> Any:
         _check_plain(t, function, condition, *args)
@@ -96,7 +96,7 @@ def _extraction(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _block(t: Any, arrays: Any) -> Any:
-    """Matrices of matrices, given as nested lists."""
+    """Join a nested list of matrices into one matrix."""
 
     def numbers(part: Any) -> Any:
         return (
@@ -109,20 +109,20 @@ def _block(t: Any, arrays: Any) -> Any:
 
 
 def _meshgrid(t: Any, *xi: Any, indexing: Any = "xy", sparse: bool = False, copy: bool = True) -> Any:
-    """Every array repeated along the axes of the others."""
+    """Repeat every array along the axes of the others."""
     axes = [t._as_operand_array(x, rounds=True).numbers for x in xi]
     grids: Any = np.meshgrid(*axes, indexing=indexing, sparse=sparse)
     return tuple(map(t._with_numbers, grids))
 
 
 def _broadcast(t: Any, *args: Any) -> Any:
-    """Every array repeated in the shape that all of them broadcast to."""
+    """Broadcast all arrays to their common shape, as copies."""
     parts = [t._as_operand_array(x, rounds=True).numbers for x in args]
     return tuple(t._with_numbers(x.copy()) for x in np.broadcast_arrays(*parts))
 
 
 def _select(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    """For each element the first choice whose condition holds."""
+    """Return, for each element, the first choice with a true condition."""
     _check_plain(t, np.select, list(condlist))
     parts = [t._as_operand_array(x, rounds=True).numbers for x in (*choicelist, default)]
     conditions = list(map(on_cpu, condlist))
@@ -130,18 +130,18 @@ def _select(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 
 def _choose(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
-    """For each element of `a`, an array of integers, the choice of that number."""
+    """Return, for each element of the integer array `a`, the element of choices[a]."""
     _check_plain(t, np.choose, a)
     choice_numbers = [t._as_operand_array(x, rounds=True).numbers for x in choices]
     return t._with_numbers(_on_cpu(lambda *parts: np.choose(np.asarray(on_cpu(a)), parts, mode=mode), choice_numbers))
 
 
-#: Ways to fill what is added around an array that round nothing.
+#: Padding modes that round nothing.
 PADDING = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 def _pad(t: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
-    """Numbers around an array: copies of its own, or constants, which are rounded as where they are assigned."""
+    """Pad an array with copies of its own values or with constants, which are rounded as if they were assigned."""
     if mode not in PADDING or options.get("reflect_type", "even") != "even":
         raise ValueError(
             f"numpy.pad of {t.name_in_messages} has the modes {', '.join(PADDING)}, got {mode!r} with {options}."
@@ -153,18 +153,18 @@ def _pad(t: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: 
 
 
 def _on_cpu(function: Callable[..., Any], parts: Sequence[Any]) -> Any:
-    """The result of a function that CuPy may not have, where its arrays are."""
+    """Run a function that CuPy may not have on the CPU, and return the result on the device of the operands."""
     machine = GPU if any(map(is_on_gpu, parts)) else CPU
     return machine.to_device(function(*map(on_cpu, parts)))
 
 
 def _like_filler(number: float) -> Callable[..., Any]:
-    """A function that gives an array like another one, full of a number."""
+    """Return a function that creates an array like another one, filled with `number`."""
     return lambda t, a, *, shape=None: _full(t, a, number, shape=shape)
 
 
 def _full(t: Any, a: Any, fill_value: Any, *, shape: Any = None) -> Any:
-    """An array like another one, full of a number, which is rounded as where it is assigned."""
+    """Create an array like another one, filled with a value that is rounded as if it were assigned."""
     full = t._with_numbers(np.zeros(a.shape if shape is None else shape, a.numbers.dtype, like=a.numbers))
     full[...] = fill_value
     return full
@@ -172,11 +172,13 @@ def _full(t: Any, a: Any, fill_value: Any, *, shape: Any = None) -> Any:
 
 def _refuse_out(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
     if "out" in options:
-        raise ValueError(f"numpy.{function.__name__} of arrays of a format gives a new one: write y[...] = x for out=.")
+        raise ValueError(
+            f"numpy.{function.__name__} of arrays of a format returns a new array: write y[...] = x for out=."
+        )
     return options
 
 
-#: NumPy's function -> what it does with an array of the class `t` is of; those of `numpy_protocol.FUNCTIONS` besides.
+#: NumPy function -> implementation for an array of the class of `t`, in addition to `numpy_protocol.FUNCTIONS`.
 MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     **{
         function: _movement(function)
@@ -207,7 +209,7 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def _write_operation(function: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """A function whose first argument is the array that it writes to, and whose numbers are the argument at `place`."""
+    """Wrap a function that writes to its first argument; the argument at position `place` contains the values."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> None:
         arguments = dict(zip(_NAMES[function], args, strict=False)) | options
@@ -215,8 +217,8 @@ def _write_operation(function: Callable[..., Any], place: int) -> Callable[..., 
         name = _NAMES[function][place]
         if not isinstance(a, type(t)):
             raise ValueError(
-                f"numpy.{function.__name__} would write numbers of {t.name_in_messages} to {type(a).__name__}: take "
-                "them out with np.asarray(x)."
+                f"numpy.{function.__name__} would write numbers of {t.name_in_messages} to {type(a).__name__}: convert "
+                "them with np.asarray(x)."
             )
         if unknown or name not in arguments:
             raise ValueError(
@@ -234,11 +236,11 @@ def _write_operation(function: Callable[..., Any], place: int) -> Callable[..., 
 
 
 def _as_numpy_reads(x: Any) -> Any:
-    """Places and conditions as NumPy reads them."""
+    """Return indices and conditions as plain NumPy arrays."""
     return on_cpu(getattr(x, "numbers", x))
 
 
-#: What these functions take behind the array that they write to.
+#: The arguments of these functions after the array that they write to.
 _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
     np.copyto: ("src", "where"),
     np.put: ("ind", "v", "mode"),
@@ -248,7 +250,7 @@ _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
     np.fill_diagonal: ("val", "wrap"),
 }
 
-#: NumPy's function -> what it does with an array.
+#: NumPy function -> implementation.
 WRITING: dict[Callable[..., Any], Callable[..., Any]] = {
     np.copyto: _write_operation(np.copyto, 0),
     np.put: _write_operation(np.put, 1),

@@ -1,4 +1,4 @@
-"""Tensors whose every operation, forward and backward, is rounded as a policy says."""
+"""Tensors: every operation, forward and backward, is rounded as the policy says."""
 
 from simfloat.autodiff.parameter import Parameter
 from simfloat.autodiff.tensor import Tensor, concatenate, stack, where

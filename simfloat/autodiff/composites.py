@@ -1,11 +1,11 @@
-"""Composites: operations that are made of others, each of which is rounded as the policy says for it.
+"""Composites: operations that consist of other operations, each rounded as the policy says for it.
 
-`composite_operation` carries a composite out by a formula, forward and backward, as one operation of the record.
+`composite_operation` computes a composite by a formula, forward and backward, as one recorded operation.
 
-Where the policy fuses a composite, its steps are rounded to the format of `reduce`, forward and backward, and the
-result once, to `activations`. Gradients add up inside, in the format of `reduce` too, and are rounded once where they
-leave, to their roles: gradients of operands when they are added up, those of other tensors that the steps use once for
-every use.
+If the policy fuses a composite, its steps are rounded to the format of `reduce`, forward and backward, and the result
+is rounded once, to `activations`. Inside, gradients are also added in the format of `reduce`. They are rounded once
+to their roles when they leave: the gradient of an operand after it is summed, the gradient of another tensor that the
+steps use once for every use.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ from simfloat.simulation.simulation import Simulation, current
 def composite_operation(
     name: str, formula: Callable[..., Any], slopes: tuple[Slope, ...], *operands: Operand, reads: Reads = "both"
 ) -> OperationResult:
-    """The composite `name` of the catalog, by a formula of the arithmetic and the operands' arrays.
+    """Compute the composite `name` of the catalog by a formula.
 
-    The formula gives the result, or a tuple of it and of what slopes read besides. Of each operand there is a slope, a
-    function of the arithmetic of its gradient's role, the gradient of the result, what the formula gave, and the
-    arrays; `reads` says which of these all slopes read, and they get None for others. Gradients are summed over axes
-    along which an operand was broadcast.
+    The formula takes the arithmetic and the arrays of the operands. It returns the result, or a tuple of the result
+    and other arrays that slopes read. For each operand there is a slope: a function of the arithmetic of the role of
+    its gradient, the gradient of the result, the outputs of the formula, and the arrays. `reads` says which of these
+    the slopes read; the others are passed as None. Gradients are summed over axes along which an operand was
+    broadcast.
 
-    Forward, each step is rounded as the policy says for its operation inside of the composite; backward, as it says for
-    the composite itself. Where it is fused, steps are rounded to the format of `reduce`, and the result and each
-    gradient once, to their roles.
+    In the forward pass, each step is rounded as the policy says for this operation inside the composite; in the
+    backward pass, as it says for the composite. If the composite is fused, steps are rounded to the format of
+    `reduce`, and the result and each gradient once, to their roles.
     """
     started, simulation = begin(name, *map(as_variable, operands)), current()
     arrays = [x.numbers for x in started.operands]
@@ -63,7 +64,7 @@ def composite_operation(
     if started.place.recipe.fused:
         outputs = (result, *outputs[1:]) if isinstance(outputs, tuple) else result
     read_outputs = outputs
-    if reads not in ("result", "both"):  # what no slope reads is not kept for it
+    if reads not in ("result", "both"):  # do not keep arrays that no slope reads
         read_outputs = (None, *outputs[1:]) if isinstance(outputs, tuple) else None
     read = arrays if reads in ("operands", "both") else [None] * len(arrays)
     derivatives = [
@@ -74,7 +75,7 @@ def composite_operation(
 
 
 def _derivative(simulation: Simulation, started: BegunOperation, number: int, slope: Slope) -> Derivative:
-    """The gradient of the operand of this number, by its slope."""
+    """Return the gradient of operand `number` by its slope."""
     operand, place, path = started.operands[number], started.place, started.paths[number]
     shape = operand.shape
     if not place.recipe.fused:
@@ -96,7 +97,7 @@ class Composites(Operations[Result]):
     """The composites of a tensor."""
 
     def softmax(self, axis: int = -1) -> Result:
-        """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+        """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`; each step is rounded unless softmax is fused."""
         axes = _axes_with_elements(self, axis)
 
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
@@ -106,7 +107,7 @@ class Composites(Operations[Result]):
         return self.from_result(composite_operation("softmax", formula, (slope,), self, reads="result"))
 
     def log_softmax(self, axis: int = -1) -> Result:
-        """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+        """d - log(sum(exp(d))) with d = x - max(x) along `axis`; each step is rounded unless log_softmax is fused."""
         axes = _axes_with_elements(self, axis)
 
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
@@ -116,7 +117,7 @@ class Composites(Operations[Result]):
         return self.from_result(composite_operation("log_softmax", formula, (slope,), self, reads="result"))
 
     def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Result:
-        """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
+        """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf without gradient if all x are -inf."""
         check_flags(keepdims=keepdims)
         axes = _axes_with_elements(self, axis)
         shape = keepdims_shape(self.shape, axes)
@@ -131,9 +132,9 @@ class Composites(Operations[Result]):
         return self.from_result(composite_operation("logsumexp", formula, (slope,), self))
 
     def var(self, axis: Axes = None, keepdims: bool = False, *, correction: int = 0) -> Result:
-        """The sum of (x - mean(x))^2 over `axis`, divided by their number less `correction`.
+        """Return the sum of (x - mean(x))^2 over `axis`, divided by the number of elements minus `correction`.
 
-        Raises ValueError unless correction is an integer from 0.
+        `keepdims=True` keeps the reduced axes with size 1. Raises ValueError unless correction is an integer from 0.
         """
         if not is_integer(correction, 0):
             raise ValueError(f"correction is an integer from 0, got {correction!r}.")
@@ -151,7 +152,7 @@ class Composites(Operations[Result]):
 def run_composite(
     name: str, steps: Callable[..., Any], operands: Sequence[Variable], from_result: Callable[[OperationResult], Result]
 ) -> Result:
-    """The composite `name` of the catalog: `steps` of the operands, in whose place their operations run."""
+    """Run the composite `name` of the catalog: `steps` of the operands, whose operations run inside the composite."""
     is_fused = current().place(name).recipe.fused
     inside = [from_result(_enter(name, x)) for x in operands] if is_fused else operands
     with composite(name):
@@ -159,25 +160,27 @@ def run_composite(
     if not is_fused:
         return result
     if not isinstance(result, Operations):
-        raise ValueError(f"A fused composite gives one tensor, whose numbers are rounded once; {name} gave {result!r}.")
+        raise ValueError(
+            f"A fused composite must return one tensor, which is rounded once; {name} returned {result!r}."
+        )
     return from_result(_leave(name, result, operands or [result]))
 
 
 def _enter(name: str, x: Variable) -> OperationResult:
-    """An operand as the inside of the fused composite sees it: the same numbers."""
+    """Return an operand for the inside of the fused composite, with the same values."""
     started = begin(name, x)
     used = started.operands[0]
     return finish(started, viewable_numbers(used), used.format, lambda u, g: u.round(g), is_view=True)
 
 
 def _leave(name: str, result: Variable, operands: Sequence[Variable]) -> OperationResult:
-    """The result of the fused composite, rounded as results of operations on these operands are."""
+    """Return the result of the fused composite, rounded as the result of an operation on these operands."""
     arithmetic = begin(name, *operands).forward
     return finish(begin(name, result), arithmetic.round(result.numbers), arithmetic.format, lambda u, g: g)
 
 
 def _axes_with_elements(x: Any, axis: Axes) -> tuple[int, ...]:
-    """Axes as numbers; ValueError where there is no element along them."""
+    """Return axes as non-negative numbers; ValueError if there is no element along them."""
     axes = normalized_axes(axis, x.ndim)
     if not all(x.shape[i] for i in axes):
         raise ValueError(f"A softmax needs at least one element along axis {axis}, got shape {x.shape}.")

@@ -1,19 +1,18 @@
-"""Contractions: products of matrices, convolutions, and products with constants, each with its derivatives beside it.
+"""Contractions: matrix products, convolutions, and products with constants, each with its derivatives.
 
-Operands of contractions are rounded to the policy's `compute`, gradients among them to `compute_gradients`, each by the
-recipe of its role: a parameter's own, or the layer's. Sums go through `accumulate`, in the backward pass
-`accumulate_gradients`.
+Operands of contractions are rounded to the role `compute` of the policy, gradients to `compute_gradients`. A
+parameter may have its own roles. Sums go through `accumulate`, in the backward pass through `accumulate_gradients`.
 
-Convolutions of images and sequences, and their transposes, are a single contraction each:
+Convolutions of images and sequences, and transposed convolutions, are a single contraction each:
 
-* a result, over (input channel, kernel row, kernel column) of `conv2d`;
-* the gradient of an image, over (output channel, kernel row, kernel column) of the transposed convolution: that of the
-  gradient, spread by the stride, with the kernels mirrored;
+* a result of `conv2d`, over (input channel, kernel row, kernel column);
+* the gradient of an image, over (output channel, kernel row, kernel column): the transposed convolution, which is the
+  convolution of the gradient, spread by the stride, with the mirrored kernels;
 * the gradient of a kernel, over (image, result row, result column).
 
-Zeros in the padding, and those between the pixels of a spread gradient, are operands that count.
+Zeros in the padding, and zeros between the pixels of a spread gradient, are operands that count.
 
-Constants of products are no operands: masks, as of dropout; loss scales; the weights of moving averages.
+Constants in products are not rounded as operands: masks, as in dropout; loss scales; the weights of moving averages.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ from simfloat.sums.geometry import Geometry, Pair, as_images, geometry_of, mirro
 
 @in_usual_environment
 class Contractions(Operations[Result]):
-    """The products of a tensor with matrices."""
+    """The matrix products of a tensor."""
 
     def matmul(self, other: Operand) -> Result:
-        """The matrix product, as ``@``, with NumPy's shapes."""
+        """Multiply matrices, as ``@`` does, with the shapes of numpy.matmul."""
         return self._product(other)
 
     def weighted_sum(self, values: Operand) -> Result:
-        """The product of these weights, from 0 on, with values, whose rows the largest weight scales for the product.
+        """Multiply these nonnegative weights by `values`, each row divided by its largest weight during the product.
 
-        The order of roundings is that of `formulas.norms.weighted_values`. Fused attention multiplies so.
+        Fused attention uses this operation; `formulas.norms.weighted_values` defines its order of roundings.
         """
         return self._product(values, are_weights=True)
 
@@ -71,7 +70,7 @@ class Contractions(Operations[Result]):
         started = begin("matmul", self, right)
         a, b = (operand.numbers for operand in started.operands)
         a_input, b_input, g_input = started.input(0), started.input(1), started.place.gradient
-        # Vectors are matrices of one row or column for the time of the product.
+        # During the product, vectors are matrices of one row or column.
         x = a if a.ndim > 1 else a[np.newaxis]
         y = b if b.ndim > 1 else b[:, np.newaxis]
         arithmetic = started.forward
@@ -92,11 +91,11 @@ class Contractions(Operations[Result]):
         return self.from_result(finish(started, result, arithmetic.format, by_a, by_b, reads="other"))
 
     def linear(self, weight: Operand, part: slice | None = None) -> Result:
-        """x (..., inputs) times the transpose of weight (outputs, inputs), or of a part of its rows."""
+        """Multiply x (..., inputs) by the transpose of `weight` (outputs, inputs), or of a part of its rows."""
         weight = as_variable(weight)
         shape, w_shape = self.shape, weight.shape
         if len(w_shape) != 2:
-            raise ValueError(f"The weight of a linear layer has the shape (outputs, inputs), got {w_shape}.")
+            raise ValueError(f"The weight of a linear layer must have the shape (outputs, inputs), got {w_shape}.")
         inputs = w_shape[1]
         if not shape or shape[-1] != inputs:
             raise ValueError(f"A linear layer of {inputs} inputs takes (..., {inputs}), got {shape}.")
@@ -117,11 +116,12 @@ class Contractions(Operations[Result]):
         return self.from_result(finish(started, result, arithmetic.format, by_input, by_weight, reads="other"))
 
     def add_bias(self, bias: Operand, axis: int = -1, part: slice | None = None) -> Result:
-        """This product + bias, or a part of it, one number for each place along `axis`: a layer's second operation.
+        """Add `bias`, or a part of it, with one element for each position along `axis`: the second operation of a
+        layer.
 
-        An addition like any other but where results are ``widest``: there the product's format decides. Under automatic
-        mixed precision PyTorch's linear layers and convolutions take their bias in the format that they compute in, and
-        its gradient comes in that format, or in the bias's own unless that is a wider one.
+        It is an ordinary addition unless results are ``widest``; then the format of the product decides. Under
+        automatic mixed precision, linear layers and convolutions of PyTorch add their bias in the format that they
+        compute in. Its gradient has that format, or the format of the bias unless that is wider.
         """
         started = begin("add", self, as_variable(bias))
         product, used = started.operands
@@ -148,7 +148,9 @@ class Contractions(Operations[Result]):
 
 
 def _among_zeros(gradient: NDArray, shape: tuple[int, ...], part: slice | None) -> NDArray:
-    """The gradient of a part of an operand's first axis, among the zeros of the rest; that of all of it as it is."""
+    """Return the gradient of a part of the first axis of an operand, with zeros for the rest; unchanged without a
+    part.
+    """
     if part is None:
         return gradient
     full = np.zeros(shape, gradient.dtype, like=gradient)
@@ -168,9 +170,20 @@ class Convolutions(Operations[Result]):
         dilation: int | Pair = 1,
         groups: int = 1,
     ) -> Result:
-        """These images (N, C, H, W) with kernels (O, C / groups, h, w): (N, O, rows, columns).
+        """Convolve images (N, C, H, W) with kernels (O, C / groups, h, w); the result is (N, O, rows, columns).
 
-        Options are those of simfloat.conv2d; padding may also be "valid", none, or with a stride of 1 "same".
+        Parameters:
+            weight: the kernels.
+            stride: the steps of the windows, an integer or a pair (rows, columns).
+            padding: the zeros around each image, an integer, a pair, "valid" (none), or with a stride of 1 "same".
+            dilation: the distance of kernel elements, an integer or a pair.
+            groups: the number of groups of channels.
+
+        Returns:
+            A tensor.
+
+        Raises:
+            ValueError: if shapes or options do not fit.
         """
         weight = as_variable(weight)
         geometry = geometry_of(self.numbers, weight.numbers, stride, padding, dilation, groups)
@@ -179,9 +192,10 @@ class Convolutions(Operations[Result]):
     def conv1d(
         self, weight: Operand, stride: int = 1, padding: int | str = 0, dilation: int = 1, groups: int = 1
     ) -> Result:
-        """These sequences (N, C, L) with kernels (O, C / groups, k): (N, O, places); `conv2d` of images of one row.
+        """Convolve sequences (N, C, L) with kernels (O, C / groups, k); the result is (N, O, positions).
 
-        Options are those of conv2d, integers each. Raises ValueError for shapes that do not fit.
+        This is `conv2d` of images of one row. `stride`, `padding`, `dilation` and `groups` are as in `conv2d`, one
+        integer each. Raises ValueError if shapes or options do not fit.
         """
         weight = as_variable(weight)
         _check_sequences("conv1d", "w (O, C / groups, k) with C and O multiples of groups", self, weight, groups)
@@ -199,11 +213,22 @@ class Convolutions(Operations[Result]):
         groups: int = 1,
         dilation: int | Pair = 1,
     ) -> Result:
-        """Images (N, C, H, W) with kernels (C, O / groups, h, w): (N, O, rows, columns), the gradient of conv2d's.
+        """Apply the transposed convolution, the gradient of conv2d, to images (N, C, H, W).
 
-        Rows are (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1, columns alike.
+        The result is (N, O, rows, columns) with (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding
+        + 1 rows; the number of columns follows the same formula.
 
-        Raises ValueError for shapes that do not fit, and for an output_padding that no stride or dilation exceeds.
+        Parameters:
+            weight: kernels (C, O / groups, h, w).
+            stride, padding, dilation: those of the convolution, an integer or a pair (rows, columns).
+            output_padding: additional rows and columns, less than the stride or the dilation.
+            groups: the number of groups of channels.
+
+        Returns:
+            A tensor.
+
+        Raises:
+            ValueError: if shapes or options do not fit.
         """
         weight = as_variable(weight)
         options = stride, padding, output_padding, groups, dilation
@@ -220,10 +245,10 @@ class Convolutions(Operations[Result]):
         groups: int = 1,
         dilation: int = 1,
     ) -> Result:
-        """Sequences (N, C, L) with kernels (C, O / groups, k): `conv_transpose2d` of images of one row.
+        """Apply the transposed convolution to sequences (N, C, L) with kernels (C, O / groups, k).
 
-        Places are (L - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1. Raises ValueError as
-        conv_transpose2d.
+        This is `conv_transpose2d` of images of one row, with one integer for each option. The result has (L - 1) *
+        stride - 2 * padding + dilation * (k - 1) + output_padding + 1 positions. Raises ValueError in the same cases.
         """
         weight = as_variable(weight)
         _check_sequences(
@@ -240,9 +265,9 @@ class Convolutions(Operations[Result]):
 
 
 def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, groups: Any) -> None:
-    """Raise ValueError unless both have three axes, and the kernels the channels of the sequences."""
+    """Raise ValueError unless both have three axes, and the channels of kernels and sequences agree."""
     fits = x.ndim == weight.ndim == 3
-    if fits and is_integer(groups, 1):  # what is none is refused as such, by the geometry
+    if fits and is_integer(groups, 1):  # an invalid number of groups is an error in the geometry
         first, second = weight.shape[:2]
         channels = first if name == "conv_transpose1d" else second * groups
         fits = x.shape[1] == channels and first % groups == 0
@@ -253,7 +278,7 @@ def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, gro
 
 
 def _convolution(x: Variable, weight: Variable, geometry: Geometry) -> OperationResult:
-    """The convolution of images, or of sequences as images of one row."""
+    """Convolve images, or sequences as images of one row."""
     x_shape, w_shape, size = x.shape, weight.shape, as_images(x.numbers).shape
     back = geometry.for_image_gradient((size[2], size[3]))
     started = begin("conv2d", x, weight)
@@ -272,7 +297,7 @@ def _convolution(x: Variable, weight: Variable, geometry: Geometry) -> Operation
 
 
 def _transposed_convolution(x: Variable, weight: Variable, geometry: Geometry, size: Pair) -> OperationResult:
-    """The transposed convolution of which `geometry` is that of the convolution, and results have this size."""
+    """Compute a transposed convolution with images of this `size`; `geometry` belongs to the convolution."""
     x_shape, w_shape, ahead = x.shape, weight.shape, geometry.for_image_gradient(size)
     started = begin("conv_transpose2d", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
@@ -292,7 +317,7 @@ def _transposed_convolution(x: Variable, weight: Variable, geometry: Geometry, s
 
 
 def _of_rank(ndim: int, images: NDArray) -> NDArray:
-    """Images, or those of one row as sequences."""
+    """Return images, or for three axes images of one row as sequences."""
     return images[:, :, 0] if ndim == 3 else images
 
 
@@ -305,7 +330,7 @@ def _geometry_of_result(
     groups: Any,
     dilation: Any,
 ) -> tuple[Geometry, Pair]:
-    """The convolution of which the result has the shape x, and the size of its images."""
+    """Return the geometry of the convolution whose result has the shape x, and the size of its images."""
     if len(x) != 4 or len(weight) != 4 or x[1] != weight[0] or 0 in weight[2:]:
         raise ValueError(
             f"conv_transpose2d needs x (N, C, H, W) and weight (C, O / groups, h, w), got shapes {tuple(x)} and "
@@ -324,8 +349,8 @@ def _geometry_of_result(
     )
     if 0 in places or rows < 1 or columns < 1:
         raise ValueError(
-            f"x of shape {tuple(x)} with kernels {window}, stride {steps} and padding {border} would give {rows} rows "
-            f"and {columns} columns; a result needs one of each."
+            f"x of shape {tuple(x)} with kernels {window}, stride {steps} and padding {border} would have {rows} rows "
+            f"and {columns} columns; at least one of each is needed."
         )
     return Geometry(window, steps, border, border, gaps, int(groups), places), (rows, columns)
 
@@ -335,9 +360,9 @@ class ConstantProducts(Operations[Result]):
     """The products of a tensor with constants."""
 
     def times_factors(self, factors: NDArray) -> Result:
-        """Each number times its factor, an array of the same shape, rounded; ``widest_format`` is the tensor's format.
+        """Multiply each element by its factor, an array of the same shape; ``widest`` means the format of the tensor.
 
-        PyTorch's dropout gives numbers of its input's type, whatever its probability.
+        As in PyTorch, dropout returns the type of its input, whatever the probability.
         """
         started = begin("multiply", self)
         arithmetic = started.forward
@@ -345,10 +370,11 @@ class ConstantProducts(Operations[Result]):
         return self.from_result(finish(started, product, arithmetic.format, lambda u, g: u.multiply(g, factors)))
 
     def scaled(self, factor: float) -> Result:
-        """Loss scaling: the product with the factor, to nearest even in at least FP32 under any policy.
+        """Multiply a loss by its scale, rounded to nearest even in FP32 or a wider format of the loss, under any
+        policy.
 
-        A loss in a wider format keeps it. The derivative is the factor itself, whatever the policy rounds gradients to.
-        The observer receives the events as ``scale``.
+        The derivative is the factor, whatever format the policy gives to gradients. The observer receives the events
+        as ``scale``.
         """
         started, by = begin("scale", self), np.array(factor)
         used = started.operands[0]
@@ -364,9 +390,9 @@ class ConstantProducts(Operations[Result]):
 
 
 def moving_average(name: str, old: Operand, new: Operand, factor: float) -> NDArray[np.floating]:
-    """(1 - factor) * old + factor * new as numbers: two products and a sum, each rounded to `activations`.
+    """Return (1 - factor) * old + factor * new as an array: two products and a sum, each rounded to `activations`.
 
-    As of batch norm's statistics. name is the operation, of the catalog, that keeps the average.
+    This is used for the statistics of batch norm. `name` is the operation of the catalog that stores the average.
     """
     started = begin(name, as_variable(old), as_variable(new))
     (before, now), arithmetic = started.operands, started.forward

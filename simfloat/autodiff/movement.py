@@ -1,17 +1,17 @@
-"""Operations that move numbers: other shapes, joining, choosing, splitting, and elements by their places.
+"""Data movement: reshaping, joining, selecting, splitting, and elements by index.
 
-Numbers are not rounded; gradients are rounded, to the role of what they reach.
+Values are not rounded; gradients are rounded, to the role of their target.
 
-In another shape, results keep their format. A parameter in another shape, as in `x @ w.T`, is still a parameter to what
-reads it: its cast, its gradient's role, its rotation.
+Reshaped results keep their format. A reshaped parameter, as in `x @ w.T`, remains a parameter for the operation that
+reads it: for its cast, the role of its gradient, and its rotation.
 
-The format of joined tensors is the one that the parts have in common; of several the narrowest of them that holds the
-numbers of all, or else of the catalog; none if a part is data, of which nothing is known. A constant without axes
-counts only if that format does not have it; a number that `where` puts among others is rounded to their format.
+The format of joined tensors is the common format of the parts. If formats differ, it is the narrowest of them that
+can represent the values of all, otherwise a wider one of the catalog. It is None if a part is data without a format.
+A constant without axes counts only if it is not a number of that format; a value that `where` inserts is rounded to
+the format of the other operand.
 
-Places of elements are integers, slices, arrays of integers, and masks. Results keep their format. Elements that are
-named several times have the sum of their gradients, through the policy's `reduce`, in the row-major order of the
-result.
+Indices are integers, slices, arrays of integers, and masks. Results keep their format. If an index occurs several
+times, its gradients are summed with the accumulator `reduce` of the policy, in the row-major order of the result.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from simfloat.sums.operands import first_outside_format
 
 @in_usual_environment
 class Reshaping(Operations[Result]):
-    """The shapes of a tensor's numbers."""
+    """The shape operations of a tensor."""
 
     def reshape(self, *shape: Any) -> Result:
-        """Give the numbers another shape: sizes one by one or in a tuple; one size may be -1, for all that is left.
+        """Return the tensor in another shape, given as sizes or as a tuple; one size may be -1, for all that remains.
 
-        Raises ValueError unless the shape has as many elements.
+        Raises ValueError unless the shape has the same number of elements.
         """
         sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         started, before = begin("reshape", self), self.shape
@@ -72,9 +72,9 @@ class Reshaping(Operations[Result]):
         )
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Result:
-        """The axes from `start_dim` to `end_dim` as one; what has no axes gets one.
+        """Merge the axes from `start_dim` to `end_dim` into one; a tensor without axes gets one.
 
-        Raises ValueError unless both are axes and the first is not behind the last.
+        Raises ValueError unless both are axes in ascending order.
         """
         ndim = max(self.ndim, 1)
         if not (is_integer(start_dim, -ndim, ndim - 1) and is_integer(end_dim, -ndim, ndim - 1)):
@@ -86,13 +86,13 @@ class Reshaping(Operations[Result]):
         return self.reshape(*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :])
 
     def pad(self, pad: Sequence[int], value: float = 0.0) -> Result:
-        """Put a constant around the numbers, as torch.nn.functional.pad does.
+        """Put a constant around the values, as torch.nn.functional.pad does.
 
-        pad is (before, after) of the last axis, then of the one before it, and so on. `value` is rounded to the
-        tensor's format.
+        `pad` is (before, after) of the last axis, then of the axis before it, and so on. `value` is rounded to the
+        format of the tensor.
 
-        Raises ValueError for widths that are no integers from 0, more of them than there are axes, and for a `value`
-        that is not one number.
+        Raises ValueError if the widths are not integers from 0, if there are more than two per axis, or if `value` is
+        not one number.
         """
         widths = tuple(pad) if isinstance(pad, tuple | list) else (pad,)
         if len(widths) % 2 or len(widths) > 2 * self.ndim or not all(is_integer(width, 0) for width in widths):
@@ -103,7 +103,7 @@ class Reshaping(Operations[Result]):
         started, constant = begin("pad", self), as_operand(value, "value")
         used = started.operands[0]
         if constant.ndim:
-            raise ValueError(f"pad takes one number as the value around the others, got {value!r}.")
+            raise ValueError(f"The value of pad must be one number, got {value!r}.")
         if used.format is not None:
             constant = started.place.round_constant(constant, used.format)
         before = [(0, 0)] * (used.ndim - len(widths) // 2)
@@ -116,7 +116,8 @@ class Reshaping(Operations[Result]):
         return self.from_result(finish(started, padded, used.format, lambda u, g: u.round(g[inside])))
 
     def transpose(self, *axes: Any) -> Result:
-        """The axes in another order, given one by one or as a tuple; reversed if none is given.
+        """Return a view with the axes in another order, given one by one or as a tuple; without axes, in reversed
+        order.
 
         Raises ValueError unless every axis is named once.
         """
@@ -131,33 +132,33 @@ class Reshaping(Operations[Result]):
 
     @property
     def T(self) -> Result:
-        """The axes in reversed order."""
+        """A view with the axes in reversed order."""
         return self.transpose()
 
     def swapaxes(self, first: int, second: int) -> Result:
-        """Two axes exchanged."""
+        """Return a view with two axes exchanged."""
         i, j = (axis_number(axis, self.ndim, "swapaxes") for axis in (first, second))
         order = list(range(self.ndim))
         order[i], order[j] = j, i
         return self.transpose(order)
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Result:
-        """Without axes of size one: all of them, or those named. Raises ValueError for a named axis of another size."""
+        """Remove axes of size one: all of them, or those in `axis`; ValueError if one of these has another size."""
         named: Sequence[int] = axis if isinstance(axis, tuple | list) else () if axis is None else (axis,)
         dropped = [axis_number(one, self.ndim, "squeeze") for one in named]
         if axis is None:
             dropped = [i for i, size in enumerate(self.shape) if size == 1]
         if any(self.shape[i] != 1 for i in dropped):
-            raise ValueError(f"squeeze drops axes of size one; axis {axis!r} of shape {self.shape} is none.")
+            raise ValueError(f"squeeze drops axes of size one; axis {axis!r} of shape {self.shape} has another size.")
         return self.reshape([size for i, size in enumerate(self.shape) if i not in dropped])
 
     def unsqueeze(self, axis: int) -> Result:
-        """With a new axis of size one, at the place `axis` of the result."""
+        """Insert an axis of size one at position `axis` of the result."""
         place = axis_number(axis, self.ndim + 1, "unsqueeze")
         return self.reshape([*self.shape[:place], 1, *self.shape[place:]])
 
     def broadcast_to(self, shape: Sequence[int]) -> Result:
-        """The numbers repeated to fill `shape`, by NumPy's rules; their gradients are added through `reduce`."""
+        """Repeat the values to fill `shape`, by the rules of NumPy; gradients are summed with `reduce`."""
         started, before = begin("broadcast_to", self), self.shape
         used = started.operands[0]
         try:
@@ -170,7 +171,7 @@ class Reshaping(Operations[Result]):
 
 
 def viewable_numbers(a: Variable) -> NDArray:
-    """The numbers for views of them. Those of a parameter are read-only: it must know of what is written to it."""
+    """Return the values for views of them; a parameter returns them read-only, because writes to it must be noticed."""
     if not a.is_weight:
         return a.numbers
     view = a.numbers.view()
@@ -179,19 +180,19 @@ def viewable_numbers(a: Variable) -> NDArray:
 
 
 def is_number_of(format: Format | None, constant: NDArray) -> bool:
-    """Whether a constant is a number of the format; every one is where nothing is known."""
+    """True if a constant is a number of the format, or the format is unknown."""
     return format is None or first_outside_format(constant, format) is None
 
 
 def axis_number(axis: Any, ndim: int, operation: str) -> int:
-    """An axis as a number from 0; ValueError naming the operation where there is none."""
+    """Return an axis as a non-negative number; ValueError naming the operation if there is no such axis."""
     if not is_integer(axis, -ndim, ndim - 1):
         raise ValueError(f"{operation} needs an axis from {-ndim} to {ndim - 1}, got {axis!r}.")
     return int(axis) % ndim
 
 
 def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
-    """Axes as numbers from 0 on, in the order given."""
+    """Return axes as non-negative numbers in the given order."""
     if not axes:
         return tuple(reversed(range(ndim)))
     integers = all(isinstance(axis, int | np.integer) for axis in axes)
@@ -204,10 +205,10 @@ def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
 
 @in_usual_environment
 class Joining(Operations[Result]):
-    """The parts of a tensor, and numbers in the place of others."""
+    """The parts of a tensor, and replaced elements."""
 
     def split(self, sizes: int | Sequence[int], axis: int = 0) -> tuple[Result, ...]:
-        """The parts along `axis`: of the sizes given, or all of one size but a shorter last one."""
+        """Split along `axis` into parts of the given sizes, or of one size with a shorter last part."""
         number = axis_number(axis, self.ndim, "split")
         length = self.shape[number]
         lengths = list(sizes) if isinstance(sizes, tuple | list) else [-1]
@@ -222,16 +223,16 @@ class Joining(Operations[Result]):
         return self._parts([(*before, slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)])
 
     def unbind(self, axis: int = 0) -> tuple[Result, ...]:
-        """The elements along `axis`, which they lack, as iteration gives them along the first."""
+        """Return the slices along `axis`, without this axis; iteration does this for the first axis."""
         number = axis_number(axis, self.ndim, "unbind")
         return self._parts([(*(slice(None),) * number, i) for i in range(self.shape[number])])
 
     def _parts(self, keys: list[tuple[Any, ...]]) -> tuple[Result, ...]:
-        """The parts at keys that share no element."""
+        """Return the parts at keys that share no element."""
         started = begin("split", self)
         used = started.operands[0]
         view = viewable_numbers(used)
-        # An observer receives each element of a parameter's gradient once.
+        # An observer receives each element of the gradient of a parameter once.
         derivative = _whole_derivative if used.is_weight else _part_derivative
         return tuple(
             [
@@ -243,17 +244,17 @@ class Joining(Operations[Result]):
         )
 
     def masked_fill(self, mask: ArrayLike, value: Operand) -> Result:
-        """`value` where the mask holds, else the numbers themselves; see `where`."""
+        """Replace elements where `mask` is True by `value`; see `where`."""
         return self.from_result(where(mask, value, self))
 
 
 def concatenate(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
-    """Tensors one after the other along an axis that they have."""
+    """Join tensors along an existing axis."""
     parts = _variables(tensors, "concatenate")
     number = axis_number(axis, parts[0].ndim, "concatenate")
     shapes = [part.shape for part in parts]
     if len({(*shape[:number], -1, *shape[number + 1 :]) for shape in shapes}) > 1 or len({*map(len, shapes)}) > 1:
-        raise ValueError(f"concatenate needs one shape but for axis {axis}, got {', '.join(map(str, shapes))}.")
+        raise ValueError(f"concatenate needs equal shapes except along axis {axis}, got {', '.join(map(str, shapes))}.")
     started = begin("concatenate", *parts)
     parts = list(started.operands)
     ends = np.cumsum([shape[number] for shape in shapes]).tolist()
@@ -266,7 +267,7 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
 
 
 def stack(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
-    """Tensors of one shape along a new axis."""
+    """Join tensors of one shape along a new axis."""
     parts = _variables(tensors, "stack")
     number = axis_number(axis, parts[0].ndim + 1, "stack")
     if len({part.shape for part in parts}) > 1:
@@ -279,13 +280,13 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
 
 
 def where(condition: ArrayLike, a: Operand, b: Operand) -> OperationResult:
-    """The elements of `a` where the condition holds, else those of `b`; all three broadcast.
+    """Select elements of `a` where the condition is True, otherwise of `b`; all three are broadcast.
 
-    A number, or a tensor without axes, beside a tensor with axes is rounded to that one's format: -1e9 in FP16 is -inf.
+    A number or a tensor without axes is rounded to the format of an operand with axes: -1e9 in FP16 becomes -inf.
     """
     chosen = as_array(condition)
     if chosen.dtype != bool:
-        raise ValueError(f"The condition of where holds truth values, as comparisons do; got dtype {chosen.dtype}.")
+        raise ValueError(f"The condition of where must be an array of booleans, got dtype {chosen.dtype}.")
     a, b = as_variable(a), as_variable(b)
     try:
         np.broadcast_shapes(chosen.shape, a.shape, b.shape)
@@ -311,12 +312,12 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> OperationResult:
 
 
 def _constant_in_format(started: BegunOperation, x: Variable, format: Format | None) -> Variable:
-    """A number as `where` puts it among those of a format."""
+    """Round a constant to the format, if there is one."""
     return x if format is None else Variable(started.place.round_constant(x.numbers, format), format=format)
 
 
 def common_format(parts: Sequence[Variable]) -> Format | None:
-    """The format of numbers that come from all of these; None if there is none that is known to hold them."""
+    """Return a format that can represent the values of all parts; None if no such format is known."""
     formats = {part.format: None for part in parts}
     if len(formats) == 1:
         return parts[0].format
@@ -326,7 +327,7 @@ def common_format(parts: Sequence[Variable]) -> Format | None:
 
 
 def _in_result_type(x: Variable, format: Format | None) -> NDArray:
-    """The numbers of an operand, in the array type that the result's take: a constant alone makes none float64."""
+    """Return the values of an operand in the array type of the result; a constant alone does not make it float64."""
     if format is not None:
         return x.numbers.astype(carrier_of(format), copy=False)
     if not x.ndim and is_number_of(FP32, x.numbers):
@@ -339,7 +340,7 @@ def _slice_derivative(key: tuple[Any, ...]) -> Derivative:
 
 
 def _variables(tensors: Sequence[Operand], operation: str) -> list[Variable]:
-    """The tensors to join, as variables."""
+    """Return the tensors to join, as variables."""
     if not isinstance(tensors, list | tuple) or not tensors:
         got = repr(tensors) if isinstance(tensors, list | tuple) else f"a {type(tensors).__name__}"
         raise ValueError(f"{operation} takes a list or a tuple of at least one tensor, got {got}.")
@@ -366,9 +367,9 @@ class Indexing(Operations[Result]):
     """The elements of a tensor."""
 
     def __getitem__(self, key: Any) -> Result:
-        """Elements by integers, slices, None, `...`, arrays of integers and boolean masks, as NumPy has it.
+        """Return elements by integers, slices, None, `...`, arrays of integers and boolean masks, as NumPy does.
 
-        Raises ValueError for other keys, and for places that the tensor does not have.
+        Raises ValueError for other keys, and for indices out of range.
         """
         parts = tuple(_checked_index(part, key, self.numbers) for part in (key if isinstance(key, tuple) else (key,)))
         started, before = begin("index", self), self.shape
@@ -379,7 +380,7 @@ class Indexing(Operations[Result]):
         try:
             chosen = as_array(elements(viewable_numbers(used), parts))
         except IndexError as error:
-            raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
+            raise ValueError(f"A tensor of shape {before} has no element at {key!r}: {error}.") from None
 
         def derivative(u: Arithmetic, g: NDArray) -> NDArray:
             full = np.zeros(before, g.dtype, like=g)
@@ -410,7 +411,9 @@ class Indexing(Operations[Result]):
         )
 
     def embedding(self, places: NDArray[np.integer], padding: int | None = None) -> Result:
-        """The rows of this table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
+        """Return the rows of this table (rows, width) at the indices `places` (...); the row `padding` gets no
+        gradient.
+        """
         started, (count, width) = begin("embedding", self), self.shape
         table, places = started.operands[0], copy_if_recorded(started, places)
 
@@ -424,7 +427,7 @@ class Indexing(Operations[Result]):
 
 
 def _checked_index(part: Any, key: Any, numbers: NDArray) -> Any:
-    """One index of a key: as it is, or as an array of integers or truth values, where the numbers are."""
+    """Return one index of a key unchanged, or as an array of integers or booleans on the device of the values."""
     if is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis:
         return part
     if isinstance(part, list | np.ndarray) or is_on_gpu(part):
@@ -434,5 +437,5 @@ def _checked_index(part: Any, key: Any, numbers: NDArray) -> Any:
         if not array.size:
             return array.astype(np.intp)
     raise ValueError(
-        f"Tensors are indexed by integers, slices, None, ..., and arrays of integers or truth values; got {key!r}."
+        f"Tensors are indexed by integers, slices, None, ..., and arrays of integers or booleans; got {key!r}."
     )

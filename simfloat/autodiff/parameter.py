@@ -1,6 +1,6 @@
-"""Parameters: tensors that a model learns, used and updated in the policy's `weights`; and their paths.
+"""Parameters: tensors that a model learns, used and updated in the role `weights` of the policy; and their paths.
 
-The paths of modules and parameters are found by weak links to their owners.
+The paths of modules and parameters are derived from weak links to their owners.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from simfloat.simulation.streams import Streams
 
 
 class Owned:
-    """What modules hold as attributes: modules and parameters.
+    """Base class of modules and parameters, which modules own as attributes.
 
-    A part may have several owners, as a shared layer has; its path is by way of the first of those that hold it now.
-    Links are weak, so that neither a copy nor a pickle of a part carries the whole model.
+    A part may have several owners, as a shared layer has; its path goes through the first owner that still has it.
+    The links are weak, so that a copy or a pickle of a part does not contain the whole model.
     """
 
     _owners: tuple[tuple[ref[Any], str], ...] = ()
 
     @property
     def path(self) -> str:
-        """The names from the outermost module down to this, by way of its first owner, joined by dots.
+        """The names from the outermost module to this part, through its first owner, joined by dots.
 
-        Empty for what has no owner.
+        It is empty for a part without an owner.
         """
         for owner, name in self._holders():
             return f"{above}.{name}" if (above := owner.path) else name
         return ""
 
     def _attach(self, owner: Any, name: str) -> None:
-        """Note that `owner` holds this as its attribute `name`."""
+        """Record that `owner` has this part as its attribute `name`."""
         alive = tuple((holder, its_name) for holder, its_name in self._owners if holder() is not None)
         if not any(holder() is owner and its_name == name for holder, its_name in alive):
             alive += ((ref(owner), name),)
         self._owners = alive
 
     def _holders(self) -> Iterator[tuple[Any, str]]:
-        """The owners that hold this now, and under which name, the first one first."""
+        """Yield the current owners and the attribute names, in the order of attachment."""
         for holder, name in self._owners:
             owner = holder()
             if owner is not None and vars(owner).get(name) is self:
@@ -63,24 +63,31 @@ class Owned:
 
 
 def outermost_owner(part: Any) -> Any:
-    """The module at which the part's path begins; None for what has no owner."""
+    """Return the module at which the path of a part begins; None if the part has no owner."""
     for owner, _ in part._holders():
         return outermost_owner(owner) if owner.path else owner
     return None
 
 
 class Parameter(Owned, Tensor):
-    """A tensor that a model learns: updated in the policy's `weights`, and stored as it was last written.
+    """A tensor that a model learns, updated in the role `weights` of the policy.
 
-    With `requires_grad=False` it has no gradient, and optimizers leave it as it is.
+    Operations use the values rounded to `weights` (to nearest even). The stored values change only by a step of an
+    optimizer, by loading, or if you write to them. You can therefore compare policies on one model in any order.
 
-    Numbers outside of `weights` are used as rounded to that format, to nearest even, and stay as they are: only a step
-    of an optimizer, loading and the program's own writing change what is stored, so that policies can be compared on
-    one model in any order. `data` is what is stored. It may be assigned, and is then copied, or written to, until a
-    step or an assignment replaces the array. An array that was replaced is read-only, so that writing to it is an
-    error; views that were taken of it are not, and what is written to them is lost: take them anew from `data` after a
-    step. `format` is what the stored numbers are known to be rounded to, None where that is not known. `path` is the
-    parameter's place in the model, such as ``hidden.0.weight``.
+    `data` returns the stored array. You can assign to it (the array is copied) or write to it. A step or an
+    assignment replaces the array. The old array becomes read-only, but views of it do not: writing to an old view has
+    no effect. Take new views of `data` after each step.
+
+    `format` is the format of the stored values, None if it is unknown. `path` is the path of the parameter in the
+    model, such as ``hidden.0.weight``.
+
+    Parameters:
+        data: the initial values, an array, a tensor or numbers.
+        requires_grad: False for a parameter without gradient, which optimizers leave unchanged.
+
+    Raises:
+        ValueError: if `data` are not real numbers, or `requires_grad` is not True or False.
 
     Examples:
         >>> p = sf.Parameter([1.0, 2.0])
@@ -89,87 +96,92 @@ class Parameter(Owned, Tensor):
     """
 
     is_weight = True
-    name = ""  # its path as long as no module owns it
+    name = ""  # its path until a module owns it
 
     def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = True) -> None:
         super().__init__(data, requires_grad)
         self.format = None
         self.numbers = np.array(self.numbers, like=self.numbers)
-        self._is_lent = False  # whether `data` handed out the array, to which callers may write
-        self._rounded: tuple[Format, NDArray] | None = None  # the numbers as they were last used, where they differ
+        self._is_lent = False  # True if `data` returned the array, so that callers may write to it
+        self._rounded: tuple[Format, NDArray] | None = None  # the values as last used, if they differ
 
     @property
     def path(self) -> str:
-        """The names from the model down to the parameter, joined by dots."""
+        """The names from the model to the parameter, joined by dots."""
         return super().path or self.name
 
     @property
     def _outermost(self) -> Any:
-        """The module at which the path begins; None where no module owns the parameter."""
+        """The module at which the path begins; None if no module owns the parameter."""
         return outermost_owner(self)
 
     @property
     def data(self) -> NDArray[np.floating]:
-        """The numbers that are stored; they may be written to, and assigned."""
+        """The stored values; you can write to them and assign them."""
         if not self._is_lent and self.format is not None:
-            # What operations used stays as it was when callers write to the array that is handed out.
+            # Keep the values that operations used: callers may write to the array that is returned.
             self._rounded, self.numbers = (self.format, self.numbers), np.array(self.numbers, like=self.numbers)
         self._is_lent = True
         return self.numbers
 
     @data.setter
     def data(self, value: ArrayLike) -> None:
-        if value is not self.numbers:  # as after ``p.data -= x``, which has written to it already
+        if value is not self.numbers:  # after ``p.data -= x``, which has already written to it
             numbers = as_operand(value, "data")
             self._replace(np.array(numbers, like=numbers))
         self.format = self.made_with = None
 
     @property
     def current_format(self) -> Format | None:
-        """What its numbers were rounded to, unless callers may have written to them since."""
+        """The format of the values; None if callers may have written to them since."""
         return None if self._is_lent else self.format
 
     def move(self, machine: Device) -> None:
-        """Take the numbers, and the gradient, to a machine."""
+        """Move the values and the gradient to a device."""
         if machine is not device_of(self.numbers):
             self._replace(machine.to_device(self.numbers))
         if self.grad is not None:
             self.grad = machine.to_device(self.grad)
 
     def store(self, value: NDArray, format: Format, streams: Streams | None = None) -> None:
-        """Take numbers of `format` as the new value, which a simulation with these random streams computed."""
+        """Store values of `format`, computed by a simulation with these random streams."""
         self._replace(value)
         self.format, self.made_with = format, streams
 
     def operand_at(self, place: Place) -> Variable:
-        """What operations read: itself where it is known to be in its format there, else a rounded copy."""
+        """Return the operand that operations read: the parameter, if it is in its format there, otherwise a rounded
+        copy.
+        """
         weights = place.weights
         if not self._is_lent and (self.format is weights or self.format == weights):
             return self
         try:
             rounded = self._as_rounded(weights)
         except ValueError as error:
-            raise ValueError(f"The parameter {place.path!r} is used in {weights}, its role weights: {error}") from None
+            raise ValueError(
+                f"The parameter {place.path!r} cannot be rounded to {weights}, its role weights: {error}"
+            ) from None
         return RoundedParameter(self, rounded, weights)
 
     @property
     def origin(self) -> Guard:
-        """Itself, with the numbers that it has now."""
+        """The parameter with its current values."""
         return ParameterGuard(self, self.numbers, self.format)
 
     def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
-        """Whether these are, bit for bit, its numbers as they are used in a format."""
+        """True if `numbers` equals, bit for bit, the values of the parameter rounded to `format`."""
         if numbers is self.numbers and not self._is_lent:
             return True
         try:
             return same_bits(self.numbers if format is None else self._as_rounded(format), numbers)
-        except ValueError:  # for numbers that the format lacks
+        except ValueError:  # for values that the format cannot represent
             return False
 
     def _as_rounded(self, format: Format) -> NDArray:
-        """Its numbers in `format`: the array itself where it was not handed out and holds such numbers, or a copy.
+        """Return the values in `format`: the stored array if it has such values and was not returned by `data`, or a
+        copy.
 
-        It is kept, and is the same array again as long as the stored numbers stay as they are.
+        The result is cached; it remains the same array while the stored values do not change.
         """
         rounded_format, last_rounded = self._rounded or (None, self.numbers)
         if rounded_format == format and not self._is_lent:
@@ -193,7 +205,7 @@ class Parameter(Owned, Tensor):
 
 
 class RoundedParameter(Variable):
-    """A parameter as operations under a policy read it: its numbers as rounded to `weights`, never written to."""
+    """A parameter as operations under a policy read it: a read-only copy rounded to `weights`."""
 
     is_weight = True
 
@@ -203,32 +215,32 @@ class RoundedParameter(Variable):
 
     @property
     def path(self) -> str:
-        """That of the parameter."""
+        """The path of the parameter."""
         return self._parameter.path
 
     @property
     def _outermost(self) -> Any:
-        """That of the parameter."""
+        """The outermost owner of the parameter."""
         return self._parameter._outermost
 
     @property
     def trace(self) -> Variable:
-        """What the record holds of it: the parameter."""
+        """The parameter, which the record refers to."""
         return self._parameter
 
     @property
     def current_format(self) -> Format | None:
-        """What its numbers were rounded to."""
+        """The format of the values."""
         return self.format
 
     @property
     def origin(self) -> Guard:
-        """The parameter, with the numbers that are used of it."""
+        """The parameter with the values that are used."""
         return ParameterGuard(self._parameter, self.numbers, self.format)
 
 
 def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:
-    """Remove their gradients, or set existing ones to zero, which optimizers then use as gradients.
+    """Remove gradients, or set existing ones to zero, which optimizers then use as gradients.
 
     Raises ValueError unless set_to_none is True or False.
     """
@@ -238,7 +250,7 @@ def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None
 
 
 def begin_update(parameter: Parameter, simulation: Simulation | None = None) -> Place:
-    """The place of a parameter's update; warns where the simulation draws random bits of an earlier one again."""
+    """Return the place of the update of a parameter; warn if the simulation repeats random bits of an earlier one."""
     simulation = current() if simulation is None else simulation
     simulation.repeated_draws.update(parameter.made_with)
     return simulation.place("update", simulation.path_of(parameter))

@@ -1,8 +1,9 @@
-"""The pointwise operations of tensors: a method for each function of the catalog, and a row for each choice.
+"""The pointwise operations of tensors: a method for each function of the catalog, and for operations that select
+values.
 
-A row says how the operation is carried out and how its gradients go back, and is the method. In it, `u` is the
-arithmetic of the backward pass, whose every operation is rounded as the policy says; `g` is the gradient of the result
-`y`, and `a`, `b`, `c` are the operands. The catalog says what the operations mean.
+A table row defines an operation and its gradients, and is the method. In its functions, `u` is the arithmetic of the
+backward pass, which rounds every operation as the policy says; `g` is the gradient of the result `y`, and `a`, `b`,
+`c` are the operands. The catalog defines the meaning of the operations.
 """
 
 from __future__ import annotations
@@ -38,12 +39,14 @@ T = TypeVar("T")
 class Differentiable:
     """One pointwise operation with its derivatives.
 
-    slopes: for each operand the gradient with respect to it, computed with the arithmetic that comes first.
-    passes: they hand the gradient on as it is or with its sign changed, to be rounded where it arrives.
-    reads: which arrays they need, the "operands", each the "other", the "result" or "both"; where they need no
-        operand, or not the result, they are given None.
-    forward: how the result is computed, by default by the operation of the row's name.
-    operation: as what it is recorded, where it is a case of another operation.
+    Parameters:
+        slopes: for each operand a function that computes its gradient; its first argument is the arithmetic.
+        passes: True if the slopes pass the gradient on unchanged or negated, to be rounded at its target.
+        reads: the arrays that the slopes read: the "operands", each the "other", the "result" or "both"; other arrays
+            are passed as None.
+        forward: the function that computes the result; by default the operation with the name of the row.
+        operation: the name under which it is recorded, if it is a case of another operation.
+        meaning: the docstring of the method; by default the meaning in the catalog.
     """
 
     def __init__(
@@ -65,11 +68,11 @@ class Differentiable:
         self.__doc__ = self.__doc__ or OPERATIONS[name].meaning
 
     def carry_out(self, *operands: Operand) -> OperationResult:
-        """The operation on tensors, arrays and numbers."""
+        """Compute the operation on tensors, arrays and numbers."""
         started = begin(self.operation, *map(as_variable, operands))
         arrays, arithmetic = [x.numbers for x in started.operands], started.forward
         result = self.forward(arithmetic, *arrays) if self.forward else arithmetic.apply(self.__name__, *arrays)
-        # What no derivative reads is not kept for it.
+        # Do not keep arrays that no derivative reads.
         y = result if self._reads in ("result", "both") else None
         read = arrays if self._reads not in ("", "result") else [None] * len(arrays)
         derivatives = [self._derivative(slope, x.shape, y, read) for slope, x in zip(self.slopes, arrays, strict=True)]
@@ -82,15 +85,15 @@ class Differentiable:
         return lambda arithmetic, g: reach(arithmetic, slope(arithmetic, g, y, *read), shape)
 
     def __call__(self, tensor: Any, *others: Operand) -> Any:
-        """The operation as a method of a tensor."""
+        """Compute the operation as a method of a tensor."""
         if len(others) != len(self.slopes) - 1:
-            takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} beside the tensor"
+            takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} in addition to the tensor"
             raise TypeError(f"{self.__qualname__} takes {takes}, got {len(others)}.")
         return tensor.from_result(self.carry_out(tensor, *others))
 
 
 class Unary(Differentiable):
-    """One of one operand: a method without arguments."""
+    """An operation with one operand: a method without arguments."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
@@ -101,7 +104,7 @@ class Unary(Differentiable):
 
 
 class Binary(Differentiable):
-    """One of two operands: a method that takes the second."""
+    """An operation with two operands: a method that takes the second one."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
@@ -112,7 +115,7 @@ class Binary(Differentiable):
 
 
 class Ternary(Differentiable):
-    """One of three operands: a method that takes the second and the third."""
+    """An operation with three operands: a method that takes the second and the third one."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
@@ -123,7 +126,7 @@ class Ternary(Differentiable):
 
 
 class Bounded(Differentiable):
-    """One of an operand and two bounds: a method that takes `min`, `max`, or both."""
+    """An operation with an operand and two bounds: a method that takes `min`, `max`, or both."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
@@ -135,7 +138,7 @@ class Bounded(Differentiable):
     def __call__(  # type: ignore[override]
         self, tensor: Any, min: Operand | None = None, max: Operand | None = None
     ) -> Any:
-        """The operation as a method of a tensor."""
+        """Compute the operation as a method of a tensor."""
         if min is None and max is None:
             raise ValueError(f"{self.__name__} needs min, max or both, got neither.")
         return super().__call__(tensor, -math.inf if min is None else min, math.inf if max is None else max)
@@ -147,7 +150,7 @@ else:
     X, Y = TypeVar("X"), TypeVar("Y")
 
     class Methods(Generic[X, Y]):
-        """The functions of the catalog, which are added below."""
+        """The functions of the catalog, which are added at the end of this module."""
 
 
 @in_usual_environment
@@ -188,18 +191,18 @@ class Pointwise(Operations[T], Methods[Operand, T]):
         lambda u, g, y, a, low, high: slopes.gradient_where(u, g, a >= high[()]),
         forward=lambda u, a, low, high: u.round(clamp(a, low, high)),
         operation="clip",
-        meaning="x no less than min and no more than max; at both its derivative is 0, unlike that of `clip`.",
+        meaning="max(min(x, max), min); at both bounds its derivative is 0, unlike that of `clip`.",
     )
     square = Unary(
         slopes.square,
         forward=lambda u, a: u.multiply(a, a),
         operation="multiply",
-        meaning="a * a, as one product; the derivative is g * (2 * a).",
+        meaning="a * a, as one product; its derivative is g * (2 * a).",
     )
 
 
 def _row_of(function: Operation) -> Differentiable:
-    """A function of the catalog as a row."""
+    """Return a function of the catalog as a row."""
     kind = (Unary, Binary, Ternary)[len(function.operands) - 1]
     derivatives = function.slopes or (function.name,)
     return kind(
@@ -213,7 +216,7 @@ for _name, _function in FUNCTIONS.items():
     setattr(Pointwise, _name, _row_of(_function))
     getattr(Pointwise, _name).__set_name__(Pointwise, _name)
 
-#: The rows by name.
+#: All rows by name.
 DIFFERENTIABLE: dict[str, Differentiable] = {
     name: row for name, row in vars(Pointwise).items() if isinstance(row, Differentiable)
 }

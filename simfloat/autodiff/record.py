@@ -1,8 +1,8 @@
-"""The record of operations, and the backward pass: the walk from a result over the operations that made it.
+"""The record of operations, and the backward pass, which walks from a result through the operations that led to it.
 
-Each operation begins with its place and operands, and ends with its result and its node.
+Every operation begins with its place and operands, and ends with its result and its node.
 
-Parents stand in tuples, and the walk follows them: the order of every addition of gradients is fixed by the program.
+Parents are stored in tuples, and the walk follows them: the program fixes the order of every addition of gradients.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from simfloat.simulation.place import Place, widest_format
 from simfloat.simulation.simulation import current
 from simfloat.simulation.streams import Streams
 
-#: The class of tensors that operations give.
+#: The class of the tensors that operations return.
 Result = TypeVar("Result")
 
 Operand = Variable | ArrayLike
 
 
 class OperationResult(NamedTuple):
-    """The result of an operation: what a tensor is made of."""
+    """The result of an operation, from which a tensor is created."""
 
     numbers: NDArray
     format: Format | None
@@ -43,46 +43,47 @@ class OperationResult(NamedTuple):
 
 
 class Operations(Variable, Generic[Result]):
-    """Operations as methods: each gives the tensor that its result is."""
+    """Operations as methods: each returns its result as a tensor."""
 
     def from_result(self, result: OperationResult) -> Result:
-        """The tensor that a result is."""
+        """Return a result as a tensor."""
         raise TypeError(f"{type(self).__name__} makes no tensors.")
 
 
 class BegunOperation(NamedTuple):
-    """An operation on these operands, at its place, before it is carried out."""
+    """An operation on these operands, at its place, before it is computed."""
 
     place: Place
-    operands: tuple[Variable, ...]  # as they are used: a parameter's numbers are those of its weights
-    paths: tuple[str | None, ...]  # of the operands that are parameters, moved or not
-    is_recorded: bool  # for backward
+    operands: tuple[Variable, ...]  # as used: parameters are rounded to the role weights
+    paths: tuple[str | None, ...]  # paths of the operands that are parameters, moved or not
+    is_recorded: bool  # True if it is recorded for backward
 
     @property
     def forward(self) -> Arithmetic:
-        """The arithmetic of its result."""
+        """The arithmetic of the result."""
         if not self.place.is_widest:
             return self.place.forward
-        # As in array promotion, constants without axes do not count beside arrays.
+        # As in array promotion, constants without axes are ignored next to arrays.
         counting = [x for x in self.operands if x.format is not None or x.ndim] or self.operands
         return self.place.forward_in(widest_format(x.stored_format for x in counting))
 
     def input(self, number: int) -> Input:
-        """How an operand of a contraction is rounded."""
+        """Return the rounding of an operand of a contraction."""
         return self.place.input(self.paths[number])
 
     def forward_input(self, number: int) -> Input:
-        """How an operand of a contraction is rounded in the forward pass, where the format of a parameter is known.
+        """Return the rounding of an operand of a contraction in the forward pass, when the format of a parameter is
+        known.
 
-        Before the backward pass others may write to the parameter, so `input` assumes no format.
+        Before the backward pass, the parameter may be written to, so `input` assumes no format.
         """
         return self.place.input(self.paths[number], self.operands[number].current_format)
 
 
 def begin(operation: str, *operands: Variable) -> BegunOperation:
-    """The start of an operation, which reads the numbers of `BegunOperation.operands` alone, never those of `operands`.
+    """Begin an operation, which may read only the values of `BegunOperation.operands`, not of `operands`.
 
-    A parameter whose numbers are outside of its format is used as rounded to it, and left as it is.
+    A parameter with values outside its format is used as rounded to it; the stored values do not change.
     """
     now = context_in_block()
     simulation = now.simulation
@@ -111,10 +112,10 @@ def begin(operation: str, *operands: Variable) -> BegunOperation:
 
 
 def _enter_fused_composite(x: Variable, path: str | None, border: Place) -> Variable:
-    """An operand as an operation inside of a fused composite reads it: itself, or the same numbers from outside.
+    """Return an operand for an operation inside a fused composite: unchanged, or as a copy that marks the border.
 
-    The gradient of what was made outside, such as a parameter that the composite uses without being given it, is
-    rounded to its role where it leaves, at the composite's place, the border.
+    The gradient of a tensor from outside, such as a parameter that the composite uses without receiving it as an
+    operand, is rounded to its role where it leaves the composite: at the place of the composite, the border.
     """
     around = border.operations
     if not x.requires_grad or (x.node is not None and x.node.place.operations[: len(around)] == around):
@@ -133,10 +134,10 @@ def finish(
     is_view: bool = False,
     inside: Sequence[Place] = (),
 ) -> OperationResult:
-    """The result, recorded if one of the operands requires a gradient.
+    """Return the result, recorded if one of the operands requires a gradient.
 
-    The numbers that derivatives read are guarded until then. A view may share the array of the first operand. `inside`
-    are the places of a composite's steps.
+    The arrays that derivatives read are guarded until the backward pass. A view may share the array of the first
+    operand. `inside` are the places of the steps of a composite.
     """
     place, operands, paths, _ = started
     moved = _parameter_of(operands[0]) if is_view and place.kind == "movement" else None
@@ -154,17 +155,17 @@ def finish(
 
 
 def _parameter_of(operand: Variable) -> Variable | None:
-    """The parameter that an operand is, or whose numbers were moved to make it."""
+    """Return the parameter that an operand is, or of which it is a moved view."""
     return operand.trace if operand.is_weight else operand.moved
 
 
 def _shares(a: NDArray, b: NDArray) -> bool:
-    """Whether two arrays are one, or views of one."""
+    """True if two arrays are the same, or views of the same array."""
     return (a if a.base is None else a.base) is (b if b.base is None else b.base)
 
 
 def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
-    """Guards of the operands that derivatives will read, but for plain numbers, which cannot be written to."""
+    """Return guards of the operands that derivatives read, except plain numbers, which cannot be written to."""
     if reads == "other":
         operands = tuple([x for x, other in zip(operands, operands[::-1], strict=True) if other.requires_grad])
     guards: list[Guard] = []
@@ -177,12 +178,12 @@ def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
 
 
 def copy_if_recorded(started: BegunOperation, array: NDArray) -> NDArray:
-    """Indices or a mask that derivatives read: a copy, if they will."""
+    """Return indices or a mask that derivatives read, as a copy if the operation is recorded."""
     return array.copy() if started.is_recorded else array
 
 
 def sum_to_shape(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The gradient summed over the axes along which an operand of `shape` was broadcast."""
+    """Sum a gradient over the axes along which an operand of `shape` was broadcast."""
     if gradient.shape == shape:
         return gradient
     added = gradient.ndim - len(shape)
@@ -191,26 +192,26 @@ def sum_to_shape(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...])
 
 
 def round_to_shape(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Round a gradient to its role: its sum over the axes that were broadcast, or the gradient itself."""
+    """Round a gradient to its role: its sum over the broadcast axes, or the gradient itself."""
     return arithmetic.round(gradient) if gradient.shape == shape else sum_to_shape(arithmetic, gradient, shape)
 
 
 @in_usual_environment
 def run_backward(root: Variable, gradient: NDArray) -> None:
-    """Give every leaf that requires one the gradient of `root`, in the arithmetic of each operation's own place."""
+    """Add the gradient of `root` to every leaf that requires one, in the arithmetic of the place of each operation."""
     if root.node is None:
         _add_to_leaf(root, gradient)
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
-    # Of complete gradients, where gradients may take the formats of results.
+    # Formats of complete gradients, if gradients may take the formats of results.
     formats: dict[int, Format] = {id(root): FP32 if gradient.dtype == np.float32 else FP64}
     ready, splits, balance = [root], SplitGradients(), root.gradient_scaler
     while ready:
         variable = ready.pop()
         node, incoming = variable.node, gradients.pop(id(variable))
         if node is None:
-            # A gradient that was spread is a view of few numbers, and read-only.
+            # A broadcast gradient is a read-only view of few elements.
             variable.receive(incoming.copy() if is_frozen(incoming) or is_on_gpu(incoming) else incoming)
             continue
         if node.guards:
@@ -232,9 +233,11 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
 
 
 def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
-    """What backward does to a tensor that no operation made."""
+    """Run backward for a tensor that is not the result of an operation."""
     if not root.requires_grad:
-        raise ValueError("backward needs a tensor made, inside `simulate`, from one with requires_grad=True.")
+        raise ValueError(
+            "backward needs the result of an operation, inside `simulate`, on a tensor with requires_grad=True."
+        )
     if root.grad is None:
         root.grad = gradient.copy()
         return
@@ -245,7 +248,7 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
 
 
 def _uses(root: Variable) -> dict[int, int]:
-    """How many contributions the gradient of each variable that leads to `root` will have, by identity."""
+    """Return the number of contributions to the gradient of each variable that leads to `root`, by identity."""
     uses: dict[int, int] = {}
     stack = [root]
     while stack:
@@ -262,10 +265,10 @@ def _uses(root: Variable) -> dict[int, int]:
 
 
 def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, format: Format) -> NDArray:
-    """A complete gradient, of numbers of `format`, in the format that gradients of the operation's result have.
+    """Return a complete gradient, with values of `format`, in the format of gradients of the result of the operation.
 
-    Under automatic mixed precision PyTorch casts so what an operation in FP32 passes back to a narrow result, and what
-    `backward` is given; the operation's derivatives all read the gradient that was cast.
+    Under automatic mixed precision, PyTorch casts in this way the gradient that an FP32 operation passes back to a
+    narrow result, and the argument of `backward`. All derivatives of the operation read the cast gradient.
     """
     if variable.format is None:
         return gradient
@@ -276,7 +279,7 @@ def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, form
 def _contribution(
     node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
 ) -> NDArray:
-    """The gradient of a parent so far, with what this use contributes to it; `complete` if it is the last one."""
+    """Return the gradient of a parent including the contribution of this use; `complete` is True for the last use."""
     parent, place, path = node.parents[number], node.place, node.paths[number]
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
@@ -284,7 +287,8 @@ def _contribution(
     events = PendingEvents(place.observer, place.path)
     gradient = _gradient(node, number, arithmetic.with_observer(events), incoming, before, complete, splits)
     if complete and parent.node is None:
-        # What a sum's gradient is rounded to is spread over all elements, and counts for each of them.
+        # The gradient of a sum is one rounded value that is broadcast to all elements; its events count for each of
+        # them.
         is_spread = 0 in gradient.strides
         events.release(path, gradient.size if is_spread else None)
     else:
@@ -307,7 +311,7 @@ def _gradient(
     elif before is not None:
         gradient = arithmetic.add(before, gradient)
     if complete and parent.node is None and parent.grad is not None:
-        # What earlier backward calls left is added to when the new gradient is complete, as in torch.
+        # As in PyTorch, the gradient of earlier backward calls is added only when the new gradient is complete.
         gradient = node.to_stored(number, arithmetic).add(parent.grad, gradient)
     return gradient
 
@@ -315,15 +319,17 @@ def _gradient(
 class SplitGradients:
     """The gradients, in one backward pass, of variables that were split.
 
-    The parts that one operation made are written into one array, for they share no element; what else contributes to
-    the gradient is added. So a sequence that is split into its n steps costs n small arrays, not n large ones.
+    The parts that one operation returned share no element, so their gradients are written into one array; other
+    contributions are added. For a sequence that is split into its n steps, this takes n small arrays, not n large
+    ones.
     """
 
     def __init__(self) -> None:
-        self._arrays: dict[int, tuple[NDArray, Any]] = {}  # an array that only we write to, and what split it
+        # An array that only this class writes to, and the operation that split it.
+        self._arrays: dict[int, tuple[NDArray, Any]] = {}
 
     def with_part(self, parent: Variable, before: NDArray | None, part: SplitPart, arithmetic: Arithmetic) -> NDArray:
-        """The gradient of `parent`, `before` if there is one so far, with that of a part."""
+        """Return the gradient of `parent`, `before` or zeros, with the gradient of a part added."""
         array, by = self._arrays.get(id(parent), (None, None))
         if before is None:
             array, by = np.zeros(parent.shape, part.numbers.dtype, like=part.numbers), part.by

@@ -1,7 +1,8 @@
-"""Sums, means, maxima and pooling, each with its derivative beside it. Sums go through the policy's `reduce`.
+"""Sums, means, maxima and pooling, each with its derivative. Sums use the accumulator `reduce` of the policy.
 
-Pooling makes one number of every window of an image. Where windows overlap, a pixel's gradient is a sum through the
-policy's `reduce`, over the windows in row-major order; windows that give the pixel nothing count as +0.
+Pooling computes one value for every window of an image. If windows overlap, the gradient of a pixel is a sum with the
+accumulator `reduce` of the policy, over the windows in row-major order; windows that do not contribute to the pixel
+count as +0.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class Reductions(Operations[Result]):
     """The reductions of a tensor, over all axes by default."""
 
     def sum(self, axis: Axes = None, keepdims: bool = False) -> Result:
-        """The sum over `axis`, through the policy's `reduce`, in row-major order."""
+        """Sum over `axis` in row-major order with the accumulator `reduce` of the policy.
+
+        `axis` is an integer, a tuple, or None for all axes; `keepdims=True` keeps the reduced axes with size 1.
+        """
         check_flags(keepdims=keepdims)
         started = begin("sum", self)
         axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
@@ -43,7 +47,7 @@ class Reductions(Operations[Result]):
         return self.from_result(finish(started, result, u.format, lambda u, g: _spread(u.round(g), shape, axes)))
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Result:
-        """The sum over `axis`, divided by the number of terms: two roundings."""
+        """Return the sum over `axis` divided by the number of terms, with two roundings; arguments as in `sum`."""
         check_flags(keepdims=keepdims)
         started = begin("mean", self)
         axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
@@ -55,11 +59,15 @@ class Reductions(Operations[Result]):
         )
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> Result:
-        """The largest element along `axis`; the gradient goes to the first one that is."""
+        """Return the largest element along `axis`; the gradient goes to the first such element. Arguments as in
+        `sum`.
+        """
         return self._extreme("max", axis, keepdims)
 
     def min(self, axis: Axes = None, keepdims: bool = False) -> Result:
-        """The smallest element along `axis`; the gradient goes to the first one that is."""
+        """Return the smallest element along `axis`; the gradient goes to the first such element. Arguments as in
+        `sum`.
+        """
         return self._extreme("min", axis, keepdims)
 
     def _extreme(self, operation: str, axis: Axes, keepdims: bool) -> Result:
@@ -87,9 +95,9 @@ class Reductions(Operations[Result]):
 
 
 def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
-    """Axes as ascending non-negative numbers; all of them for None.
+    """Return axes as ascending non-negative numbers; all of them for None.
 
-    Raises ValueError for an axis that is not there or comes twice.
+    Raises ValueError for an axis that does not exist or occurs twice.
     """
     if axis is None:
         return tuple(range(ndim))
@@ -101,7 +109,7 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
 
 
 def _spread(g: NDArray, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray:
-    """A reduction's gradient, repeated for every element that was reduced."""
+    """Repeat the gradient of a reduction for every element that was reduced."""
     return np.broadcast_to(g.reshape(keepdims_shape(shape, axes)), shape)
 
 
@@ -117,9 +125,23 @@ class Pooling(Operations[Result]):
         dilation: int | Pair = 1,
         ceil_mode: bool = False,
     ) -> Result:
-        """The largest of every window of images (N, C, H, W); its gradient goes to the first pixel that is as large.
+        """Return the largest element of every window of images (N, C, H, W).
 
-        Places in the padding are not among them. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
+        The gradient goes to the first pixel with this value. Padding is not part of a window. A window with NaN has
+        the result NaN. The arguments are named as in torch.nn.MaxPool2d.
+
+        Parameters:
+            kernel_size: the size of the windows, an integer or a pair (rows, columns).
+            stride: the steps of the windows; by default their size.
+            padding: the border around each image, at most half of the windows.
+            dilation: the distance of the pixels of a window.
+            ceil_mode: True also includes a last window that starts inside and ends outside of the image.
+
+        Returns:
+            A tensor (N, C, rows, columns).
+
+        Raises:
+            ValueError: if the tensor or an argument does not fit.
         """
         check_flags(ceil_mode=ceil_mode)
         geometry = _geometry_of("max_pool2d", self, kernel_size, stride, padding, dilation, ceil_mode)
@@ -143,10 +165,25 @@ class Pooling(Operations[Result]):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Result:
-        """The sum of every window of images (N, C, H, W), over (row, column), divided by the number of its pixels.
+        """Return the mean of every window of images (N, C, H, W): the sum over (row, column), divided by the number
+        of pixels.
 
-        Two roundings, as of a mean. Places in the padding are +0 in the sum, and count unless `count_include_pad` is
-        False; `divisor_override` is what all sums are divided by instead. Options are those of torch.nn.AvgPool2d.
+        There are two roundings, as in a mean. Padding counts as +0 in the sum. The arguments are named as in
+        torch.nn.AvgPool2d.
+
+        Parameters:
+            kernel_size: the size of the windows, an integer or a pair (rows, columns).
+            stride: the steps of the windows; by default their size.
+            padding: the border around each image, at most half of the windows.
+            ceil_mode: True also includes a last window that starts inside and ends outside of the image.
+            count_include_pad: False excludes the padding from the number of pixels.
+            divisor_override: an integer that replaces the number of pixels; None for none.
+
+        Returns:
+            A tensor (N, C, rows, columns).
+
+        Raises:
+            ValueError: if the tensor or an argument does not fit.
         """
         check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
         geometry = _geometry_of("avg_pool2d", self, kernel_size, stride, padding, 1, ceil_mode)
@@ -169,7 +206,7 @@ class Pooling(Operations[Result]):
 
 
 def check_divisor(divisor_override: Any) -> None:
-    """Raise ValueError for what sums cannot be divided by."""
+    """Raise ValueError if `divisor_override` is not None or a positive integer."""
     if divisor_override is not None and not is_integer(divisor_override, 1):
         raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")
 
@@ -183,7 +220,7 @@ def _geometry_of(
     dilation: int | Pair,
     ceil_mode: bool,
 ) -> Geometry:
-    """Where windows lie on images; with `ceil_mode` a last one may leave them, if it begins inside."""
+    """Return the geometry of windows on images; with `ceil_mode`, a last window that starts inside may end outside."""
     if x.ndim != 4:
         raise ValueError(f"{name} needs images (N, C, H, W), got shape {x.shape}.")
     window = read_pair("kernel_size", kernel_size, 1)
@@ -198,7 +235,7 @@ def _geometry_of(
         count = (-(-room // step) if ceil_mode else room // step) + 1
         sizes.append(count - 1 if ceil_mode and (count - 1) * step >= size + width else count)
     if min(sizes) < 1:
-        raise ValueError(f"Windows of {spans[0]} x {spans[1]} find no room in x of shape {x.shape}, padding {border}.")
+        raise ValueError(f"Windows of {spans[0]} x {spans[1]} do not fit into x of shape {x.shape}, padding {border}.")
     ends = [
         max((count - 1) * step + span - size - width, 0)
         for count, step, span, size, width in zip(sizes, steps, spans, x.shape[2:], border, strict=True)
@@ -207,11 +244,11 @@ def _geometry_of(
 
 
 def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.int32]]:
-    """The largest number of every window, and the number of the first place that holds it."""
+    """Return the largest element of every window, and the number of its first position in the window."""
     windows = geometry.windows(geometry.pad_images(x, x.dtype, -math.inf))
     has_nan = bool(np.isnan(x).any())
     largest = np.full_like(x, -np.inf, order="C", shape=(*x.shape[:2], *geometry.result))
-    # Until something is larger, the first place on the image: it has the gradient where all pixels are -inf.
+    # Start with the first position on the image: it gets the gradient if all pixels are -inf.
     down, right = (
         np.maximum(-(-(border - step * np.arange(count)) // gap), 0)
         for border, step, count, gap in zip(
@@ -225,7 +262,8 @@ def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.
         larger = there > largest
         if has_nan:
             larger |= np.isnan(there) & ~np.isnan(largest)
-        # Images times 0 or 1: to choose by np.where or a mask takes a branch for every element, seven times as long.
+        # Multiply bit patterns by 0 or 1: np.where or a mask takes a branch for every element, which is seven times
+        # as slow.
         image, other = image_of(largest), image_of(there)
         image ^= (image ^ other) * larger
         first += (k - first) * larger
@@ -233,7 +271,7 @@ def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.
 
 
 def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.float64]:
-    """How many places of every window count: those in the padding too or not, never those beyond it."""
+    """Return the number of positions of every window that count: with or without padding, never beyond it."""
     along = []
     for places, step, width, count, pixels in zip(
         geometry.window, geometry.stride, geometry.before, geometry.result, size, strict=True
@@ -250,6 +288,6 @@ def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.fl
 def _spread_over_windows(
     u: Arithmetic, shares: Iterable[NDArray], g: NDArray, geometry: Geometry, shape: tuple[int, ...]
 ) -> NDArray:
-    """The gradient of images, from what windows give to the pixels at each of their places."""
+    """Return the gradient of images, from the shares that windows give to the pixel at each of their positions."""
     sides = map(WindowAxis, geometry.window, geometry.stride, geometry.before, geometry.dilation, geometry.result)
     return spread_gradient(u, shares, g, list(sides), shape)

@@ -1,8 +1,8 @@
-"""Tensors: arrays that remember how they were made, for Python, for NumPy, and for users of PyTorch.
+"""Tensors: arrays with a record of their operations; and the protocols of Python, NumPy and PyTorch.
 
-A tensor follows Python's protocols: it is a number if it has one element, an array to NumPy, and can be compared. Error
-messages translate PyTorch's names. NumPy's function of tensors is an operation of the policy where it is exactly one,
-and is refused by name otherwise.
+A tensor with one element can be converted to a number; every tensor can be converted to a NumPy array and compared. A
+NumPy function of tensors is an operation of the policy if it is exactly one; otherwise it raises ValueError. Error
+messages translate the names of PyTorch.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from simfloat.environment import in_usual_environment
 
 
 def _refusing_method(sign: str, function: str) -> Callable[..., Any]:
-    """A method for a sign of Python's that is no operation of a policy."""
+    """Return a method that raises the error for a Python operator that no policy supports."""
 
     def method(self: Any, *_: Any) -> Any:
         raise ValueError(
-            f"A tensor has no {sign}, which no policy rounds: take the numbers out, numpy.{function}(numpy.asarray(x), "
-            "...), or write it in operations of tensors."
+            f"A tensor does not support {sign}, which no policy rounds: compute numpy.{function}(numpy.asarray(x), "
+            "...) without the policy, or write it in operations of tensors."
         )
 
     return method
@@ -46,21 +46,21 @@ def _refusing_method(sign: str, function: str) -> Callable[..., Any]:
 
 @in_usual_environment
 class Comparable(Variable):
-    """The Python protocol of a tensor's numbers. Nothing here is an operation of a policy: nothing is rounded.
+    """The Python protocols of a tensor. They are not operations of a policy, and round nothing.
 
-    Comparisons give boolean arrays. Python hashes tensors by identity.
+    Comparisons return boolean arrays. Tensors are hashed by identity.
     """
 
     __hash__ = object.__hash__
 
     def item(self) -> float:
-        """The only element as a Python float; ValueError if there is not exactly one."""
+        """Return the only element as a Python float; ValueError if the tensor does not have exactly one element."""
         if self.numbers.size != 1:
             raise ValueError(f"Only a tensor of one element is a number; this one has the shape {self.numbers.shape}.")
         return float(self.numbers.item())
 
     def argmax(self, axis: int | None = None) -> Any:
-        """The place of the largest element along an axis, or in row-major order, as numpy.argmax gives it."""
+        """Return the index of the largest element along `axis`, or in row-major order, as numpy.argmax does."""
         return place_of_largest(self.numbers, axis)
 
     def __float__(self) -> float:
@@ -83,8 +83,8 @@ class Comparable(Variable):
     def __len__(self) -> int:
         if not self.numbers.ndim:
             raise TypeError(
-                "A tensor without axes has no length. PyTorch takes a tensor's numbers by torch.as_tensor(x.data), "
-                "others by numpy.asarray(x)."
+                "A tensor without axes has no length. Use torch.as_tensor(x.data) in PyTorch, and numpy.asarray(x) "
+                "elsewhere."
             )
         return len(self.numbers)
 
@@ -93,11 +93,11 @@ class Comparable(Variable):
         return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
 
     def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
-        """A comparison of the numbers with others, each as it is: NumPy would take Python's floats to float32."""
+        """Compare the exact values with others; NumPy would first convert Python floats to float32."""
         try:
             operand = other.numbers if isinstance(other, Variable) else as_operand(other, "other")
         except ValueError as error:
-            raise ValueError(f"A tensor is compared with numbers, got {type(other).__name__}: {error}") from None
+            raise ValueError(f"A tensor cannot be compared with {type(other).__name__}: {error}") from None
         machine = device_of(self.numbers, operand)
         return as_array(compare(machine.to_device(self.numbers), machine.to_device(operand)))
 
@@ -121,11 +121,11 @@ class Comparable(Variable):
 
 
 def _holds_numbers(x: object) -> bool:
-    """Whether it may be equal to numbers: text and None are not, nor is what Python knows no more of."""
+    """True if `x` may be equal to numbers; False for text, None and unknown objects."""
     return hasattr(x, "__float__") or hasattr(x, "__array__") or isinstance(x, list | tuple | complex)
 
 
-#: What PyTorch calls by another name.
+#: Names of PyTorch -> names of simfloat.
 NAMES = {
     **dict.fromkeys(("bfloat16", "double", "float", "half"), "the policy, which chooses formats"),
     "absolute": "abs", "amax": "max", "amin": "min", "argmin": "data.argmin", "bmm": "matmul",
@@ -136,11 +136,11 @@ NAMES = {
     "std": "var and sqrt", "sub": "-", "t": "T", "tolist": "data.tolist", "unflatten": "reshape", "view": "reshape",
 }  # fmt: skip
 
-#: PyTorch's functions behind operators: where they are not implemented, Python calls our tensor's operator.
+#: PyTorch functions behind operators: if they return NotImplemented, Python calls the operator of our tensor.
 OPERATORS = frozenset("add sub mul div true_divide pow matmul eq ne lt le gt ge".split())
 
 
-#: What PyTorch's rooms are called here, by our room.
+#: Subpackages of PyTorch -> their equivalents, by subpackage of simfloat.
 ROOMS = {
     "nn": {
         "functional": "losses are functions of simfloat.nn, and other operations methods of tensors, such as x.relu()",
@@ -154,7 +154,7 @@ ROOMS = {
 
 
 def missing(room: str, name: str) -> AttributeError:
-    """The error for a name that a room of this package has not."""
+    """Return the error for an unknown name in a subpackage."""
     module, hint = f"simfloat.{room}", ROOMS[room].get(name, "")
     text = f"module {module!r} has no attribute {name!r}{hint and f': {hint}.'}"
     # With both, Python adds the nearest name to the message.
@@ -162,12 +162,12 @@ def missing(room: str, name: str) -> AttributeError:
 
 
 class TorchHints:
-    """Errors for names and functions of PyTorch's that tensors do not have, naming what there is here."""
+    """Errors for names and functions of PyTorch that tensors do not have; they name the equivalent in simfloat."""
 
     if not TYPE_CHECKING:  # type checkers know the names
 
         def __getattr__(self, name: str) -> Any:
-            hint = f"; here it is {NAMES[name]}" if name in NAMES else ""
+            hint = f"; in simfloat it is {NAMES[name]}" if name in NAMES else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @classmethod
@@ -178,25 +178,25 @@ class TorchHints:
         args: Any = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Refuse a function of PyTorch's, and leave its operators to Python."""
+        """Raise ValueError for a function of PyTorch; return NotImplemented for its operators."""
         name = getattr(function, "__name__", str(function))
         if name in OPERATORS or name.startswith("__"):
             return NotImplemented
         raise ValueError(
             f"PyTorch's {name} takes tensors of PyTorch, got a simfloat.{cls.__name__}: use the functions of simfloat, "
-            "or run a PyTorch model under simfloat.torch.simulate; torch.as_tensor(x.data) takes the numbers out."
+            "or run a PyTorch model under simfloat.torch.simulate; torch.as_tensor(x.data) returns the values."
         )
 
 
 @in_usual_environment
 class NumpyFunctions(Operations[Result], NumpyProtocol):
-    """NumPy's protocol for functions of other arrays."""
+    """NumPy's protocol for functions of other array types."""
 
     name_in_messages: ClassVar[str] = "tensors"
     bypassed_rule: ClassVar[str] = "the policy and without a gradient"
 
     def _as_operand_array(self, x: Any) -> Any:
-        """An operand as a tensor: one that is none is constant."""
+        """Return an operand as a tensor; other types become constants."""
         return x if isinstance(x, NumpyFunctions) else self.from_result(OperationResult(as_operand(x), None, None))
 
     def _concatenate(self, arrays: Sequence[Any], axis: int) -> Result:
@@ -225,11 +225,20 @@ class Tensor(
     NumpyFunctions["Tensor"],
     TorchHints,
 ):
-    """An array of numbers, and the operation that made it.
+    """An array, and the operation that created it.
 
-    `data` and `grad` are NumPy arrays; `grad` is None before `backward`. Data enters as it is, float32 or float64; it
-    is rounded only as an operand of a contraction or as a result. `format` is what the numbers were rounded to, None
-    for data; operations that move numbers keep it. Operations work inside a `simulate` block.
+    Input data are not rounded: they keep their type, float32 or float64. Values are rounded as operands of a
+    contraction and as results. Operations work only inside a `simulate` block.
+
+    `data` and `grad` are arrays; `grad` is None before `backward`. `format` is the format of the values, None for
+    input data; data movement keeps it.
+
+    Parameters:
+        data: an array, a tensor or numbers.
+        requires_grad: True if `backward` shall compute the gradient with respect to this tensor.
+
+    Raises:
+        ValueError: if `data` are not real numbers, or `requires_grad` is not True or False.
 
     Examples:
         >>> with sf.simulate("fp16-standard"):
@@ -249,7 +258,7 @@ class Tensor(
 
     @property
     def data(self) -> NDArray[np.floating]:
-        """The numbers. Between the forward pass and a backward pass that reads them nothing may be written to them."""
+        """The values. Do not write to them between a forward pass and a backward pass that reads them."""
         if self.node is not None:
             self.node.origin.watch(self.numbers)
         return self.numbers
@@ -260,20 +269,21 @@ class Tensor(
         self.format = self.made_with = None
 
     def from_result(self, result: OperationResult) -> Tensor:
-        """The tensor that the result of an operation is."""
+        """Return the result of an operation as a tensor."""
         return tensor_of(result)
 
     def detach(self) -> Tensor:
-        """Return a tensor of these data without their history."""
+        """Return a tensor with the same data and without history."""
         return tensor_of(OperationResult(self.data, self.format, None, self.made_with))
 
     def backward(self, gradient: ArrayLike | None = None) -> None:
-        """Add the gradient of this tensor with respect to every leaf that requires one to the leaf's `grad`.
+        """Add the gradient with respect to every leaf that requires one to the `grad` of the leaf.
 
-        gradient is that of the final result with respect to this tensor, of its shape; it may be left out, and is
-        then one, for a tensor of one element. The new gradient of a leaf is completed before it is added to the old.
+        `gradient` is the gradient of the final result with respect to this tensor, with its shape. For a tensor of
+        one element it may be left out; it is then one. The new gradient of a leaf is complete before it is added to
+        the old one.
 
-        Raises ValueError if nothing that made this tensor requires a gradient.
+        Raises ValueError if no operand of this tensor requires a gradient, or the shape of `gradient` is wrong.
         """
         if gradient is None:
             if self.size != 1:
@@ -328,8 +338,8 @@ class Tensor(
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise ValueError(
-            "Elements of a tensor are not assigned: its history would not show it. Make another tensor, for example by "
-            "simfloat.where, or write to the numbers of one that nothing was computed from yet, t.data[...] = ..."
+            "Elements of a tensor cannot be assigned, because its history would not contain the change. Create a new "
+            "tensor, for example by simfloat.where, or, before any operation has used it, write to t.data[...] = ..."
         )
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -340,7 +350,7 @@ class Tensor(
 
 
 def as_tensor(x: Operand) -> Tensor:
-    """`x` itself if it is a tensor, else a constant one."""
+    """Return `x` if it is a tensor, otherwise a constant tensor."""
     if isinstance(x, Tensor):
         return x
     if isinstance(x, Variable):
@@ -349,7 +359,7 @@ def as_tensor(x: Operand) -> Tensor:
 
 
 def tensor_of(result: OperationResult) -> Tensor:
-    """The tensor that the result of an operation is."""
+    """Return the result of an operation as a tensor."""
     tensor = Tensor.__new__(Tensor)
     Variable.__init__(tensor, result.numbers, result.node is not None, result.format, result.node)
     if result.made_with is not None:
@@ -360,7 +370,7 @@ def tensor_of(result: OperationResult) -> Tensor:
 
 
 def compose(name: str, steps: Callable[..., Tensor], *operands: Operand) -> Tensor:
-    """The composite `name` of the catalog: `steps` of the operands as tensors; see `composites`."""
+    """Run the composite `name` of the catalog: `steps` applied to the operands as tensors; see `composites`."""
     return run_composite(name, steps, [as_tensor(x) for x in operands], tensor_of)
 
 
@@ -374,16 +384,24 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor: ...
 
 @in_usual_environment
 def concatenate(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | Array:
-    """Tensors and arrays one after the other along `axis`; their other axes have equal sizes.
+    """Join tensors and arrays along an axis.
 
-    As in every movement no number is rounded. The result's `format` is the one that all have in common; of several it
-    is the narrowest of them that holds the numbers of all, or else of the catalog (FP32 for BF16 and FP16); it is None
-    if one of them is data, of which nothing is known.
+    This is data movement: nothing is rounded. The `format` of the result is the common format of the operands. If
+    formats differ, it is the narrowest of them that can represent all values, otherwise a wider one of the catalog
+    (FP32 for BF16 and FP16). It is None if one operand is input data without a format.
 
-    Arrays of :func:`simfloat.array` stay arrays of their format if no tensor is among the operands, in a simulation and
-    outside; numbers beside them are rounded.
+    If no operand is a tensor and one is a :func:`simfloat.array`, the result is an array of its format, inside a
+    simulation and outside. Operands without a format are then rounded.
 
-    Raises ValueError for no tensors, for shapes that do not fit, and for an axis that is not there.
+    Parameters:
+        tensors: a list or tuple of tensors and arrays with equal sizes along the other axes.
+        axis: the axis along which they are joined.
+
+    Returns:
+        A `Tensor`, or an `Array`.
+
+    Raises:
+        ValueError: if there are no operands, the shapes do not fit, or the axis does not exist.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -405,7 +423,17 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor: ...
 
 @in_usual_environment
 def stack(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | Array:
-    """Tensors and arrays of one shape along a new axis, at the place `axis` of the result; else as `concatenate`.
+    """Join tensors and arrays of one shape along a new axis.
+
+    Parameters:
+        tensors: a list or tuple of tensors and arrays of one shape.
+        axis: the position of the new axis in the result.
+
+    Returns:
+        A `Tensor`, or an `Array`, with a format as in `concatenate`.
+
+    Raises:
+        ValueError: if there are no operands, the shapes differ, or the axis does not exist.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -427,13 +455,21 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor: ...
 
 @in_usual_environment
 def where(condition: ArrayLike, a: Operand | Array, b: Operand | Array) -> Tensor | Array:
-    """The elements of `a` where `condition` holds, else those of `b`; the three shapes are broadcast.
+    """Select elements of `a` where `condition` is True, otherwise elements of `b`.
 
-    condition holds truth values, as comparisons of tensors do. The `format` is that of `concatenate`; a number such
-    as 0.0 or -inf counts only where the other operand's format does not have it. Gradients of an operand that was
-    broadcast are added through the policy's `reduce`.
+    The `format` of the result follows the rule of `concatenate`; a constant such as 0.0 or -inf is ignored if it is a
+    number of the format of the other operand. Gradients of an operand that was broadcast are summed with the
+    accumulator `reduce` of the policy.
 
-    Raises ValueError for shapes that do not fit, and for a condition that holds no truth values.
+    Parameters:
+        condition: an array of booleans, such as a comparison of tensors.
+        a, b: tensors, arrays or numbers; the three shapes are broadcast.
+
+    Returns:
+        A `Tensor`, or an `Array`.
+
+    Raises:
+        ValueError: if the shapes do not fit, or the condition does not consist of booleans.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -446,7 +482,7 @@ def where(condition: ArrayLike, a: Operand | Array, b: Operand | Array) -> Tenso
 
 
 def _array_among(operands: Any) -> Array | None:
-    """The first array that knows its format, where no tensor is among the operands: they are joined as such arrays."""
+    """Return the first array with a format, unless one of the operands is a tensor."""
     members = operands if isinstance(operands, list | tuple) else ()
     if any(isinstance(one, Variable) for one in members):
         return None

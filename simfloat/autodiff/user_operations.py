@@ -1,6 +1,6 @@
-"""Operations of users, which policies and observers know by name: primitives with derivatives, and composites.
+"""Custom operations with a name for policies and observers: primitives with derivatives, and composites.
 
-A user's operation gets the rounded arithmetic `u`. `gradcheck` compares derivatives with central differences.
+A custom operation receives the rounded arithmetic `u`. `gradcheck` compares derivatives with central differences.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from simfloat.simulation.formulas import Slope, keepdims_shape
 from simfloat.sums.bounds import bounds_of
 from simfloat.sums.operands import first_outside_format
 
-#: How the gradient of the result is called among the operands of a product.
+#: The name of the gradient of the result among the operands of a product.
 GRADIENT = "gradient"
 
 
 class UserArithmetic:
-    """What a user's operation computes with: every result is rounded once, as the policy says where it runs.
+    """The arithmetic of a custom operation: every result is rounded once, as the policy says for its place.
 
-    The package's functions are its methods, without format and mode: ``u.add(a, b)``, ``u.fma(a, b, c)``, ``u.exp(x)``.
-    They take arrays and numbers, and broadcast; of numbers alone they make a scalar of NumPy's, which goes with arrays
-    on any machine. What moves, selects or negates numbers is NumPy's.
+    The functions of simfloat are its methods, without format and mode: ``u.add(a, b)``, ``u.fma(a, b, c)``,
+    ``u.exp(x)``. They accept arrays and numbers, and broadcast. If all operands are numbers, the result is a NumPy
+    scalar, which can be combined with arrays on any device. Use NumPy to move, select or negate values.
     """
 
     __slots__ = ("_arithmetic", "_inputs")
@@ -49,25 +49,29 @@ class UserArithmetic:
 
     @property
     def format(self) -> Format:
-        """The format of its results."""
+        """The format of results."""
         return self._arithmetic.format
 
     def round(self, x: ArrayLike) -> NDArray[np.floating]:
-        """The numbers themselves, rounded."""
+        """Return the values of `x`, rounded."""
         return self._arithmetic.round(as_operand(x))[()]
 
     def sum(self, x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> NDArray[np.floating]:
-        """The sums over `axis` through the policy's `reduce`, in row-major order; over all axes by default."""
+        """Sum over `axis` in row-major order with the accumulator `reduce` of the policy; by default over all axes.
+
+        `keepdims=True` keeps the reduced axes with size 1.
+        """
         x = as_operand(x)
         axes = normalized_axes(axis, x.ndim)
         total = self._arithmetic.sum(x, axes)
         return total.reshape(keepdims_shape(x.shape, axes)) if keepdims else total
 
     def matmul(self, a: ArrayLike, b: ArrayLike, a_is: str, b_is: str) -> NDArray[np.floating]:
-        """The products of matrices (..., m, k) and (..., k, n) through the policy's `accumulate`.
+        """Multiply matrices (..., m, k) and (..., k, n) with the accumulator `accumulate` of the policy.
 
-        `a_is` and `b_is` are the name of the operation's operand that each of them is, perhaps transposed or reshaped,
-        or ``"gradient"``: they say how it is rounded first. Raises ValueError for other names.
+        `a_is` and `b_is` are the names of the operands of the operation that a and b are (perhaps transposed or
+        reshaped), or ``"gradient"``. They select how a and b are rounded first. Raises ValueError for other names or
+        shapes.
         """
         a, b = as_operand(a, "a"), as_operand(b, "b")
         if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
@@ -86,7 +90,8 @@ class UserArithmetic:
     def __getattr__(self, name: str) -> Callable[..., NDArray[np.floating]]:
         if name not in FUNCTIONS:
             raise AttributeError(
-                f"The arithmetic of an operation has no {name!r}. It has round, sum, matmul, {', '.join(FUNCTIONS)}."
+                f"The arithmetic of an operation has no function {name!r}. It has round, sum, matmul, "
+                f"{', '.join(FUNCTIONS)}."
             )
         return partial(self._apply, name)
 
@@ -100,7 +105,7 @@ class UserArithmetic:
         return sorted({*super().__dir__(), *FUNCTIONS})
 
 
-#: The derivatives of the elements of a result, by rows, with respect to those of an input, by columns.
+#: Derivatives of the elements of a result (rows) with respect to the elements of an input (columns).
 Jacobian = NDArray[np.float64]
 Call = Callable[[], list[Tensor]]
 
@@ -114,21 +119,32 @@ def gradcheck(
     rtol: float = 1e-3,
     raise_exception: bool = True,
 ) -> bool:
-    """Whether the derivatives that backward finds are those that central differences find: True, or ValueError.
+    """Compare the derivatives of `backward` with central differences.
 
-    `function` takes the `inputs`, one or a tuple or list of them, and returns a tensor or several. Checked are the
-    derivatives of all elements that it returns, with respect to all elements of the inputs that are arrays of floats or
-    tensors that require a gradient, and of the parameters of `function` if it is a module::
+    The check covers all elements of the results, with respect to all elements of the inputs that are arrays of floats
+    or tensors that require a gradient, and with respect to the parameters of `function` if it is a module::
 
         sf.gradcheck(swish, np.linspace(-4, 4, 9))
         sf.gradcheck(sf.nn.Linear(3, 2), np.ones((4, 3)))
 
-    All is computed under the policy ``fp64``, whatever is in force. A derivative passes if it is within
-    atol + rtol * |d| of d, the difference from x - eps to x + eps over their distance; names and defaults are
-    torch.autograd.gradcheck's. Inputs, parameters, their gradients and buffers are left as they were.
+    Everything is computed under the policy ``fp64``, whatever policy is in force. A derivative passes if it is within
+    atol + rtol * |d| of d, the difference from x - eps to x + eps divided by their distance. Names and defaults are
+    those of torch.autograd.gradcheck. Inputs, parameters, gradients and buffers are restored.
 
-    Raises ValueError naming the worst element (with raise_exception=False it returns False), for a function that gives
-    other numbers when it is called again, for one that returns no tensors, and where nothing is to be checked.
+    Parameters:
+        function: a function of the inputs that returns a tensor or several, or a module.
+        inputs: one input, or a tuple or list of inputs.
+        eps: half of the distance of central differences.
+        atol, rtol: the absolute and relative tolerance.
+        raise_exception: if False, the result for a wrong derivative is False, not a ValueError.
+
+    Returns:
+        True if all derivatives pass.
+
+    Raises:
+        ValueError: if a derivative is wrong; the message names the worst element.
+        ValueError: if the function returns different values at a second call, or returns no tensors.
+        ValueError: if there is nothing to check, or an option is invalid.
     """
     _check_options(eps=eps, atol=atol, rtol=rtol)
     values = inputs if isinstance(inputs, tuple | list) else (inputs,)
@@ -142,19 +158,20 @@ def gradcheck(
     checked |= dict(getattr(function, "named_parameters", dict)())
     if not checked:
         raise ValueError("gradcheck needs an array of floats, a tensor that requires a gradient, or a module.")
-    modules: list[Any] = list(getattr(function, "modules", list)())  # whose buffers move while they train
+    modules: list[Any] = list(getattr(function, "modules", list)())  # training changes their buffers
     before = [(x, dict(vars(x))) for x in (*checked.values(), *modules)]
     try:
         for x in checked.values():
-            # What `data` lends others may write to, as is done here: a parameter looks at its numbers at each use.
+            # Callers may write to an array that `data` returned, as this function does; a parameter then checks its
+            # values at each use.
             x.numbers, x.format, x.grad = np.array(x.data, np.float64), None, None
-        with simulate("fp64"), np.errstate(all="ignore"):  # what is not finite is found below
+        with simulate("fp64"), np.errstate(all="ignore"):  # values that are not finite are found below
             faults = list(_faults(lambda: _results(function, arguments), checked, eps, atol, rtol))
     finally:
         for x, state in before:
             vars(x).update(state)
     if faults and raise_exception:
-        raise ValueError(f"{len(faults)} derivatives are wrong, that of {max(faults)[1]}.")
+        raise ValueError(f"{len(faults)} derivatives are wrong; the worst is that of {max(faults)[1]}.")
     return not faults
 
 
@@ -170,12 +187,12 @@ def _check_options(**options: Any) -> None:
 def _check_on_cpu(arrays: Sequence[Any]) -> None:
     if any(is_on_gpu(x.numbers if isinstance(x, Tensor) else x) for x in arrays):
         raise ValueError(
-            'gradcheck computes on the CPU: pass NumPy\'s arrays, and a module brought there by to("cpu").'
+            'gradcheck computes on the CPU: pass NumPy arrays, and move a module to the CPU with to("cpu").'
         )
 
 
 def _argument(x: Any) -> Any:
-    """What the function is given: an array of floats and a tensor as a tensor of float64, all else as it is."""
+    """Return an argument of the function: arrays of floats and tensors as float64 tensors, all others unchanged."""
     if isinstance(x, Parameter):
         return x
     if isinstance(x, Tensor):
@@ -192,7 +209,7 @@ def _results(function: Callable[..., Any], arguments: list[Any]) -> list[Tensor]
 
 
 def _flat(returned: Any) -> Iterator[Any]:
-    """What stands in tuples and lists, however deep, as recurrent layers return it; None is nothing."""
+    """Yield the items of nested tuples and lists, such as the results of recurrent layers, without None."""
     if isinstance(returned, tuple | list):
         for part in returned:
             yield from _flat(part)
@@ -203,11 +220,11 @@ def _flat(returned: Any) -> Iterator[Any]:
 def _faults(
     call: Call, checked: dict[str, Tensor], eps: float, atol: float, rtol: float
 ) -> Iterator[tuple[float, str]]:
-    """Every derivative that is wrong: how many times its tolerance it is off, and which it is."""
+    """Yield every wrong derivative: its error divided by the tolerance, and its description."""
     results = call()
     if any(a.numbers.tobytes() != b.numbers.tobytes() for a, b in zip(results, call(), strict=True)):
         raise ValueError(
-            "gradcheck: the function gives other numbers when it is called again, so it has no derivative."
+            "gradcheck: the function returns different values when it is called again, so it has no derivative."
         )
     by_backward = [_by_backward(result, checked) for result in results]
     for name, x in checked.items():
@@ -221,7 +238,7 @@ def _faults(
 
 
 def _element(name: str, number: int, shape: tuple[int, ...]) -> str:
-    """The name of an array with the index of an element of it."""
+    """Return the name of an array with the index of one of its elements."""
     return f"{name}[{', '.join(str(i) for i in np.unravel_index(number, shape))}]" if shape else name
 
 
@@ -242,7 +259,7 @@ def _by_backward(result: Tensor, checked: dict[str, Tensor]) -> dict[str, Jacobi
 
 @no_grad()
 def _by_differences(call: Call, results: list[Tensor], x: Tensor, eps: float) -> list[Jacobian]:
-    """The derivatives of every result with respect to x."""
+    """Return the derivatives of every result with respect to x, by central differences."""
     jacobians, middle = [np.zeros((result.size, x.size)) for result in results], x.numbers
 
     def results_at(place: tuple[int, ...], end: float) -> list[NDArray]:
@@ -258,7 +275,7 @@ def _by_differences(call: Call, results: list[Tensor], x: Tensor, eps: float) ->
     return jacobians
 
 
-#: What an operation of a user can be.
+#: Kinds of custom operations.
 KINDS = ("pointwise", "reduction", "contraction", "composite")
 
 Inputs = dict[str, Input]
@@ -267,12 +284,12 @@ Inputs = dict[str, Input]
 def operation(
     *derivatives: Slope | None, kind: Kind = "pointwise", name: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the function below becomes an operation of tensors that obeys policies as the package's own do.
+    """Return a decorator that turns a function into an operation of tensors that obeys policies.
 
-    The function takes ``(u, *operands, **options)``: the arithmetic of the place where it runs
-    (:class:`~simfloat.autodiff.user_operations.UserArithmetic`), one array for each operand, and options, which are
-    keyword-only. There is a derivative for each operand: a function ``(u, g, y, *operands, **options)`` of the backward
-    pass's arithmetic, the gradient `g` of the result `y`, and the same again; None where there is none::
+    The function takes ``(u, *operands, **options)``: the arithmetic of its place
+    (:class:`~simfloat.autodiff.user_operations.UserArithmetic`), one array per operand, and keyword-only options. A
+    derivative takes ``(u, g, y, *operands, **options)``: the arithmetic of the backward pass, the gradient `g` of the
+    result `y`, and again the operands and options::
 
         def swish_slope(u, g, y, x):
             s = u.sigmoid(x)
@@ -286,28 +303,38 @@ def operation(
         with sf.simulate("bf16-standard"):
             y = swish(sf.Tensor([1.0, 2.0], requires_grad=True))
 
-    What these functions return are results of `u`, or taken from such: numbers of ``u.format``. Kinds are
+    The functions must return results of `u`, or elements of such results: numbers of ``u.format``.
 
-    * ``"pointwise"``: operands broadcast; gradients have the shape of the result, and are summed to the operand's;
-    * ``"reduction"``: any shapes; gradients have the operand's;
-    * ``"contraction"``: the same, and ``u.matmul`` rounds operands to the policy's `compute`;
-    * ``"composite"``: a function of tensors, made of operations that have derivatives. It takes no `u`, and has none of
-      its own.
+    Overrides, observers and random streams refer to the operation by its name. A second definition, as in a notebook,
+    replaces the first. An operation is pickled by reference, as functions are.
 
-    Overrides, observers and random streams know the operation by its name, by default the function's. Defined again, as
-    in a notebook, it takes the place of the old one. It is pickled by reference, as functions are.
+    Parameters:
+        derivatives: one function for each operand; None for an operand without derivative.
+        kind: one of these kinds.
 
-    Raises ValueError for an unknown kind, a name that another operation has, and a number of derivatives that is not
-    that of the operands; when it runs, for results that are no numbers of the format or of another shape.
+            * ``"pointwise"``: operands broadcast; gradients have the shape of the result, and are summed to the shape
+              of the operand;
+            * ``"reduction"``: operands have any shapes; gradients have the shape of the operand;
+            * ``"contraction"``: as a reduction, and ``u.matmul`` rounds its operands to the role `compute`;
+            * ``"composite"``: a function of tensors that consists of operations with derivatives. It takes no `u` and
+              no derivatives.
+
+        name: the name of the operation; by default the name of the function.
+
+    Returns:
+        A decorator.
+
+    Raises:
+        ValueError: if the kind is unknown, another operation has the name, or the number of derivatives is not the
+            number of operands.
+        ValueError: when the operation runs, if a result has a wrong shape or is not in the format.
     """
     if kind not in KINDS:
         raise ValueError(f"The kind of an operation is one of {', '.join(KINDS)}; got {kind!r}.")
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if not isfunction(function):
-            raise ValueError(
-                f"Write @simfloat.operation(...), its derivatives in parentheses, above a function; got {function!r}."
-            )
+            raise ValueError(f"Write @simfloat.operation(derivative, ...) above a function; got {function!r}.")
         called = function.__name__ if name is None else name
         operands = _operands(function)[0 if kind == "composite" else 1 :]
         if not operands:
@@ -322,10 +349,12 @@ def operation(
 
 
 def _operands(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the parameters that are not keyword-only."""
+    """Return the names of the parameters that are not keyword-only."""
     parameters = signature(function).parameters.values()
     if any(p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for p in parameters):
-        raise ValueError(f"The operands and options of an operation are known by name; {function.__name__} takes any.")
+        raise ValueError(
+            f"The operands and options of an operation must have names; {function.__name__} takes *args or **kwargs."
+        )
     return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -341,7 +370,7 @@ def _check_derivatives(name: str, derivatives: tuple[Slope | None, ...], operand
 
 
 def _composite(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose operations are parts of the composite `name`."""
+    """Return the function with its operations as parts of the composite `name`."""
 
     @wraps(function)
     def run(*operands: Any, **options: Any) -> Any:
@@ -359,7 +388,9 @@ def _composite(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Primitive:
-    """See :func:`simfloat.operation`. Called with tensors, arrays or numbers, it gives a tensor."""
+    """An operation defined by :func:`simfloat.operation`, called with tensors, arrays or numbers; the result is a
+    tensor.
+    """
 
     def __init__(self, row: Operation, forward: Callable[..., NDArray], slopes: tuple[Slope | None, ...]) -> None:
         update_wrapper(self, forward)
@@ -368,7 +399,7 @@ class Primitive:
         self._row, self._forward, self._slopes = row, forward, slopes
 
     def __call__(self, *operands: Any, **options: Any) -> Tensor:
-        """The result of the operation on tensors, arrays and numbers, recorded for backward."""
+        """Compute the operation on tensors, arrays and numbers, and record it for backward."""
         bound = self.__signature__.bind(*operands, **options)
         bound.apply_defaults()
         started = begin(self._row.name, *map(as_variable, bound.args))
@@ -385,7 +416,7 @@ class Primitive:
     def _run_forward(
         self, arithmetic: Arithmetic, inputs: Inputs, arrays: list[NDArray], options: dict[str, Any]
     ) -> NDArray:
-        """The result as the user computes it; an observer receives the last rounding under the operation's name."""
+        """Compute the result; an observer receives the last rounding under the name of the operation."""
         observer = arithmetic.target.observer
         if observer is None:
             return self._forward(UserArithmetic(arithmetic, inputs), *arrays, **options)
@@ -396,7 +427,7 @@ class Primitive:
         return result
 
     def _inputs(self, started: BegunOperation) -> Inputs:
-        """How the operands of a contraction are rounded, by their names."""
+        """Return the rounding of the operands of a contraction, by name."""
         if self._row.kind != "contraction":
             return {}
         inputs = {name: started.input(number) for number, name in enumerate(self._row.operands)}
@@ -406,7 +437,7 @@ class Primitive:
         self, number: int, result: NDArray, arrays: list[NDArray], options: dict[str, Any], inputs: Inputs,
         arithmetic: Arithmetic, g: NDArray,
     ) -> NDArray:  # fmt: skip
-        """The gradient with respect to the operand of this number, from that of the result."""
+        """Return the gradient with respect to operand `number`, from the gradient of the result."""
         name, slope, shape = self._row.operands[number], self._slopes[number], arrays[number].shape
         if slope is None:
             raise ValueError(f"{arithmetic.where} has no derivative with respect to {name}, which requires a gradient.")
@@ -424,13 +455,13 @@ class Primitive:
 
 
 def _on_one_device(arrays: list[NDArray]) -> list[NDArray]:
-    """The operands, single numbers beside the others."""
+    """Return the operands on one device; scalars follow the other operands."""
     machine = device_of(*arrays)
     return [machine.to_device(array) for array in arrays]
 
 
 def _numbers_of(x: Any, arithmetic: Arithmetic, what: str, shape: tuple[int, ...] | None) -> NDArray:
-    """What a user's function returned; ValueError unless it is an array of the format's numbers in that shape."""
+    """Return the result of a custom function; ValueError unless it is an array of the format with this shape."""
     format, where = arithmetic.format, f"The {what} of {arithmetic.where}"
     if not (isinstance(x, np.ndarray | np.floating) or is_on_gpu(x)) or x.dtype not in (np.float32, np.float64):
         raise ValueError(f"{where} must be an array of floats, made by its arithmetic; got {x!r}.")
@@ -441,7 +472,7 @@ def _numbers_of(x: Any, arithmetic: Arithmetic, what: str, shape: tuple[int, ...
         stranger = first_outside_format(array, format)
         if stranger is not None:
             raise ValueError(
-                f"{where} holds {array[stranger]!r} at index {stranger}, which is no number of {format}: compute it by "
-                "the arithmetic that comes first, or end by its round."
+                f"{where} contains {array[stranger]!r} at index {stranger}, which is not a number of {format}: compute "
+                "it with the arithmetic in the first argument, or apply its round at the end."
             )
     return array.astype(arithmetic.target.dtype, copy=False)

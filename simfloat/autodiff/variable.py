@@ -1,14 +1,15 @@
-"""Variables: the arrays, formats, gradients and histories of tensors and parameters, without operations; and guards.
+"""Variables: arrays with format, gradient and history, the base of tensors and parameters, without operations; and
+guards.
 
-A guard makes a write between the forward pass and the backward pass an error: a derivative reads arrays that the
-forward pass left it, and their numbers must still be those of then. Guarded are
+Derivatives read arrays of the forward pass. A guard raises an error if these arrays were written to before the
+backward pass. Guarded are
 
-* parameters: they must have the bits, as they are used, that the forward pass read;
-* data, arrays of the caller: by a digest of at most `SAMPLE` numbers, spread evenly in larger arrays;
-* results of operations, which only the record holds until `data` hands them out: from then on by a digest too.
+* parameters: their rounded values must have the bits that the forward pass read;
+* data, which are arrays of the caller: by a digest of at most `SAMPLE` elements, evenly spaced in larger arrays;
+* results of operations: after `data` has returned them, also by a digest.
 
-Indices, labels and masks are copied. Arrays on a GPU have no digest: there parameters alone are guarded, and arrays
-among the options of a user's operation nowhere.
+Indices, labels and masks are copied. Arrays on a GPU have no digest, so only parameters are guarded there. Arrays in
+the options of a custom operation are not guarded.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 
-#: A digest is taken of at most so many numbers, in some 0.02 ms.
+#: Maximum number of elements in a digest, which then takes about 0.02 ms.
 SAMPLE = 1 << 16
 
-#: Bytes from which on sums modulo 2^64 are quicker than a CRC-32, a quarter of whose time they then take.
+#: Minimum number of bytes for sums modulo 2^64, which then take a quarter of the time of a CRC-32.
 LARGE = 1 << 14
 
 
 class ChangeGuard:
-    """Whether the array of a tensor was lent to callers, who may write to it; views of an array share its loan."""
+    """Detects writes to the array of a tensor after it was returned to a caller; views of an array share its guard."""
 
     __slots__ = ("_digest", "_watched")
 
@@ -45,53 +46,53 @@ class ChangeGuard:
         self._watched, self._digest = watched, 0 if watched is None else digest_of(watched)
 
     def watch(self, array: NDArray) -> None:
-        """Note that others are given the array, or a view of it, for the first time."""
+        """Record that callers receive the array, or a view of it, for the first time."""
         if self._watched is None:
             while isinstance(array.base, np.ndarray):
                 array = array.base
             self._watched, self._digest = array, digest_of(array)
 
     def guard(self) -> Guard:
-        """A guard of the numbers as they are now; itself, as long as the array was not handed out."""
+        """Return a guard of the current values: itself, unless the array was returned to a caller."""
         return self if self._watched is None else ChangeGuard(self._watched)
 
     def is_intact(self) -> bool:
-        """Whether the numbers are what they were when they were lent, if they were."""
+        """True if the values have not changed since callers received the array, or no caller has."""
         return self._watched is None or digest_of(self._watched) == self._digest
 
     def __str__(self) -> str:
-        return "an array that it read was written to"
+        return "an array that it reads was written to"
 
 
 class Guarded(Protocol):
-    """What a guard asks of the parameter that it guards."""
+    """The members of a parameter that its guard uses."""
 
     @property
     def path(self) -> str:
-        """Its name in its model, if it has one."""
+        """The path in its model, if it has one."""
         ...
 
     def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
-        """Whether it is used with these numbers, in this format."""
+        """True if it is used with these values, in this format."""
         ...
 
 
 class ParameterGuard(NamedTuple):
-    """A guard of a parameter: its numbers as the forward pass used them."""
+    """A guard of a parameter: the values that the forward pass used."""
 
     parameter: Guarded
     numbers: NDArray
     format: Format | None
 
     def guard(self) -> Guard:
-        """Itself."""
+        """Return this guard."""
         return self
 
     def watch(self, array: NDArray) -> None:
-        """Views of a parameter are read-only."""
+        """Do nothing: views of a parameter are read-only."""
 
     def is_intact(self) -> bool:
-        """Whether the parameter is used with these numbers still."""
+        """True if the parameter still has these values."""
         return self.parameter.has_numbers(self.numbers, self.format)
 
     def __str__(self) -> str:
@@ -100,12 +101,12 @@ class ParameterGuard(NamedTuple):
         )
 
 
-#: The owner of the array that a tensor's numbers are, or are a view of; and a guard of it.
+#: The guard of the array that contains the values of a tensor, perhaps as a view.
 Guard = ChangeGuard | ParameterGuard
 
 
 def digest_of(array: NDArray) -> int:
-    """A number that is another one, almost certainly, once something else was written to the array."""
+    """Return a number that differs, almost certainly, after a write to the array."""
     if type(array) is not np.ndarray:
         return 0
     if array.size > SAMPLE:
@@ -119,55 +120,56 @@ def digest_of(array: NDArray) -> int:
 
 @cache
 def _factors() -> NDArray[np.uint64]:
-    """Odd factors of words: what changes one word changes the sum of products, what changes several almost surely."""
+    """Return odd factors for words: any change of one word changes the sum, a change of several almost certainly
+    does.
+    """
     return np.random.default_rng(0).integers(0, 1 << 63, SAMPLE, np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def check_unchanged(guards: Sequence[Guard], place: Place) -> None:
-    """Raise ValueError if something was written to that the backward pass of an operation reads."""
+    """Raise ValueError if an array or parameter that the backward pass of an operation reads was changed."""
     for guard in guards:
         if not guard.is_intact():
             raise ValueError(
-                f"{place.where}: {guard} between the forward pass and backward, which needs its numbers of then. Call "
-                "backward before an optimizer's step and before writing, or give the forward pass what nobody writes "
-                "to, such as array.copy()."
+                f"{place.where}: {guard} between the forward pass and backward, which needs its original values. Call "
+                "backward() before optimizer.step() and before you write to the array, or pass a copy: array.copy()."
             )
 
 
 class SplitPart(NamedTuple):
-    """The gradient of some elements of a parent; to that of the others this contributes nothing."""
+    """The gradient of some elements of a parent; the gradient of the others is zero."""
 
-    by: object  # what split it: parts by one operation share no element
+    by: object  # the operation that split it: its parts share no element
     key: Any
     numbers: NDArray
 
 
-#: The gradient of a parent from that of the result, every operation rounded by the arithmetic.
+#: Function that computes the gradient of a parent from the gradient of the result, rounded by the arithmetic.
 Derivative = Callable[[Arithmetic, NDArray], NDArray | SplitPart]
 
 
 class Node(NamedTuple):
-    """An operation that was carried out: what came in, how to go back, and where it ran."""
+    """A recorded operation: its parents, derivatives and place."""
 
     parents: tuple[Variable, ...]
     derivatives: tuple[Derivative, ...]
     place: Place
-    paths: tuple[str | None, ...]  # of the parents that are parameters, moved or not
-    formats: tuple[Format, ...]  # of the parents, where gradients take them
-    origin: Guard  # of the result's numbers
-    guards: Sequence[Guard] = ()  # of what derivatives read
-    read: tuple[NDArray, ...] = ()  # the operands of a contraction as they were used
-    inside: Sequence[Place] = ()  # of the steps of a composite that was carried out by its formula
+    paths: tuple[str | None, ...]  # paths of the parents that are parameters, moved or not
+    formats: tuple[Format, ...]  # formats of the parents, if gradients take them
+    origin: Guard  # guard of the values of the result
+    guards: Sequence[Guard] = ()  # guards of the arrays that derivatives read
+    read: tuple[NDArray, ...] = ()  # the operands of a contraction as used
+    inside: Sequence[Place] = ()  # places of the steps of a composite that a formula computed
 
     def arithmetic(self, number: int) -> Arithmetic:
-        """The arithmetic of the backward pass to the parent of this number."""
+        """Return the arithmetic of the backward pass to parent `number`."""
         path, format = self.paths[number], self.formats[number] if self.formats else None
         if path is None:
             return self.place.to_activation(number, format)
         return self.place.to_weight(path, number, format)
 
     def to_stored(self, number: int, arithmetic: Arithmetic) -> Arithmetic:
-        """That which adds a gradient of this arithmetic to what an earlier backward pass left."""
+        """Return the arithmetic that adds a gradient of this arithmetic to the gradient of an earlier backward pass."""
         if not self.place.takes_formats:
             return arithmetic
         path = self.paths[number]
@@ -178,28 +180,30 @@ class Node(NamedTuple):
 
 
 class GradientScaler(Protocol):
-    """What scales gradients on their way back from a variable, as a layer-wise loss scale does."""
+    """Scales gradients in the backward pass of a variable, as a layer-wise loss scale does."""
 
     def rescale(
         self, variable: Variable, node: Node, number: int, gradient: NDArray, before: NDArray | None
     ) -> tuple[NDArray, NDArray | None]:
-        """What goes on from the variable, which `node` made, to its parent of this number, and what came there before.
+        """Return the scaled gradient of `variable`, the result of `node`, for parent `number`, and the scaled
+        `before`.
 
-        Both times factors of its choice, so that what comes of them can be added.
+        `before` is the gradient of the parent so far. Both are multiplied by factors that make their contributions
+        addable.
         """
 
 
 class Variable:
-    """An array of numbers, the format they were rounded to, their gradient, and the operation that made them.
+    """An array of values, their format and gradient, and the operation that computed them.
 
-    `numbers` is the array itself, for operations to read. `format` is None for data, which enters as it is.
+    `numbers` is the array itself, for operations to read. `format` is None for input data, which are not rounded.
     """
 
-    is_weight = False  # whether its gradient takes the role of a weight's
-    moved: Variable | None = None  # the parameter whose numbers these are in another shape: they are used as weights
+    is_weight = False  # True if its gradient has the role of a weight
+    moved: Variable | None = None  # the parameter of which this is a moved view; it is used as a weight
     _trace: Trace | None = None
-    gradient_scaler: GradientScaler | None = None  # for what starts from it
-    made_with: Streams | None = None  # the random streams of the simulation that computed it, if they were drawn from
+    gradient_scaler: GradientScaler | None = None  # for backward passes that start here
+    made_with: Streams | None = None  # the random streams of the simulation that computed it, if it used them
 
     def __init__(
         self,
@@ -216,12 +220,12 @@ class Variable:
 
     @property
     def path(self) -> str:
-        """Its place in a model, for parameters; else empty."""
+        """The path in a model, for parameters; otherwise empty."""
         return ""
 
     @property
     def _outermost(self) -> Any:
-        """The module at which the path begins, for parameters that a module owns; else None."""
+        """The module at which the path begins, for parameters that a module owns; otherwise None."""
         return None
 
     @property
@@ -241,12 +245,12 @@ class Variable:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no recorded operation made it."""
+        """True if it is not the result of a recorded operation."""
         return self.node is None
 
     @property
     def trace(self) -> Variable:
-        """What the record holds of it: itself if no operation made it, else how it was made, without its numbers."""
+        """The part that the record keeps: the variable if it is a leaf, otherwise its history without its values."""
         if self.node is None:
             return self
         if self._trace is None:
@@ -255,24 +259,24 @@ class Variable:
 
     @property
     def origin(self) -> Guard:
-        """The owner of the array of its numbers: an operation, a parameter, or the caller."""
+        """The guard of its array, which belongs to an operation, a parameter or the caller."""
         return ChangeGuard(self.numbers) if self.node is None else self.node.origin
 
     @property
     def stored_format(self) -> Format:
-        """What its numbers are numbers of: for data, FP32 or FP64, as its array."""
+        """The format of the values; for input data FP32 or FP64, as in the array."""
         return self.format or (FP32 if self.numbers.dtype == np.float32 else FP64)
 
     @property
     def current_format(self) -> Format | None:
-        """A format that all its numbers are of at this moment; None if that is not known."""
+        """A format that contains all current values; None if it is unknown."""
         return None
 
     @property
     def grad(self) -> NDArray[np.floating] | None:
-        """The gradient, an array of the data's shape; None before `backward`.
+        """The gradient, an array with the shape of the data; None before `backward`.
 
-        It may be assigned. Raises ValueError for another shape, and for what holds no numbers.
+        It may be assigned. Raises ValueError for another shape, and for a value that is not an array of numbers.
         """
         return self._grad
 
@@ -288,30 +292,30 @@ class Variable:
         self.receive(gradient)
 
     def receive(self, gradient: NDArray[np.floating]) -> None:
-        """Take what backward found: an array of the data's shape."""
+        """Store the gradient that backward computed, an array with the shape of the data."""
         self._grad = gradient
 
     def operand_in(self, simulation: Simulation) -> Variable:
-        """What operations read: itself, or a parameter's numbers as rounded to the format of its weights there."""
+        """Return the operand that operations read: the variable, or a parameter rounded to its weights format."""
         return self.operand_at(simulation.place("update", simulation.path_of(self))) if self.is_weight else self
 
     def operand_at(self, place: Place) -> Variable:
-        """Return what operations read; for a parameter its numbers as rounded to the weights of this update place."""
+        """Return the operand that operations read; for a parameter, rounded to the weights of this update place."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         if self.node is not None:
             raise ValueError(
-                "A tensor that an operation made is neither copied nor pickled with its history; "
-                "use tensor.detach(), or the leaf tensors it was made from."
+                "The result of an operation cannot be copied or pickled with its history: use tensor.detach(), or the "
+                "leaf tensors from which it was computed."
             )
         return {**vars(self), "made_with": None, "moved": None}
 
 
 class Trace(Variable):
-    """How a result was made, and its shape and format: what the way back needs of it.
+    """The history of a result, with its shape and format, as the backward pass needs it.
 
-    Derivatives hold the arrays that they read; numbers that none of them reads are freed with the tensor.
+    Derivatives keep the arrays that they read; an array that none of them reads is freed with the tensor.
     """
 
     def __init__(self, result: Variable) -> None:
@@ -336,5 +340,5 @@ class Trace(Variable):
 
 
 def as_variable(x: Variable | ArrayLike) -> Variable:
-    """`x` itself if it is a variable, else a constant one."""
+    """Return `x` if it is a variable, otherwise a constant variable."""
     return x if isinstance(x, Variable) else Variable(as_operand(x, "data"))

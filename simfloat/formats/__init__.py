@@ -1,4 +1,4 @@
-"""Formats, rounding modes, and the rounding of one number as a definition."""
+"""Formats, rounding modes, and the definition of rounding for one number."""
 
 from simfloat.formats.catalog import *  # noqa: F403 (one for each row of the catalog)
 from simfloat.formats.catalog import CATALOG, as_format, fixed, p3109

@@ -1,7 +1,7 @@
-"""The formats that have names, and the names by which users call them.
+"""The formats that have names, and the names that users may write.
 
-Names are those of the catalog, P3109's, those of other packages' dtypes, and text that describes a format. For names
-that no Format has, as of posits, of MXFP4 and of accumulators, there is advice on what to write instead.
+Names come from the catalog, from P3109, from the dtypes of other packages, and from texts that describe a format. For
+names that are not formats, such as posits, MXFP4 and accumulators, the error suggests an alternative.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ E8M0 = Format(8, 0, bias=127, special="scale", subnormals=False, signed=False, n
 CATALOG: dict[str, Format] = {name: value for name, value in list(globals().items()) if isinstance(value, Format)}
 NAMED.update((name.lower(), format) for name, format in CATALOG.items())
 
-if not TYPE_CHECKING:  # type checkers find the names above without
+if not TYPE_CHECKING:  # type checkers find the names above without it
     __all__ = ["CATALOG", *CATALOG]
 
 
-#: Patterns of names in lower case, each with what to write; `bits` of an integer make the ends of its range.
+#: Patterns of lower-case names, each with an alternative; `bits` of an integer gives the ends of its range.
 ADVICE_BY_PATTERN = {
     r"(?:posit|takum).*": "The precision of posits and takums tapers, which no Format's does; of their widths there "
     "are FP16, BF16, E4M3, E5M2 and sf.p3109(bits, precision)",
@@ -97,7 +97,7 @@ ADVICE_BY_PATTERN = {
 
 
 def advice_for(name: str) -> str | None:
-    """What to write instead of such a name; None for any other name."""
+    """Return an alternative to a name that is not a format; None for any other name."""
     for pattern, answer in ADVICE_BY_PATTERN.items():
         if match := re.fullmatch(pattern, name.lower()):
             groups = match.groupdict()
@@ -106,7 +106,7 @@ def advice_for(name: str) -> str | None:
     return None
 
 
-#: What `as_format` reads, as far as types tell: PyTorch's dtypes too.
+#: The types that `as_format` reads; PyTorch's dtypes are accepted as well.
 FormatLike: TypeAlias = Format | str | np.dtype | type[Any]
 
 #: The dtypes of NumPy, ml_dtypes and PyTorch, by their names.
@@ -115,18 +115,30 @@ DTYPES: dict[str, Format] = {
     **{"bfloat16": BF16, "float8_e5m2": E5M2, "float8_e4m3fn": E4M3, "float8_e3m4": E3M4, "float8_e4m3": E4M3_IEEE},
     **{"float8_e5m2fnuz": E5M2FNUZ, "float8_e4m3fnuz": E4M3FNUZ, "float8_e4m3b11fnuz": E4M3B11FNUZ},
     **{"float8_e8m0fnu": E8M0, "float6_e3m2fn": E3M2, "float6_e2m3fn": E2M3, "float4_e2m1fn": E2M1},
-    "float4_e2m1fn_x2": E2M1,  # PyTorch's, two to a byte
+    "float4_e2m1fn_x2": E2M1,  # PyTorch's, two in a byte
 }
 NAMED.update(DTYPES)
-# As people shorten them, ``e4m3fn``: where no letters follow, the text means an IEEE format.
+# The short form ``e4m3fn``; without the letters at the end, the text means an IEEE format.
 NAMED.update({name.partition("_")[2]: format for name, format in DTYPES.items() if name.endswith(("fn", "fnu"))})
 
 
 @in_usual_environment
 def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True) -> Format:
-    """The IEEE P3109 format Binary{bits}p{precision}, signed or unsigned, extended (with infinities) or finite.
+    """Return the IEEE P3109 format Binary{bits}p{precision}.
 
-    Source: P3109 interim report 4.0 (2026). Raises ValueError where no exponent bit is left.
+    Parameters:
+        bits: the width of a code.
+        precision: the number of bits of the significand, including the hidden one.
+        signed: False for an unsigned format.
+        extended: False for a finite format, without infinities.
+
+    Returns:
+        The format.
+
+    Raises:
+        ValueError: if an argument is invalid, or if no exponent bit is left.
+
+    Source: P3109 interim report 4.0 (2026).
 
     Examples:
         >>> sf.p3109(8, 3)
@@ -158,11 +170,11 @@ def fixed(bits: int, fraction_bits: int = 0, *, signed: bool = True, symmetric: 
         symmetric: False for the lowest number of two's complement as well, -2^(bits - 1). Unsigned numbers ignore it.
 
     Returns:
-        A Format whose codes are two's complement.
+        A Format with codes in two's complement.
 
     Raises:
-        ValueError: if a number is no integer, if `signed` or `symmetric` is no boolean, or if float64 cannot represent
-            the numbers.
+        ValueError: if `bits` or `fraction_bits` is not an integer, if `signed` or `symmetric` is not a boolean, or if
+        float64 cannot represent the numbers.
 
     Source: OCP Microscaling Formats (MX) 1.0, section 5.3.4, for INT8 and its symmetric range.
 
@@ -192,8 +204,8 @@ def _check_booleans(**options: Any) -> None:
             raise ValueError(f"{key} must be True or False, got {value!r}.")
 
 
-#: What else the formats are called, in lower case: by IEEE 754, safetensors, ONNX, MLIR, Triton, vLLM, CUTLASS, gfloat.
-#: None of these names of E4M3 is a format with infinities; MLIR's f8E4M3, which is one, is refused (`advice_for`).
+#: Further names of the formats, in lower case: from IEEE 754, safetensors, ONNX, MLIR, Triton, vLLM, CUTLASS, gfloat.
+#: None of these names of E4M3 is a format with infinities. MLIR's f8E4M3 is one, and raises an error (`advice_for`).
 ALIASES: dict[Format, str] = {
     FP64: "binary64 f64 fp64",
     FP32: "binary32 f32 fp32",
@@ -254,24 +266,24 @@ def as_format(x: Any) -> Format:
 
 
 def _dtype_name(x: Any) -> str | None:
-    """The name of a dtype or of an array's element type; None for anything else."""
+    """Return the name of a dtype or of an array's element type; None for anything else."""
     if isinstance(x, np.dtype):
         return x.name
     if isinstance(x, type):
         return x.__name__
-    # A torch.dtype prints as torch.float16; torch itself is not imported for it.
+    # A torch.dtype prints as torch.float16; this avoids importing torch.
     return str(x).rpartition(".")[2] if type(x).__name__ == "dtype" else None
 
 
 def _nearest_names(name: str) -> str:
-    from difflib import get_close_matches  # only a mistake needs it
+    from difflib import get_close_matches  # imported only for errors
 
     names = {each.upper(): each for each in [*DTYPES, *CATALOG]}
     near = [names[match] for match in get_close_matches(name.upper(), names, n=3, cutoff=0.6)]
     if not near:
         return f"There are {', '.join(CATALOG)}"
     if any(read_format(candidate) == E4M3_IEEE for candidate in near):
-        # E4M3 means OCP's to most people: a format with infinities is not offered in its place.
+        # E4M3 means the format of OCP to most people: a format with infinities is not suggested for it.
         near = [
             "E4M3",
             *(candidate for candidate in near if read_format(candidate) not in (E4M3, E4M3_IEEE)),

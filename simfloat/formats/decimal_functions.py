@@ -1,7 +1,7 @@
-"""Elementary functions by decimals: their values to as many digits as the context of the decimal module asks for.
+"""Elementary functions by decimals, with the number of digits of the current context of the decimal module.
 
-`exp`, `ln` and `sqrt` are the standard library's, correct in the last digit. A formula may lose digits where its terms
-cancel: `value_between` computes with twice as many digits, and says by how much the value may be missed.
+`exp`, `ln` and `sqrt` are those of the standard library, correct in the last digit. A formula may lose digits if its
+terms cancel: `value_between` computes again with twice as many digits, and returns a bound on the error.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from functools import cache
 from statistics import NormalDist
 from typing import Protocol
 
-#: Exponents of the decimals on the way to a value, far beyond any number that is read.
+#: Exponents of intermediate decimals, far beyond any number that is read.
 _WIDE = Context(Emin=-999_999, Emax=999_999)
 
-#: Digits that rounding may take on the way.
+#: Digits that intermediate roundings may cost.
 _GUARD = 8
 
 _HALF = Decimal("0.5")
 
-#: From here on, at least, Stirling's series and Euler's and Maclaurin's are used.
+#: The least argument for Stirling's series and the Euler-Maclaurin formula.
 _FAR = 40
 
-#: Half of the digits with which Newton's method begins, and steps that it takes at most.
+#: Half of the digits with which Newton's method begins, and its largest number of steps.
 _FIRST, _STEPS = 15, 100
 
-#: Angles are reduced up to this power of ten.
+#: Angles up to this power of ten are reduced.
 _LARGEST_ANGLE = 2000
 
-#: e to this power is beyond every format, and to its negative below.
+#: e to this power exceeds every format, and e to its negative is below every format.
 FAR_BEYOND = 3000
 
 
 class Function(Protocol):
-    """A function that decimals compute: a row of the catalog."""
+    """A function that decimals can compute: a row of the catalog."""
 
     @property
     def name(self) -> str:
-        """By what messages call it."""
+        """Its name in messages."""
 
     @property
     def value(self) -> Callable[..., Decimal] | None:
-        """The function of its operands' decimals."""
+        """The function of decimals."""
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The ends beyond which a function of one operand is rounded as it is there."""
+        """The ends beyond which a function of one operand is rounded as at the end."""
 
 
 def value_between(function: Function, operands: tuple[Fraction, ...], digits: int) -> tuple[Fraction, Fraction] | None:
-    """Two numbers between which a function of these operands lies; None where so many digits do not tell.
+    """Return bounds on a function of these operands; None if this number of digits is too small to decide.
 
-    The function is defined at the operands, and neither zero nor infinite.
+    The function must be defined at the operands, and must be neither zero nor infinite there.
     """
     (low, high), value = function.limits, function.value
     assert value is not None, f"{function.name} has no value by decimals."
@@ -80,12 +80,12 @@ def _decimal(x: Fraction | float) -> Decimal:
 
 
 def _limit() -> Decimal:
-    """What no longer counts beside 1."""
+    """Return the relative size below which a term does not matter."""
     return Decimal(10) ** -getcontext().prec
 
 
 def _series(first: Decimal, factor: Callable[[int], Decimal]) -> Decimal:
-    """first * (1 + factor(1) * (1 + factor(2) * ...)), until terms no longer count."""
+    """Return first * (1 + factor(1) * (1 + factor(2) * ...)), until terms no longer matter."""
     total, term, n, limit = first, first, 0, _limit()
     while abs(term) > abs(total) * limit:
         n += 1
@@ -95,7 +95,7 @@ def _series(first: Decimal, factor: Callable[[int], Decimal]) -> Decimal:
 
 
 def _asymptotic(factor: Callable[[int], Decimal]) -> Decimal:
-    """1 + factor(1) * (1 + factor(2) * ...), until terms no longer count. Raises ValueError if they grow before."""
+    """Return 1 + factor(1) * (1 + factor(2) * ...), until terms no longer matter; ValueError if they grow before."""
     total, term, n, limit = Decimal(1), Decimal(1), 0, _limit()
     while abs(term) > limit:
         n += 1
@@ -108,7 +108,7 @@ def _asymptotic(factor: Callable[[int], Decimal]) -> Decimal:
 
 
 def pi() -> Decimal:
-    """pi, by Gauss's and Legendre's means."""
+    """Return pi, by the Gauss-Legendre algorithm."""
     return _pi(getcontext().prec)
 
 
@@ -124,9 +124,9 @@ def _pi(digits: int) -> Decimal:
 
 
 def _quarters(x: Decimal) -> tuple[int, Decimal]:
-    """x in quarters of a turn, modulo 4, and what is left, from -pi/4 to pi/4."""
+    """Return the number of quarter turns in x, modulo 4, and the rest, from -pi/4 to pi/4."""
     if x.adjusted() > _LARGEST_ANGLE:
-        raise ValueError("So large an angle is not reduced here.")
+        raise ValueError("The angle is too large to be reduced.")
     with localcontext() as context:
         context.prec += max(x.adjusted(), 0) + _GUARD
         turn = pi() / 2
@@ -135,13 +135,13 @@ def _quarters(x: Decimal) -> tuple[int, Decimal]:
 
 
 def sin(x: Decimal) -> Decimal:
-    """The sine of an angle."""
+    """Return the sine of an angle."""
     quarter, rest = _quarters(x)
     return (_near_sin, _near_cos, lambda r: -_near_sin(r), lambda r: -_near_cos(r))[quarter % 4](rest)
 
 
 def cos(x: Decimal) -> Decimal:
-    """The cosine of an angle."""
+    """Return the cosine of an angle."""
     quarter, rest = _quarters(x)
     return (_near_cos, lambda r: -_near_sin(r), lambda r: -_near_cos(r), _near_sin)[quarter % 4](rest)
 
@@ -155,8 +155,8 @@ def _near_cos(x: Decimal) -> Decimal:
 
 
 def atan(x: Decimal) -> Decimal:
-    """The angle whose tangent is x."""
-    # Half the angle, and half again, until the series is short.
+    """Return the arc tangent of x."""
+    # Halve the angle repeatedly, until the series is short.
     for _ in range(8):
         x = x / (1 + (1 + x * x).sqrt())
     total, power, n, limit = Decimal(0), x, 1, _limit()
@@ -167,58 +167,58 @@ def atan(x: Decimal) -> Decimal:
 
 
 def atan2(y: Decimal, x: Decimal) -> Decimal:
-    """The angle of the point (x, y), whose x is not 0."""
+    """Return the angle of the point (x, y), for nonzero x."""
     turned = pi().copy_sign(y) if x < 0 else Decimal(0)
     return atan(y / x) + turned
 
 
 def tanh(x: Decimal) -> Decimal:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     square = (2 * x).exp()
     return (square - 1) / (square + 1)
 
 
 def log2(x: Decimal) -> Decimal:
-    """The logarithm to base 2, an integer of powers of two."""
+    """Return the logarithm to base 2; for powers of two it is an integer."""
     near = x.ln() / Decimal(2).ln()
     whole = near.to_integral_value()
     return whole if Decimal(2) ** whole == x else near
 
 
 def power(x: Decimal, y: Decimal) -> Decimal:
-    """x^y for positive x, or a number as far beyond every format."""
+    """Return x^y for positive x, limited to a range beyond every format."""
     return min(max(x.ln() * y, Decimal(-FAR_BEYOND)), Decimal(FAR_BEYOND)).exp()
 
 
 def erf(x: Decimal) -> Decimal:
-    """The error function."""
+    """Return the error function."""
     # Abramowitz and Stegun, 7.1.6: all terms have one sign.
     return _series(x * (-x * x).exp(), lambda n: 2 * x * x / (2 * n + 1)) * 2 / pi().sqrt()
 
 
 def _is_far(exponent: Decimal) -> bool:
-    """Whether an asymptotic series, whose least term is about e^-exponent, has all digits."""
+    """Return True if an asymptotic series, with a least term of about e^-exponent, gives all digits."""
     return exponent > 3 * getcontext().prec
 
 
 def erfc(x: Decimal) -> Decimal:
-    """1 - erf(x)."""
+    """Return 1 - erf(x)."""
     if x > 0 and _is_far(x * x):
         return (-x * x).exp() * erfcx(x)
-    with localcontext() as context:  # of erfc(x) as many digits are lost as exp(-x^2) has zeros
+    with localcontext() as context:  # erfc(x) loses as many digits as exp(-x^2) has leading zeros
         context.prec += int(x * x / 2) if x > 0 else 0
         return 1 - erf(x)
 
 
 def erfcx(x: Decimal) -> Decimal:
-    """exp(x^2) erfc(x)."""
+    """Return exp(x^2) erfc(x)."""
     if x > 0 and _is_far(x * x):  # 7.1.23
         return _asymptotic(lambda n: -(2 * n - 1) / (2 * x * x)) / (x * pi().sqrt())
     return (x * x).exp() * erfc(x)
 
 
 def log_ndtr(x: Decimal) -> Decimal:
-    """The logarithm of the probability that a normal variable is below x."""
+    """Return the logarithm of the probability that a normal variable is below x."""
     root = Decimal(2).sqrt()
     if x < 0:
         return (erfcx(-x / root) / 2).ln() - x * x / 2
@@ -227,18 +227,19 @@ def log_ndtr(x: Decimal) -> Decimal:
 
 
 def erfinv(x: Decimal) -> Decimal:
-    """The number whose error function is x."""
+    """Return the inverse error function of x."""
     return _inverse_of_erfc(1 - abs(x)).copy_sign(x) if abs(x) > _HALF else _inverse_of_erf(x)
 
 
 def _inverse_of_erf(x: Decimal) -> Decimal:
-    """Newton's method, from the standard library's inverse of the normal distribution; |x| is at most 1/2."""
+    """Return the inverse for |x| up to 1/2, by Newton's method from the standard library's inverse normal
+    distribution."""
     y = Decimal(NormalDist().inv_cdf((1 + float(x)) / 2)) / Decimal(2).sqrt() if abs(x) > 1e-6 else x
     return _newton(y, lambda y: (erf(y) - x) * (y * y).exp() * pi().sqrt() / 2)
 
 
 def _inverse_of_erfc(c: Decimal) -> Decimal:
-    """Newton's method on the logarithm of erfc, for c from 0 to 1."""
+    """Return the inverse of erfc for c from 0 to 1, by Newton's method on the logarithm of erfc."""
     y = max((-c.ln()).sqrt() - _HALF, Decimal(0))
 
     def step(y: Decimal) -> Decimal:
@@ -249,7 +250,7 @@ def _inverse_of_erfc(c: Decimal) -> Decimal:
 
 
 def _newton(y: Decimal, step: Callable[[Decimal], Decimal]) -> Decimal:
-    """A root of a function, which is left by a step to the next guess: with few digits first, then twice as many."""
+    """Return a root by Newton's method, with the correction `step`; the number of digits is doubled repeatedly."""
     digits, most = _FIRST, getcontext().prec
     while True:
         digits = min(2 * digits, most)
@@ -266,7 +267,7 @@ def _newton(y: Decimal, step: Callable[[Decimal], Decimal]) -> Decimal:
 
 
 def ndtri(x: Decimal) -> Decimal:
-    """The number that a normal variable is below with probability x."""
+    """Return the number that a normal variable is below with probability x."""
     root = Decimal(2).sqrt()
     if abs(x - _HALF) < Decimal("0.25"):
         return root * _inverse_of_erf(2 * x - 1)
@@ -275,7 +276,7 @@ def ndtri(x: Decimal) -> Decimal:
 
 @cache
 def _bernoulli_numbers(count: int) -> list[Fraction]:
-    """B(2), B(4), ... from their recurrence."""
+    """Return B(2), B(4), ... from their recurrence."""
     numbers = [Fraction(1)]
     for n in range(1, 2 * count + 1):
         numbers.append(-sum((math.comb(n + 1, k) * numbers[k] for k in range(n)), Fraction(0)) / (n + 1))
@@ -283,14 +284,15 @@ def _bernoulli_numbers(count: int) -> list[Fraction]:
 
 
 def _stirling() -> tuple[Decimal, list[Decimal]]:
-    """From where on Stirling's series, and Euler's and Maclaurin's, have all digits, and their Bernoulli numbers."""
+    """Return the least argument for which Stirling's series and Euler-Maclaurin give all digits; and Bernoulli
+    numbers."""
     digits = getcontext().prec
     numbers = _bernoulli_numbers(max(digits // 4, 30))
     return Decimal(max(digits // 2, _FAR)), [Decimal(x.numerator) / x.denominator for x in numbers]
 
 
 def lgamma(x: Decimal) -> Decimal:
-    """log |Gamma(x)|, by Stirling's series for x + n, less the logarithm of x (x + 1) ... (x + n - 1)."""
+    """Return log |Gamma(x)|: Stirling's series for x + n, minus the logarithm of x (x + 1) ... (x + n - 1)."""
     if x < _HALF:
         return (pi() / abs(_sin_of_half_turns(x))).ln() - lgamma(1 - x)
     product, (far, numbers) = Decimal(1), _stirling()
@@ -302,9 +304,9 @@ def lgamma(x: Decimal) -> Decimal:
 
 
 def digamma(x: Decimal) -> Decimal:
-    """The derivative of log |Gamma(x)|, by the derivative of Stirling's series."""
+    """Return the derivative of log |Gamma(x)|, by the derivative of Stirling's series."""
     if x < _HALF:
-        # The cotangent of pi x, whose sign is the sine's and the cosine's.
+        # The cotangent of pi x, as the quotient of cosine and sine.
         return digamma(1 - x) - pi() * _sin_of_half_turns(_HALF - x) / _sin_of_half_turns(x)
     less, (far, numbers) = Decimal(0), _stirling()
     while x < far:
@@ -314,7 +316,7 @@ def digamma(x: Decimal) -> Decimal:
 
 
 def _sin_of_half_turns(x: Decimal) -> Decimal:
-    """sin(pi x)."""
+    """Return sin(pi x)."""
     with localcontext() as context:
         context.prec += max(x.adjusted(), 0)
         rest = x % 2
@@ -322,7 +324,7 @@ def _sin_of_half_turns(x: Decimal) -> Decimal:
 
 
 def zeta(s: Decimal, q: Decimal) -> Decimal:
-    """The sum of (q + k)^-s, by Euler's and Maclaurin's formula, for positive q."""
+    """Return the sum of (q + k)^-s over k, by the Euler-Maclaurin formula, for positive q."""
     total, (far, numbers) = Decimal(0), _stirling()
     while q < far:
         total += q**-s
@@ -336,12 +338,12 @@ def zeta(s: Decimal, q: Decimal) -> Decimal:
 
 
 def bessel_i(x: Decimal, order: int) -> Decimal:
-    """The modified Bessel function of order 0 or 1."""
+    """Return the modified Bessel function of order 0 or 1."""
     return _series((x / 2) ** order, lambda n: x * x / (4 * n * (n + order)))
 
 
 def bessel_ie(x: Decimal, order: int) -> Decimal:
-    """exp(-|x|) I(x)."""
+    """Return exp(-|x|) I(x)."""
     if not _is_far(2 * abs(x)):
         return bessel_i(x, order) * (-abs(x)).exp()
     size = _asymptotic(lambda n: Decimal((2 * n - 1) ** 2 - 4 * order) / (8 * n * abs(x)))  # 9.7.1

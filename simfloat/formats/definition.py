@@ -1,8 +1,8 @@
-"""The rounding of one number, written with exact fractions: the definition that all else is tested against.
+"""The rounding of one number with exact fractions: the definition that everything else is tested against.
 
-It follows IEEE P3109's RoundToPrecision (interim report 4.0, section 4.7.4), which agrees with IEEE 754-2019
-where both speak: round as if the exponent had no upper bound, then look whether the result is still in range.
-Slow and obvious on purpose; the compiled kernels are held to it bit for bit.
+It follows RoundToPrecision of IEEE P3109 (interim report 4.0, section 4.7.4), which agrees with IEEE 754-2019 where
+both define a result: round as if the exponent had no upper bound, then check if the result is in range. It is slow and
+simple on purpose; tests compare the compiled kernels with it bit for bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simfloat.formats.rounding import MODES, Rounding
 
 
 def round_value(x: float | Fraction, format: Format, rounding: Rounding, random: int = 0) -> float:
-    """The number of `format` that `x` rounds to.
+    """Round `x` to a number of `format`.
 
     `random` is the integer R of a stochastic mode, 0 <= R < 2^bits. A Fraction is an exact result; its zero is +0.
     """
@@ -36,7 +36,7 @@ def round_value(x: float | Fraction, format: Format, rounding: Rounding, random:
 def round_magnitude(
     magnitude: Fraction, negative: bool, format: Format, rounding: Rounding, random: int = 0
 ) -> Fraction:
-    """The magnitude rounded as if the exponent had no upper bound, and no lower one where tiny results are flushed."""
+    """Round a magnitude as if the exponent had no upper bound, and no lower bound if tiny results are flushed."""
     if magnitude == 0:
         return magnitude
     binade = floor_log2(magnitude) if format.flushes else max(floor_log2(magnitude), format.emin)
@@ -53,14 +53,14 @@ def round_magnitude(
 def is_away(
     rest: Fraction, whole: int, exponent: int, negative: bool, format: Format, rounding: Rounding, random: int
 ) -> bool:
-    """Whether a magnitude of (kept + rest) spacings 2^exponent is rounded away from zero, `rest` being a fraction."""
+    """Return True if (whole + rest) * 2^exponent is rounded away from zero; `rest` is a fraction of the spacing."""
     if rounding.is_stochastic:
         return _stochastic_away(rest, rounding, random)
     return MODES[rounding.mode].away(rest, _is_odd(whole, exponent, format), negative)
 
 
 def floor_log2(x: Fraction) -> int:
-    """Exponent of a positive number."""
+    """Return the exponent of a positive number."""
     numerator, denominator = x.as_integer_ratio()
     guess = numerator.bit_length() - denominator.bit_length()
     numerator, denominator = _scaled(numerator, denominator, -guess)
@@ -68,20 +68,20 @@ def floor_log2(x: Fraction) -> int:
 
 
 def _scaled(numerator: int, denominator: int, exponent: int) -> tuple[int, int]:
-    """A fraction times 2^exponent."""
+    """Return a fraction multiplied by 2^exponent."""
     return (numerator << exponent, denominator) if exponent >= 0 else (numerator, denominator << -exponent)
 
 
 @cache
 def _exact(x: float) -> Fraction:
-    """A number of a format, as one compares with it again and again."""
+    """Return a number of a format as a Fraction, cached because it is compared with many values."""
     return Fraction(x)
 
 
 def _is_odd(whole: int, exponent: int, format: Format) -> bool:
     if format.precision > 1:
         return whole % 2 == 1
-    # One significand bit is always 1: the code's last bit, which belongs to the exponent field, decides.
+    # A single significand bit is always 1. The last bit of the code, which belongs to the exponent field, decides.
     return whole > 0 and (exponent + format.bias) % 2 == 1
 
 
@@ -113,7 +113,7 @@ def _in_range(magnitude: Fraction, negative: bool, was_zero: bool, format: Forma
 
 
 def _overflow(negative: bool, format: Format, rounding: Rounding, infinite: bool) -> float:
-    """What lies beyond the largest number: IEEE 754-2019 section 7.4, and facts of the format."""
+    """Return the result for a value beyond the largest number: IEEE 754-2019 section 7.4, and facts of the format."""
     if format.is_fixed:
         return format.min if negative else format.max
     if negative and not format.signed:
@@ -127,5 +127,5 @@ def _overflow(negative: bool, format: Format, rounding: Rounding, infinite: bool
 
 def _nan(format: Format) -> float:
     if not format.has_nan:
-        raise ValueError(f"{format} has no NaN, but a NaN (or a negative number in an unsigned format) came.")
+        raise ValueError(f"{format} has no NaN, but the result is NaN (or negative, in an unsigned format).")
     return math.nan

@@ -1,11 +1,11 @@
-"""Exact numbers of any precision: how they are read, and the exact results of operations on them.
+"""Exact numbers of any precision: reading them, and the exact results of operations on them.
 
-Texts, integers, fractions, decimals, gmpy2's and NumPy's long floats are read exactly. Every finite number but zero
-becomes a Fraction; zeros, which have a sign, infinities and NaN become floats.
+Texts, integers, fractions, decimals, and the numbers of gmpy2 and NumPy are read exactly. Every finite nonzero number
+becomes a Fraction. Zeros, which have a sign, infinities and NaN become floats.
 
-With the rounding of one number, exact results are the definition of all operations. Operands are what `exact_number`
-reads. Irrational results come as a fraction of ROOT_BITS bits, rounded to odd: no rounding to a format tells it from
-the result itself.
+Exact results and the rounding of one number together define all operations. Operands are results of `exact_number`. An
+irrational result is a fraction of ROOT_BITS bits, rounded to odd: no rounding to a format can distinguish it from the
+true result.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from simfloat.formats.decimal_functions import Function, value_between
 
 Exact: TypeAlias = Fraction | float
 
-#: Numbers are read from 10^-10000 to 10^10000: far beyond float64's range, and yet quick to compute with.
+#: Numbers are read from 10^-10000 to 10^10000, far beyond the range of float64, but still fast to compute with.
 LARGEST_EXPONENT = 10_000
 
-#: Digits of a text or a decimal that are read, as many as Python reads of an integer, and bits of a fraction's parts.
+#: The number of digits of a text or a decimal, which is Python's limit for integers; and of bits of a fraction's parts.
 MOST_DIGITS = 4300
 MOST_BITS = 70_000
 
@@ -37,23 +37,23 @@ SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 
 ACCEPTED_TEXTS = "write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"
 BEYOND = (
-    f"is no number within reach: they go from 10^-{LARGEST_EXPONENT} to 10^{LARGEST_EXPONENT}, texts and decimals with "
-    f"at most {MOST_DIGITS} digits"
+    f"is out of range: numbers are read from 10^-{LARGEST_EXPONENT} to 10^{LARGEST_EXPONENT}, and texts and decimals "
+    f"with at most {MOST_DIGITS} digits"
 )
 
 
 def exact_number(x: Any) -> Exact:
-    """The number that `x` is, exactly.
+    """Return the exact value of `x`.
 
-    `x` is a number of Python's or NumPy's, a Fraction, a Decimal, gmpy2's mpz, mpq or mpfr, or a text: a decimal such
-    as ``"0.1"`` or ``"1e-5"``, a quotient ``"1/3"``, a hexadecimal float ``"0x1.8p-3"``, ``"inf"``, ``"nan"``.
+    `x` is a number of Python or NumPy, a Fraction, a Decimal, mpz, mpq or mpfr of gmpy2, or a text: a decimal such as
+    ``"0.1"`` or ``"1e-5"``, a quotient ``"1/3"``, a hexadecimal float ``"0x1.8p-3"``, ``"inf"`` or ``"nan"``.
 
-    Raises ValueError for a text that writes no number, and for numbers too large, too small or too long to compute
-    with; TypeError for what is no real number.
+    Raises ValueError for a text that is not a number, and for numbers that are too large, too small or too long to
+    compute with; TypeError if `x` is not a real number.
     """
-    if isinstance(x, float):  # NumPy's float64 is one
+    if isinstance(x, float):  # including NumPy's float64
         return Fraction(x) if x and math.isfinite(x) else float(x)
-    if isinstance(x, int):  # True and False are numbers, as in arrays
+    if isinstance(x, int):  # True and False are 1 and 0, as in arrays
         return _quotient(x, 1)
     if isinstance(x, str):
         return _parse_text(x)
@@ -70,7 +70,7 @@ def exact_number(x: Any) -> Exact:
 
 
 def is_float64(x: Exact) -> bool:
-    """Whether float64 holds a number."""
+    """Return True if float64 can represent a number."""
     if isinstance(x, float):
         return True
     numerator, denominator = x.as_integer_ratio()
@@ -85,17 +85,17 @@ def is_float64(x: Exact) -> bool:
 def _parse_text(text: str) -> Exact:
     plain = text.strip()
     if len(plain) > MOST_DIGITS:
-        raise ValueError(f"{message_text(text)}, {BEYOND}; {ACCEPTED_TEXTS}")
+        raise ValueError(f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}")
     if SPECIAL.fullmatch(plain):
         return float(plain)
     if DECIMAL.fullmatch(plain):
         return _parse_decimal(plain, text)
     negative = plain.startswith("-")
     if match := QUOTIENT.fullmatch(plain):
-        # By way of Decimal, which has no limit of digits.
+        # Decimal has no limit on the number of digits.
         numerator, denominator = (int(Decimal(part)) for part in match.groups())
         if denominator == 0:
-            raise ValueError(f"{message_text(text)} is no number: its denominator is 0; {ACCEPTED_TEXTS}")
+            raise ValueError(f"{message_text(text)} is not a number: its denominator is 0; {ACCEPTED_TEXTS}")
         return _quotient(numerator, denominator, negative)
     match = HEXADECIMAL.fullmatch(plain)
     if match and match[2] + match[3]:
@@ -107,13 +107,13 @@ def _parse_text(text: str) -> Exact:
         if exponent is None or abs(exponent) > LARGEST_EXPONENT:
             raise ValueError(f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}")
         return _scale_by_power_of_two(-magnitude if negative else magnitude, exponent - 4 * len(match[3]), text)
-    raise ValueError(f"{message_text(text)} is no number: {ACCEPTED_TEXTS}")
+    raise ValueError(f"{message_text(text)} is not a number: {ACCEPTED_TEXTS}")
 
 
 def _parse_decimal(plain: str, text: Any) -> Exact:
     try:
         return _from_decimal(Decimal(plain), text)
-    except InvalidOperation:  # an exponent of more digits than Decimal has
+    except InvalidOperation:  # the exponent has more digits than Decimal supports
         raise ValueError(f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}") from None
 
 
@@ -131,7 +131,7 @@ def _from_decimal(x: Decimal, text: Any = None) -> Exact:
 
 
 def _quotient(numerator: int, denominator: int, negative: bool = False) -> Exact:
-    """A quotient of integers; a zero is negative if the text says so."""
+    """Return a quotient of integers; a zero is negative if the text has a minus sign."""
     if numerator == 0:
         return -0.0 if negative else 0.0
     sizes = numerator.bit_length(), denominator.bit_length()
@@ -141,7 +141,7 @@ def _quotient(numerator: int, denominator: int, negative: bool = False) -> Exact
 
 
 def _scale_by_power_of_two(significand: int, exponent: int, text: Any) -> Exact:
-    """An integer times a power of two, which is not built where it is too large."""
+    """Return an integer times a power of two, without computing it if it is too large."""
     size = significand.bit_length() + exponent
     if significand.bit_length() > MOST_BITS or abs(size) * math.log10(2) > LARGEST_EXPONENT:
         raise ValueError(f"{message_text(text)} {BEYOND}")
@@ -149,7 +149,7 @@ def _scale_by_power_of_two(significand: int, exponent: int, text: Any) -> Exact:
 
 
 def _from_gmpy2(x: Any, name: str) -> Exact:
-    """A number of gmpy2's, which is known by its type's name: nothing is imported."""
+    """Return a number of gmpy2, which is recognized by the name of its type, so that gmpy2 need not be imported."""
     if name == "mpz":
         if x.bit_length() > MOST_BITS:
             raise ValueError(f"{message_text(x)} {BEYOND}")
@@ -167,7 +167,7 @@ def _from_gmpy2(x: Any, name: str) -> Exact:
 
 
 def _from_numpy(x: Any) -> Exact:
-    """A number of NumPy's: an integer, or a float of any width."""
+    """Return a number of NumPy: an integer, or a float of any width."""
     kind = x.dtype.kind
     if kind in "iub":
         return _quotient(int(x), 1)
@@ -178,17 +178,17 @@ def _from_numpy(x: Any) -> Exact:
     return Fraction(*x.as_integer_ratio())
 
 
-#: Far more bits than any format and any draw reads.
+#: Many more bits than any format and any draw needs.
 ROOT_BITS = 256
 
-#: Digits of the decimals by which a function is rounded, until both ends of what they leave open agree.
+#: Numbers of digits with which a function is computed, until both ends of its interval are rounded alike.
 DECIDING_DIGITS = (30, 60, 120, 240, 480, 960)
 
 
 def exact_result(operation: str, *operands: Exact, negative_zero_sums: bool = False) -> Exact:
-    """The exact result of one of EXACT: a Fraction, or a float where it is zero, infinite or NaN.
+    """Return the exact result of an operation of EXACT: a Fraction, or a float if it is zero, infinite or NaN.
 
-    Specials are those of IEEE 754-2019, sections 6 and 7. An exact zero sum of unlike signs is +0, or -0 with
+    Special values follow IEEE 754-2019, sections 6 and 7. An exact zero sum of unlike signs is +0, or -0 with
     `negative_zero_sums`, as under toward_negative.
     """
     if operation in _SUMS:
@@ -197,12 +197,12 @@ def exact_result(operation: str, *operands: Exact, negative_zero_sums: bool = Fa
 
 
 def sign_of(x: Exact) -> float:
-    """A float of the same sign and class: 1.0 or -1.0 for a fraction, which may be too large for a float."""
+    """Return a float of the same sign and class: 1.0 or -1.0 for a fraction, which may be too large for a float."""
     return x if isinstance(x, float) else 1.0 if x > 0 else -1.0
 
 
 def negate(x: Exact) -> Exact:
-    """-x, of zeros and NaN too."""
+    """Return -x, also for zeros and NaN."""
     return -x
 
 
@@ -246,7 +246,7 @@ def _reciprocal(x: Exact) -> Exact:
 
 def _sqrt(x: Exact) -> Exact:
     if isinstance(x, float):
-        return math.nan if x < 0 else math.sqrt(x)  # of -0 it is -0
+        return math.nan if x < 0 else math.sqrt(x)  # the square root of -0 is -0
     return _root(x) if x > 0 else math.nan
 
 
@@ -257,7 +257,7 @@ def _rsqrt(x: Exact) -> Exact:
 
 
 def _root(x: Fraction) -> Fraction:
-    """The square root of a positive number, rounded to odd at ROOT_BITS bits."""
+    """Return the square root of a positive number, rounded to odd at ROOT_BITS bits."""
     numerator, denominator = x.as_integer_ratio()
     shift = max(ROOT_BITS + (denominator.bit_length() - numerator.bit_length()) // 2 + 1, 0)
     scaled = numerator << 2 * shift
@@ -267,7 +267,7 @@ def _root(x: Fraction) -> Fraction:
     return Fraction(root, 1 << shift)
 
 
-#: Operations whose zero results have a sign that depends on the mode: each takes that zero last.
+#: Operations in which the sign of a zero result depends on the mode: that zero is the last argument.
 _SUMS: dict[str, Callable[..., Exact]] = {"add": _add, "subtract": _subtract, "fma": _fma}
 
 _WITHOUT_SIGN_OF_ZERO: dict[str, Callable[..., Exact]] = {
@@ -278,19 +278,19 @@ _WITHOUT_SIGN_OF_ZERO: dict[str, Callable[..., Exact]] = {
     "rsqrt": _rsqrt,
 }
 
-#: The operations that are defined here.
+#: The operations that are defined in this file.
 EXACT = frozenset(_SUMS) | frozenset(_WITHOUT_SIGN_OF_ZERO)
 
 
 class Irrational(NamedTuple):
-    """The value of a function, which lies between two numbers that are as near to each other as one asks for."""
+    """The value of a function, known as an interval that can be made as short as needed."""
 
     function: Function
     operands: tuple[Fraction, ...]
     sign: int = 1
 
     def round_by_bounds(self, decide: Callable[[Fraction], Any]) -> Any:
-        """What a rounding makes of the value, and of both numbers; ValueError where they come no nearer."""
+        """Return the common result of `decide` for both ends of the interval; ValueError if they never agree."""
         for digits in DECIDING_DIGITS:
             ends = value_between(self.function, self.operands, digits)
             if ends is not None:
@@ -299,23 +299,23 @@ class Irrational(NamedTuple):
                     return lower
         texts = " and ".join(map(message_text, self.operands))
         raise ValueError(
-            f"{self.function.name} of {texts} cannot be rounded here: {DECIDING_DIGITS[-1]} digits do not tell on "
+            f"{self.function.name} of {texts} cannot be rounded: {DECIDING_DIGITS[-1]} digits do not decide on "
             "which side of a tie, or of a number of the format, it lies."
         )
 
 
 def function_value(function: Function, operands: tuple[Fraction, ...], nearby: float) -> Exact | Irrational:
-    """The value of a function of the catalog at operands of which float64 lacks one.
+    """Return the value of a function of the catalog, if float64 cannot represent one of the operands.
 
-    `nearby` is that of the operands rounded to odd in float64, which lie on the same side of every number where the
-    function's domain ends.
+    `nearby` is the value at the operands rounded to odd in float64, which are on the same side of every end of the
+    domain of the function.
     """
     name, (x, *others) = function.name, operands
     if name == "power":
         return _power(function, x, *others)
     if name == "zeta":
         return _zeta(function, x, *others)
-    is_pole_near = name in ("lgamma", "digamma") and x < 0  # beyond 2^52 the numbers nearby are integers
+    is_pole_near = name in ("lgamma", "digamma") and x < 0  # the float64 values nearby are integers beyond 2^52
     if x.denominator == 1 if is_pole_near else not math.isfinite(nearby):
         return nearby
     rational = _logarithm(x, 2 if name == "log2" else 10) if name in ("log2", "log10") else None
@@ -331,7 +331,7 @@ def _power(function: Function, x: Fraction, y: Fraction) -> Exact | Irrational:
 
 
 def _rational_power(x: Fraction, y: Fraction) -> Fraction | None:
-    """x^y where that is a fraction of few bits; where it is another one, no format has it, nor a tie."""
+    """Return x^y if it is a fraction of few bits; any other fraction is not a number of a format, nor a tie."""
     parts = [_integer_root(part, y.denominator) for part in (abs(x.numerator), x.denominator)]
     if None in parts:
         return None
@@ -343,7 +343,7 @@ def _rational_power(x: Fraction, y: Fraction) -> Fraction | None:
 
 
 def _integer_root(x: int, degree: int) -> int | None:
-    """The integer whose power of this degree is x, if there is one."""
+    """Return the root of this degree of x if it is an integer, otherwise None."""
     if degree == 1 or x == 1:
         return x
     if x.bit_length() < degree:
@@ -357,7 +357,7 @@ def _integer_root(x: int, degree: int) -> int | None:
 
 
 def _logarithm(x: Fraction, base: int) -> int | None:
-    """The integer power of the base that x is, if it is one."""
+    """Return the integer p with base^p = x, or None."""
     whole = max(x.numerator, x.denominator)
     if min(x.numerator, x.denominator) != 1:
         return None
@@ -371,7 +371,7 @@ def _zeta(function: Function, s: Fraction, q: Fraction) -> Exact | Irrational:
         return math.nan
     if q < 0:
         raise ValueError(
-            f"zeta of {message_text(s)} and {message_text(q)} is not summed here: its second operand is negative, and "
-            "float64 lacks one of both."
+            f"zeta of {message_text(s)} and {message_text(q)} is not implemented: its second operand is negative, and "
+            "float64 cannot represent both."
         )
     return Irrational(function, (s, q))

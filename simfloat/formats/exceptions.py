@@ -1,7 +1,7 @@
-"""The IEEE exceptions that an operation raises: their definition, with fractions, and the numbers kernels take of it.
+"""The IEEE exceptions that an operation raises: their definition with fractions, and its thresholds for kernels.
 
 The flags are those of IEEE 754-2019, section 7, with the bits of RISC-V's `fflags` and Berkeley SoftFloat. Signalling
-NaN are not modelled: a NaN operand is a quiet one.
+NaN are not modelled: a NaN operand is quiet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simfloat.formats.rounding import HALF, Rounding
 
 INEXACT, UNDERFLOW, OVERFLOW, DIVISION_BY_ZERO, INVALID = 1, 2, 4, 8, 16
 
-#: What round-to-odd in float64 makes of larger numbers.
+#: The value to which round-to-odd in float64 rounds larger values.
 BEYOND = sys.float_info.max
 
 
@@ -31,15 +31,15 @@ def flags_of(
     random: int = 0,
     is_fma: bool = False,
 ) -> int:
-    """The flags of an operation on these operands with the exact result `x`; of a rounding, without operands.
+    """Return the flags of an operation on these operands with the exact result `x`, or of a rounding without operands.
 
-    * invalid (16): the exact result is NaN and no operand is; fma of 0 and inf, also where the addend is NaN; or a
-      number has no place in an unsigned format or one without zero, and becomes NaN.
+    * invalid (16): the exact result is NaN and no operand is NaN; or an fma multiplies 0 and inf, also if the addend is
+      NaN; or a value becomes NaN because an unsigned format, or one without zero, has no number for it.
     * division by zero (8): the exact result of finite operands is infinite.
-    * overflow (4): the result lies beyond the format's max, rounded as if the exponent had no bounds, or is infinite
-      and becomes something else.
-    * underflow (2): the result is tiny, as the format's tininess has it, and inexact.
-    * inexact (1): the result is another one than the exact one.
+    * overflow (4): the result, rounded as if the exponent had no bounds, is beyond the largest number; or it is
+      infinite and becomes something else.
+    * underflow (2): the result is tiny, as the tininess of the format defines it, and inexact.
+    * inexact (1): the result differs from the exact one.
     """
     if isinstance(x, float) and math.isnan(x):
         return INVALID * _is_invalid(operands, is_fma)
@@ -49,14 +49,14 @@ def flags_of(
 
 
 def _is_invalid(operands: Sequence[float], is_fma: bool) -> bool:
-    """Whether an operation whose result is NaN has made it."""
+    """Return True if an operation with a NaN result has created the NaN."""
     if is_fma and 0 in operands[:2] and math.inf in map(abs, operands[:2]):
         return True
     return bool(operands) and not any(map(math.isnan, operands))
 
 
 def _flags_of_rounding(x: float | Fraction, format: Format, rounding: Rounding, random: int) -> int:
-    """The flags of rounding a number or an infinity."""
+    """Return the flags of rounding a number or an infinity."""
     result = round_value(x, format, rounding, random)
     if math.isnan(result) and (x == 0 or (x < 0 and not format.signed)):
         return INVALID
@@ -71,16 +71,18 @@ def _flags_of_rounding(x: float | Fraction, format: Format, rounding: Rounding, 
 
 
 def largest_magnitude(format: Format, negative: bool) -> Fraction:
-    """The magnitude beyond which a rounded number of this sign overflows.
+    """Return the magnitude beyond which a rounded value of this sign overflows.
 
-    Fixed point may have another one below zero. In other formats without a sign a negative number is invalid.
+    Fixed-point formats may have another one below zero. In other formats without a sign, a negative value is invalid.
     """
     return Fraction(-format.min if negative and format.is_fixed else format.max)
 
 
 def is_tiny(magnitude: Fraction, negative: bool, format: Format, rounding: Rounding, random: int = 0) -> bool:
-    """Whether a result is tiny (IEEE 754-2019, 7.5): below the smallest normal number, before it is rounded, or if it
-    were rounded with an exponent without bounds. No fixed-point number is tiny.
+    """Return True if a result is tiny (IEEE 754-2019, 7.5).
+
+    It is tiny if it is below the smallest normal number before it is rounded, or if it were rounded with an exponent
+    without bounds, as the format defines. In fixed point nothing is tiny.
     """
     if format.is_fixed:
         return False
@@ -94,10 +96,11 @@ def is_tiny(magnitude: Fraction, negative: bool, format: Format, rounding: Round
 
 
 class Thresholds(NamedTuple):
-    """The float64 magnitudes from which exact results overflow and are not tiny, for either sign.
+    """The float64 magnitudes at which exact results start to overflow, and stop to be tiny, for either sign.
 
-    From `may` on a result may be beyond, if a random draw says so, and from `must` on it is; without draws both are
-    equal. Every number is compared with the exact result, rounded to odd where float64 cannot hold it.
+    Starting at a `may` threshold, a result overflows (or is normal) for some random draws; starting at `must`, for all.
+    They are equal without draws. Thresholds are compared with the exact result, rounded to odd if float64 cannot
+    represent it.
     """
 
     may_overflow: float
@@ -112,16 +115,16 @@ class Thresholds(NamedTuple):
 
 @cache
 def thresholds_of(format: Format, rounding: Rounding) -> Thresholds:
-    """The thresholds of a format in a mode."""
+    """Return the thresholds of a format in a mode."""
     smallest = Fraction(format.smallest_normal)
     gap = Fraction(format.eps) if format.is_fixed else Fraction(2) ** (format.emax - format.mantissa_bits)
-    # The last number below the smallest normal one, if exponents had no bounds.
+    # The number below the smallest normal one, if exponents had no bounds.
     last = Fraction(2) ** (format.emin - 1 - format.mantissa_bits)
     limits: list[float] = []
     for negative in (False, True):
         largest = largest_magnitude(format, negative)
         may, must = _threshold_pair(largest, largest + gap, negative, format, rounding)
-        # The largest float64 stands for all exact results beyond it, too.
+        # The largest float64 value also represents all larger exact results.
         limits += [min(may, BEYOND) if format.max < BEYOND else may, must]
     for negative in (False, True):
         if format.is_fixed:
@@ -136,7 +139,7 @@ def thresholds_of(format: Format, rounding: Rounding) -> Thresholds:
 def _threshold_pair(
     lower: Fraction, upper: Fraction, negative: bool, format: Format, rounding: Rounding
 ) -> tuple[float, float]:
-    """(may, must): from which magnitudes on, as float64, a number between these neighbours becomes the upper one."""
+    """Return (may, must): the least float64 magnitudes at which values between two neighbours become the upper one."""
     if rounding.is_stochastic:
         return _least_float64(lower, above=True), _least_float64(upper, above=False)
     exponent = floor_log2(upper - lower)
@@ -157,7 +160,7 @@ def _threshold_pair(
 
 
 def _least_float64(x: Fraction, above: bool) -> float:
-    """The least float64 at or above a number, or above it; inf where there is none."""
+    """Return the least float64 value at or above a number, or strictly above it; inf if it does not exist."""
     try:
         near = float(x)
     except OverflowError:

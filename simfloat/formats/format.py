@@ -1,7 +1,7 @@
-"""A number format: which numbers exist, and how their codes are laid out.
+"""Number formats: the numbers that a format contains, and the layout of their codes.
 
-The fields of a format say where its infinities, NaN and -0 stand and which bias it has by default; some values of them
-are refused.
+The fields of a format determine its codes of infinity, NaN and -0, and its default bias. Some combinations of values
+are rejected.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from simfloat.common import hashed_once, message_text, store_as_pythons
 from simfloat.environment import in_usual_environment
 from simfloat.formats.text import arguments_of, fixed_text, html
 
-#: Widths of float64's fields.
+#: The widths of the fields of float64.
 LIMITS = {"exponent_bits": 11, "mantissa_bits": 52}
 
-#: Which results are tiny: those below the smallest normal number after rounding without bounds, or before it.
+#: The two definitions of a tiny result: below the smallest normal number after rounding without bounds, or before it.
 TININESS = ("after_rounding", "before_rounding")
 
-#: Where NaN stands: in the top exponent field, beside infinity; at the top code; at that of -0, the top code where
-#: formats are unsigned; nowhere.
+#: The code of NaN: in the top exponent field, like infinity; the top code; the code of -0, or the top code in unsigned
+#: formats; none.
 PlaceOfNan = Literal["top field", "top", "negative zero", ""]
 
 
 class Special(NamedTuple):
-    """Which codes of a format are not plain finite numbers. Without NaN there, the code of -0 is -0."""
+    """The codes of a format that are not plain finite numbers. If NaN does not have the code of -0, that code is -0."""
 
     infinity: bool
     nan: PlaceOfNan
-    clamps: bool = False  # results beyond the largest number stop there, in every rounding mode
+    clamps: bool = False  # results beyond the largest number become the largest number, in every rounding mode
     wide_bias: bool = False  # the default bias is 2^(e-1), one more than IEEE's
-    is_fixed: bool = False  # codes are integers in two's complement, all numbers have one spacing, and there is no -0
+    is_fixed: bool = False  # codes are integers in two's complement, the spacing is constant, and -0 does not exist
 
 
-#: IEEE 754-2019 section 3.4; OCP OFP8 1.0 (fn); AMD/Graphcore (fnuz); OCP MX 1.0 (finite, scale);
-#: IEEE P3109 interim report 4.0 (p3109 with infinities, p3109_finite without). Fixed-point numbers have all codes, or
-#: lack the lowest one (fixed_symmetric), as OCP MX 1.0 allows for INT8.
+#: IEEE 754-2019 section 3.4; OCP OFP8 1.0 (fn); AMD/Graphcore (fnuz); OCP MX 1.0 (finite, scale); IEEE P3109 interim
+#: report 4.0 (p3109 with infinities, p3109_finite without). Fixed-point formats use all codes, or all except the lowest
+#: one (fixed_symmetric), as OCP MX 1.0 allows for INT8.
 SPECIALS = {
     "ieee": Special(infinity=True, nan="top field"),
     "fn": Special(infinity=False, nan="top"),
@@ -57,24 +57,24 @@ SPECIALS = {
 
 
 def default_bias(exponent_bits: int, special: str) -> int:
-    """The bias of a format that gives none."""
+    """Return the bias of a format for which none is given."""
     if exponent_bits == 0:
         return 0
     return 2 ** (exponent_bits - 1) - (0 if SPECIALS[special].wide_bias else 1)
 
 
 def check_fields(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError, naming it, for a value that its field cannot have, beside those of the others."""
+    """Raise ValueError, naming the field, if a field has an invalid value, also in combination with other fields."""
     keys = "mantissa_bits", "bias", "special", "name", "tininess", "signed"
     mantissa_bits, bias, special, name, tininess, signed = (fields[key] for key in keys)
-    has_field = not (special == "fixed" and signed is True)  # two's complement's lowest number needs no exponent field
+    has_field = not (special == "fixed" and signed is True)  # the lowest number of two's complement replaces the field
     for key, least in (("exponent_bits", int(has_field)), ("mantissa_bits", 0)):
         width = fields[key]
         if not isinstance(width, int) or isinstance(width, bool) or width < least:
             raise ValueError(f"{key} must be an integer of at least {least}, got {message_text(width)}.")
         if width > 64:
             raise ValueError(
-                f"Numbers travel as float64: {key} must be at most {LIMITS[key]}, got {message_text(width)}."
+                f"Numbers are stored as float64: {key} must be at most {LIMITS[key]}, got {message_text(width)}."
             )
     if bias is not None and (not isinstance(bias, int) or isinstance(bias, bool)):
         raise ValueError(f"bias must be an integer, got {fields['bias']!r}.")
@@ -98,7 +98,7 @@ def check_fields(fields: Mapping[str, Any]) -> None:
 
 
 def _check_fixed(fields: Mapping[str, Any], has_field: bool) -> None:
-    """Raise ValueError for fields that no fixed-point numbers have."""
+    """Raise ValueError for fields that no fixed-point format has."""
     widths = fields["exponent_bits"] == has_field and (has_field or fields["mantissa_bits"] > 0)
     usual = fields["subnormals"] and fields["tininess"] == TININESS[0] and (fields["signed"] or has_field)
     if not (widths and usual) or (fields["special"] == "fixed_symmetric" and not fields["signed"]):
@@ -110,40 +110,46 @@ def _check_fixed(fields: Mapping[str, Any], has_field: bool) -> None:
         )
 
 
-#: log2 of the largest spacing s for which 2^53 s, the number that has twice this spacing in float64, is a float64.
+#: log2 of the largest spacing s for which float64 can represent 2^53 s, the number at which its own spacing is 2 s.
 LARGEST_SPACING = 1023 - 53
 
 
 @hashed_once
 @dataclass(frozen=True)
 class Format:
-    """The numbers (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias) of a sign, an exponent field E and a fraction T.
+    """A number format: a sign, an exponent field E and a fraction T, with the rules for infinity, NaN and -0.
 
-    exponent_bits and mantissa_bits are the widths of the fields; the significand has one bit more
-    than the mantissa (`precision`). The default `bias` is 2^(e-1) - 1, and 2^(e-1) for fnuz and p3109.
+    A code represents (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias), where m is `mantissa_bits`. The first two
+    arguments are the widths, and the options are passed by name. float64 must be able to represent every number of a
+    format.
 
-    special names the codes that are not finite numbers:
+    Parameters:
+        exponent_bits: the width of the exponent field.
+        mantissa_bits: the width of the fraction. The significand has one bit more (`precision`).
+        bias: the exponent bias; by default 2^(e-1) - 1 for e exponent bits, and 2^(e-1) for fnuz and p3109.
+        special: the codes that are not finite numbers; see the list below.
+        subnormals: False to flush tiny results to a zero of their sign, and to decode subnormal codes to zero.
+        tininess: the results that are tiny (IEEE 754-2019, section 7.5); it matters only without subnormals.
+            ``"after_rounding"``: the result would be below `smallest_normal` if it were rounded with an exponent
+            without bounds, as in the flush-to-zero mode of x86. ``"before_rounding"``: the exact value is below it, as
+            on ARM and in MATLAB's chop.
+        signed: False for a format without a sign bit.
+        name: a name for display; it takes no part in equality or hash.
+
+    `special` is one of:
 
     * ``"ieee"``: the top exponent field holds infinities (fraction 0) and NaN;
     * ``"fn"``: no infinity; NaN is the all-ones code of each sign;
     * ``"fnuz"``: no infinity and no -0; NaN is the code of -0;
     * ``"finite"``: no infinity, no NaN; -0 exists;
-    * ``"p3109"``: NaN at the code of -0 (unsigned: the top code), infinities at the top codes;
-    * ``"p3109_finite"``: the same without infinities;
+    * ``"p3109"``: NaN is the code of -0 (unsigned: the top code); infinities are the top codes;
+    * ``"p3109_finite"``: like p3109, without infinities;
     * ``"scale"``: unsigned powers of two without zero; NaN is the all-ones code (E8M0 of OCP MX);
     * ``"fixed"`` and ``"fixed_symmetric"``: integers times a power of two, with codes in two's complement; use
       :func:`simfloat.fixed`.
 
-    With ``subnormals=False`` tiny results become a zero of their sign, and subnormal codes decode to zero.
-    tininess says which results are tiny (IEEE 754-2019, 7.5), and matters in such formats only:
-
-    * ``"after_rounding"``: those that would lie below `smallest_normal` if they were rounded with an exponent without
-      bounds, as on x86 in its flush-to-zero mode;
-    * ``"before_rounding"``: those whose exact value lies below it, as on ARM and in MATLAB's chop.
-
-    `name` is for display; it takes no part in equality or hash.
-
-    Every number of a format is a float64 number; what cannot be is refused with ValueError.
+    Raises:
+        ValueError: if a field or the combination of fields is invalid, or if float64 cannot represent the numbers.
 
     Examples:
         >>> half = sf.Format(5, 10)
@@ -167,7 +173,7 @@ class Format:
     name: str | None = field(default=None, compare=False)
 
     def __new__(cls, *widths: Any, **options: Any) -> Format:
-        """A format of two widths and options by name; ValueError for more widths."""
+        """Make a format from two widths and options by name; ValueError for more widths."""
         if len(widths) > 2:
             raise ValueError(
                 f"Format takes the widths of exponent and mantissa, and options by name, such as bias={widths[2]!r}; "
@@ -202,39 +208,40 @@ class Format:
 
     @cached_property
     def _text(self) -> str:
-        """The shortest text that `read_format` reads back, with the format's name if it has one."""
+        """The shortest text that `read_format` reads back, with the name of the format if it has one."""
         widths = f"e{self.exponent_bits}m{self.mantissa_bits}"
         short = self.name or (fixed_text(**self._fixed_options) if self.is_fixed else widths)
         try:
             return short if read_format(short) == self else repr(self)
-        except ValueError:  # of a name that reads like a format that cannot be
+        except ValueError:  # the name reads like a format that cannot exist
             return repr(self)
 
     # --- facts -------------------------------------------------------------------------------
 
     @property
     def bits(self) -> int:
-        """Width of a code."""
+        """The width of a code."""
         return self.signed + self.exponent_bits + self.mantissa_bits
 
     @property
     def precision(self) -> int:
-        """Bits of the significand, the hidden one included."""
+        """The number of bits of the significand, including the hidden one."""
         return self.mantissa_bits + 1
 
     @property
     def is_fixed(self) -> bool:
-        """True for fixed-point numbers: all have one spacing, and codes are in two's complement."""
+        """True for fixed-point formats: the spacing is constant, and codes are in two's complement."""
         return SPECIALS[self.special].is_fixed
 
     @property
     def fraction_bits(self) -> int:
-        """Bits behind the binary point of the smallest number that all numbers are multiples of."""
+        """The number of bits behind the binary point of the largest power of two that divides all numbers of the
+        format."""
         return self.mantissa_bits - self.emin
 
     @property
     def _fixed_options(self) -> dict[str, Any]:
-        """The arguments of :func:`simfloat.fixed` that make fixed-point numbers."""
+        """The arguments of :func:`simfloat.fixed` that make this fixed-point format."""
         symmetric = self.special == "fixed_symmetric" or not self.signed
         return {
             "bits": self.bits, "fraction_bits": self.fraction_bits, "signed": self.signed, "symmetric": symmetric,
@@ -242,47 +249,50 @@ class Format:
 
     @property
     def has_infinity(self) -> bool:
-        """Whether +inf (and -inf, if signed) has a code."""
+        """True if +inf (and -inf, if signed) has a code."""
         return SPECIALS[self.special].infinity
 
     @property
     def has_nan(self) -> bool:
-        """Whether NaN has a code."""
+        """True if NaN has a code."""
         return SPECIALS[self.special].nan != ""
 
     @property
     def has_negative_zero(self) -> bool:
-        """Whether -0 has a code of its own."""
+        """True if -0 has its own code."""
         return self.signed and not self.is_fixed and SPECIALS[self.special].nan != "negative zero"
 
     @property
     def has_zero(self) -> bool:
-        """Whether zero has a code; false for scale formats only."""
+        """True if zero has a code; False only for scale formats."""
         return self.special != "scale"
 
     @property
     def flushes(self) -> bool:
-        """Whether tiny results become zero."""
+        """True if tiny results become zero."""
         return not self.subnormals and self.has_zero
 
     @property
     def last_exponent(self) -> int:
-        """Exponent below which numbers are not closer before results are flushed: `emin`, or one less.
+        """Exponent below which the spacing no longer decreases, before tiny results are flushed: `emin` or `emin - 1`.
 
-        Where tiny is what is tiny after rounding with an exponent without bounds, one binade more shows it: what lies
-        below that is rounded up to its lower end at most, and is tiny whatever it is rounded to.
+        It is `emin - 1` if tininess is detected after rounding. The binade below `emin` must then be rounded at full
+        precision to decide whether a result is tiny. A result below that binade is tiny in any case: it can round up to
+        the lower end of the binade at most.
         """
         return self.emin - (self.flushes and self.tininess == "after_rounding")
 
     @property
     def clamps(self) -> bool:
-        """Whether results beyond `max` stop at `max` in every rounding mode."""
+        """True if results beyond `max` become `max` in every rounding mode."""
         return SPECIALS[self.special].clamps
 
     @property
     def emin(self) -> int:
-        """Exponent of the smallest normal number; of fixed-point numbers, the exponent from which those of floating
-        point would be farther apart.
+        """Exponent of the smallest normal number.
+
+        For fixed-point formats it is mantissa_bits - fraction_bits: starting at 2^(emin + 1), a floating-point format
+        with these mantissa bits would have a larger spacing.
         """
         return (1 if self.has_zero else 0) - self.bias
 
@@ -301,46 +311,47 @@ class Format:
     @cached_property
     @in_usual_environment
     def max(self) -> float:
-        """Largest finite number."""
+        """The largest finite number."""
         return self.magnitude(self.max_code)
 
     @property
     def min(self) -> float:
-        """Most negative number; zero, or the smallest scale, for unsigned formats."""
+        """The most negative number; for unsigned formats zero, or the smallest scale."""
         if self.special == "fixed" and self.signed:
             return -self.magnitude(self.max_code + 1)
         return -self.max if self.signed else 0.0 if self.has_zero else self.smallest_normal
 
     @property
     def eps(self) -> float:
-        """Distance from 1 to the next larger number, 2^-mantissa_bits; of fixed-point numbers, their spacing."""
+        """The distance from 1 to the next larger number, 2^-mantissa_bits; for fixed-point formats, the spacing."""
         return 2.0 ** -(self.fraction_bits if self.is_fixed else self.mantissa_bits)
 
     @property
     def unit_roundoff(self) -> float:
-        """Largest relative error of rounding to nearest, 2^-precision; of fixed-point numbers, the largest error."""
+        """The largest relative error of rounding to nearest, 2^-precision; for fixed-point formats, the largest
+        error."""
         return self.eps / 2
 
     @cached_property
     @in_usual_environment
     def smallest_normal(self) -> float:
-        """Smallest positive number of full precision; of fixed-point numbers, the smallest positive one."""
+        """The smallest positive number of full precision; for fixed-point formats, the smallest positive number."""
         return math.ldexp(1.0, -self.fraction_bits if self.is_fixed else self.emin)
 
     @cached_property
     @in_usual_environment
     def smallest_subnormal(self) -> float:
-        """Smallest positive number."""
+        """The smallest positive number."""
         gradual = self.subnormals and self.has_zero
         return math.ldexp(1.0, self.emin - self.mantissa_bits) if gradual else self.smallest_normal
 
     @cached_property
     def fits_float32(self) -> bool:
-        """Whether every number of the format is a float32 number.
+        """True if float32 can represent every number of the format.
 
-        So it is if precision is at most 24, emax at most 127, and emin - mantissa_bits, the exponent of the last place
-        of the smallest normal number, at least -149: also without subnormals, where max and smallest_subnormal alone
-        do not tell.
+        That is so if precision is at most 24, emax is at most 127, and emin - mantissa_bits, the exponent of the last
+        place of the smallest normal number, is at least -149. Without subnormals, max and smallest_subnormal are not
+        enough to decide it.
         """
         return self.precision <= 24 and self.emax <= 127 and self.emin - self.mantissa_bits >= -149
 
@@ -348,19 +359,19 @@ class Format:
 
     @property
     def max_code(self) -> int:
-        """Code of the largest finite number."""
+        """The code of the largest finite number."""
         if SPECIALS[self.special].nan == "top field":
             return self._top_code - (1 << self.mantissa_bits)
         return self._top_code - self.has_infinity - (self.nan_code == self._top_code)
 
     @property
     def infinity_code(self) -> int | None:
-        """Code of +inf, None where there is none."""
+        """The code of +inf, or None if the format has no infinity."""
         return self.max_code + 1 if self.has_infinity else None
 
     @property
     def nan_code(self) -> int | None:
-        """Code that NaN encodes to: the positive quiet NaN; None where there is none."""
+        """The code that NaN encodes to, the positive quiet NaN; None if the format has no NaN."""
         if not self.has_nan:
             return None
         place = SPECIALS[self.special].nan
@@ -370,16 +381,16 @@ class Format:
 
     @property
     def _top_code(self) -> int:
-        """All ones but for the sign."""
+        """The code with all bits one except the sign."""
         return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
 
     def magnitude(self, code: int) -> float:
-        """The number of a code without its sign bit, read as if it were finite."""
+        """Return the number of a code without its sign bit, read as if it were finite."""
         return float(self.magnitudes(np.array([code], np.int64))[0])
 
     @in_usual_environment
     def magnitudes(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The numbers of these codes without their sign bits, read as if they were finite."""
+        """Return the numbers of codes without their sign bits, read as if they were finite."""
         exponents, fractions = np.divmod(codes, 1 << self.mantissa_bits)
         are_small = (exponents == 0) & self.has_zero
         units = np.where(are_small, fractions * self.subnormals, fractions + (1 << self.mantissa_bits))
@@ -388,7 +399,8 @@ class Format:
 
     @in_usual_environment
     def values(self) -> NDArray[np.floating]:
-        """All finite values, ascending; zero once. Float32 if the format fits, else float64.
+        """Return all finite values in ascending order, with one zero; float32 if the format fits into it, otherwise
+        float64.
 
         Raises ValueError for formats of more than 16 bits.
         """
@@ -396,23 +408,23 @@ class Format:
             raise ValueError(f"values() lists formats of at most 16 bits; {self} has {self.bits}.")
         magnitudes = self.magnitudes(np.arange(self.max_code + 1))
         numbers = np.concatenate([[self.min], -magnitudes, magnitudes]) if self.signed else magnitudes
-        # -0 == 0, so one of them is left; adding +0 makes it the positive one.
+        # -0 == 0, so np.unique keeps one of them; adding +0 makes it +0.
         return (np.unique(numbers) + 0.0).astype(np.float32 if self.fits_float32 else np.float64)
 
 
-#: The formats that others know by a name, in lower case: the catalog and `names` fill it.
+#: The formats that have other names elsewhere, by lower-case name; filled by `formats/catalog.py`.
 NAMED: dict[str, Format] = {}
 
 
 def read_format(text: str) -> Format | None:
-    """The format that a text names or describes, None if there is none; ValueError for one that cannot be."""
+    """Return the format that a text names or describes, None for other texts; ValueError for an impossible format."""
     named = NAMED.get(text.lower())
     arguments = None if named else arguments_of(text)
     if arguments is None:
         return named
     try:
         return Format(*arguments.args, **arguments.kwargs)
-    except TypeError:  # more arguments than a format has, or others
+    except TypeError:  # too many arguments, or unknown ones
         return None
 
 
@@ -425,7 +437,7 @@ def _check_range(format: Format) -> None:
     highest = (format.max_code >> format.mantissa_bits) - format.bias
     if format.mantissa_bits > 52 or highest > 1023 or lowest < -1074:
         raise ValueError(
-            f"Numbers travel as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
+            f"Numbers are stored as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
             f"bias={format.bias} has {format.precision} bits and exponents {lowest} to {highest}."
         )
     if lowest > LARGEST_SPACING:

@@ -1,4 +1,4 @@
-"""The numbers that describe a format's range and precision, under NumPy's names."""
+"""The values that describe the range and the precision of a format, under the names of NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfloat.formats.rounding import nearest_even
 
 
 class FormatInfo(NamedTuple):
-    """What :func:`simfloat.finfo` tells: the fields of numpy.finfo, as Python numbers."""
+    """The result of :func:`simfloat.finfo`: the fields of numpy.finfo, as Python numbers."""
 
     bits: int  # of a code
     eps: float  # distance from 1 to the next larger number
@@ -23,7 +23,7 @@ class FormatInfo(NamedTuple):
     iexp: int  # bits of the exponent
     machep: int  # log2(eps)
     max: float  # largest finite number
-    maxexp: int  # the smallest power of two that is too large has this exponent
+    maxexp: int  # exponent of the smallest power of two that is too large
     min: float  # most negative number
     minexp: int  # exponent of the smallest normal number
     negep: int  # log2(epsneg)
@@ -38,10 +38,18 @@ class FormatInfo(NamedTuple):
 
 @in_usual_environment
 def finfo(format: FormatLike) -> FormatInfo:
-    """The limits of a format (or of what :func:`simfloat.as_format` reads), with the fields of numpy.finfo.
+    """Return the limits of a format, with the fields of numpy.finfo.
 
-    They are those of numpy.finfo for float16, float32 and float64, and of ml_dtypes.finfo for its types.
+    They equal the values of numpy.finfo for float16, float32 and float64, and of ml_dtypes.finfo for its types.
 
+    Parameters:
+        format: the format, or anything that :func:`simfloat.as_format` reads.
+
+    Returns:
+        FormatInfo: a tuple with the fields of numpy.finfo, as Python numbers.
+
+    Raises:
+        ValueError: if `format` is invalid.
     Examples:
         >>> sf.finfo(sf.BF16).eps, sf.finfo("fp16").max
         (0.0078125, 65504.0)
@@ -53,11 +61,11 @@ def finfo(format: FormatLike) -> FormatInfo:
 def _finfo(format: Format) -> FormatInfo:
     if format.is_fixed:
         return _fixed_point_limits(format)
-    # Below one the spacing is half of that above, unless one is the smallest normal number.
+    # The spacing below one is half of the spacing above, unless one is the smallest normal number.
     negep = max(-format.precision, format.emin - format.mantissa_bits if format.has_zero else -format.precision)
     precision = math.floor(format.mantissa_bits * math.log10(2))
     if format.bits >= 8:
-        precision = max(precision, 1)  # as ml_dtypes has it
+        precision = max(precision, 1)  # as in ml_dtypes
     return FormatInfo(
         bits=format.bits,
         eps=format.eps,
@@ -80,7 +88,7 @@ def _finfo(format: Format) -> FormatInfo:
 
 
 def _fixed_point_limits(format: Format) -> FormatInfo:
-    """The limits of fixed-point numbers, which have no exponent and one spacing."""
+    """Return the limits of fixed-point numbers, which have no exponent and a constant spacing."""
     digits = format.bits - format.signed
     return FormatInfo(
         bits=format.bits,

@@ -1,4 +1,4 @@
-"""Rounding modes: which of a format's numbers is chosen for a number that the format does not have."""
+"""Rounding modes: the choice between the two numbers of a format that are next to a value."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from simfloat.common import hashed_once, store_as_pythons
 
 HALF = Fraction(1, 2)
 
-#: Parts of a spacing from which on a mode may choose the neighbour farther from zero, beside 0 and HALF: what lies
-#: above a half, for ties that go toward zero, and none. What is cut off has fewer bits than a float64, so none of its
-#: parts lies between HALF and ABOVE_HALF.
+#: Other parts of a spacing, apart from 0 and HALF, at which a mode may start to choose the neighbour farther from zero:
+#: ABOVE_HALF for ties that go toward zero, and NEVER. The rest of a value has fewer bits than a float64, so it is never
+#: between HALF and ABOVE_HALF.
 ABOVE_HALF, NEVER = math.nextafter(0.5, 1.0), 2.0
 
-#: Parts of a spacing at which a mode shows what it does between zero and a half, and, taken from one, above a half.
+#: Parts of a spacing that show the choice of a mode between zero and a half; UPPER_HALF shows it above a half.
 BELOW_HALF = (Fraction(1, 2**64), Fraction(1, 4), HALF - Fraction(1, 2**64))
 UPPER_HALF = tuple(1 - part for part in BELOW_HALF)
 
 
 class ModeRule(NamedTuple):
-    """A deterministic mode, defined on magnitudes: the one row from which all facts of the mode follow.
+    """A deterministic mode, defined on magnitudes: the row from which all facts of the mode follow.
 
-    `away(rest, odd, negative)` tells whether the neighbour farther from zero is chosen: `rest` is the part of a spacing
-    by which the magnitude exceeds the other one, `odd` whether that one is odd. Kernels know modes that begin to choose
-    it at any part, at a half, above a half, or never.
+    `away(rest, odd, negative)` returns True if the neighbour farther from zero is chosen. `rest` is the part of a
+    spacing by which the magnitude exceeds the other neighbour, and `odd` is True if that one is odd. Kernels support
+    modes that start to choose the farther one at any part, at a half, above a half, or never.
 
-    `steps` names what rounds so on lanes of float32, in the images of a GPU's numbers and in aligned terms:
-    `kernels/lanes/operations.py` and `kernels/units/aligned.py`. A mode without it is rounded by loops that serve all
+    `steps` names the functions for this mode on lanes of float32, on bit patterns of a GPU and on aligned terms: see
+    `kernels/lanes/operations.py` and `kernels/units/aligned.py`. A mode without it is rounded by loops that support all
     modes.
     """
 
     away: Callable[[Fraction, bool, bool], bool]
     steps: str = ""
-    stops: tuple[bool, bool] = (False, False)  # whether a positive, a negative overflow stays at the largest number
+    stops: tuple[bool, bool] = (False, False)  # True if a positive, or a negative, overflow gives the largest number
     zero_sum: float = 1.0  # the sign of x - x
-    instruction: str = ""  # the suffix of the instructions of a GPU that round FP32 so: PTX ISA 9.7.3
+    instruction: str = ""  # the suffix of the instructions of a GPU that round FP32 in this mode: PTX ISA 9.7.3
 
 
 #: The modes of IEEE 754-2019 section 4.3, and rounding to odd. Overflow: section 7.4. Zero sums: section 6.3.
@@ -58,13 +58,13 @@ MODES = {
     "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, "sticky", stops=(True, True)),
 }
 
-#: Steps that terms can be aligned by: `kernels/units/aligned.py`.
+#: The steps that can align terms: `kernels/units/aligned.py`.
 ALIGNING = ("truncated", "nearest", "sticky")
 
 VARIANTS = ("A", "B", "C")
 
-#: What the modes are called elsewhere, without "round", in letters alone: by IEEE 754, C, MPFR, Python's decimal, Java,
-#: RISC-V and Berkeley TestFloat. An unknown text is answered with the mode of that name.
+#: Other names of the modes, without "round" and with letters only: from IEEE 754, C, MPFR, Python's decimal, Java,
+#: RISC-V and Berkeley TestFloat. The error for an unknown text suggests the mode with that name.
 USUAL_NAMES = {
     "nearest_even": "near nearest nearesteven toeven tonearest tonearesteven rn rne rnte rtne rte ne even halfeven "
     "rint tiestoeven nearesttiestoeven halftoeven banker bankers rneareven neareven rndn half",
@@ -82,7 +82,7 @@ USUAL_NAMES = {
 
 
 class Away(NamedTuple):
-    """From which part of a spacing on a mode chooses the neighbour farther from zero, by the other one and the sign."""
+    """The part of a spacing at which a mode starts to choose the neighbour farther from zero, by sign and parity."""
 
     positive: float
     negative: float
@@ -92,7 +92,7 @@ class Away(NamedTuple):
 
 @cache
 def first_parts(away: Callable[[Fraction, bool, bool], bool]) -> Away:
-    """The parts that follow from the rule of a mode; ValueError for a rule that kernels do not know."""
+    """Return the parts that follow from the rule of a mode; ValueError for a rule that kernels do not support."""
     return Away(*(_first_part(away, odd, negative) for odd in (False, True) for negative in (False, True)))
 
 
@@ -113,9 +113,15 @@ def _first_part(away: Callable[[Fraction, bool, bool], bool], odd: bool, negativ
 class Rounding:
     """A rounding mode. Use the constants of this module and :func:`stochastic` rather than the constructor.
 
-    mode is one of MODES, or ``"stochastic"`` with its number of random `bits` and its `variant`. With ``saturates``
-    overflow is clamped to +-max.
+    Parameters:
+        mode: ``"nearest_even"``, ``"nearest_away"``, ``"toward_zero"``, ``"toward_positive"``, ``"toward_negative"``,
+            ``"to_odd"`` or ``"stochastic"``.
+        bits: the number of random bits of the stochastic mode, 1 to 32; 0 for other modes.
+        variant: the variant of the stochastic mode, ``"A"``, ``"B"`` or ``"C"``; empty for other modes.
+        saturates: True to clamp overflow to +-max.
 
+    Raises:
+        ValueError: if the mode is unknown, or the other arguments do not belong to it.
     Examples:
         >>> sf.round(1e6, sf.FP16, sf.nearest_even)
         array(inf)
@@ -141,51 +147,52 @@ class Rounding:
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether the mode draws random bits, and so needs a stream."""
+        """True if the mode uses random bits, and so needs a stream."""
         return self.mode == "stochastic"
 
     @property
     def zero_sum(self) -> float:
-        """1.0 or -1.0, the sign of an exact zero sum of unlike signs."""
+        """The sign of an exact zero sum of unlike signs, 1.0 or -1.0."""
         return 1.0 if self.is_stochastic else MODES[self.mode].zero_sum
 
     def stops(self, negative: bool) -> bool:
-        """Whether a finite result beyond the largest number stays there: the mode saturates or points back inside."""
+        """Return True if a finite result beyond the largest number becomes that number, by saturation or by
+        direction."""
         return self.saturates or (not self.is_stochastic and MODES[self.mode].stops[negative])
 
     @property
     def is_to_nearest(self) -> bool:
-        """Whether the nearer neighbour is always chosen, however ties are broken."""
+        """True if the nearer neighbour is always chosen, for any rule for ties."""
         return not self.is_stochastic and set(self.away) <= {HALF, ABOVE_HALF}
 
     @property
     def is_toward_zero(self) -> bool:
-        """Whether the neighbour nearer to zero is always chosen."""
+        """True if the neighbour nearer to zero is always chosen."""
         return not self.is_stochastic and set(self.away) == {NEVER}
 
     @property
     def away(self) -> Away:
-        """From which part of a spacing on the neighbour farther from zero is chosen, in a deterministic mode."""
+        """The part of a spacing at which a deterministic mode starts to choose the neighbour farther from zero."""
         return first_parts(MODES[self.mode].away)
 
     @property
     def reads_odd(self) -> bool:
-        """Whether the choice depends on which of the two neighbours is odd."""
+        """True if the choice depends on which of the two neighbours is odd."""
         return not self.is_stochastic and self.away[:2] != self.away[2:]
 
     @property
     def steps(self) -> str:
-        """The name of what rounds so on lanes, in images and in aligned terms; nothing where there is none."""
+        """The name of the functions for this mode on lanes, on bit patterns and on aligned terms; may be empty."""
         return "" if self.is_stochastic else MODES[self.mode].steps
 
     @property
     def instruction(self) -> str:
-        """The suffix of the instructions of a GPU that round FP32 so, or nothing."""
+        """The suffix of the instructions of a GPU that round FP32 in this mode, or an empty text."""
         return "" if self.is_stochastic or self.saturates else MODES[self.mode].instruction
 
     @property
     def aligns(self) -> bool:
-        """Whether fused sums can align their terms so."""
+        """True if fused sums can align their terms in this mode."""
         return not self.saturates and self.steps in ALIGNING
 
     def saturating(self) -> Rounding:
@@ -194,7 +201,7 @@ class Rounding:
 
     @cached_property
     def _saturating(self) -> Rounding:
-        """Kept, with its hash: every scaled cast rounds so."""
+        """The saturating mode, cached with its hash: every scaled cast uses it."""
         return replace(self, saturates=True)
 
     def __repr__(self) -> str:
@@ -221,15 +228,24 @@ to_odd = Rounding("to_odd")
 
 
 def stochastic(bits: int = 32, variant: str = "C") -> Rounding:
-    """Round up or down at random, up with a probability that is the distance from below, to `bits` bits.
+    """Make a stochastic rounding mode: up or down at random, with a probability given by the distances.
 
-    With N = bits and R uniform in [0, 2^N), a number that lies nu of the way between its neighbours in
-    magnitude goes to the larger one when
+    Let N = bits, let R be uniform in [0, 2^N), and let nu be the distance of a magnitude from the smaller of its two
+    neighbours, as a part of their distance. The larger neighbour is chosen if
 
     * variant A: floor(nu 2^N) + R >= 2^N (biased toward zero by 2^-(N+1) of the gap);
     * variant B: floor(nu 2^(N+1)) + 2R + 1 >= 2^(N+1);
     * variant C: round-to-even(nu 2^N) + R >= 2^N (unbiased over a uniform nu).
 
+    Parameters:
+        bits: the number of random bits N, 1 to 32.
+        variant: ``"A"``, ``"B"`` or ``"C"``.
+
+    Returns:
+        The rounding mode. Calls that round in it need a `stream`.
+
+    Raises:
+        ValueError: if `bits` or `variant` is invalid.
     Source: IEEE P3109 interim report 4.0, section 4.7.4 (StochasticA, B, C).
 
     Examples:
@@ -240,15 +256,15 @@ def stochastic(bits: int = 32, variant: str = "C") -> Rounding:
     return Rounding("stochastic", bits, variant)
 
 
-#: What `as_rounding` reads.
+#: The types that `as_rounding` reads.
 RoundingLike: TypeAlias = Rounding | str
 
 
 def as_rounding(x: Any, name: str = "rounding") -> Rounding:
-    """The rounding that `x` is, or is printed as: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``; the text
-    ``"stochastic"`` is ``stochastic()``.
+    """Return the rounding mode that `x` is, or is printed as.
 
-    Raises ValueError for anything else, with what may have been meant; `name` is the argument's there.
+    Texts are ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``, and so on; ``"stochastic"`` is ``stochastic()``.
+    Raises ValueError for anything else, with a suggestion; `name` is the name of the argument in the message.
     """
     if isinstance(x, Rounding):
         return x
@@ -257,12 +273,12 @@ def as_rounding(x: Any, name: str = "rounding") -> Rounding:
         try:
             rounding = parse_rounding(ast.parse(x.strip(), mode="eval").body)
         except (SyntaxError, TypeError, RecursionError, MemoryError):
-            pass  # no expression, or arguments that stochastic does not take
+            pass  # not an expression, or arguments that stochastic does not accept
     return rounding or _refuse(x, name)
 
 
 def parse_rounding(expression: ast.expr) -> Rounding | None:
-    """The rounding that an expression of Python stands for, None if it is no rounding; nothing is run."""
+    """Return the rounding mode that a Python expression represents, None for any other; no code is run."""
     match expression:
         case ast.Name(id=mode) if mode in MODES:
             return Rounding(mode)
@@ -285,17 +301,17 @@ def _constant(expression: ast.expr) -> Any:
 
 
 def _refuse(x: Any, name: str) -> Rounding:
-    """Raise ValueError for what is no rounding."""
+    """Raise ValueError for a value that is not a rounding mode."""
     modes = [*MODES, "stochastic(bits=32)"]
     near = _similar_mode(x if isinstance(x, str) else getattr(x, "__name__", ""))
     raise ValueError(
         f"{name} must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
-        f"{', '.join(modes)}, each with .saturating() behind it or not." + (f" Did you mean {near}?" if near else "")
+        f"{', '.join(modes)}, each may be followed by .saturating()." + (f" Did you mean {near}?" if near else "")
     )
 
 
 def _similar_mode(word: str) -> str | None:
-    """The mode that others call so, or whose own name is nearly the word; None if there is none."""
+    """Return the mode that is called this elsewhere, or has nearly this name; None for any other word."""
     from difflib import get_close_matches  # only a mistake needs it
 
     letters = re.sub("[^a-z]", "", word.lower().replace("rounding", "").removeprefix("fe_"))

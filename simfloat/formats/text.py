@@ -1,6 +1,6 @@
-"""Formats as text: the arguments that make a format, read from text, and a format in words and numbers, for people.
+"""Formats as text: reading the arguments of a format from text, and describing a format in words and numbers.
 
-The first part knows no formats.
+The first part does not depend on formats.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Arguments(NamedTuple):
-    """What a call of Format is given."""
+    """The arguments of a call of Format."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
 
 
 def arguments_of(text: str) -> Arguments | None:
-    """The arguments of the format that a text describes, None if it describes none.
+    """Return the arguments of the format that a text describes, or None.
 
     A text is like ``e5m10`` (ieee), a name of P3109 (``Binary8p3se``, ``p3109_k8p3se`` of gfloat), or a call
     (``Format(4, 3, special='fn')``, ``fixed(8, 6)``). Raises ValueError for a name of P3109 without an exponent bit,
@@ -42,7 +42,7 @@ def arguments_of(text: str) -> Arguments | None:
 
 
 def p3109_arguments(bits: int, precision: int, signed: bool, extended: bool) -> Arguments:
-    """The arguments of the IEEE P3109 format Binary{bits}p{precision}; ValueError where no exponent bit is left."""
+    """Return the arguments of the IEEE P3109 format Binary{bits}p{precision}; ValueError if no exponent bit is left."""
     exponent_bits = bits - precision + (0 if signed else 1)
     if precision < 1 or exponent_bits < 1:
         most = bits - 1 if signed else bits
@@ -53,10 +53,12 @@ def p3109_arguments(bits: int, precision: int, signed: bool, extended: bool) -> 
 
 
 def fixed_arguments(bits: int, fraction_bits: int, signed: bool = True, symmetric: bool = True) -> Arguments:
-    """The arguments of the fixed-point numbers of `bits` bits; ValueError if float64 cannot represent them.
+    """Return the arguments of the fixed-point format of `bits` bits; ValueError if float64 cannot represent the
+    numbers.
 
-    One exponent bit tells the lower half of the magnitudes from the upper one, and both have the same spacing. The
-    lowest number of two's complement is a half of its own, so with it all others are the lower half.
+    One exponent bit distinguishes the lower half of the magnitudes from the upper half, and both have the same spacing.
+    With the lowest number of two's complement, which is an upper half of one number, all other magnitudes form the
+    lower half.
     """
     most = 53 + (signed and symmetric)
     if not 1 + signed <= bits <= most:
@@ -73,13 +75,13 @@ def fixed_arguments(bits: int, fraction_bits: int, signed: bool = True, symmetri
 
 
 def fixed_text(bits: int, fraction_bits: int, signed: bool, symmetric: bool) -> str:
-    """The shortest call of :func:`simfloat.fixed` that makes such numbers."""
+    """Return the shortest call of :func:`simfloat.fixed` that makes this format."""
     arguments = [str(bits), *([str(fraction_bits)] if fraction_bits else []), *([] if signed else ["signed=False"])]
     return f"fixed({', '.join([*arguments, *(['symmetric=False'] if signed and not symmetric else [])])})"
 
 
 def _parse_fixed(text: str) -> Arguments | None:
-    """The arguments of the fixed-point numbers that the text of a call makes, None if it is no such call."""
+    """Return the arguments of the fixed-point format in the text of a call, None for any other text."""
     call = _parse_call(text)
     if call is None or not 1 <= len(call.args) <= 2:
         return None
@@ -99,7 +101,7 @@ def _parse_fixed(text: str) -> Arguments | None:
 
 
 def _parse_call(text: str) -> Arguments | None:
-    """The arguments in the text of a call; they are literals, nothing is run."""
+    """Return the arguments in the text of a call; they must be literals, and no code is run."""
     try:
         call = ast.parse(text, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -112,7 +114,7 @@ def _parse_call(text: str) -> Arguments | None:
 
 
 def format_facts(format: Format) -> Table:
-    """What a format is and has, a row a fact; beside a number its code."""
+    """Return the facts of a format as a table, one row per fact; numbers are followed by their codes."""
     return table(_fixed_point_facts(format) if format.is_fixed else _float_facts(format), has_head=False)
 
 
@@ -143,7 +145,8 @@ def _float_facts(format: Format) -> list[tuple[str, str]]:
 
 
 def _fixed_point_facts(format: Format) -> list[tuple[str, str]]:
-    """Fixed-point numbers have one spacing, and no exponent, subnormal number, -0, infinity or NaN."""
+    """Return the facts of a fixed-point format: a constant spacing, and no exponent, subnormals, -0, infinity or
+    NaN."""
     bits, unit = format.bits, -format.fraction_bits
     lowest = 1 << (bits - 1) if format.special == "fixed" else (1 << (bits - 1)) + 1
     spare = f"no number; -{1 << (bits - 1)} * 2^{unit} with symmetric=False"
@@ -163,12 +166,12 @@ def _fixed_point_facts(format: Format) -> list[tuple[str, str]]:
 
 
 def html(format: Format) -> str:
-    """The facts of a format for a notebook, below the call that makes the format."""
+    """Return the facts of a format for a notebook, below the call that makes the format."""
     return f"<b>{escape(str(format))}</b> <code>{escape(repr(format))}</code>{format_facts(format)._repr_html_()}"
 
 
 def layout(format: Format) -> str:
-    """The fields of a code from its top bit down, and their widths."""
+    """Return the fields of a code, starting at its top bit, and their widths."""
     if format.is_fixed:
         names = ("sign", "integer", "fraction")
         return ", ".join(f"{name} {width}" for name, width in zip(names, _widths(format), strict=False) if width)
@@ -177,15 +180,17 @@ def layout(format: Format) -> str:
 
 
 def picture(format: Format) -> str:
-    """A letter for each bit of a code: s for the sign, e for the exponent, m for the mantissa; i and f for the integer
-    and the fraction of fixed-point numbers.
+    """Return one letter for each bit of a code.
+
+    They are s for the sign, e for the exponent and m for the mantissa; i and f for the integer and the fraction of
+    fixed-point numbers.
     """
     letters = "sif" if format.is_fixed else "sem"
     return " ".join(letter * width for letter, width in zip(letters, _widths(format), strict=False) if width)
 
 
 def _widths(format: Format) -> tuple[int, ...]:
-    """The widths of a code's fields from its top bit down; of two fields if the binary point lies outside the code."""
+    """Return the widths of the fields of a code from the top; two fields if the binary point is outside the code."""
     if not format.is_fixed:
         return int(format.signed), format.exponent_bits, format.mantissa_bits
     integer = format.bits - format.signed - format.fraction_bits
@@ -194,12 +199,12 @@ def _widths(format: Format) -> tuple[int, ...]:
 
 
 def hexadecimal_code(code: int, format: Format) -> str:
-    """A code in hexadecimal, with all the digits that codes have."""
+    """Return a code in hexadecimal, with all the digits that codes have."""
     return f"0x{code:0{-(-format.bits // 4)}x}"
 
 
 def binary_code(code: int, format: Format) -> str:
-    """A code's bits, field by field."""
+    """Return the bits of a code, field by field."""
     bits = f"{code:0{format.bits}b}"
     ends = list(accumulate(_widths(format)))
     return " ".join(filter(None, (bits[start:end] for start, end in zip([0, *ends], ends, strict=False))))
@@ -210,13 +215,13 @@ def _first_normal(format: Format) -> int:
 
 
 def _code_of_most_negative(code: int, format: Format) -> int:
-    """The code of the most negative number; where there is no sign, that of the smallest one."""
+    """Return the code of the most negative number; without a sign, the code of the smallest number."""
     return code | 1 << (format.bits - 1) if format.signed else 0
 
 
 def _subnormals(format: Format) -> str:
     if format.flushes:
-        return f"no: what is tiny {format.tininess.replace('_', ' ')} becomes zero"
+        return f"no: results that are tiny {format.tininess.replace('_', ' ')} become zero"
     return "yes" if format.smallest_subnormal < format.smallest_normal else "no"
 
 
@@ -234,7 +239,7 @@ def _zeros(format: Format) -> str:
 def _infinities(format: Format) -> str:
     code = format.infinity_code
     if code is None:
-        return "none: what is too large becomes " + ("max" if format.clamps else "NaN")
+        return "none: larger values become " + ("max" if format.clamps else "NaN")
     return hexadecimal_code(code, format) + (
         f", {hexadecimal_code(_code_of_most_negative(code, format), format)}" if format.signed else ""
     )

@@ -1,7 +1,7 @@
-"""The arithmetic, compiled: scalar functions, and the loops over arrays that are made of them.
+"""Compiled arithmetic: scalar functions, and loops over arrays that call them.
 
 Submodules are imported on first use (``kernels.rounding.arrays.nearest(...)``), because they import Numba: ``import
-simfloat`` stays as quick as ``import numpy``.
+simfloat`` stays as fast as ``import numpy``.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from types import ModuleType
 
 from simfloat.uninterrupted import uninterrupted
 
-#: The module of each family of loops on the CPU, by the names that `arithmetic.machines.Loops` gives the families.
+#: The module of each family of loops on the CPU. Families have the names of `arithmetic.machines.Loops`.
 FAMILIES = {
     "bins": "sums.exact",
     "converted": "elementwise.float32",
@@ -42,8 +42,8 @@ FAMILIES = {
 def import_lazily(package: str) -> Callable[[str], ModuleType]:
     """Return a package's ``__getattr__``, which imports a submodule, or the module of a family of loops.
 
-    Python asks it once for each name. Of Numba that was imported in part Python would find parts that do not know of
-    each other, until the process ends; therefore Ctrl-C waits.
+    Python calls it once for each name. Ctrl-C waits during the import: if it interrupted the import of Numba, Python
+    would later find an incomplete set of modules, until the process ends.
     """
 
     def __getattr__(name: str) -> ModuleType:
@@ -52,7 +52,7 @@ def import_lazily(package: str) -> Callable[[str], ModuleType]:
         path = FAMILIES.get(name, name) if package == __name__ else name
         with uninterrupted():
             module = importlib.import_module(f"{package}.{path}")
-        setattr(sys.modules[package], name, module)  # a family is no submodule of that name, which Python would keep
+        setattr(sys.modules[package], name, module)  # a family is not a submodule, so Python would not store it
         return module
 
     return __getattr__

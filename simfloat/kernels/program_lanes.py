@@ -1,23 +1,25 @@
-"""Instructions of programs in float32's lanes: float32's own results, whether each is right, and what they count.
+"""Instructions of programs in float32 lanes: the float32 results, a check that each is right, and event counts.
 
-Loops go over `count` numbers of registers u and v, or of u and a scalar y, and write to another register. None of the
-results counts if one is in doubt, that is, not known to be the exact one rounded once. Where registers and the scalar
-are float32 numbers, FP32's results are float32's; where they have few bits, those of few bits are float32's, rounded
-once more (`kernels/elementwise/float32.py`). Any other scalar y is taken as a float32 number and what is left of it:
+Loops process `count` numbers of registers u and v, or of u and a scalar y, and write to another register. A result is
+in doubt if it is not known to be the exact result rounded once; a single doubt invalidates all results. If the
+registers and the scalar are float32 numbers, the FP32 results are the float32 results. If they have few bits, results
+with few bits are the float32 results, rounded once more (`kernels/elementwise/float32.py`). Any other scalar y is split
+into a float32 number and a remainder:
 
-* To few bits, x * y is rounded in the image of float32's product of x and the nearest number to y. Both roundings move
-  an image by less than two units: what lies so close beside a tie is in doubt. So it is of sums, if they are no smaller
-  than y. An image goes on to infinity and to the subnormal numbers as the numbers do.
-* To FP32, the product is p + c: float32's product, and all that it leaves, which is a rounding or two. These are less
-  than c / 2^21 where c could move p across the middle between two numbers, for that is at least p / 2^25 away: if sums
-  with c a little larger and a little smaller agree, they are the exact result rounded once. Error terms of products
-  below SMALL may not be numbers of float32.
+* To few bits, x * y is rounded from the bit pattern of the float32 product of x and the nearest float32 number to y.
+  Both roundings move a bit pattern by less than two units, so results that close to a tie are in doubt. The same
+  applies to sums that are at least as large as y; smaller sums are in doubt. Bit patterns continue to infinity and to
+  the subnormal numbers as the numbers do.
+* To FP32, the product is p + c: p is the float32 product, and c the remainder, which is computed with one or two
+  roundings. If c could move p across the middle between two numbers, which is at least p / 2^25 away, the error of c is
+  less than c / 2^21. If the sums with a slightly larger and a slightly smaller c agree, they are therefore the exact
+  result rounded once. Error terms of products below SMALL may not be float32 numbers.
 
-A quotient is the product with 1 / y, which float64 makes with an error below those.
+A quotient is the product with 1 / y, which float64 computes with an error below these bounds.
 
-The counts of an instruction are made of a block of each register. That an exact result is zero shows in the operands,
-so it need not be made. Results that are infinite or NaN, or as large as the format's largest number, are not counted
-here.
+Events of an instruction are counted from a block of each register. The operands show if an exact result is zero, so the
+exact result need not be computed. Infinite results, NaN and results as large as the largest number of the format are
+not counted here.
 """
 
 from __future__ import annotations
@@ -44,25 +46,25 @@ from simfloat.kernels.rounding.arrays import round_image_to_nearest
 
 F32, F64, U32 = np.float32, np.float64, np.uint32
 
-#: Scalars whose parts, and those of their reciprocals, float32 holds to 48 bits.
+#: Range of scalars for which float32 represents the parts of the scalar, and of its reciprocal, to 48 bits.
 LEAST, MOST = 2.0**-90, 2.0**90
 
-#: By which part of itself what is left of a product or a sum is made larger and smaller.
+#: Relative change that makes the remainder of a product or a sum larger and smaller.
 MARGIN = F32(2.0**-20)
 
-#: How many units of an image two roundings move a result, at most.
+#: Maximum number of units of a bit pattern by which two roundings move a result.
 REACH = U32(2)
 
 
 @scalar
 def image(x):
-    """The image of a float32 number."""
+    """Return the bit pattern of a float32 number."""
     return F32(x).view(U32)
 
 
 @scalar
 def union_of_images(registers, u, count):
-    """Which bits any of the numbers has in its image."""
+    """Return the bitwise or of the bit patterns of a register."""
     used = U32(0)
     for i in range(count):
         used = U32(used | image(registers[u, i]))
@@ -70,7 +72,7 @@ def union_of_images(registers, u, count):
 
 
 def _loops_of_two(function):
-    """The loops of a function: to FP32 and to few bits, of two registers, then of a register and a scalar."""
+    """Return the loops of a function: to FP32 and to few bits, of two registers, then of a register and a scalar."""
 
     @scalar
     def loop(registers, u, v, to, count):
@@ -114,7 +116,7 @@ def _rounded_roots(registers, u, cut, to, count):
 
 @scalar
 def compute_single(what, registers, u, v, y, to, count):
-    """Results in FP32, of registers u and v or of u and the scalar y; returns whether none is in doubt."""
+    """Compute FP32 results of registers u and v or of u and the scalar y; return True if none is in doubt."""
     near = F32(y)
     is_single = np.float64(near) == y
     if what == SUM:
@@ -142,7 +144,10 @@ def compute_single(what, registers, u, v, y, to, count):
 
 @scalar
 def compute_few_bits(what, registers, u, v, y, used, cut, to, count):
-    """Results of few bits, as float32's numbers that are cut so; `used` are the images of the registers together."""
+    """Compute results of few bits; return True if none is in doubt.
+
+    `cut` is the truncation of float32 to these bits, and `used` the bitwise or of the registers' bit patterns.
+    """
     near, short = F32(y), U32(used & cut.dropped) == U32(0)
     is_short = short and np.float64(near) == y and U32(image(near) & cut.dropped) == U32(0)
     if short and what == SUM:
@@ -174,10 +179,11 @@ def compute_few_bits(what, registers, u, v, y, used, cut, to, count):
 
 @scalar
 def _is_beside_tie(x, cut):
-    """Whether a tie lies within REACH of the image."""
+    """Return True if a tie is within REACH of the bit pattern."""
     half = U32(shift_right(cut.dropped, U32(1)) + U32(1))
     rest = U32(image(x) & cut.dropped)
-    # |rest - half| <= REACH by one comparison of unsigned numbers: below -REACH the sum wraps around to a large one.
+    # This tests |rest - half| <= REACH by one comparison of unsigned numbers: below -REACH the sum wraps around to a
+    # large one.
     return U32(U32(rest - half) + REACH) <= U32(REACH + REACH)
 
 
@@ -226,9 +232,9 @@ def _sums_with_parts(registers, u, y, to, count):
 
 @scalar
 def _nearest_with_rest(p, c):
-    """p + c, where c is nearly what p leaves, and whether that is in doubt, as it is of infinities and NaN."""
-    # c is known to a part of 2^-21 of itself. With a little more and a little less added to p, equal sums prove that
-    # the error did not matter; NaN is unequal to itself and so in doubt.
+    """Return p + c, where c is nearly the remainder of p, and True if that is in doubt; infinities and NaN are."""
+    # The relative error of c is at most 2^-21. If the sums of p with a slightly larger and a slightly smaller c are
+    # equal, the error did not matter. NaN differs from itself and is therefore in doubt.
     above, below = F32(p + fma(c, MARGIN, c)), F32(p + fma(c, -MARGIN, c))
     return above, above != below
 
@@ -238,7 +244,7 @@ ZERO, LEAST_NORMAL, INFINITY = F32(0.0), F32(2.0**-126), F32(np.inf)
 
 @scalar
 def count_ends(registers, u, largest, count):
-    """How many results are zero, how many others are subnormal numbers of float32, and whether any is too large."""
+    """Return the number of zeros, the number of float32 subnormal results, and True if any result is too large."""
     zeros, small, large, most = U32(0), U32(0), U32(0), F32(largest)
     for i in range(count):
         x = abs(registers[u, i])
@@ -249,7 +255,7 @@ def count_ends(registers, u, largest, count):
 
 
 def _count_loop_of_one(condition):
-    """How many numbers of a register meet a condition."""
+    """Return a loop that counts the numbers of a register for which a condition is true."""
 
     @scalar
     def loop(registers, u, count):
@@ -288,7 +294,7 @@ def _numbers_equal_to(registers, u, y, count):
 
 @scalar
 def exact_zeros(what, registers, u, v, y, count):
-    """How many exact results of registers u and v, or of u and the scalar y, are zero, where none is NaN."""
+    """Return the number of results of registers u and v, or u and scalar y, that are exactly zero; none may be NaN."""
     if what == SUM:
         return _zero_sums(registers, u, v, count)
     if what == PRODUCT:
@@ -306,7 +312,7 @@ def exact_zeros(what, registers, u, v, y, count):
 
 @scalar
 def lost_addends(registers, u, v, to, either, count):
-    """How many finite sums lost the addend v, which is not zero, or with `either` one of them."""
+    """Return the number of finite sums that lost the nonzero addend v, or with `either` any nonzero addend."""
     losses, first = U32(0), either != 0
     for i in range(count):
         x, y, after = registers[u, i], registers[v, i], registers[to, i]
@@ -317,7 +323,7 @@ def lost_addends(registers, u, v, to, either, count):
 
 @scalar
 def lost_scalar_addends(registers, u, y, to, count):
-    """How many finite sums of a register and a scalar lost one of the two, which is not zero."""
+    """Return the number of finite sums of a register and a scalar that lost a nonzero addend."""
     losses, is_lost = U32(0), y != 0.0
     for i in range(count):
         x, after = registers[u, i], registers[to, i]

@@ -1,19 +1,20 @@
-"""A program of rounded operations on float32 vectors, carried out in one go.
+"""A program of rounded operations on float32 vectors, run in one call.
 
-A program is a table of instructions (`program_table.py`), which are carried out block by block. Registers hold a block
-of float32 numbers. An instruction's result goes to another register than its operands are in, so that its loop, of few
-operations, vectorises. One compiled loop serves all programs.
+A program is a table of instructions (`program_table.py`), which are run block by block. Registers contain a block of
+float32 numbers. The result of an instruction goes to a register other than its operands, so that its short loop is
+vectorised. One compiled loop serves all programs.
 
-Which instruction serves, that is, what is known of operands, is the caller's matter (`arithmetic/programs.py`).
-Scalars are float64 numbers that are not extreme (see `intrinsics.is_extreme`). Then float64 holds products of two
-registers, and quotients and roots that it rounds to nearest lie on a number of 25 bits, or on the middle between two of
-24 bits, only where they are exact: numerators that differ from a multiple of the divisor do so by a part of at least
-2^-50. The same holds of sums of numbers of one grid, for an addend that float64 loses is less than a quarter of a
-spacing of the other. So a later rounding to nearest even is the rounding of the exact result. Most results need no
-float64 at all (`program_lanes.py`).
+The caller decides which instruction is valid, from known properties of the operands (`arithmetic/programs.py`). Scalars
+are float64 numbers that are not extreme (see `intrinsics.is_extreme`). Then float64 represents products of two
+registers exactly. It rounds quotients and roots to nearest; these are numbers of 25 bits, or midpoints between two
+numbers of 24 bits, only if they are exact: a numerator that differs from a multiple of the divisor differs by a part of
+at least 2^-50. The same applies to sums of numbers of one grid, because an addend that float64 loses is less than a
+quarter of a spacing of the other. A later rounding to nearest even is therefore the rounding of the exact result. Most
+results do not need float64 (`program_lanes.py`).
 
-Of an instruction that is counted, results are counted while they are in the cache (`program_lanes.py`), with the
-outcome of `kernels/rounding/arrays.py`. What is too large for the format, or NaN, is left to the operations one by one.
+The events of a counted instruction are counted while its results are in the cache (`program_lanes.py`), with the same
+counts as in `kernels/rounding/arrays.py`. If a result is too large for the format, or NaN, the program stops, and the
+caller runs the operations one by one.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from simfloat.kernels.rounding.one_number import (
 )
 from simfloat.kernels.rounding.random import U64, draws_are_bytes, words_at
 
-#: Elements a block: the registers stay in the first-level cache.
+#: Elements per block: the registers stay in the first-level cache.
 BLOCK = 1024
 
 F32, F64, U32 = np.float32, np.float64, np.uint32
@@ -87,16 +88,16 @@ def _single(x, grid):
 
 @scalar
 def _nearest_product(x, y, grid):
-    """x * y rounded once to nearest even: a sum with an anchor, of which the product is a part, rounds it exactly."""
-    # The product of two float64 numbers would be rounded before the grid rounds it. An anchor and a fused multiply-add
-    # round it once, to nearest even, without the error term that `multiply_odd` needs.
+    """Return x * y rounded once to nearest even, by an addition with an anchor."""
+    # A float64 product would be rounded before the grid rounds it. An anchor and a fused multiply-add round it once, to
+    # nearest even, without the error term that `multiply_odd` needs.
     near = x * y
     anchor = power_below(abs(near), grid) * (1.5 * grid.magic)
     return in_range_quickly(near, abs(fma(x, y, anchor) - anchor), grid)
 
 
 def _loop_of_two(function):
-    """The loop of a function of two registers, in float64, and a grid or a sign."""
+    """Return the loop of a function of two registers in float64, and a grid or a sign."""
 
     @scalar
     def loop(registers, u, v, grid, out, count):
@@ -158,7 +159,7 @@ _round_stochastic, _round_general = _rounding_loop(round_by_threshold), _roundin
 
 @scalar
 def _load(x, registers, to):
-    """Take the elements of a block; returns which bits any of them has in its image."""
+    """Copy the elements of a block to a register; return the bitwise or of their bit patterns."""
     used = U32(0)
     for i in range(x.size):
         registers[to, i] = x[i]
@@ -200,7 +201,7 @@ def _repeat(y, out, count):
 
 @scalar
 def _fill_words(words, packed, first, draw, short):
-    """The random words of elements from `first` on, a multiple of 16, of a call."""
+    """Write the random words of a call for the elements that begin at `first`, a multiple of 16."""
     share = 4 if short else 1
     target, seed, call = packed if short else words, draw[0], draw[1]
     group, count = U64(first // (4 * share)), -(-words.size // (4 * share))
@@ -214,7 +215,7 @@ def _fill_words(words, packed, first, draw, short):
 
 @scalar
 def _round(how, exact, words, grid, registers, to, count):
-    """Round a block of exact results in one of the ways of HOW."""
+    """Round a block of exact results; `how` is an index in HOW."""
     if how == SINGLE:
         _round_single(exact, words, grid, registers, to, count)
     elif how == NEAREST:
@@ -231,7 +232,7 @@ def _round(how, exact, words, grid, registers, to, count):
 
 @scalar
 def _move(what, registers, u, v, to, count):
-    """Write numbers of registers as they are to another."""
+    """Write the numbers of one or two registers to another, unrounded."""
     if what == NEGATE:
         _negate(registers, u, to, count)
     elif what == SIGN:
@@ -242,7 +243,7 @@ def _move(what, registers, u, v, to, count):
 
 @scalar
 def _make_exact(what, registers, u, v, y, grid, sign, exact, count):
-    """The exact results of registers u and v, or of u and the scalar y, rounded to odd in float64."""
+    """Compute the exact results of registers u and v, or of u and the scalar y, rounded to odd in float64."""
     if what == FILL:
         _repeat(y, exact, count)
     elif what == SUM:
@@ -263,7 +264,7 @@ def _make_exact(what, registers, u, v, y, grid, sign, exact, count):
 
 @scalar
 def _to_nearest(what, registers, u, v, y, grid, to, count):
-    """Results rounded to nearest even by a plain grid; of sums, operands are numbers of the grid's format."""
+    """Round results to nearest even to a plain grid; operands of sums must be numbers of the grid's format."""
     if what == SUM:
         _nearest_sums(registers, u, v, grid, registers[to], count)
     elif what == PRODUCT:
@@ -283,23 +284,24 @@ def _has_scalar(what):
 
 @kernel
 def run_program(table, register_count, scalars, grids, signs, draws, first, inputs, outputs, events):
-    """Carry out a program on vectors that begin with the element of number `first`; all are as long as the first input.
+    """Run a program on vectors that begin at element `first`; all are as long as the first input.
 
-    `draws` holds, in the row of an instruction that draws, the seed and the call; outputs may be inputs. What is
-    counted is added to the rows of `events`. Returns whether all was; if not, nothing that was written means anything.
+    `draws` contains, in the row of a stochastic instruction, the seed and the call. Outputs may be inputs. Events are
+    added to the rows of `events`. Returns True if all events were counted; otherwise everything that was written is
+    invalid.
     """
     registers, exact = np.empty((register_count, BLOCK), np.float32), np.empty(BLOCK, np.float64)
     words, packed = np.zeros(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
-    used = np.zeros(register_count, np.uint32)  # the bits that numbers of a register have in their images
+    used = np.zeros(register_count, np.uint32)  # the bitwise or of the bit patterns in each register
     counters = np.zeros((events.shape[0], 512, LANES), np.uint32)
     total = inputs[0].size
     for start in range(0, total, BLOCK):
         stop = min(start + BLOCK, total)
         count = stop - start
         for n in range(table.shape[0]):
-            # The order in which an instruction is tried: float32's lanes, with few bits or all of them, where nothing
-            # is in doubt; then float64 where its own rounding does no harm; else round-to-odd in float64 and one
-            # rounding of the grid.
+            # The order of attempts for an instruction: first float32 lanes, with few bits or all of them, if no result
+            # is in doubt; then float64 if its rounding does no harm; otherwise round-to-odd in float64 and one rounding
+            # to the grid.
             what, to, a, b, how, row, quick, counted, is_either = table[n]
             if what == LOAD:
                 used[to] = _load(inputs[a][start:stop], registers, to)
@@ -322,7 +324,7 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
                 cut = unpack_image_cut(grid)
                 bits = used[a] if has_scalar or what == ROOT else U32(used[a] | used[b])
                 is_made = compute_few_bits(what, registers, u, v, y, bits, cut, to, count)
-                # What was rounded to the grid has no bit below it; otherwise any bit may be set. To look at the numbers
+                # Results rounded to the grid have no bit below it; otherwise any bit may be set. Reading the numbers
                 # again, as `union_of_images` does after a move, would cost a pass.
                 used[to] = U32(~cut.dropped)
             else:
@@ -340,7 +342,7 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
             if counted >= 0:
                 zeros, small, large = count_ends(registers, to, grid.max, count)
                 # Events of overflow and NaN need the exact results, which are not kept. False sends the step to the
-                # operations one by one; a training step that overflows is rare, and is right by either way.
+                # single operations. A training step that overflows is rare, and both methods give the same results.
                 if large:
                     return False
                 add_fields(registers[to, :count], LANES, counters[counted])

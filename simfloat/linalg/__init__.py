@@ -1,8 +1,8 @@
-"""Linear algebra in a format, every operation rounded, each algorithm in an order of operations that is written down.
+"""Linear algebra in a format: every operation is rounded, and each function documents the order of its operations.
 
-Matrices are arrays of `simfloat.array`, whose format, mode and order of sums are used, or anything that NumPy reads
-together with ``format=``. A right-hand side is rounded to the matrix's format first, from whatever format it has.
-Results are `simfloat.Array`.
+A matrix is a `simfloat.array`, which provides the format, the rounding mode and the accumulator; or anything that
+NumPy reads, together with ``format=``. A right-hand side is first rounded to the format of the matrix. Results are
+`simfloat.Array`.
 """
 
 from simfloat.linalg.factorizations import cholesky, lstsq, lu, qr

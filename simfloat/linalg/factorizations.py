@@ -1,4 +1,4 @@
-"""Factorizations: LU with partial pivoting, Cholesky's, Householder's QR, and least squares by QR."""
+"""Factorizations (LU with partial pivoting, Cholesky, Householder QR), and least squares by QR."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ from simfloat.linalg.matrices import (
 )
 from simfloat.sums.accumulator import Accumulator
 
-#: Columns that are eliminated before the rest of the matrix is updated.
+#: Number of columns to eliminate before the rest of the matrix is updated.
 BLOCK = 96
 
 
 class LU(NamedTuple):
-    """The factors of A[permutation] = lower upper: the order of rows, the unit lower and the upper trapezoid."""
+    """The factors of A[permutation] = lower upper.
+
+    `permutation` is the order of the rows, `lower` a unit lower trapezoid, and `upper` an upper trapezoid.
+    """
 
     permutation: NDArray[np.intp]
     lower: Array
@@ -57,25 +60,42 @@ def lu(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> LU:
-    """Gaussian elimination of A (m, n): ``(permutation, lower, upper)``, and A[permutation] is near lower upper.
+    """Factor A by Gaussian elimination with partial pivoting, so that A[permutation] is near lower upper.
 
-    lower is (m, k) with a diagonal of ones, upper (k, n), k the lesser of both sizes.
+    The order is right-looking (kij). Step k has three parts:
 
-    Right-looking (kij): at step k the pivot is the first of the largest |a_ik|, i from k, whose row is exchanged with
-    row k (``pivot=False`` leaves rows where they are); l_ik = a_ik / a_kk, one rounding; then a_ij = a_ij - l_ik u_kj
-    for all i and j behind k, one rounding, the product exact. With ``accumulate=sf.sequential(format,
-    products=format)`` the product is rounded first. Whatever the accumulator: element (i, j) is one running sum, which
-    starts from a_ij and takes the products -l_ik u_kj, k ascending below the lesser of i and j; it is rounded to the
-    format where it ends, before it is a pivot, an element of u, or divided. Accumulators without a running sum sum the
-    products, and the sum is subtracted from a_ij, one rounding.
+    * The pivot is the first of the largest |a_ik| for i >= k. Its row is exchanged with row k.
+    * l_ik = a_ik / a_kk, with one rounding.
+    * a_ij = a_ij - l_ik u_kj for all i, j > k, with an exact product and one rounding. With
+      ``accumulate=sf.sequential(format, products=format)`` the product is rounded first.
 
-    Stochastic rounding in the format draws for the divisions of step k, then for its updates in C order (where
-    products are rounded, for all of them before the sums); with another accumulator column by column, as products of
-    matrices do: step k sums column k, divides, then sums row k. The columns of a wide A from column m follow after the
-    last step: the updates of each step in C order, or the sums of each row.
+    For every accumulator, element (i, j) is one partial sum: it starts from a_ij and subtracts the products l_ik u_kj
+    in ascending order of k, for k < min(i, j). The sum is rounded to the format at its end, before it becomes a pivot
+    or an element of upper, or is divided. An accumulator that cannot start from a value sums the products first; the
+    sum is then subtracted from a_ij with one rounding.
 
-    Raises ValueError where no pivot is left (A is singular, or became so by rounding), where numbers leave the
-    format's range, and for what is no real matrix.
+    Stochastic rounding in the format uses the random bits of step k for the divisions, then for the updates in C
+    order (if products are rounded: for all products, then for all sums). With another accumulator the order is that
+    of matrix products, column by column: step k sums column k, divides, then sums row k. If A has more columns than
+    rows, columns m and later follow after the last step: the updates of each step in C order, or the sums of each
+    row.
+
+    Parameters:
+        A: a real matrix (m, n).
+        pivot: False keeps the order of the rows.
+        format: the format to compute in; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of A.
+
+    Returns:
+        The named tuple (permutation, lower, upper), an `LU`. With k = min(m, n), permutation is (m,), lower is (m, k)
+        with a diagonal of ones, and upper is (k, n).
+
+    Raises:
+        ValueError: if no pivot is left: A is singular, or became singular by rounding.
+        ValueError: if a value leaves the range of the format.
+        ValueError: if A is not a real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 3.4; Higham, Accuracy and Stability of Numerical
     Algorithms, 2nd ed., chapter 9.
@@ -95,7 +115,7 @@ def lu(
 
 
 def eliminate(u: ArrayArithmetic, a: NDArray, pivot: bool = True) -> tuple[NDArray, NDArray[np.intp]]:
-    """Both factors in one array, and the order of rows."""
+    """Return both factors in one array, and the order of the rows."""
     sums = InnerProducts.of(u, a)
     elimination = _Elimination(sums, a, np.array(a, sums.dtype), np.arange(len(a)), pivot)
     elimination.by_blocks()
@@ -105,7 +125,7 @@ def eliminate(u: ArrayArithmetic, a: NDArray, pivot: bool = True) -> tuple[NDArr
 
 
 class _Elimination(NamedTuple):
-    """An elimination under way: `w` holds finished elements, and running sums of others."""
+    """An elimination in progress: `w` contains finished elements and partial sums of the others."""
 
     sums: InnerProducts
     a: NDArray
@@ -114,7 +134,7 @@ class _Elimination(NamedTuple):
     pivot: bool
 
     def by_blocks(self) -> None:
-        """Columns by blocks, with the update of all that is left as one product of matrices."""
+        """Eliminate columns in blocks; after each block, update the rest of the matrix by one matrix product."""
         sums, w = self.sums, self.w
         rank = min(w.shape)
         block = rank if sums.leaf is None else max(BLOCK // sums.leaf, 1) * sums.leaf
@@ -127,7 +147,7 @@ class _Elimination(NamedTuple):
                 w[last:, last:] = sums.partial(w[last:, last:], w[last:, first:last], w[first:last, last:])
 
     def _eliminate(self, first: int, last: int) -> None:
-        """Eliminate some columns, half of them first, in all rows below."""
+        """Eliminate columns first to last - 1 in all rows below, one half after the other."""
         sums, w = self.sums, self.w
         if sums.leaf is None or last - first <= sums.leaf:
             return (self._by_steps if sums.steps_are_operations else self._by_sums)(first, last)
@@ -140,7 +160,7 @@ class _Elimination(NamedTuple):
         self._eliminate(middle, last)
 
     def _by_steps(self, first: int, last: int) -> None:
-        """One column after the other, each with an update of those behind."""
+        """Eliminate one column after the other, and update the columns behind it after each."""
         w = self.w
         for k in range(first, last):
             self._choose_pivot(k)
@@ -149,7 +169,7 @@ class _Elimination(NamedTuple):
                 w[k + 1 :, k + 1 : last] = self.sums.step(w[k + 1 :, k + 1 : last], w[k + 1 :, k], w[k, k + 1 : last])
 
     def _by_sums(self, first: int, last: int) -> None:
-        """Finish column k from row k on, choose its pivot, divide; then finish row k."""
+        """Finish the sums of column k at and below row k, choose its pivot, divide; then finish row k."""
         sums, w = self.sums, self.w
         for k in range(first, last):
             w[k:, k] = sums.final(w[k:, k], w[k:, first:k], w[first:k, k])
@@ -158,7 +178,7 @@ class _Elimination(NamedTuple):
             w[k, k + 1 : last] = sums.final(w[k, k + 1 : last], w[k, first:k], w[first:k, k + 1 : last])
 
     def _choose_pivot(self, k: int) -> None:
-        """Bring the row of the pivot to row k."""
+        """Exchange row k with the row of the pivot."""
         w, p, format = self.w, self.p, self.sums.u.format
         row = k + int(np.argmax(np.abs(w[k:, k]))) if self.pivot else k
         if w[row, k] == 0:
@@ -180,18 +200,32 @@ def cholesky(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> Array:
-    """The lower triangle l (n, n) with A near l l^T, for a symmetric positive definite A.
+    """Factor a symmetric positive definite A into l l^T.
 
-    Only the lower half of A is read: the other half may hold anything.
+    Only the lower triangle of A is read. Step k has three parts, each with one rounding per element:
 
-    At step k: l_kk = sqrt(a_kk), one rounding; l_ik = a_ik / l_kk, one rounding; then
-    a_ij = a_ij - l_ik l_jk for all i and j behind k, one rounding, the product exact. Other accumulators, products
-    that are rounded first, and random draws are as in :func:`simfloat.linalg.lu`: element (i, j) is one running sum,
-    which starts from a_ij and takes -l_ik l_jk, k ascending below j; the updates of a step draw for all (i, j) behind
-    k in C order, the upper half too.
+    * l_kk = sqrt(a_kk)
+    * l_ik = a_ik / l_kk for i > k
+    * a_ij = a_ij - l_ik l_jk for all i, j > k, with an exact product
 
-    Raises ValueError for a pivot a_kk that is not positive, where numbers leave the format's range, and for what is no
-    real square matrix.
+    Other accumulators and rounded products work as in :func:`simfloat.linalg.lu`: element (i, j) is one partial sum,
+    which starts from a_ij and subtracts l_ik l_jk in ascending order of k, for k < j. Stochastic updates of a step
+    use random bits for all i, j > k in C order, including the upper triangle.
+
+    Parameters:
+        A: a real matrix (n, n).
+        format: the format to compute in; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of A.
+
+    Returns:
+        The lower triangle l (n, n).
+
+    Raises:
+        ValueError: if a pivot a_kk is not positive.
+        ValueError: if a value leaves the range of the format.
+        ValueError: if A is not a real square matrix.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., chapter 10.
 
@@ -211,7 +245,7 @@ def cholesky(
 
 
 def _by_halves(sums: InnerProducts, w: NDArray, first: int, last: int) -> None:
-    """Some columns, in all rows below: one half, its products subtracted from the other, which follows."""
+    """Factor columns first to last - 1: one half, then the update of the other half, then the other half."""
     if sums.leaf is None or last - first <= sums.leaf:
         for k in range(first, last):
             if not sums.steps_are_operations:
@@ -230,25 +264,25 @@ def _by_halves(sums: InnerProducts, w: NDArray, first: int, last: int) -> None:
 
 
 def _finish_column(u: ArrayArithmetic, w: NDArray, k: int) -> None:
-    """The root of the pivot, and the column divided by it."""
+    """Compute the root of the pivot, and divide the column by it."""
     if not w[k, k] > 0:
         raise ValueError(
             f"The pivot of column {k} is {float(w[k, k])}, not positive: the matrix is not positive definite, or is no "
-            f"longer in {u.format}; add to its diagonal, or take a wider format."
+            f"longer so after rounding to {u.format}; add to its diagonal, or use a wider format."
         )
     w[k, k] = u.compute("sqrt", w[k : k + 1, k])[0]
     w[k + 1 :, k] = u.compute("divide", w[k + 1 :, k], w[k, k, ...])
 
 
 class QR(NamedTuple):
-    """The factors of A = q r: orthonormal columns, and an upper trapezoid."""
+    """The factors of A = q r: q has orthonormal columns, r is an upper trapezoid."""
 
     q: Array
     r: Array
 
 
 class LeastSquares(NamedTuple):
-    """The x that makes b - A x least, and that residual, in the same format."""
+    """The least-squares solution x, and the residual b - A x in the same format."""
 
     x: Array
     residual: Array
@@ -263,22 +297,36 @@ def qr(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> QR:
-    """``(q, r)`` with A (m, n) near q r: q (m, k) with orthonormal columns, r (k, n) upper trapezoidal, k the lesser.
+    """Factor A into q r with Householder reflections I - tau v v^T.
 
-    Householder's reflections I - tau v v^T, one column after the other, every operation rounded to the format:
+    Columns are processed one after the other, and every operation is rounded to the format. For each column:
 
-    * s = sqrt(x . x) of the column x from the diagonal on, the sum through `accumulate`. Where s is 0 there is no
-      reflection: what lies below the diagonal becomes 0, and may be no more than roundings of A's column, as much of
-      its norm as the default `rcond` of :func:`simfloat.linalg.lstsq`;
-    * alpha = -s where x_0 >= 0, else s; v_0 = x_0 - alpha; v_i = x_i / v_0; tau = v_0 / -alpha, and v_0 becomes 1;
-    * columns a_j behind: every w_j = v . a_j through `accumulate`, then every t_j = tau w_j, then every a_ij =
+    * s = sqrt(x . x), where x is the column at and below the diagonal; the sum goes through `accumulate`. If s is 0,
+      there is no reflection: the elements below the diagonal become 0. This is allowed only if they may be rounding
+      errors of the column of A, as measured by the default `rcond` of :func:`simfloat.linalg.lstsq`.
+    * alpha = -s if x_0 >= 0, otherwise s; v_0 = x_0 - alpha; v_i = x_i / v_0; tau = v_0 / -alpha; then v_0 becomes 1.
+    * For the columns a_j behind it: all w_j = v . a_j through `accumulate`, then all t_j = tau w_j, then all a_ij =
       a_ij - v_i t_j with one rounding, in C order.
 
-    The last row has no reflection. q is the product of the reflections, the last one applied first, to the first k
-    columns of the identity, each to rows and columns from its diagonal on. Stochastic modes draw in this order.
+    The last row has no reflection. q is the product of the reflections with the first k columns of the identity. The
+    last reflection is applied first, each to the rows and columns from its diagonal element to the end. Stochastic
+    modes use their random bits in this order.
 
-    Raises ValueError where numbers leave the format's range (x . x does first, to infinity or to 0), and where they
-    reach its largest number if what lies beyond stops there; and for what is no real matrix.
+    Parameters:
+        A: a real matrix (m, n).
+        format: the format to compute in; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of A.
+
+    Returns:
+        The named tuple (q, r), a `QR`. With k = min(m, n), q is (m, k) with orthonormal columns, and r is (k, n) and
+        upper trapezoidal.
+
+    Raises:
+        ValueError: if a value leaves the range of the format (x . x is the first to become infinite or 0), or reaches
+            the largest number of a format or mode that saturates.
+        ValueError: if A is not a real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 5.2; Higham, Accuracy and Stability of Numerical
     Algorithms, 2nd ed., chapter 19.
@@ -308,19 +356,33 @@ def lstsq(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> LeastSquares:
-    """``(x, residual)``: the x (n,) or (n, columns) that makes the norm of b - A x least, for A (m, n) with m >= n.
+    """Solve the least-squares problem min ||b - A x|| by QR.
 
-    The reflections of :func:`simfloat.linalg.qr` are found, then applied to b, first to last; x is the solution of the
-    triangular system by the order of :func:`simfloat.linalg.solve_triangular`. The residual is b - A x, one running
-    sum for each element, which starts from b_i.
+    The reflections of :func:`simfloat.linalg.qr` are computed, then applied to b from first to last. x solves the
+    triangular system in the order of :func:`simfloat.linalg.solve_triangular`. Each element of the residual b - A x
+    is one partial sum that starts from b_i.
 
-    A column depends on those before it where r_kk, what reflections leave of it, is at most `rcond` times the norm of
-    A's column k: that is the sine of its angle to their span, whatever the scales of columns (LINPACK's rule). By
-    default `rcond` is the format's unit roundoff times max(m, n), and at most the root of the unit roundoff, where a
-    long sum's bound says nothing more; 0 takes all but exact zeros. Norms are measured in float64.
+    A column k counts as dependent on the columns before it if |r_kk| is at most `rcond` times the norm of column k of
+    A. The ratio is the sine of the angle between the column and their span, whatever the scales of the columns (the
+    rule of LINPACK). Norms are measured in float64.
 
-    Raises ValueError for more columns than rows, for a matrix of lower rank, naming the first column that depends on
-    others, and as :func:`simfloat.linalg.qr` does.
+    Parameters:
+        A: a real matrix (m, n) with m >= n.
+        b: a vector (m,) or a matrix (m, columns).
+        rcond: the limit for dependent columns, from 0 to below 1; by default max(m, n) times the unit roundoff of the
+            format, but at most the square root of the unit roundoff. 0 rejects only exact zeros.
+        format: the format to compute in; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of A.
+
+    Returns:
+        The named tuple (x, residual), a `LeastSquares`; x is (n,) or (n, columns), and the residual has the shape of b.
+
+    Raises:
+        ValueError: if A has more columns than rows.
+        ValueError: if A is rank-deficient; the message names the first dependent column.
+        ValueError: if a value leaves the range of the format, as in :func:`simfloat.linalg.qr`.
 
     Examples:
         >>> A, b = [[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1.0, 3.0, 5.0]
@@ -346,8 +408,8 @@ def lstsq(
     if dependent.size:
         k = int(dependent[0])
         raise ValueError(
-            f"Column {k} depends on those before it in {u.format}: {left[k]:.1e} is left of its norm, {norms[k]:.1e}, "
-            f"at most rcond = {least:.1e} of it. Leave it out, take a wider format, or pass rcond=0."
+            f"Column {k} depends on those before it in {u.format}: {left[k]:.1e} is left of its norm {norms[k]:.1e}, "
+            f"which is at most rcond = {least:.1e} of it. Leave it out, use a wider format, or pass rcond=0."
         )
     x = substitute(u, r[:columns], c[:columns], lower=False)
     if not in_range(u, x):
@@ -357,18 +419,18 @@ def lstsq(
 
 
 def _least_sine(rcond: Any, format: Format, rows: int) -> float:
-    """What is left of a column's norm, at most, where it depends on others; a matrix has as many rows as columns."""
+    """Return the relative norm up to which a column counts as dependent; `rows` is at least the number of columns."""
     if rcond is None:
         return rounding_share(format, rows)
     if isinstance(rcond, bool) or not isinstance(rcond, int | float | np.number) or not 0 <= rcond < 1:
-        raise ValueError(f"rcond, what must be left of a column's norm, is a number from 0 below 1, got {rcond!r}.")
+        raise ValueError(f"rcond must be a number from 0 to below 1, got {rcond!r}.")
     return float(rcond)
 
 
 def multiply_reflections(
     u: ArrayArithmetic, reflections: list[tuple[NDArray, NDArray]], rows: int, columns: int
 ) -> NDArray:
-    """The product of reflections, the last one applied first, to so many columns of the identity."""
+    """Multiply reflections, the last one applied first, with the first columns of the identity."""
     q = np.eye(rows, columns, dtype=u.dtype)
     for column, (v, tau) in reversed(list(enumerate(reflections))):
         reflect(u, v, tau, q[column:, column:])
@@ -376,17 +438,17 @@ def multiply_reflections(
 
 
 def complete_columns(u: ArrayArithmetic, q: NDArray, norms: NDArray, columns: int) -> NDArray:
-    """Orthonormal columns, the first ones q, of which those without a norm are new, as many as asked for."""
+    """Return orthonormal columns: the first columns of q, which have a norm, then new ones."""
     count = int(np.count_nonzero(norms))
     if count == columns:
         return q
-    # Zeros have no reflections of their own.
+    # Only columns with a norm have a reflection.
     others = multiply_reflections(u, triangularize(u, q[:, :count].copy())[1], len(q), columns)
     return np.concatenate([q[:, :count], others[:, count:]], 1)
 
 
 def triangularize(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArray, NDArray]]]:
-    """The upper trapezoid, and the reflections (v, tau) that made it."""
+    """Return the upper trapezoid and the reflections (v, tau)."""
     r, reflections = a.copy(), []
     for k in range(min(len(a) - 1, a.shape[1])):
         x = r[k:, k].copy()
@@ -400,7 +462,9 @@ def triangularize(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[N
 
 
 def reflection(u: ArrayArithmetic, x: NDArray, a: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """What the first element of x, of a column of a, becomes, and the reflection (v, tau) that zeroes the others."""
+    """Return the new first element of x and the reflection (v, tau) that zeroes the other elements; x is part of a
+    column of a.
+    """
     square = u.matmul(x, x).reshape(1)
     check_range(u, "The factorization", a, square, power=2)
     s = u.compute("sqrt", square)
@@ -415,7 +479,7 @@ def reflection(u: ArrayArithmetic, x: NDArray, a: NDArray) -> tuple[NDArray, NDA
 
 
 def reflect(u: ArrayArithmetic, v: NDArray, tau: NDArray, a: NDArray) -> None:
-    """(I - tau v v^T) a, in the place of a."""
+    """Replace a by (I - tau v v^T) a."""
     if a.shape[1] and tau[0]:
         w = u.matmul(v, a)
         t = u.compute("multiply", tau, w)

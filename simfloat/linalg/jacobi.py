@@ -1,6 +1,6 @@
-"""Jacobi's methods: eigenvalues and eigenvectors of symmetric matrices, and singular values and vectors.
+"""Jacobi methods: eigenvalues and eigenvectors of symmetric matrices, and singular values and vectors.
 
-Both make elements zero by rotations of two rows or columns; the second works on one side of the matrix.
+Both methods zero elements by rotations of two rows or columns; the second method works on one side of the matrix.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from simfloat.linalg.matrices import (
 )
 from simfloat.sums.accumulator import Accumulator
 
-#: Sweeps over all pairs after which a method ends; they converge in about log2(log2(1 / eps)) + 3.
+#: Maximum number of sweeps over all pairs; the methods converge in about log2(log2(1 / eps)) + 3 sweeps.
 SWEEPS = 30
 
 
 class PlaneRotation(NamedTuple):
-    """The tangent, cosine and sine of an angle of at most an eighth of a turn, arrays of one element."""
+    """The tangent, cosine and sine of an angle of at most 45 degrees, as arrays of one element."""
 
     t: NDArray
     c: NDArray
@@ -44,12 +44,12 @@ class PlaneRotation(NamedTuple):
 
     @classmethod
     def of(cls, u: ArrayArithmetic, first: NDArray, last: NDArray, between: NDArray) -> PlaneRotation:
-        """The rotation that makes [[first, between], [between, last]] diagonal, every operation rounded.
+        """Return the rotation that diagonalizes [[first, between], [between, last]], every operation rounded.
 
         gap = last - first, tau = gap / (2 between), t = sign(tau) / (|tau| + sqrt(1 + tau^2)), where tau^2 + 1 is
-        rounded once; where that reaches the format's largest number, t = between / gap, the limit for large tau.
-        c = 1 / sqrt(1 + t^2), which are three operations too, and s = t c. All are NaN where gap or 2 between lies
-        beyond the largest number.
+        rounded once. If tau^2 + 1 reaches the largest number of the format, t = between / gap, the limit for large
+        tau. c = 1 / sqrt(1 + t^2), also three operations, and s = t c. All are NaN if gap or 2 between exceeds the
+        largest number.
         """
         one, largest = np.ones(1, u.dtype), u.format.max
         gap, twice = u.compute("subtract", last, first), u.compute("multiply", 2 * one, between)
@@ -66,20 +66,20 @@ class PlaneRotation(NamedTuple):
         return cls(t, c, u.compute("multiply", t, c))
 
     def apply(self, u: ArrayArithmetic, x: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
-        """(c x - s y, s x + c y): a product that is rounded, and an fma."""
+        """Return (c x - s y, s x + c y), each with a rounded product and an fma."""
         turned = u.compute("fma", self.c, x, -u.compute("multiply", self.s, y))
         return turned, u.compute("fma", self.c, y, u.compute("multiply", self.s, x))
 
 
 def convergence_error(what: str, format: Format) -> ValueError:
-    """The error where rotations go on and on."""
+    """Return the error for rotations that do not converge."""
     return ValueError(
         f"{what} did not converge in {SWEEPS} sweeps in {format}: scale the matrix, or use a format of more bits."
     )
 
 
 class Eigen(NamedTuple):
-    """The eigenvalues, ascending, and the eigenvectors that belong to them, as columns."""
+    """The eigenvalues in ascending order, and the eigenvectors as columns in the same order."""
 
     values: Array
     vectors: Array
@@ -94,25 +94,39 @@ def eigh(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> Eigen:
-    """``(values, vectors)`` with A near vectors diag(values) vectors^T, for a symmetric A (n, n), of which the lower
-    triangle is read.
+    """Compute eigenvalues and eigenvectors of a symmetric matrix: A is near vectors diag(values) vectors^T.
 
-    Jacobi's cyclic method: sweeps over all pairs p < q, row by row, every operation rounded to the format.
+    This is the cyclic Jacobi method: sweeps over all pairs p < q, row by row, with every operation rounded to the
+    format. Only the lower triangle of A is read. The method contains no sums.
 
-    * A pair is left alone where \\|a_pq\\| is 0, or changes neither \\|a_pp\\| nor \\|a_qq\\| when it is added to both.
-    * The rotation: tau = (a_qq - a_pp) / (2 a_pq); t = sign(tau) / (\\|tau\\| + sqrt(1 + tau^2)), 1 + tau^2 being one
-      fma; where that reaches the format's largest number, t = a_pq / (a_qq - a_pp), the limit for large tau;
-      c = 1 / sqrt(1 + t^2), likewise; s = t c.
-    * In every row k, (a_kp, a_kq) become (c a_kp - s a_kq, c a_kq + s a_kp), a rounded product with s and an fma: first
-      all products s a_kq, then all new a_kp, then all products s a_kp with the old a_kp, then all new a_kq. The columns
-      of vectors, which begin as the identity, follow in the same way. Then a_pp becomes a_pp - t a_pq, and a_qq becomes
-      a_qq + t a_pq, both of the old values, one fma each; a_pq becomes 0, and rows p and q become columns p and q.
+    * A pair is skipped if |a_pq| is 0, or if adding it changes neither |a_pp| nor |a_qq|.
+    * The rotation: tau = (a_qq - a_pp) / (2 a_pq); t = sign(tau) / (|tau| + sqrt(1 + tau^2)), where 1 + tau^2 is
+      one fma. If 1 + tau^2 reaches the largest number of the format, t = a_pq / (a_qq - a_pp), the limit for large
+      tau. c = 1 / sqrt(1 + t^2), also with an fma; s = t c.
+    * In every row k, (a_kp, a_kq) become (c a_kp - s a_kq, c a_kq + s a_kp), each a rounded product with s and an
+      fma: first all products s a_kq, then all new a_kp, then all products s a_kp with the old a_kp, then all new
+      a_kq. The columns of vectors, which start as the identity, follow in the same way. Then a_pp becomes a_pp - t
+      a_pq, and a_qq becomes a_qq + t a_pq, both from the old values with one fma; a_pq becomes 0, and rows p and q
+      become columns p and q.
 
-    It ends with a sweep that leaves all pairs alone; pairs that it left alone count as 0. No sum is made, so that
-    `accumulate` changes nothing. Stochastic modes draw in this order.
+    The method ends after a sweep that skips all pairs; the skipped elements count as 0. Stochastic modes use their
+    random bits in this order.
 
-    Raises ValueError where numbers leave the format's range, where 30 sweeps are not enough, and for what is no square
-    real matrix.
+    Parameters:
+        A: a real symmetric matrix (n, n).
+        format: the format to compute in; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: has no effect; the accumulator that the results keep.
+        stream: the random bits of stochastic rounding; by default the stream of A.
+
+    Returns:
+        The named tuple (values, vectors), an `Eigen`; values (n,) ascend, and vectors (n, n) have one eigenvector in
+        each column.
+
+    Raises:
+        ValueError: if a value leaves the range of the format.
+        ValueError: if 30 sweeps are not enough.
+        ValueError: if A is not a real square matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 8.5.
 
@@ -128,7 +142,7 @@ def eigh(
 
 
 def diagonalize(u: ArrayArithmetic, matrix: NDArray) -> tuple[NDArray, NDArray]:
-    """The eigenvalues in the order in which they appear, and the eigenvectors."""
+    """Return the eigenvalues in the order of the diagonal, and the eigenvectors."""
     symmetric = np.tril(matrix) + np.tril(matrix, -1).T
     a, n = symmetric.copy(), len(matrix)
     v = np.eye(n, dtype=u.dtype)
@@ -140,7 +154,7 @@ def diagonalize(u: ArrayArithmetic, matrix: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def rotate_pair(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
-    """Whether the pair was rotated, which changes a and v in their places."""
+    """Rotate a pair, in place in a and v; return True unless the pair was skipped."""
     between = a[p, q : q + 1].copy()
     sizes = np.abs(a.diagonal()[[p, q]])
     if not between[0] or (u.compute("add", sizes, np.abs(between)) == sizes).all():
@@ -157,7 +171,7 @@ def rotate_pair(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> b
 
 
 class SVD(NamedTuple):
-    """The factors of A = u diag(s) vh: orthonormal columns, singular values, descending, and orthonormal rows."""
+    """The factors of A = u diag(s) vh: orthonormal columns, singular values in descending order, orthonormal rows."""
 
     u: Array
     s: Array
@@ -174,24 +188,38 @@ def svd(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> SVD:
-    """``(u, s, vh)`` with A (m, n) near u diag(s) vh: u (m, k), s (k,) and vh (k, n), k the lesser of m and n; u (m, m)
-    and vh (n, n) with `full_matrices`.
+    """Compute the singular value decomposition: A is near u diag(s) vh.
 
-    Hestenes's method: for m >= n sweeps over all pairs p < q of columns, row by row, every operation rounded to the
-    format, sums through `accumulate`; for m < n the transposed matrix is decomposed.
+    This is the method of Hestenes. For m >= n it sweeps over all pairs p < q of columns, row by row; every operation
+    is rounded to the format, and sums go through `accumulate`. For m < n it decomposes the transposed matrix.
 
-    * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is left alone where gamma is 0, or \\|gamma\\| no
-      larger than m eps (sqrt(alpha) sqrt(beta)), two products, m eps being exact, which are computed in both cases.
-    * Else both columns, and those of v, which begin as the identity, are rotated by the rotation of
+    * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is skipped if gamma is 0, or if |gamma| is
+      at most m eps (sqrt(alpha) sqrt(beta)). These are two products, where m eps is exact; they are computed in both
+      cases.
+    * Otherwise, both columns and the same columns of v, which starts as the identity, are rotated by the rotation of
       :func:`simfloat.linalg.eigh` for [[alpha, gamma], [gamma, beta]].
 
-    After a sweep that leaves all pairs alone s_j = sqrt(a_j . a_j), all sums before all roots, then u_j = a_j / s_j,
-    column by column. Where s_j is 0, and for what
-    `full_matrices` adds, columns are those of the q of :func:`simfloat.linalg.qr` of the others. Stochastic modes draw
-    in this order.
+    After a sweep that skips all pairs, s_j = sqrt(a_j . a_j), all sums before all roots, then u_j = a_j / s_j, column
+    by column. If s_j is 0, and for the columns that `full_matrices` adds, u_j is a column of the q of
+    :func:`simfloat.linalg.qr` of the other columns. Stochastic modes use their random bits in this order.
 
-    Raises ValueError where numbers leave the format's range (a . a does first, to infinity, or to 0 for a column that
-    is more than roundings of A), where 30 sweeps are not enough, and for what is no real matrix.
+    Parameters:
+        A: a real matrix (m, n).
+        full_matrices: True returns square u and vh.
+        format: the format to compute in; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of A.
+
+    Returns:
+        The named tuple (u, s, vh), an `SVD`. With k = min(m, n), u is (m, k), s is (k,) in descending order, and vh is
+        (k, n). With `full_matrices`, u is (m, m) and vh is (n, n).
+
+    Raises:
+        ValueError: if a value leaves the range of the format. a . a is the first to do so: it becomes infinite, or 0
+            for a column that is more than rounding errors of A.
+        ValueError: if 30 sweeps are not enough.
+        ValueError: if A is not a real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 8.6.3; Demmel and Veselic, SIAM J. Matrix Anal.
     Appl. 13(4), 1992.
@@ -212,7 +240,7 @@ def svd(
 
 
 def orthogonalize_columns(u: ArrayArithmetic, matrix: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Columns that are orthogonal to each other and of norm 1, or 0; their norms, descending; and what turned them."""
+    """Return orthogonal columns of norm 1 or 0, their norms in descending order, and the accumulated rotations."""
     a, n = matrix.copy(), matrix.shape[1]
     v = np.eye(n, dtype=u.dtype)
     for _ in range(SWEEPS):
@@ -232,12 +260,12 @@ def orthogonalize_columns(u: ArrayArithmetic, matrix: NDArray) -> tuple[NDArray,
 
 
 def product(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
-    """x . y, as an array of one element."""
+    """Return x . y as an array of one element."""
     return u.matmul(x.copy(), y.copy()).reshape(1)
 
 
 def rotate_columns(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
-    """Whether two columns were rotated, which changes a and v in their places."""
+    """Rotate two columns, in place in a and v; return True unless the pair was skipped."""
     x, y = a[:, p].copy(), a[:, q].copy()
     alpha, beta, gamma = (product(u, first, second) for first, second in ((x, x), (y, y), (x, y)))
     check_range(u, "The decomposition", a, alpha, beta, gamma, power=2)

@@ -1,8 +1,8 @@
-"""The parts that all of linear algebra shares: reading matrices, inner products, and triangular systems.
+"""Shared parts of linear algebra: reading matrices, inner products, and triangular systems.
 
-Reading matrices and right-hand sides has the words for what is wrong with them. A factorization is made of inner
-products: numbers less sums of products, s - l u, in an accumulator's order. The unknowns of a triangular system are
-found one after the other.
+The functions that read matrices and right-hand sides raise the errors for invalid ones. Factorizations consist of
+inner products: values minus sums of products, s - l u, in the order of an accumulator. The unknowns of a triangular
+system are computed one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from simfloat.sums.sequential import SequentialSum
 
 
 class ArithmeticOptions(NamedTuple):
-    """The options that all functions take: those that are None are the matrix's own."""
+    """The options of all functions; None means the option of the matrix."""
 
     format: FormatLike | None = None
     rounding: RoundingLike | None = None
@@ -40,7 +40,7 @@ class ArithmeticOptions(NamedTuple):
 
 
 def arithmetic_of(a: Any, options: ArithmeticOptions) -> ArrayArithmetic:
-    """The arithmetic of a matrix: its own, with the options that are given, or theirs alone."""
+    """Return the arithmetic of a matrix with the options that are given; for a plain array, these options are all."""
     if isinstance(a, Array):
         u = with_options(a.arithmetic, **options._asdict())
     elif options.format is None:
@@ -48,11 +48,11 @@ def arithmetic_of(a: Any, options: ArithmeticOptions) -> ArrayArithmetic:
     else:
         u = as_arithmetic(options.format, options.rounding or nearest_even, options.accumulate, options.stream)
     if not u.format.signed:
-        raise ValueError(f"Linear algebra needs numbers of both signs, and {u.format} has none below zero.")
+        raise ValueError(f"Linear algebra needs a signed format, and {u.format} has no negative numbers.")
     return u
 
 
-#: Messages for complex matrices: of systems, of factorizations, and of eigenvalues and singular values.
+#: Messages for complex matrices: linear systems, factorizations, eigenvalues and singular values.
 COMPLEX_SYSTEM = (
     "a complex system of order n is the real one of order 2 n with [[A.real, -A.imag], [A.imag, A.real]] and "
     "[b.real, b.imag]"
@@ -68,9 +68,9 @@ COMPLEX_VALUES = (
 
 
 def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_SYSTEM) -> NDArray[np.floating]:
-    """The numbers of a real operand, rounded to the format and new in memory.
+    """Return the values of a real operand, rounded to the format, as a new array.
 
-    Raises ValueError for complex, infinite and undefined ones.
+    Raises ValueError if the operand is complex, infinite or NaN.
     """
     operand = (
         x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
@@ -78,22 +78,23 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_
     if is_complex(operand.numbers):
         raise ValueError(f"{name} is complex: {if_complex}.")
     if is_on_gpu(operand.numbers):
-        raise ValueError(f"{name} is on a GPU, and linear algebra runs on the CPU: pass NumPy's numbers, {name}.get().")
+        raise ValueError(f"{name} is on a GPU, and linear algebra runs on the CPU: pass a NumPy array, {name}.get().")
     exact_numbers = operand.numbers
     numbers = exact_numbers.copy() if operand.format == u.format else u.round(exact_numbers)
     if not np.isfinite(numbers).all():
         if np.isfinite(exact_numbers if isinstance(x, Array) else np.asarray(x, np.float64)).all():
             raise ValueError(
-                f"{name} has numbers beyond {u.format}'s largest, {u.format.max}: {scaling_advice(x, u.format)}."
+                f"{name} has values beyond the largest number of {u.format}, {u.format.max}: "
+                f"{scaling_advice(x, u.format)}."
             )
-        raise ValueError(f"{name} holds infinities or NaN.")
+        raise ValueError(f"{name} contains infinities or NaN.")
     return numbers
 
 
 def matrix_of(
     a: Any, u: ArrayArithmetic, name: str = "A", square: bool = False, if_complex: str = COMPLEX_SYSTEM
 ) -> NDArray[np.floating]:
-    """The numbers of a matrix."""
+    """Return the values of a matrix; ValueError if it is not a matrix, or not square if `square` is True."""
     numbers = numbers_of(a, u, name, if_complex)
     _check_matrix(name, numbers.shape, square)
     return numbers
@@ -102,7 +103,7 @@ def matrix_of(
 def triangle_of(
     a: Any, u: ArrayArithmetic, name: str = "A", lower: bool = True, if_complex: str = COMPLEX_SYSTEM
 ) -> NDArray[np.floating]:
-    """The numbers of a square matrix of which one triangle is read: what the other one holds, even NaN, becomes 0."""
+    """Return the values of one triangle of a square matrix; the other triangle, which may contain NaN, becomes 0."""
     triangle = read_numbers(a)
     if not is_on_gpu(triangle):
         _check_matrix(name, triangle.shape, True)
@@ -116,56 +117,60 @@ def _check_matrix(name: str, shape: tuple[int, ...], square: bool) -> None:
 
 
 def right_hand_side(b: Any, u: ArrayArithmetic, rows: int) -> NDArray[np.floating]:
-    """The numbers of a vector or of several, as columns, rounded to the format from whatever they have."""
+    """Return the values of a vector, or of several as columns, rounded to the format."""
     numbers = numbers_of(b, u, "b")
     if numbers.ndim not in (1, 2) or numbers.shape[0] != rows:
-        raise ValueError(f"b must be a vector of {rows} numbers or a matrix of {rows} rows, got shape {numbers.shape}.")
+        raise ValueError(
+            f"b must be a vector of {rows} elements or a matrix of {rows} rows, got shape {numbers.shape}."
+        )
     return numbers
 
 
 def result_array(numbers: NDArray, u: ArrayArithmetic) -> Array:
-    """The array that a result is."""
+    """Return a result as an `Array`."""
     return new_array(np.ascontiguousarray(numbers, u.dtype), u)
 
 
 def _scaling_exponent(a: Any, format: Format, power: int = 1) -> int:
-    """The exponent of two by which numbers may be scaled, so that sums of their powers over all rows stay in range."""
+    """Return the exponent of the power of two by which values may be scaled while sums of their powers over all rows
+    stay in range.
+    """
     x = np.abs(np.asarray(a, np.float64))
     largest, rows = x.max(initial=0.0, where=np.isfinite(x)), max(x.shape[0] if x.ndim else 1, 1)
     return math.floor((math.log2(format.max) - math.log2(rows)) / power - math.log2(largest or 1.0))
 
 
 def scaling_advice(a: Any, format: Format) -> str:
-    """By which power of two to scale numbers so that sums of as many products as there are rows stay in range."""
+    """Return advice: the power of two by which to scale, so that sums over all rows stay in range."""
     return f"scale the system, as by 2**{min(_scaling_exponent(a, format), -1)}, or use a format of larger range"
 
 
 def scaling_up(a: Any, format: Format, power: int = 1) -> str:
-    """By which power of two numbers may grow, where what is made of them is too small."""
+    """Return advice: the power of two by which values may grow, if results are too small."""
     room = _scaling_exponent(a, format, power)
     return f"{f'scale it up, as by 2**{room}, or ' if room > 0 else ''}use a format of larger range"
 
 
 def overflow_error(what: str, a: NDArray, format: Format) -> ValueError:
-    """The error where numbers left the format's range."""
+    """Return the error for values that left the range of the format."""
     return ValueError(
         f"{what} left the range of {format}, whose largest number is {format.max}: {scaling_advice(a, format)}."
     )
 
 
 def in_range(u: ArrayArithmetic, *numbers: NDArray) -> bool:
-    """Whether results are finite, and none stands where those stop that lie beyond."""
+    """True if results are finite and none has reached the number at which larger results saturate."""
     return all(bool((np.abs(values) < u.clamp_limit).all()) for values in numbers)
 
 
 def check_range(u: ArrayArithmetic, what: str, a: NDArray, *results: NDArray, power: int = 1) -> None:
-    """Raise ValueError for results out of range, of sums of the powers of a matrix's numbers."""
+    """Raise ValueError for results out of range; `power` is the power of the elements of `a` in the results."""
     if not in_range(u, *results):
         raise overflow_error(what, np.asarray(a, np.float64) ** power, u.format)
 
 
 def solution_overflow_error(format: Format) -> ValueError:
-    """The error where a solution is too large: to scale the matrix, too, would leave it as it is."""
+    """Return the error for a solution that is too large; scaling A and b together would not change it."""
     return ValueError(
         f"The solution left the range of {format}, whose largest number is {format.max}: scale b down by a power of "
         "two, which scales the solution, or use a format of larger range."
@@ -173,21 +178,21 @@ def solution_overflow_error(format: Format) -> ValueError:
 
 
 def check_tolerance(tolerance: Any) -> None:
-    """Raise ValueError for a tolerance that is not a number from 0."""
+    """Raise ValueError if a tolerance is not a number of at least 0."""
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number) or not tolerance >= 0:
         raise ValueError(f"tolerance must be a number from 0, got {tolerance!r}.")
 
 
 def rounding_share(format: Format, size: int) -> float:
-    """How much of a column's norm its roundings may be, in a matrix of that size.
+    """Return the share of the norm of a column that may be due to rounding, in a matrix of this size.
 
-    That is n units roundoff, and at most the root of one, where a long sum's bound says nothing more.
+    This is n times the unit roundoff, but at most its square root: beyond it, the bound of a long sum has no meaning.
     """
     return min(size * format.unit_roundoff, math.sqrt(format.unit_roundoff))
 
 
 def check_squares(x: NDArray, a: NDArray, original: NDArray, format: Format) -> None:
-    """Refuse numbers whose sum of squares is zero, unless they are roundings of what they were computed `of`."""
+    """Raise ValueError if a sum of squares is zero, unless x may be rounding errors of `original`."""
     lost, norm = (float(np.linalg.norm(np.asarray(values, np.float64))) for values in (x, original))
     if lost > rounding_share(format, max(a.shape)) * norm:
         raise ValueError(
@@ -196,15 +201,16 @@ def check_squares(x: NDArray, a: NDArray, original: NDArray, format: Format) -> 
         )
 
 
-#: Columns or rows that are eliminated one by one, before products of matrices take over.
+#: Number of columns or rows that are eliminated one by one before matrix products are used.
 LEAF = 24
 
 
 class InnerProducts(NamedTuple):
-    """The sums s - sum over k of l_ik u_kj, where k ascends and the running sum starts from s_ij.
+    """Sums s_ij - sum over k of l_ik u_kj, where k ascends and the partial sum starts from s_ij.
 
-    Where a running sum goes on as if it had not been interrupted, blocks of products are subtracted by products of
-    matrices, with the bits of one long sum: `splits` of them are taken apart, or None if sums are whole.
+    If an accumulator can interrupt and resume a partial sum without changing its bits, blocks of products are
+    subtracted by matrix products. `splits` is the number of products between possible interruptions, or None if sums
+    cannot be split.
     """
 
     u: ArrayArithmetic
@@ -213,29 +219,31 @@ class InnerProducts(NamedTuple):
 
     @classmethod
     def of(cls, u: ArrayArithmetic, matrix: NDArray) -> InnerProducts:
-        """Those of an arithmetic; ValueError if the matrix has numbers that no running sum can start from."""
+        """Return the inner products of an arithmetic; ValueError if an element of the matrix cannot start a partial
+        sum.
+        """
         accumulator = u.accumulator
         if accumulator.takes_initial and accumulator.result is not None:
             place = first_outside_format(matrix, accumulator.result)
             if place is not None:
                 raise ValueError(
-                    f"Sums start from the numbers of the matrix, and {float(matrix[place])!r} is none of "
-                    f"{accumulator.result}, the format of {accumulator}'s sums: take an accumulator of wider sums."
+                    f"Sums start from the elements of the matrix, and {float(matrix[place])!r} is not a number of "
+                    f"{accumulator.result}, the format of {accumulator}: use an accumulator with a wider format."
                 )
-        # What is drawn depends on which numbers are rounded in one call, and an observer counts single operations.
+        # Random bits depend on the values that one call rounds, and an observer counts single operations.
         apart = accumulator.resumes and not u.rounding.is_stochastic and u.current_observer is None
         return cls(u, accumulator, accumulator.chunk if apart else None)
 
     @property
     def leaf(self) -> int | None:
-        """How many columns are eliminated one by one: a multiple of what sums can be taken apart in."""
+        """The number of columns that are eliminated one by one: a multiple of `splits`."""
         return None if self.splits is None else -(-LEAF // self.splits) * self.splits
 
     @property
     def steps_are_operations(self) -> bool:
-        """Whether each step of a sum is an operation of the format, so that all elements may take it together.
+        """True if each step of a sum is an operation of the format, so that one call can compute it for all elements.
 
-        That is quicker than a sum for each where there are few products; and draws belong to operations.
+        With few products this is faster than one sum for each element. Random bits are also assigned to operations.
         """
         format, rounding = self.u.format, self.u.rounding
         return self.accumulator in (
@@ -245,22 +253,22 @@ class InnerProducts(NamedTuple):
 
     @property
     def dtype(self) -> Any:
-        """The array type of running sums."""
+        """The array type of partial sums."""
         sums = self.accumulator.result
         return self.u.dtype if sums is None or (sums.fits_float32 and self.u.format.fits_float32) else np.float64
 
     def middle(self, first: int, last: int) -> int:
-        """Where a range of more than a leaf is cut in two."""
+        """Return the index at which a range of more than one leaf is split."""
         assert self.leaf is not None
         leaves = -(-(last - first) // self.leaf)
         return first + leaves // 2 * self.leaf
 
     def partial(self, s: NDArray, left: NDArray, right: NDArray) -> NDArray:
-        """Running sums with more products subtracted; not rounded to the format yet."""
+        """Subtract further products from partial sums, without rounding to the format."""
         return matmul(-left, right, accumulate=self.accumulator, initial=s, stream=self.u.stream)
 
     def final(self, s: NDArray, left: NDArray, right: NDArray) -> NDArray:
-        """Running sums with their last products subtracted, rounded to the format."""
+        """Subtract the last products from partial sums, and round to the format."""
         u, depth = self.u, left.shape[-1]
         if not self.accumulator.takes_initial:
             return u.compute("subtract", s, u.matmul(left, right)) if depth else s
@@ -269,8 +277,10 @@ class InnerProducts(NamedTuple):
         return s if self.accumulator.result in (None, u.format) else u.round(s)
 
     def step(self, s: NDArray, column: NDArray, row: NDArray) -> NDArray:
-        """s - column row, one product for each element: an operation that rounds once, or twice with the product."""
-        # Filled by hand: to broadcast takes longer than to compute.
+        """Return s - column row, one product for each element, as an operation with one rounding, or two with a
+        rounded product.
+        """
+        # Assign instead of broadcasting, which takes longer than the computation.
         left, right = np.empty((2, *s.shape), s.dtype)
         left[...], right[...] = -column[:, np.newaxis], row
         if self.accumulator == SequentialSum(self.u.format, rounding=self.u.rounding):
@@ -290,17 +300,35 @@ def solve_triangular(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> Array:
-    """The solution x of T x = b, for a triangular matrix T (n, n) and b (n,) or (n, columns).
+    """Solve T x = b for a triangular matrix T.
 
-    Unknowns are found in ascending order where T is `lower`, else in descending order: from b_i the products t_ik x_k
-    are subtracted in the order in which the x_k were found, in one running sum of `accumulate` (by default every
-    fused step is rounded to the format), and the sum is rounded to the format and divided by t_ii, one rounding; with
-    `unit_diagonal` t_ii is taken for 1. Accumulators without a running sum sum the products first, and the sum is
-    subtracted from b_i, one rounding. The other triangle of T is not read. Stochastic rounding in the format draws,
-    for every unknown, for its division, then for the subtraction of its products from all that is left of b, in C
-    order; with another accumulator as the products of matrices do, row by row.
+    Unknowns are computed in ascending order if T is `lower`, otherwise in descending order. For unknown i, the
+    products t_ik x_k are subtracted from b_i in the order in which the x_k were computed, as one partial sum of
+    `accumulate` (by default a chain of fma operations, each rounded to the format). The sum is rounded to the format
+    and divided by t_ii with one rounding. An accumulator that cannot start from a value sums the products first; the
+    sum is then subtracted from b_i with one rounding.
 
-    Raises ValueError for a zero on the diagonal, for wrong shapes, and where numbers leave the format's range.
+    Stochastic rounding in the format uses random bits for the division of each unknown, then for the subtraction of
+    its products from the rest of b in C order. With another accumulator the order is that of matrix products, row by
+    row.
+
+    Parameters:
+        T: a real matrix (n, n); its other triangle is not read.
+        b: a vector (n,) or a matrix (n, columns).
+        lower: True if T is a lower triangle.
+        unit_diagonal: True to use 1 for every t_ii.
+        format: the format to compute in; by default the format of T.
+        rounding: the rounding mode; by default the mode of T, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of T, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of T.
+
+    Returns:
+        The solution x, an `Array` with the shape of b.
+
+    Raises:
+        ValueError: if the diagonal contains a zero, unless `unit_diagonal` is True.
+        ValueError: if the shapes are wrong.
+        ValueError: if a value leaves the range of the format.
 
     Examples:
         >>> sf.linalg.solve_triangular([[2.0, 0.0], [1.0, 3.0]], [1.0, 1.0], lower=True, format=sf.BF16)
@@ -320,7 +348,7 @@ def solve_triangular(
 
 
 def substitute(u: ArrayArithmetic, t: NDArray, b: NDArray, lower: bool, unit_diagonal: bool = False) -> NDArray:
-    """The solution of a triangular system, by numbers of the format."""
+    """Return the solution of a triangular system whose values are in the format."""
     if not lower:
         return substitute(u, t[::-1, ::-1], b[::-1], True, unit_diagonal)[::-1]
     sums = InnerProducts.of(u, b)
@@ -330,7 +358,7 @@ def substitute(u: ArrayArithmetic, t: NDArray, b: NDArray, lower: bool, unit_dia
 
 
 def forward(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) -> None:
-    """Solve t x = b for a lower triangle, in the place of b."""
+    """Solve t x = b for a lower triangle; `x` contains b and is overwritten."""
     n = len(t)
     if sums.leaf is None or n <= sums.leaf:
         return (_by_steps if sums.steps_are_operations else _by_sums)(sums, t, x, unit_diagonal)
@@ -341,7 +369,7 @@ def forward(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) ->
 
 
 def _by_steps(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) -> None:
-    """Solve t x = b by subtracting each unknown's products from all equations that are left."""
+    """Solve t x = b by subtracting the products of each unknown from all remaining equations."""
     for i in range(len(t)):
         if not unit_diagonal:
             x[i] = sums.u.compute("divide", x[i], t[i, i, ...])
@@ -350,7 +378,7 @@ def _by_steps(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) 
 
 
 def _by_sums(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) -> None:
-    """Solve t x = b by one sum for each unknown."""
+    """Solve t x = b with one sum for each unknown."""
     for i in range(len(t)):
         x[i] = sums.final(x[i], t[i, :i], x[:i])
         if not unit_diagonal:

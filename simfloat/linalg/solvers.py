@@ -35,22 +35,26 @@ from simfloat.sums import exact, matmul
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.sequential import as_accumulator
 
-#: Corrections in a row, none of them smaller than those before, after which refinement ends.
+#: Number of successive corrections without a decrease after which refinement ends.
 PATIENCE = 5
 
-#: Formats that are tried as `factor` and `work` where refinement has not converged.
+#: Formats to try as `factor` and `work` if refinement has not converged.
 WIDER = (FP32, FP64)
 
 
 class Refinement(NamedTuple):
     """The result of iterative refinement, and its history.
 
-    For every x, the first one too: `backward_errors`, the norm of the computed residual b - A x, relative to
-    norm(A) norm(x) + norm(b); `forward_errors`, the norm of x less the solution, relative to the norm of the solution;
-    `corrections`, the norm of the vector that was added to reach x, relative to the norm of x before; `residuals`, the
-    norm of the exact residual b - A x, relative to the norm of b. All norms are largest elements (of A, sums of rows),
-    measured in float64. A and b are those in the working format; the solution has the accuracy of float64, and forward
-    errors are NaN if float64 does not find it.
+    `x` is the solution; `converged` and `reason` say if and why refinement ended there. The other fields have one
+    value for each x, including the first:
+
+    * `backward_errors`: the norm of the computed residual b - A x, relative to norm(A) norm(x) + norm(b)
+    * `forward_errors`: the norm of x minus the solution, relative to the norm of the solution
+    * `corrections`: the norm of the last correction, relative to the norm of x before it
+    * `residuals`: the norm of the exact residual b - A x, relative to the norm of b
+
+    All norms are maximum norms (for A: of the row sums), measured in float64. A and b are those in the working
+    format. The solution has float64 accuracy; if it cannot be computed, forward errors are NaN.
     """
 
     x: Array
@@ -105,42 +109,60 @@ def solve(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> Array | Refinement:
-    """Solve A x = b for A (n, n) and b (n,) or (n, columns), by elimination in the format of A or by refinement.
+    """Solve A x = b, by elimination in one format or by iterative refinement in three.
 
-    b is rounded to that format first, from whatever it has; refinement, below, may keep more of it.
+    Without `factor`, b is rounded to the format of A. The order of operations is that of :func:`simfloat.linalg.lu`
+    with pivoting, followed by :func:`simfloat.linalg.solve_triangular` twice.
 
-    Orders and roundings are those of :func:`simfloat.linalg.lu` with pivoting, then of
-    :func:`simfloat.linalg.solve_triangular` twice.
+    With `factor`, this is iterative refinement. A and b are rounded to `work`; A is then rounded to `factor` and
+    factored in that format. From x = 0, every step
 
-    With `factor` it is iterative refinement in three precisions, for one vector b, and a `Refinement` is returned: x,
-    whether and why it converged, and the history of errors. A and b are rounded to `work` (the format of A, if that is
-    an array), which x is kept in, and A once more to `factor`, in which it is factored. From x = 0 every step
-
-    * computes r = b - A x, one running sum for each element in the order `residual`: an accumulator, or a format for
-      the sequential sum in it (`work`, where none is given); it is rounded to `work`;
-    * scales r by the power of two that brings its largest element to [1, 2), rounds it to `factor`, solves with the
+    * computes r = b - A x, one partial sum for each element in the order `residual`, rounded to `work`;
+    * scales r by a power of two so that its largest element is in [1, 2), rounds it to `factor`, solves with the
       factors in that format, and scales the correction back, rounded to `work`;
     * adds the correction to x in `work`.
 
-    It ends when r is zero; when the exact residual is at most `tolerance` times the norm of b; without a `tolerance`,
-    when a correction, from the second one, is at most the unit roundoff of `work` relative to x; when five corrections
-    in a row, each relative to its x, are not smaller than the smallest before them (these five are undone); when a
-    number leaves the range of a format (that correction is undone); and after `max_iterations` corrections.
+    Refinement ends in one of these cases:
 
-    `converged` says if the exact residual of x is within the tolerance. Without a `tolerance` that is sqrt(n) units
-    roundoff of `work`, relative to norm(A) norm(x) + norm(b): the residual of a solution that is rounded to `work`. If
-    it has not converged, other options are tried: ten times as many iterations, if they ran out; b scaled by a power of
-    two, if x or b is small; a more precise `factor`; a more precise `work`. `reason` names the first of them that
-    converges (none is tried while an observer counts). `rounding`, `accumulate` and `stream` are those of the
-    factors, of numbers that are rounded to their format, and of their triangular systems; all else is rounded to
-    nearest even. Corrections shrink while the condition number times the unit roundoff of `factor` is below 1;
-    residuals of twice the digits of `work` then bring x itself, and not only its residual, to the accuracy of `work`.
+    * r is zero;
+    * with `tolerance`: the exact residual is at most `tolerance` times the norm of b;
+    * without `tolerance`: a correction, from the second one, is at most the unit roundoff of `work` relative to x;
+    * five successive corrections, each relative to its x, are not smaller than the smallest one before (these five
+      are undone);
+    * a value leaves the range of a format (that correction is undone);
+    * after `max_iterations` corrections.
 
-    Raises ValueError for a singular matrix, which has a pivot of exactly zero; if A, b, the factors or the first x
-    leave the range of a format (FP16: the message says by which power of two to scale); for `work`, `residual` or
-    `tolerance` without `factor`; and for a narrower `residual` than `work`. A small pivot is no error, as in LAPACK: if
-    a matrix is singular but for its roundings, x is large, and refinement says that it does not converge. `lstsq` is
-    the function that looks for lost rank.
+    Corrections shrink while the condition number times the unit roundoff of `factor` is below 1. If residuals have
+    twice the digits of `work`, x itself (not only its residual) reaches the accuracy of `work`.
+
+    If refinement has not converged and no observer is attached, other options are tried in this order: ten times as
+    many iterations, if they ran out; b scaled by a power of two, if x or b is small; a more precise `factor`; a more
+    precise `work`. `reason` names the first that converges.
+
+    Parameters:
+        A: a real matrix (n, n).
+        b: a vector (n,) or a matrix (n, columns); for refinement, one vector.
+        factor: the format of the factors; it selects refinement.
+        work: the format of x; by default the format of A.
+        residual: the accumulator of residuals, or a format at least as wide as `work`; by default `work`.
+        tolerance: bound of the exact residual relative to the norm of b, for the end and for `converged`; by default,
+            `converged` allows sqrt(n) times the unit roundoff of `work`, relative to norm(A) norm(x) + norm(b).
+        max_iterations: the largest number of corrections.
+        format: the format to compute in without `factor`; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of A. In refinement, these three options
+            apply to the factors, their triangular systems, and values rounded to `factor`.
+
+    Returns:
+        The solution, an `Array` with the shape of b; with `factor` a `Refinement`.
+
+    Raises:
+        ValueError: if A has a pivot of exactly zero. A small pivot is not an error, as in LAPACK: if A is singular
+            except for rounding errors, x is large and refinement does not converge. Use `lstsq` to check the rank.
+        ValueError: if A, b, the factors or the first x leave the range of a format; the message advises a scale.
+        ValueError: if `work`, `residual` or `tolerance` is given without `factor`, or `residual` is narrower than
+            `work`.
 
     Source: Carson and Higham, SIAM J. Sci. Comput. 40(2), 2018.
 
@@ -154,7 +176,8 @@ def solve(
     if factor is None:
         if work is not None or residual is not None or tolerance is not None:
             raise ValueError(
-                "work=, residual= and tolerance= belong to refinement, which needs factor=, the format of the factors."
+                "work=, residual= and tolerance= are options of refinement, which needs factor=, the format of the "
+                "factors."
             )
         u = arithmetic_of(A, options)
         a = matrix_of(A, u, square=True)
@@ -164,7 +187,7 @@ def solve(
             raise solution_overflow_error(u.format)
         return result_array(x, u)
     if format is not None:
-        raise ValueError("Refinement takes factor=, work= and residual= in place of format=.")
+        raise ValueError("Refinement does not accept format=: use factor=, work= and residual=.")
     if work is None and not isinstance(A, Array):
         raise ValueError("Refinement of a matrix without a format needs work=, the format of the solution.")
     check_count("max_iterations", max_iterations)
@@ -179,7 +202,7 @@ def solve(
 
 
 class _RefinementCall(NamedTuple):
-    """What refinement is called with."""
+    """The arguments of a refinement."""
 
     a: Any
     b: Any
@@ -195,7 +218,7 @@ class _RefinementCall(NamedTuple):
         return _System(self.a, self.b, in_factors, in_work, self.residual, self.tolerance).refine(self.most)
 
     def advice(self, refinement: Refinement) -> str:
-        """Try other options, and name the first that converge."""
+        """Try other options, and name the first that converges."""
         tried = []
         for text, run in self._other_options(refinement):
             tried.append(text)
@@ -204,7 +227,7 @@ class _RefinementCall(NamedTuple):
         return f"It converges with none of {'; '.join(tried)}." if tried else ""
 
     def _other_options(self, refinement: Refinement) -> Iterator[tuple[str, _RefinementCall]]:
-        """Options that may converge, each with its words."""
+        """Yield options that may converge, each with its text."""
         work, factor = refinement.x.format, arithmetic_of(self.a, self.factors).format
         if len(refinement.corrections) == self.most:
             yield f"max_iterations={10 * self.most}", self._replace(most=10 * self.most)
@@ -223,7 +246,7 @@ class _RefinementCall(NamedTuple):
                 yield text, in_wider._replace(factors=self.factors._replace(format=format))
 
     def _converges(self) -> bool:
-        """True if it converges. Random bits are drawn from a copy of the stream."""
+        """True if refinement converges; random bits come from a copy of the stream."""
         factors = self.factors._replace(stream=deepcopy(self.factors.stream))
         a = self.a.astype(self.a.format, stream=deepcopy(self.a.stream)) if isinstance(self.a, Array) else self.a
         try:
@@ -233,12 +256,12 @@ class _RefinementCall(NamedTuple):
 
 
 def _by_factors(u: ArrayArithmetic, w: NDArray, p: NDArray, b: NDArray) -> NDArray:
-    """The solution by both factors."""
+    """Solve with both factors."""
     return substitute(u, w, substitute(u, w, b[p], True, unit_diagonal=True), False)
 
 
 class _System:
-    """A system in its working format, and its factors."""
+    """A linear system in its working format, and its factors."""
 
     def __init__(
         self,
@@ -255,18 +278,18 @@ class _System:
         self.order = as_accumulator(self.u.format if residual is None else residual)
         if self.order.result is not None and self.order.result.precision < self.u.format.precision:
             raise ValueError(
-                f"Residuals are summed in {self.u.format}, the working format, or in a wider one, got {self.order}."
+                f"residual must be at least as wide as the working format {self.u.format}, got {self.order}."
             )
         self.a = matrix_of(a, self.u, square=True)
         self.b = right_hand_side(b, self.u, len(self.a))
         if self.b.ndim != 1:
-            raise ValueError(f"Refinement takes one vector b, got shape {self.b.shape}.")
+            raise ValueError(f"For refinement, b must be one vector, got shape {self.b.shape}.")
         self.lu = eliminate(factors, matrix_of(self.a, factors))
         self.norm = float(np.abs(self.a).sum(1, np.float64).max(initial=0.0))
         self.solution = _solution(self.a, self.b)
 
     def refine(self, most: int) -> Refinement:
-        """Corrections as long as they shrink."""
+        """Add corrections while they shrink."""
         x, r = np.zeros_like(self.b), self.b
         xs: list[NDArray] = []
         refinement = Refinement(result_array(self.b, self.u), False, "", [], [], [], [])
@@ -300,7 +323,7 @@ class _System:
                 xs = xs[:-PATIENCE]
                 for history in refinement[3:]:
                     del history[-PATIENCE:]
-                ended = "Corrections shrink no more at {last} of x:"
+                ended = "Corrections no longer shrink at {last} of x:"
                 break
         if not xs:
             xs.append(np.zeros_like(self.b))
@@ -321,21 +344,21 @@ class _System:
         refinement.residuals.append(_largest(self.exact_residual(x)) / (_largest(self.b) or 1.0))
 
     def scale(self, x: NDArray) -> float:
-        """norm(A) norm(x) + norm(b)."""
+        """Return norm(A) norm(x) + norm(b)."""
         return self.norm * _largest(x) + _largest(self.b)
 
     def residual_limit(self, x: NDArray) -> float:
-        """The largest residual within the tolerance, relative to the norm of b."""
+        """Return the largest residual within the tolerance, relative to the norm of b."""
         if self.tolerance is not None:
             return float(self.tolerance)
         return math.sqrt(len(self.b)) * self.u.format.unit_roundoff * self.scale(x) / (_largest(self.b) or 1.0)
 
     def is_within_tolerance(self, refinement: Refinement, x: NDArray) -> bool:
-        """Whether the residual of the last x is within the tolerance."""
+        """True if the residual of the last x is within the tolerance."""
         return refinement.residuals[-1] <= self.residual_limit(x)
 
     def describe_residual(self, refinement: Refinement, x: NDArray, converged: bool) -> str:
-        """Compare the residual with the tolerance in words."""
+        """Return a sentence that compares the residual with the tolerance."""
         side = "within" if converged else "above"
         text = (
             f"the residual is {refinement.residuals[-1]:.1e} of the norm of b, {side} the tolerance of "
@@ -344,23 +367,25 @@ class _System:
         format = self.u.format
         if converged or min(_largest(x), self.scale(x)) >= format.smallest_normal:
             return text
-        return f"{text} Numbers below {format}'s smallest normal number lose digits or vanish, in x or its residual."
+        return (
+            f"{text} Elements of x or its residual below the smallest normal number of {format} lose digits or vanish."
+        )
 
     def exact_residual(self, x: NDArray) -> NDArray[np.floating]:
-        """b - A x, rounded once to float64."""
+        """Return b - A x, rounded once to float64."""
         wide, initial = self.a.astype(np.float64), self.b.astype(np.float64)
         return matmul(-wide, x.astype(np.float64), accumulate=exact, output=FP64, initial=initial)
 
     def residual(self, x: NDArray) -> NDArray:
-        """b - A x, rounded to the working format."""
+        """Return b - A x, rounded to the working format."""
         order, format = self.order, self.u.format
         sums = matmul(-self.a, x, accumulate=order, output=format, initial=self.b, observer=self.u.current_observer)
         return sums.astype(self.u.dtype)
 
     def correction(self, r: NDArray) -> NDArray | None:
-        """The solution of A d = r by the factors; None if it leaves their range.
+        """Solve A d = r with the factors; return None if a value leaves their range.
 
-        Raises ValueError if the matrix is so small that even one with a condition number of 1 would leave it.
+        Raises ValueError if the matrix is so small that this would happen even with a condition number of 1.
         """
         _, exponent = math.frexp(_largest(r))
         scaled = self.factors.round(np.ldexp(np.asarray(r, np.float64), 1 - exponent))
@@ -369,7 +394,7 @@ class _System:
             return self.u.round(np.ldexp(np.asarray(d, np.float64), exponent - 1))
         if self.norm * format.max < 1:
             raise ValueError(
-                f"A correction left the range of {format}, whose largest is {format.max}, as the matrix is small: "
+                f"A correction left the range of {format} (largest number {format.max}) because the matrix is small: "
                 f"{scaling_up(self.a, format)}."
             )
         return None
@@ -380,7 +405,7 @@ def _largest(x: NDArray) -> float:
 
 
 def _solution(a: NDArray, b: NDArray) -> NDArray[np.float64]:
-    """The solution to float64's accuracy, by refinement with exact residuals; NaN where that does not converge."""
+    """Return the solution with float64 accuracy, by refinement with exact residuals; NaN if that does not converge."""
     wide = a.astype(np.float64)
     unknown = np.full(len(b), math.nan)
     try:
@@ -397,10 +422,11 @@ def _solution(a: NDArray, b: NDArray) -> NDArray[np.float64]:
 
 
 class ConjugateGradients(NamedTuple):
-    """What conjugate gradients came to.
+    """The result of conjugate gradients.
 
-    `residuals` are the norms of the residuals that the recurrence computes, the first one that of b, and
-    `true_residuals` those of b - A x, measured in float64, both relative to the norm of b.
+    `converged` and `reason` say if and why the iteration ended. `residuals` are the norms of the residuals r of the
+    recurrence, the first one for x = 0; `true_residuals` are the norms of b - A x, measured in float64. Both are
+    relative to the norm of b.
     """
 
     x: Array
@@ -422,18 +448,32 @@ def cg(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> ConjugateGradients:
-    """Conjugate gradients for A x = b with a symmetric positive definite A (n, n), from x = 0.
+    """Solve A x = b by conjugate gradients, from x = 0.
 
-    With r = p = b and rho = r . r, every step computes in this order, each operation rounded to the format and every
-    sum through `accumulate`: q = A p; alpha = rho / (p . q); x = x + alpha p; r = r - alpha q; rho' = r . r;
-    beta = rho' / rho; p = r + beta p. The three vector updates are fused: one rounding for each element.
+    With r = p = b and rho = r . r, every step computes in this order: q = A p; alpha = rho / (p . q); x = x + alpha
+    p; r = r - alpha q; rho' = r . r; beta = rho' / rho; p = r + beta p. Each operation is rounded to the format, and
+    every sum goes through `accumulate`. The three vector updates are fma operations: one rounding for each element.
 
-    It converges when the computed residual's norm is at most `tolerance` (by default the format's eps) times that of
-    b; it stops without where p . q is not positive, where numbers leave the format's range (r . r is 0 for a larger
-    r) or reach its largest number if what lies beyond stops there, and after `max_iterations` (10 n), and says which.
-    The computed residual may go on falling where b - A x does not: that is measured beside it.
+    The iteration converges when the norm of the residual r is at most `tolerance` times the norm of b. It ends
+    without convergence if p . q is not positive, if a value leaves the range of the format (r . r may be 0 for a
+    larger r) or reaches the largest number of a format or mode that saturates, and after `max_iterations` steps. r
+    may continue to shrink when b - A x no longer does, so `true_residuals` are measured also.
 
-    Raises ValueError for wrong shapes and for what is no real matrix.
+    Parameters:
+        A: a real symmetric positive definite matrix (n, n).
+        b: a vector (n,).
+        tolerance: the bound of the residual relative to the norm of b; by default `eps` of the format.
+        max_iterations: the largest number of steps; by default 10 n.
+        format: the format to compute in; by default the format of A.
+        rounding: the rounding mode; by default the mode of A, or nearest even.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        stream: the random bits of stochastic rounding; by default the stream of A.
+
+    Returns:
+        A `ConjugateGradients` with x, `converged`, `reason`, and the history of residuals.
+
+    Raises:
+        ValueError: if the shapes are wrong, or A is not a real matrix.
 
     Source: Hestenes and Stiefel, J. Res. NBS 49 (1952); Greenbaum, SIAM J. Matrix Anal. Appl. 18(3) (1997).
 

@@ -1,4 +1,4 @@
-"""Layers and losses, written with the operations of tensors: a policy reaches all of them."""
+"""Layers and losses, composed of tensor operations, so that a policy applies to every step."""
 
 import typing as _typing
 
@@ -145,7 +145,7 @@ __all__ = [
     "smooth_l1_loss",
 ]
 
-if not _typing.TYPE_CHECKING:  # type checkers know the names
+if not _typing.TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
     def __getattr__(name: str) -> object:
         raise _missing("nn", name)

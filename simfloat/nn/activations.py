@@ -1,4 +1,4 @@
-"""Activations as layers without parameters, those made of straight lines among them."""
+"""Activations as layers without parameters; the piecewise linear ones are among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from simfloat.simulation.formulas.activations import gelu_tanh, gelu_tanh_slope
 
 
 class ReLU(Module):
-    """The larger of x and 0. Raises ValueError for `inplace`.
+    """max(x, 0).
+
+    Parameters:
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if inplace is true.
 
     Examples:
         >>> layer = sf.nn.ReLU()
@@ -30,14 +36,19 @@ class ReLU(Module):
         check_not_in_place(inplace)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return as_tensor(x).relu()
 
 
 class LeakyReLU(Module):
-    """x where it is positive, else negative_slope * x, rounded once.
+    """x if x > 0, otherwise negative_slope * x, rounded once.
 
-    Raises ValueError unless the slope is one number, and for `inplace`.
+    Parameters:
+        negative_slope: the factor for negative elements, a finite number.
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if negative_slope is not a finite number; if inplace is true.
 
     Examples:
         >>> layer = sf.nn.LeakyReLU(0.25)
@@ -53,16 +64,16 @@ class LeakyReLU(Module):
         self.negative_slope = as_number(negative_slope, "negative_slope")
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return as_tensor(x).leaky_relu(self.negative_slope)
 
     def extra_repr(self) -> str:
-        """Its slope."""
+        """Return the slope as text."""
         return f"negative_slope={self.negative_slope}"
 
 
 class Tanh(Module):
-    """The hyperbolic tangent of x.
+    """The hyperbolic tangent of x, rounded once.
 
     Examples:
         >>> layer = sf.nn.Tanh()
@@ -73,12 +84,12 @@ class Tanh(Module):
     """
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return as_tensor(x).tanh()
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x)), one operation, rounded once.
+    """1 / (1 + exp(-x)), rounded once as a single operation.
 
     Examples:
         >>> layer = sf.nn.Sigmoid()
@@ -89,17 +100,21 @@ class Sigmoid(Module):
     """
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return as_tensor(x).sigmoid()
 
 
 class GELU(Module):
-    """x * Phi(x), Phi being the distribution function of the normal distribution: Hendrycks and Gimpel, 1606.08415.
+    """x * Phi(x), where Phi is the distribution function of the standard normal distribution.
 
-    Without an approximation it is one operation, rounded once. With ``approximate="tanh"`` it is the composite
-    `gelu_tanh`: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), each step rounded.
+    Parameters:
+        approximate: "none" is one operation, rounded once. "tanh" is the composite `gelu_tanh`, x / 2 * (1 +
+            tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), with each step rounded.
 
-    Raises ValueError for another approximation.
+    Raises:
+        ValueError: if approximate is neither "none" nor "tanh".
+
+    Source: Hendrycks and Gimpel, arXiv 1606.08415.
 
     Examples:
         >>> layer = sf.nn.GELU()
@@ -116,18 +131,21 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         if self.approximate == "none":
             return as_tensor(x).gelu()
         return tensor_of(composite_operation("gelu_tanh", gelu_tanh, (gelu_tanh_slope,), x, reads="operands"))
 
     def extra_repr(self) -> str:
-        """Its approximation."""
+        """Return the approximation as text."""
         return f"approximate={self.approximate!r}"
 
 
 class Softmax(Module):
-    """exp(d) / sum(exp(d)) with d = x - max(x) along the axis `dim`.
+    """exp(d) / sum(exp(d)) with d = x - max(x), along one axis.
+
+    Parameters:
+        dim: the axis; by default the last.
 
     Examples:
         >>> layer = sf.nn.Softmax()
@@ -142,16 +160,19 @@ class Softmax(Module):
         self.dim = dim
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return as_tensor(x).softmax(self.dim)
 
     def extra_repr(self) -> str:
-        """Its axis."""
+        """Return the axis as text."""
         return f"dim={self.dim}"
 
 
 class LogSoftmax(Module):
-    """d - log(sum(exp(d))) with d = x - max(x) along the axis `dim`: the logarithm of Softmax.
+    """The logarithm of Softmax: d - log(sum(exp(d))) with d = x - max(x), along one axis.
+
+    Parameters:
+        dim: the axis; by default the last.
 
     Examples:
         >>> layer = sf.nn.LogSoftmax()
@@ -166,18 +187,23 @@ class LogSoftmax(Module):
         self.dim = dim
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return as_tensor(x).log_softmax(self.dim)
 
     def extra_repr(self) -> str:
-        """Its axis."""
+        """Return the axis as text."""
         return f"dim={self.dim}"
 
 
 class Hardtanh(Module):
-    """x, no less than min_val and no more than max_val; its derivative is 1 between them, and 0 at both.
+    """min(max(x, min_val), max_val); the derivative is 1 between the bounds, and 0 at both of them.
 
-    Raises ValueError unless min_val is a number below max_val, and for `inplace`.
+    Parameters:
+        min_val, max_val: the bounds, finite numbers.
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if min_val is not below max_val; if inplace is true.
 
     Examples:
         >>> layer = sf.nn.Hardtanh()
@@ -195,16 +221,22 @@ class Hardtanh(Module):
             raise ValueError(f"min_val must be below max_val, got {min_val!r} and {max_val!r}.")
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return as_tensor(x).hardtanh(self.min_val, self.max_val)
 
     def extra_repr(self) -> str:
-        """Its bounds."""
+        """Return the bounds as text."""
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
 
 class ReLU6(Hardtanh):
-    """x, no less than 0 and no more than 6. Raises ValueError for `inplace`.
+    """min(max(x, 0), 6).
+
+    Parameters:
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if inplace is true.
 
     Examples:
         >>> layer = sf.nn.ReLU6()
@@ -218,12 +250,18 @@ class ReLU6(Hardtanh):
         super().__init__(0.0, 6.0, inplace)
 
     def extra_repr(self) -> str:
-        """Nothing: its bounds are in its name."""
+        """Return an empty text: the name of the layer contains the bounds."""
         return ""
 
 
 class Hardsigmoid(Module):
-    """x + 3, no less than 0 and no more than 6, divided by 6. Raises ValueError for `inplace`.
+    """min(max(x + 3, 0), 6) / 6.
+
+    Parameters:
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if inplace is true.
 
     Examples:
         >>> layer = sf.nn.Hardsigmoid()
@@ -238,14 +276,20 @@ class Hardsigmoid(Module):
         check_not_in_place(inplace)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return apply_activation("hardsigmoid", activations.hardsigmoid, activations.hardsigmoid_slope, x)
 
 
 class Hardswish(Module):
-    """x times x + 3, no less than 0 and no more than 6, divided by 6: Howard et al., arXiv 1905.02244.
+    """x * min(max(x + 3, 0), 6) / 6.
 
-    Raises ValueError for `inplace`.
+    Parameters:
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if inplace is true.
+
+    Source: Howard et al., arXiv 1905.02244.
 
     Examples:
         >>> layer = sf.nn.Hardswish()
@@ -260,12 +304,18 @@ class Hardswish(Module):
         check_not_in_place(inplace)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return apply_activation("hardswish", activations.hardswish, activations.hardswish_slope, x)
 
 
 class Softshrink(Module):
-    """x - lambd above lambd, x + lambd below -lambd, and 0 between. Raises ValueError for a negative lambd.
+    """x - lambd if x > lambd, x + lambd if x < -lambd, and 0 otherwise.
+
+    Parameters:
+        lambd: the bound, a number from 0.
+
+    Raises:
+        ValueError: if lambd is negative.
 
     Examples:
         >>> layer = sf.nn.Softshrink()
@@ -280,16 +330,22 @@ class Softshrink(Module):
         self.lambd = as_number(lambd, "lambd", 0.0)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return apply_activation("softshrink", activations.softshrink, activations.shrink_slope, x, lambd=self.lambd)
 
     def extra_repr(self) -> str:
-        """Its bound."""
+        """Return the bound as text."""
         return f"lambd={self.lambd}"
 
 
 class Hardshrink(Softshrink):
-    """x, and 0 between -lambd and lambd. Raises ValueError for a negative lambd.
+    """x if |x| > lambd, otherwise 0.
+
+    Parameters:
+        lambd: the bound, a number from 0.
+
+    Raises:
+        ValueError: if lambd is negative.
 
     Examples:
         >>> layer = sf.nn.Hardshrink()
@@ -300,5 +356,5 @@ class Hardshrink(Softshrink):
     """
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return apply_activation("hardshrink", activations.hardshrink, activations.shrink_slope, x, lambd=self.lambd)

@@ -1,7 +1,4 @@
-"""Arguments of layers, checked: sizes, probabilities, indices, and images with or without a batch axis; and seeds.
-
-The last part has the generators of initial values.
-"""
+"""Checks of layer arguments (sizes, probabilities, indices, batch axes), and the generators of initial values."""
 
 from __future__ import annotations
 
@@ -25,14 +22,14 @@ from simfloat.simulation.formulas import Rounded
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Raise ValueError naming the first that is no integer from 1."""
+    """Raise ValueError that names the first argument that is not a positive integer."""
     for name, size in sizes.items():
         if not is_integer(size, 1):
             raise ValueError(f"{name} must be a positive integer, got {size!r}.")
 
 
 def as_number(value: Any, name: str, least: float = -math.inf) -> float:
-    """A finite number from `least` on."""
+    """Return `value` as a finite float; raise ValueError if it is below `least`."""
     number = as_operand(value, name)
     if number.ndim or not np.isfinite(number) or number < least:
         raise ValueError(
@@ -42,7 +39,7 @@ def as_number(value: Any, name: str, least: float = -math.inf) -> float:
 
 
 def as_probability(p: Any, name: str = "p") -> float:
-    """A number from 0 to 1."""
+    """Return `p` as a float; raise ValueError unless it is from 0 to 1."""
     number = as_operand(p, name)
     if number.ndim or not 0 <= number <= 1:
         raise ValueError(f"{name} is a probability, a number from 0 to 1, got {p!r}.")
@@ -50,15 +47,15 @@ def as_probability(p: Any, name: str = "p") -> float:
 
 
 def check_not_in_place(inplace: Any) -> None:
-    """Raise ValueError if a layer is to write over its input, as torch.nn's activations can be."""
+    """Raise ValueError if a layer is asked to overwrite its input, as the activations of torch.nn can."""
     if inplace:
         raise ValueError(
-            f"inplace must be False, got {inplace!r}: tensors are never written over, and results are the same without."
+            f"inplace must be False, got {inplace!r}: tensors are never overwritten, and the results are the same."
         )
 
 
 def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
-    """An array of integers from 0 below `count`; ValueError naming the first that is none."""
+    """Return an array of integers from 0 to `count` - 1; raise ValueError that names the first invalid one."""
     try:
         indices = as_array(x)
     except ValueError:
@@ -78,7 +75,7 @@ def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
 def apply_activation(
     name: str, formula: Callable[..., NDArray], slope: Callable[..., NDArray], x: Operand, **options: Any
 ) -> Tensor:
-    """The composite of this name on x, by its formula and that of its derivative, with options that both have."""
+    """Apply the composite `name` to x, given its formula, the formula of its derivative and the options of both."""
 
     def to_x(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray) -> NDArray:
         return slope(u, g, x, **options)
@@ -87,13 +84,13 @@ def apply_activation(
 
 
 def apply_to_sequences(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
-    """The result of a function of sequences (N, C, L) for x, which may be one sequence (C, L): then without N."""
+    """Apply a function of sequences (N, C, L) to x; for one sequence (C, L), the result has no axis N either."""
     sequences = as_tensor(x)
     return function(sequences) if sequences.ndim != 2 else function(sequences.unsqueeze(0)).squeeze(0)
 
 
 def apply_to_images(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
-    """The result of a function of images (N, C, H, W) for x, which may be one image (C, H, W): then without N."""
+    """Apply a function of images (N, C, H, W) to x; for one image (C, H, W), the result has no axis N either."""
     images = as_tensor(x)
     return function(images) if images.ndim != 3 else function(images.unsqueeze(0)).squeeze(0)
 
@@ -106,9 +103,15 @@ _shared: np.random.Generator | None = None
 
 
 def seed(n: int = 0) -> None:
-    """Restart the generator from which layers without `rng` draw their initial values, one layer after the other.
+    """Restart the shared generator that provides the initial values of layers without `rng`.
 
-    It starts at 0 when simfloat.nn is imported. Raises ValueError unless n is an integer from 0.
+    Layers draw from it in the order of their creation. It starts with seed 0 when simfloat.nn is imported.
+
+    Parameters:
+        n: the seed, an integer from 0.
+
+    Raises:
+        ValueError: if n is not an integer from 0.
 
     Examples:
         >>> sf.nn.seed(1)
@@ -124,9 +127,9 @@ def seed(n: int = 0) -> None:
 
 
 def generator_of(rng: Seed) -> np.random.Generator:
-    """The generator that `rng` stands for: itself, one started by an integer, or for None the one that all share.
+    """Return the generator for `rng`: a generator itself, a new one for an integer seed, the shared one for None.
 
-    A generator hands out each of its numbers once, whichever thread asks.
+    A generator hands out each value once, even if several threads draw from it.
     """
     global _shared
     if rng is None:
@@ -137,5 +140,5 @@ def generator_of(rng: Seed) -> np.random.Generator:
     if isinstance(rng, np.random.Generator):
         return rng
     if not is_integer(rng, 0):
-        raise ValueError(f"Initial values come from a NumPy generator or a seed, an integer from 0; got {rng!r}.")
+        raise ValueError(f"rng must be a NumPy generator or a seed, an integer from 0; got {rng!r}.")
     return np.random.default_rng(int(rng))

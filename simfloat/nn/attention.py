@@ -1,6 +1,6 @@
-"""Attention, multi-head attention, and the layer of a transformer (Vaswani et al., arXiv 1706.03762).
+"""Attention, multi-head attention, and the encoder layer of a transformer.
 
-Multi-head attention is that of section 3.2.2.
+Source: Vaswani et al., arXiv 1706.03762; multi-head attention is defined in section 3.2.2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
 
 
-#: What policies call attention, whose operations are parts of it.
+#: The name of attention in policies: a composite of several operations.
 ATTENTION = "scaled_dot_product_attention"
 
 
@@ -43,21 +43,34 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(query key^T * scale + mask) value: (..., L, E), (..., S, E), (..., S, V) -> (..., L, V).
+    """Return softmax(query key^T * scale + mask) value.
 
-    As in PyTorch query and key are both multiplied by the root of the scale, which keeps their product in the range of
-    narrow formats. Two contractions, two products, the addition of a mask of numbers, and the composite `softmax`, each
-    rounded as the policy says. A mask of truth values says which keys take part; a query without any gives zeros. With
-    `is_causal` the i-th query sees the keys up to the i-th. scale is 1 / sqrt(E) by default. Weights are dropped with
-    probability `dropout_p`, as by Dropout.
+    Two contractions, two products, the addition of a mask of numbers, and the composite `softmax` are each rounded as
+    the policy says. As in PyTorch, query and key are each multiplied by the square root of the scale, which keeps their
+    product in the range of narrow formats.
 
-    Where the policy fuses the composite ``"scaled_dot_product_attention"``, as the presets of automatic mixed precision
-    do, it is one operation: operands of both contractions are rounded to `compute`, the softmax's probabilities among
-    them; scores, their products with the scale, and the softmax have the format of `reduce`; the result is rounded
-    once, and so is each gradient. ``policy.override(operation="scaled_dot_product_attention", fused=False)`` rounds
-    every step instead.
+    If the policy rounds the composite ``"scaled_dot_product_attention"`` once as a whole, as the presets of automatic
+    mixed precision do, it is one operation:
 
-    Raises ValueError for shapes that do not fit, and for a mask beside is_causal.
+    * The operands of both contractions, including the probabilities of the softmax, are rounded to `compute`.
+    * The scores, their products with the scale, and the softmax have the format of `reduce`.
+    * The result is rounded once, and so is each gradient.
+
+    To round every step instead, use ``policy.override(operation="scaled_dot_product_attention", fused=False)``.
+
+    Parameters:
+        query, key, value: arrays (..., L, E), (..., S, E) and (..., S, V).
+        attn_mask: an array that broadcasts to (..., L, S). A boolean mask is True for the keys that take part; a mask
+            of numbers is added to the scores. A query without any key gives zeros.
+        dropout_p: the probability with which each weight is dropped, as in Dropout.
+        is_causal: True if query i uses only the keys up to i.
+        scale: the factor of the scores; by default 1 / sqrt(E).
+
+    Returns:
+        A Tensor (..., L, V).
+
+    Raises:
+        ValueError: if the shapes do not fit; if both attn_mask and is_causal are given.
 
     Examples:
         >>> q = k = v = np.eye(3)
@@ -84,7 +97,7 @@ def scaled_dot_product_attention(
 def attention_composite(
     q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float
 ) -> Tensor:
-    """The composite of attention: in one operation where the policy fuses it, else of both operands' scaled numbers."""
+    """Compute attention as one operation if the policy rounds it as a whole, otherwise from scaled query and key."""
     is_fused = current().place(ATTENTION).recipe.fused
 
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -97,40 +110,43 @@ def attention_composite(
 
 
 def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
-    """True where a key does not lie behind the query."""
+    """Return a mask that is True if the key is not after the query."""
     return np.tril(np.ones((queries, keys), bool))
 
 
 def scale_by_root(q: Tensor, k: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Queries and keys times the root of the scale; a negative scale turns the sign of queries."""
+    """Return query and key, each multiplied by the square root of |scale|.
+
+    A negative scale flips the sign of the query.
+    """
     root = math.sqrt(abs(scale))
     return q * math.copysign(root, scale), k * root
 
 
 def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray]) -> Tensor:
-    """The weight of every key for every query, whose products are those of scaled operands.
+    """Return the weight of every key for every query, from a query and a key that are already scaled.
 
-    Masks hold numbers to be added, or True where a key takes part.
+    A mask contains numbers that are added, or booleans that are True for the keys that take part.
     """
     return masked_softmax(q @ k.swapaxes(-1, -2), masks)
 
 
 def masked_softmax(scores: Tensor, masks: list[NDArray]) -> Tensor:
-    """The softmax of masked scores, and zeros for a query that sees no key."""
+    """Return the softmax of masked scores, and zeros for a query without any key."""
     allowed: NDArray[np.bool_] | None = None
     for mask in masks:
         _check_mask(mask, scores.shape)
         mask = on_device_of(mask, scores.numbers)
         if mask.dtype != bool:
-            # What -inf is added to takes no part, whether the format has infinities or not.
+            # A key with the addend -inf takes no part, even if the format has no infinities.
             mask, addend = mask != -np.inf, mask
             scores = scores + np.where(mask, addend, addend.dtype.type(0))
         allowed = mask if allowed is None else allowed & mask
     if not scores.shape[-1]:
-        return scores  # without keys there is nothing to weigh
+        return scores  # empty: there are no keys
     if allowed is None or allowed.all():
         return scores.softmax(-1)
-    # A query that sees no key weighs them all, and its weights are then replaced by zeros.
+    # A query without any allowed key first gets weights for all keys, which are then replaced by zeros.
     sees = allowed.any(-1, keepdims=True)
     lowest = -np.inf if scores.format is None or scores.format.has_infinity else scores.format.min
     weights = where(allowed | ~sees, scores, lowest).softmax(-1)
@@ -144,20 +160,33 @@ def _check_mask(mask: NDArray, shape: tuple[int, ...]) -> None:
         fits = False
     if not fits or mask.dtype.kind not in "bf":
         raise ValueError(
-            f"A mask holds truth values or numbers, and broadcasts to {shape} (..., queries, keys); got shape "
+            f"A mask must contain booleans or floats and broadcast to {shape} (..., queries, keys); got shape "
             f"{mask.shape} and dtype {mask.dtype}."
         )
 
 
 class MultiHeadAttention(Module):
-    """Attention of `num_heads` heads, each on its own projections of queries, keys and values.
+    """Attention with `num_heads` heads, each on its own projections of query, key and value.
 
-    Parameters are those of torch.nn.MultiheadAttention: ``in_proj_weight`` (3 * embed_dim, embed_dim), or where kdim or
-    vdim differ from embed_dim ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight``; ``in_proj_bias``, and the
-    linear layer ``out_proj``. They start as there: weights uniform in +-sqrt(6 / (rows + columns)), out_proj as Linear,
-    biases at zero. `rng` as in Linear. Projections of one input are one contraction.
+    The parameters are those of torch.nn.MultiheadAttention: ``in_proj_weight`` (3 * embed_dim, embed_dim),
+    ``in_proj_bias`` and the linear layer ``out_proj``. If kdim or vdim differ from embed_dim, ``q_proj_weight``,
+    ``k_proj_weight`` and ``v_proj_weight`` replace in_proj_weight. As in torch.nn, these weights start uniform in
+    +-sqrt(6 / (rows + columns)), the weight of out_proj as in Linear, and biases at zero. Projections of one input are
+    one contraction.
 
-    Raises ValueError for sizes that do not fit, and for add_bias_kv and add_zero_attn, which there are not.
+    Parameters:
+        embed_dim: the size of query and of the output.
+        num_heads: the number of heads, a divisor of embed_dim.
+        dropout: the probability with which each weight is dropped in training.
+        bias: False for projections without bias.
+        add_bias_kv, add_zero_attn: must be False.
+        kdim, vdim: the sizes of key and value; by default embed_dim.
+        batch_first: True for inputs (N, L, ...) instead of (L, N, ...).
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if num_heads does not divide embed_dim; if add_bias_kv or
+            add_zero_attn is true.
 
     Examples:
         >>> layer = sf.nn.MultiHeadAttention(8, num_heads=2, batch_first=True, rng=0)
@@ -189,7 +218,7 @@ class MultiHeadAttention(Module):
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}.")
         if add_bias_kv or add_zero_attn:
-            raise ValueError("add_bias_kv and add_zero_attn must be False: there is no such attention here.")
+            raise ValueError("add_bias_kv and add_zero_attn must be False: they are not supported.")
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, bool(batch_first)
         self.dropout = as_probability(dropout, "dropout")
         generator = generator_of(rng)
@@ -216,15 +245,24 @@ class MultiHeadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim) -> output like query, and the weights.
+        """Return the output of attention, with the shape of the query, and the attention weights.
 
-        With batch_first the axes are N, L; without N there is one example. Masks as in torch.nn.MultiheadAttention:
-        truth values are True where a key is left out, numbers are added to the scores. key_padding_mask is (N, S),
-        attn_mask (L, S) or (N * num_heads, L, S); is_causal without a mask leaves out the keys behind each query. The
-        weights are (N, L, S), averaged over heads, or (N, num_heads, L, S); None without `need_weights`. A query that
-        sees no key gets zeros.
+        In all shapes below, L and N are exchanged, and S and N, if `batch_first` is True. The axis N may be absent.
 
-        Raises ValueError for shapes that do not fit.
+        Parameters:
+            query, key, value: arrays (L, N, embed_dim), (S, N, kdim) and (S, N, vdim).
+            key_padding_mask: a mask (N, S): booleans that are True for keys to leave out, or numbers that are added to
+                the scores.
+            need_weights: False for None instead of the weights.
+            attn_mask: a mask (L, S) or (N * num_heads, L, S), of the same two kinds.
+            average_attn_weights: True for weights (N, L, S) averaged over heads, False for (N, num_heads, L, S).
+            is_causal: True, without attn_mask, to leave out the keys after each query.
+
+        Returns:
+            The output and the weights; a query without any key gives zeros.
+
+        Raises:
+            ValueError: if the shapes do not fit.
         """
         check_flags(need_weights=need_weights, average_attn_weights=average_attn_weights, is_causal=is_causal)
         self._check(*(np.shape(x) for x in (query, key, value)))
@@ -250,7 +288,7 @@ class MultiHeadAttention(Module):
         return output, shown.squeeze(0) if is_single else shown
 
     def _check(self, query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> None:
-        """Raise ValueError unless the shapes of the inputs fit."""
+        """Raise ValueError if the shapes of the inputs do not fit."""
         axis = 0 if self.batch_first else 1
         fits = len(query) == len(key) == len(value) in (2, 3) and key[:-1] == value[:-1]
         sizes = tuple(shape[-1] for shape in (query, key, value)) if fits else ()
@@ -262,7 +300,7 @@ class MultiHeadAttention(Module):
             )
 
     def _project(self, inputs: list[Operand]) -> list[Tensor]:
-        """Queries, keys and values of all heads, each with the axes of what it came from."""
+        """Return query, key and value of all heads, each with the axes of its input."""
         size, bias = self.embed_dim, self.in_proj_bias
         if not hasattr(self, "in_proj_weight"):
             weights: list[Parameter] = [getattr(self, f"{name}_proj_weight") for name in "qkv"]
@@ -277,7 +315,7 @@ class MultiHeadAttention(Module):
         return results
 
     def _heads(self, x: Tensor) -> Tensor:
-        """(L, N, embed_dim) or (L, embed_dim) -> (N, heads, L, size of a head)."""
+        """Reshape (L, N, embed_dim) or (L, embed_dim) to (N, heads, L, size of a head)."""
         examples = x if x.ndim == 3 else x.unsqueeze(0)
         parted = examples.reshape(*examples.shape[:2], self.num_heads, self.embed_dim // self.num_heads)
         return parted.transpose((1, 2, 0, 3) if x.ndim == 3 else (0, 2, 1, 3))
@@ -290,7 +328,7 @@ class MultiHeadAttention(Module):
         attn_mask: ArrayLike | None,
         is_causal: bool,
     ) -> list[NDArray]:
-        """The masks of scores (N, heads, L, S), True where a key takes part."""
+        """Return the masks for scores (N, heads, L, S), True for keys that take part."""
         examples, heads, queries, keys = scores
         masks = []
         if attn_mask is not None:
@@ -304,35 +342,38 @@ class MultiHeadAttention(Module):
         return masks
 
     def extra_repr(self) -> str:
-        """The arguments that made it, where they are not the usual ones."""
+        """Return the arguments of the constructor as text, except defaults."""
         usual = {"dropout": 0.0, "kdim": self.embed_dim, "vdim": self.embed_dim, "batch_first": False}
         arguments = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
         bias = ["bias=False"] if self.in_proj_bias is None else []
         return ", ".join([str(self.embed_dim), str(self.num_heads), *bias, *arguments])
 
 
-#: As torch.nn spells it.
+#: The spelling of torch.nn.
 MultiheadAttention = MultiHeadAttention
 
 
 def _with_axes_exchanged(*inputs: Operand) -> list[Operand]:
-    """Inputs (N, L, ...) as (L, N, ...), the order in which PyTorch adds weights' gradients; what is one stays one."""
+    """Return inputs (N, L, ...) as (L, N, ...), the order in which PyTorch sums gradients of weights.
+
+    Inputs that are the same object remain the same object.
+    """
     turned = {id(x): as_tensor(x).swapaxes(0, 1) for x in inputs}
     return [turned[id(x)] for x in inputs]
 
 
 def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice | None) -> Tensor:
-    """x times the transpose of rows of the weight, plus a part of the bias."""
+    """Multiply x by the transpose of some rows of the weight, and add a part of the bias."""
     product = as_tensor(x).linear(weight, rows)
     return product if bias is None else product.add_bias(bias, part=part)
 
 
 def _mask(values: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> NDArray:
-    """A mask of one of the shapes, in that which belongs to it; its truth values say where a key takes part."""
+    """Return a mask in the shape that belongs to its own shape; booleans are True for keys that take part."""
     mask = as_array(values)
     if mask.shape not in shapes or mask.dtype.kind not in "bf":
         raise ValueError(
-            f"{name} holds truth values or numbers and has the shape {' or '.join(map(str, shapes))}, got shape "
+            f"{name} must contain booleans or floats and have the shape {' or '.join(map(str, shapes))}, got shape "
             f"{mask.shape} and dtype {mask.dtype}."
         )
     mask = mask.reshape(shapes[mask.shape])
@@ -340,13 +381,28 @@ def _mask(values: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int,
 
 
 class TransformerEncoderLayer(Module):
-    """Self-attention and two linear layers, each beside a path that skips it: Vaswani et al., arXiv 1706.03762.
+    """Self-attention and two linear layers, each as a residual branch with a layer norm.
 
-    Arguments, parts and their names are those of torch.nn.TransformerEncoderLayer: ``self_attn``, ``linear1`` (to
-    dim_feedforward), ``linear2``, ``norm1``, ``norm2`` and dropout. Layer norms come behind the sums, as in BERT, or
-    with `norm_first` at the beginning of both branches, as in GPT. `rng` as in Linear.
+    The parts and their names are those of torch.nn.TransformerEncoderLayer: ``self_attn``, ``linear1``, ``linear2``,
+    ``norm1``, ``norm2``, ``dropout``, ``dropout1`` and ``dropout2``.
 
-    Raises ValueError for sizes that do not fit, and for an activation other than "relu" and "gelu".
+    Parameters:
+        d_model: the size of the last axis of the input and of the result.
+        nhead: the number of heads, a divisor of d_model.
+        dim_feedforward: the size between the two linear layers.
+        dropout: the probability of dropout in attention and after the linear layers.
+        activation: "relu" or "gelu", between the linear layers.
+        layer_norm_eps: a number from 0, added to the variance in the layer norms.
+        batch_first: True for inputs (N, L, d_model) instead of (L, N, d_model).
+        norm_first: True if layer norms are at the start of both branches, as in GPT; False if they follow the residual
+            sums, as in BERT.
+        bias: False for parts without bias.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if the sizes do not fit; if `activation` is neither "relu" nor "gelu".
+
+    Source: Vaswani et al., arXiv 1706.03762.
 
     Examples:
         >>> layer = sf.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True, rng=0)
@@ -392,7 +448,11 @@ class TransformerEncoderLayer(Module):
         src_key_padding_mask: ArrayLike | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """src (L, N, d_model) -> the same shape; axes and masks as in MultiHeadAttention."""
+        """Map src (L, N, d_model) to the same shape.
+
+        `src_mask`, `src_key_padding_mask` and `is_causal` are attn_mask, key_padding_mask and is_causal of
+        MultiHeadAttention.
+        """
         check_flags(is_causal=is_causal)
         x = as_tensor(src)
         masks = (src_mask, src_key_padding_mask, is_causal)
@@ -414,5 +474,5 @@ class TransformerEncoderLayer(Module):
         return self.dropout2(self.linear2(self.dropout(inner)))
 
     def extra_repr(self) -> str:
-        """What its parts do not show."""
+        """Return the activation and norm_first as text; the parts show the rest."""
         return f"activation={self.activation!r}, norm_first={self.norm_first}"

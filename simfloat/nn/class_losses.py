@@ -1,4 +1,4 @@
-"""The losses of classifiers, and connectionist temporal classification (Graves et al., ICML 2006)."""
+"""Losses for classifiers, and connectionist temporal classification (Graves et al., ICML 2006)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,28 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     axis: int | None = None,
 ) -> Tensor:
-    """The mean of -log_softmax(input)[target] over the rows of input (..., classes); target (...) holds class numbers.
+    """Return the mean of -log_softmax(input)[target] over all examples.
 
-    The sum of these losses, or each of them, if `reduction` is "sum" or "none". Rows whose target is `ignore_index` do
-    not count: their losses are 0. `weight` (classes) is a factor for each class; the mean is then the sum of the losses
-    divided by the sum of their factors. With `label_smoothing` e, losses are (1 - e) times the above, plus e / classes
-    times the sum of -log_softmax(input), weighted, over all classes.
+    With `weight`, the mean is the sum of the weighted losses divided by the sum of their weights. With
+    `label_smoothing` e, a loss is (1 - e) times the above, plus e / classes times the sum of -log_softmax(input),
+    weighted, over all classes.
 
-    Classes may also be axis 1, as in PyTorch: input (N, classes, d1, ...), target (N, d1, ...). The shape of the target
-    tells which; where it fits both, `axis` must, as 1 or -1.
+    Parameters:
+        input: scores (..., classes), or as in PyTorch (N, classes, d1, ...).
+        target: class numbers, integers (...) or (N, d1, ...).
+        weight: a factor for each class (classes); by default 1.
+        ignore_index: a target that does not count; the loss of such an example is 0.
+        reduction: "mean", "sum", or "none" for each loss separately.
+        label_smoothing: the share e of all classes, from 0 to 1.
+        axis: the axis of classes, 1 or -1; by default it follows from the shape of the target. It is required if both
+            axes fit.
 
-    Raises ValueError if the shapes do not fit, or fit both; if a target is no class, or label_smoothing is not from 0
-    to 1.
+    Returns:
+        A Tensor: a scalar, or the shape of target for "none".
+
+    Raises:
+        ValueError: if the shapes do not fit, or both axes fit and `axis` is missing; if a target is not a class; if
+            label_smoothing is not from 0 to 1.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -74,9 +84,24 @@ def nll_loss(
     reduction: str = "mean",
     axis: int | None = None,
 ) -> Tensor:
-    """The mean of -input[target]: `cross_entropy` of what is a logarithm of probabilities already.
+    """Return the mean of -input[target] over all examples: `cross_entropy` for an input that is already a log-softmax.
 
-    Arguments, shapes and errors are those of `cross_entropy`, the name under which a policy knows both.
+    In policies the name of this operation is also `cross_entropy`.
+
+    Parameters:
+        input: logarithms of probabilities (..., classes), or as in PyTorch (N, classes, d1, ...).
+        target: class numbers, integers (...) or (N, d1, ...).
+        weight: a factor for each class (classes); by default 1.
+        ignore_index: a target that does not count; the loss of such an example is 0.
+        reduction: "mean", "sum", or "none" for each loss separately.
+        axis: the axis of classes, 1 or -1; by default it follows from the shape of the target. It is required if both
+            axes fit.
+
+    Returns:
+        A Tensor: a scalar, or the shape of target for "none".
+
+    Raises:
+        ValueError: if the shapes do not fit, or both axes fit and `axis` is missing; if a target is not a class.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -89,14 +114,14 @@ def nll_loss(
 
 
 class _LossArguments(NamedTuple):
-    """What a loss was given: the input, the class of each row, and what their losses count for."""
+    """The arguments of a loss: the input, the class and the weight of each example, and the options."""
 
     x: Tensor
     target: NDArray[np.integer]
     weight: NDArray | None
     ignored: int
     reduction: str
-    axis: int  # of classes
+    axis: int  # the axis of classes
 
     @classmethod
     def read(
@@ -109,12 +134,12 @@ class _LossArguments(NamedTuple):
         reduction: str,
         axis: int | None,
     ) -> Self:
-        """The arguments of the loss `name`; ValueError for what does not fit."""
+        """Check the arguments of the loss `name`; raise ValueError if one does not fit."""
         check_reduction(reduction)
         x, labels = as_tensor(input), as_array(target)
         if labels.dtype.kind not in "iu":
             is_like_input = labels.shape == x.shape
-            one_hot = " Of probabilities of classes take the largest: target.argmax(-1)." if is_like_input else ""
+            one_hot = " Convert probabilities of classes by target.argmax(-1)." if is_like_input else ""
             raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
         place = _class_axis(name, x.shape, labels.shape, axis)
         factors = None if weight is None else as_operand(weight, "weight")
@@ -124,7 +149,7 @@ class _LossArguments(NamedTuple):
 
 
 def _loss_at_targets(logarithms: Tensor, arguments: _LossArguments) -> Tensor:
-    """The loss of what each row's class has."""
+    """Return the loss from the logarithm at the class of each example."""
     _, target, weight, ignored, reduction, axis = arguments
 
     def slope(u: Rounded, g: NDArray, outputs: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
@@ -137,7 +162,7 @@ def _loss_at_targets(logarithms: Tensor, arguments: _LossArguments) -> Tensor:
 
 
 def _loss_of_all_classes(logarithms: Tensor, arguments: _LossArguments) -> Tensor:
-    """The loss of what all classes have, in the order of PyTorch's operations."""
+    """Return the loss from the logarithms of all classes, in PyTorch's order of operations."""
     _, target, weight, ignored, reduction, axis = arguments
     is_counted = target != ignored
     if weight is not None:
@@ -156,11 +181,11 @@ def _loss_of_all_classes(logarithms: Tensor, arguments: _LossArguments) -> Tenso
 
 
 def _class_axis(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: int | None) -> int:
-    """The axis of classes, as the target's shape tells or `axis` says: 1 or -1."""
+    """Return the axis of classes, 1 or -1, from the shape of the target or from `axis`."""
     if not shape:
         raise ValueError(f"{name} needs an input of shape (..., classes), got a single number.")
     if axis is not None and not (is_integer(axis, -1, 1) and axis):
-        raise ValueError(f"axis, of classes, is -1, the last, or 1, as in PyTorch; got {axis!r}.")
+        raise ValueError(f"axis, the axis of classes, must be -1 (the last) or 1 (as in PyTorch), got {axis!r}.")
     places = (-1,) if len(shape) < 3 else (-1, 1) if axis is None else (axis,)
     due = {place: shape[:-1] if place == -1 else (shape[0], *shape[2:]) for place in places}
     fitting = [place for place in places if due[place] == target]
@@ -184,20 +209,32 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """-log of the probability of the targets, summed over all ways to spread them over the steps.
+    """Return -log of the probability of the targets, summed over all their alignments with the steps.
 
-    log_probs (T, N, C), or (T, C) for one sequence, are logarithms of probabilities, such as log_softmax gives. targets
-    hold class numbers other than `blank`, (N, S) with whatever behind a target's length, or all of them one after the
-    other. The lengths are (N,), integers for one sequence. ``"mean"`` divides each loss by its target's length (at
-    least 1), and takes the mean; ``"sum"`` adds them; ``"none"`` leaves them. Targets that fit no way have an infinite
-    loss and a gradient of NaN; `zero_infinity` makes both zero.
+    The logarithms of the probabilities of all prefixes are computed step by step, as in section 4.1 of the paper: the
+    `logsumexp` of one, two or three previous values, plus log_probs, with each operation rounded. Their format needs an
+    infinity, for the logarithm of 0. The gradient is that of PyTorch, which is correct if log_probs is a log_softmax:
+    the probabilities of the classes minus their shares in all alignments.
 
-    The logarithms of the probabilities of all beginnings follow from each other step by step, as in section 4.1 of the
-    paper: `logsumexp` of the one, two or three places before, + log_probs, each operation rounded. Their format needs
-    an infinity, for what is impossible. The gradient is PyTorch's, which is right where log_probs is a log_softmax: the
-    probabilities of the classes less the share of all ways there.
+    Parameters:
+        log_probs: logarithms of probabilities (T, N, C), or (T, C) for one sequence, such as a log_softmax.
+        targets: class numbers other than `blank`: (N, S) with arbitrary values after the end of each target, or all
+            targets concatenated in one axis.
+        input_lengths, target_lengths: the lengths of the sequences and of the targets, integers (N,), or one integer
+            for one sequence.
+        blank: the class number of the blank.
+        reduction: "sum", "none", or "mean": each loss is divided by the length of its target (at least 1) before the
+            mean.
+        zero_infinity: True to replace the infinite loss and the NaN gradient of a target without any alignment by
+            zeros.
 
-    Raises ValueError for shapes that do not fit, and for classes and lengths out of range.
+    Returns:
+        A Tensor: a scalar, or (N,) for "none".
+
+    Raises:
+        ValueError: if the shapes do not fit; if a class or a length is out of range.
+
+    Source: Graves et al., ICML 2006.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -251,7 +288,7 @@ def _alignment(
 
 
 def _lengths(lengths: ArrayLike, what: str, count: int, most: int) -> NDArray[np.integer]:
-    """A length for each sequence, up to the most that there can be."""
+    """Return a length for each sequence; raise ValueError if one is larger than `most`."""
     numbers = on_cpu(as_indices(lengths, most + 1, what))
     if numbers.size != count or numbers.ndim > 1:
         raise ValueError(f"{what} are integers, one for each of {count} sequences, got shape {numbers.shape}.")

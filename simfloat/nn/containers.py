@@ -1,7 +1,4 @@
-"""Modules that contain modules, Sequential, ModuleList and MLP, and layers that compute nothing.
-
-These give numbers another shape, or leave them as they are.
-"""
+"""Containers (Sequential, ModuleList, MLP), and layers that change only the shape of a tensor or nothing at all."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Numbered(Module):
-    """Modules named 0, 1, ..., which are counted and reached by number."""
+    """Modules named 0, 1, ..., with a length and access by number."""
 
     def __init__(self, modules: Iterable[Module]) -> None:
         super().__init__()
@@ -49,9 +46,15 @@ class _Numbered(Module):
 
 
 class Sequential(_Numbered):
-    """Modules one after the other, named 0, 1, ...
+    """Modules that run one after the other, named 0, 1, ...
 
-    They are counted and reached by number; a slice is a Sequential of the same modules.
+    `len`, iteration and access by number work as for a list; a slice is a Sequential of the same modules.
+
+    Parameters:
+        modules: the modules, in the order of the forward pass.
+
+    Raises:
+        ValueError: if an argument is not a module.
 
     Examples:
         >>> model = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.ReLU(), sf.nn.Linear(4, 1, rng=1))
@@ -71,17 +74,22 @@ class Sequential(_Numbered):
         return Sequential(*modules[number]) if isinstance(number, slice) else modules[number]
 
     def forward(self, x: Any) -> Tensor:
-        """The output of the last module."""
+        """Call each module with the result of the previous one; return the last result."""
         for module in self:
             x = module(x)
         return x
 
 
 class ModuleList(_Numbered):
-    """Modules in a list, named 0, 1, ..., for a module that calls them in its own way.
+    """A list of modules, named 0, 1, ..., for a module that calls them in its own way.
 
-    They are counted and reached by number; a slice is a ModuleList of the same modules. Raises ValueError for what is
-    no module.
+    `len`, iteration and access by number work as for a list; a slice is a ModuleList of the same modules.
+
+    Parameters:
+        modules: an iterable of modules.
+
+    Raises:
+        ValueError: if an element is not a module.
 
     Examples:
         >>> layers = sf.nn.ModuleList(sf.nn.Linear(3, 3, rng=i) for i in range(2))
@@ -101,18 +109,27 @@ class ModuleList(_Numbered):
         return ModuleList(modules[number]) if isinstance(number, slice) else modules[number]
 
     def append(self, module: Module) -> ModuleList:
-        """Add a module at the end."""
+        """Add a module at the end; return the list."""
         self._add(module)
         return self
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Add modules at the end, one after the other."""
+        """Add several modules at the end, in their order; return the list."""
         self._add_all(modules)
         return self
 
 
 class ReLULinear(Linear):
-    """A linear layer followed by max(x, 0).
+    """max(x W^T + b, 0): a linear layer followed by ReLU.
+
+    Parameters:
+        in_features: the size of the last axis of x.
+        out_features: the size of the last axis of the result.
+        bias: False for a layer without bias.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer.
 
     Examples:
         >>> layer = sf.nn.ReLULinear(3, 4, rng=0)
@@ -123,14 +140,19 @@ class ReLULinear(Linear):
     """
 
     def forward(self, x: Operand) -> Tensor:
-        """x (..., inputs) -> (..., outputs)."""
+        """Map x (..., in_features) to (..., out_features)."""
         return super().forward(x).relu()
 
 
 class MLP(Module):
     """A multilayer perceptron: ReLU layers ``hidden.0``, ``hidden.1``, ... and a linear layer ``head``.
 
-    sizes are the numbers of inputs, of units in each hidden layer, and of outputs; `rng` as in Linear.
+    Parameters:
+        sizes: the number of inputs, the width of each hidden layer, and the number of outputs.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if there are fewer than two sizes; if a size is not a positive integer.
 
     Examples:
         >>> layer = sf.nn.MLP([3, 8, 1], rng=0)
@@ -146,19 +168,22 @@ class MLP(Module):
         super().__init__()
         sizes = list(sizes) if isinstance(sizes, Iterable) else [sizes]
         if len(sizes) < 2:
-            raise ValueError(f"An MLP needs the sizes of its input and its output at least, got {sizes}.")
+            raise ValueError(f"An MLP needs at least the sizes of its input and its output, got {sizes}.")
         generator = generator_of(rng)
         *hidden, last = zip(sizes[:-1], sizes[1:], strict=True)
         self.hidden = Sequential(*(ReLULinear(inputs, outputs, rng=generator) for inputs, outputs in hidden))
         self.head = Linear(*last, rng=generator)
 
     def forward(self, x: Operand) -> Tensor:
-        """x (..., inputs) -> (..., outputs)."""
+        """Map x (..., inputs) to (..., outputs)."""
         return self.head(self.hidden(x))
 
 
 class Identity(Module):
-    """x itself, unrounded: the place of a layer that a model has not. Arguments of any kind are taken, and left.
+    """A placeholder for a layer: x, unrounded.
+
+    Parameters:
+        arguments, options: any arguments; they are ignored.
 
     Examples:
         >>> layer = sf.nn.Identity()
@@ -172,12 +197,16 @@ class Identity(Module):
         super().__init__()
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same."""
+        """Return x as a tensor, unrounded."""
         return as_tensor(x)
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one; by default all but the first, which counts examples.
+    """x with the axes from `start_dim` to `end_dim` merged into one.
+
+    Parameters:
+        start_dim: the first axis to merge; by default 1, which keeps the axis of examples.
+        end_dim: the last axis to merge; by default the last one.
 
     Examples:
         >>> layer = sf.nn.Flatten()
@@ -192,18 +221,25 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, H, W) -> (N, C * H * W), as an example."""
+        """Merge the axes; with the default arguments, map x (N, C, H, W) to (N, C * H * W)."""
         return as_tensor(x).flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
-        """Its axes."""
+        """Return the axes as text."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Unflatten(Module):
-    """The axis `dim` as several, of the sizes unflattened_size, one of which may be -1, what is left.
+    """x with the axis `dim` split into several axes.
 
-    Raises ValueError for what is no axis and no sizes, and when it is called, for sizes that do not fit.
+    Parameters:
+        dim: the number of the axis.
+        unflattened_size: the sizes of the new axes, a tuple or list; one of them may be -1, and is computed from the
+            others.
+
+    Raises:
+        ValueError: if `dim` is not an integer or the sizes are not integers; when called, if the axis is missing or the
+            sizes do not fit.
 
     Examples:
         >>> layer = sf.nn.Unflatten(1, (4, -1))
@@ -223,7 +259,7 @@ class Unflatten(Module):
         self.dim, self.unflattened_size = dim, sizes
 
     def forward(self, x: Operand) -> Tensor:
-        """x with an axis of n elements -> the same with several, of n elements together."""
+        """Split the axis; the product of the new sizes must equal the size of the axis."""
         x = as_tensor(x)
         if not -x.ndim <= self.dim < x.ndim:
             raise ValueError(f"Unflatten needs the axis {self.dim} of x, got shape {x.shape}.")
@@ -231,5 +267,5 @@ class Unflatten(Module):
         return x.reshape(*x.shape[:axis], *self.unflattened_size, *x.shape[axis + 1 :])
 
     def extra_repr(self) -> str:
-        """Its axis and sizes."""
+        """Return the axis and the sizes as text."""
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

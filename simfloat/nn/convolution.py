@@ -1,4 +1,4 @@
-"""Convolutional layers and pooling layers."""
+"""Convolution and pooling layers for images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ConvolutionLayer(Module):
-    """What convolutions of images or sequences and their transposes share: parameters, and two rounded operations."""
+    """The common base of convolutions and transposed convolutions: parameters, and two rounded operations."""
 
     kernel_size: tuple[int, ...]
 
@@ -33,11 +33,11 @@ class ConvolutionLayer(Module):
                 f"groups={groups}."
             )
         if padding_mode != "zeros":
-            raise ValueError(f"padding_mode must be 'zeros', the only one that there is, got {padding_mode!r}.")
+            raise ValueError(f"padding_mode must be 'zeros', the only supported one, got {padding_mode!r}.")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
 
     def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
-        """Draw weight (outermost, inner, *kernel_size) and bias, uniform in +-1 / sqrt(inner * its elements)."""
+        """Draw weight (outermost, inner, *kernel_size) and bias, uniform in +-1 / sqrt(inner * kernel elements)."""
         check_flags(bias=bias)
         generator = generator_of(rng)
         bound = 1 / math.sqrt(inner * math.prod(self.kernel_size))
@@ -49,7 +49,7 @@ class ConvolutionLayer(Module):
 
 
 class _ConvolutionOfImages(ConvolutionLayer):
-    """What convolutions of images and their transposes share: options as pairs."""
+    """The common base of convolutions and transposed convolutions of images, with options as pairs."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class _ConvolutionOfImages(ConvolutionLayer):
         self.padding = padding if isinstance(padding, str) else read_pair("padding", padding, 0)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         arguments: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
         usual = {"padding": (0, 0), "output_padding": (0, 0), "dilation": (1, 1), "groups": 1}
         arguments |= {name: value for name in usual if (value := getattr(self, name, usual[name])) != usual[name]}
@@ -79,14 +79,27 @@ class _ConvolutionOfImages(ConvolutionLayer):
 
 
 class Conv2d(_ConvolutionOfImages):
-    """A convolution of images (N, in_channels, H, W), plus a bias: contraction and addition are each rounded.
+    """Convolution of images plus bias; the contraction and the addition are each rounded.
 
-    weight is (out_channels, in_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
-    +-1 / sqrt(in_channels / groups * h * w), as in torch.nn, from `rng`, as in Linear. `padding` may be "same" or
-    "valid". The order of each sum stands in :mod:`simfloat.autodiff.contractions`.
+    Each sum runs over (input channel, kernel row, kernel column); see :mod:`simfloat.autodiff.contractions`. weight is
+    (out_channels, in_channels / groups, h, w) and bias is (out_channels). Both start uniform in +-1 / sqrt(in_channels
+    / groups * h * w), as in torch.nn.
 
-    Raises ValueError for sizes that are no positive integers, for channels that are no multiples of `groups`, and for a
-    `padding_mode` other than "zeros".
+    Parameters:
+        in_channels: the number of channels of x (N, in_channels, H, W).
+        out_channels: the number of channels of the result.
+        kernel_size: the height and width of the kernel, an integer or a pair.
+        stride: the step between windows, an integer or a pair.
+        padding: the number of zero rows and columns on each side, or "same" or "valid".
+        dilation: the step between kernel elements, an integer or a pair.
+        groups: the number of groups of channels, which are convolved separately.
+        bias: False for a layer without bias.
+        padding_mode: must be "zeros".
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if the channels are not multiples of `groups`; if padding_mode
+            is not "zeros".
 
     Examples:
         >>> layer = sf.nn.Conv2d(1, 4, kernel_size=3, padding=1, rng=0)
@@ -114,19 +127,34 @@ class Conv2d(_ConvolutionOfImages):
         self._start(out_channels, in_channels // groups, bias, rng)
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image."""
+        """Map x (N, in_channels, H, W) to (N, out_channels, rows, columns); for one image, without N."""
         options = (self.stride, self.padding, self.dilation, self.groups)
         return apply_to_images(lambda images: self._with_bias(images.conv2d(self.weight, *options)), x)
 
 
 class ConvTranspose2d(_ConvolutionOfImages):
-    """The gradient of a convolution's images as a layer, plus a bias: contraction and addition are each rounded.
+    """Transposed convolution of images plus bias; the contraction and the addition are each rounded.
 
-    weight is (in_channels, out_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
-    +-1 / sqrt(out_channels / groups * h * w), as in torch.nn, from `rng`, as in Linear. Results have
-    (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1 rows.
+    The contraction is the gradient of Conv2d with respect to its images. weight is (in_channels, out_channels / groups,
+    h, w) and bias is (out_channels). Both start uniform in +-1 / sqrt(out_channels / groups * h * w), as in torch.nn.
+    The result has (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1 rows.
 
-    Raises ValueError as Conv2d, and when it is called with an `output_padding` that no stride or dilation exceeds.
+    Parameters:
+        in_channels: the number of channels of x (N, in_channels, H, W).
+        out_channels: the number of channels of the result.
+        kernel_size: the height and width of the kernel, an integer or a pair.
+        stride: the step between the pixels of x in the result, an integer or a pair.
+        padding: the number of rows and columns that are removed on each side of the result.
+        output_padding: the number of rows and columns that are added at the end, an integer or a pair.
+        groups: the number of groups of channels, which are convolved separately.
+        bias: False for a layer without bias.
+        dilation: the step between kernel elements, an integer or a pair.
+        padding_mode: must be "zeros".
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if the channels are not multiples of `groups`; if padding_mode
+            is not "zeros"; when called, if output_padding is smaller than neither the stride nor the dilation.
 
     Examples:
         >>> layer = sf.nn.ConvTranspose2d(4, 1, kernel_size=2, stride=2, rng=0)
@@ -157,10 +185,13 @@ class ConvTranspose2d(_ConvolutionOfImages):
         self._start(in_channels, out_channels // groups, bias, rng)
 
     def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
-        """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image.
+        """Map x (N, in_channels, H, W) to (N, out_channels, rows, columns); for one image, without N.
 
-        output_size, the rows and columns that are wanted, takes the place of `output_padding`; leading sizes are left
-        out of account. Raises ValueError unless it can be reached.
+        `output_size` gives the wanted rows and columns, and replaces `output_padding`; any sizes before them are
+        ignored.
+
+        Raises:
+            ValueError: if the layer cannot produce `output_size`.
         """
         x = as_tensor(x)
         border = read_pair("padding", self.padding, 0)
@@ -169,7 +200,7 @@ class ConvTranspose2d(_ConvolutionOfImages):
         return apply_to_images(lambda images: self._with_bias(images.conv_transpose2d(self.weight, *options)), x)
 
     def _padding_for(self, sizes: Sequence[int], border: Pair, output_size: Sequence[int]) -> Pair:
-        """The output_padding that gives results of this size."""
+        """Return the output_padding that gives results of this size."""
         least = [
             (size - 1) * step - 2 * width + gap * (places - 1) + 1
             for size, step, width, gap, places in zip(
@@ -187,12 +218,20 @@ class ConvTranspose2d(_ConvolutionOfImages):
 
 
 class MaxPool2d(Module):
-    """The largest pixel of every window; its gradient goes to the first one that is as large.
+    """The largest pixel of every window; the gradient goes to the first of the largest pixels.
 
-    Options are torch.nn's; `stride` is by default the window itself. Where windows overlap, gradients are added through
-    the policy's `reduce`, windows in row-major order.
+    If windows overlap, their gradients are added through the policy's `reduce`, in row-major order of the windows.
 
-    Raises ValueError for `return_indices`, and when it is called, for shapes that do not fit.
+    Parameters:
+        kernel_size: the height and width of the window, an integer or a pair.
+        stride: the step between windows, an integer or a pair; by default kernel_size.
+        padding: the number of rows and columns added on each side; they never contain the largest pixel.
+        dilation: the step between the pixels of a window, an integer or a pair.
+        return_indices: must be False.
+        ceil_mode: True if the number of windows is rounded up instead of down.
+
+    Raises:
+        ValueError: if return_indices is true; when called, if x has another shape or the window does not fit.
 
     Examples:
         >>> layer = sf.nn.MaxPool2d(2)
@@ -214,17 +253,17 @@ class MaxPool2d(Module):
         super().__init__()
         check_flags(ceil_mode=ceil_mode)
         if return_indices:
-            raise ValueError("MaxPool2d returns the largest pixels alone; leave return_indices out.")
+            raise ValueError("MaxPool2d returns only the largest pixels; leave return_indices out.")
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
         self.dilation, self.ceil_mode = read_pair("dilation", dilation, 1), bool(ceil_mode)
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        """Map x (N, C, H, W) to (N, C, rows, columns); for one image, without N."""
         options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
         return apply_to_images(lambda images: images.max_pool2d(*options), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return (
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
             f"ceil_mode={self.ceil_mode}"
@@ -234,9 +273,17 @@ class MaxPool2d(Module):
 class AvgPool2d(Module):
     """The sum of every window through the policy's `reduce`, divided by the number of its pixels.
 
-    Options are torch.nn's; `stride` is by default the window itself. Places in the padding count as pixels unless
-    `count_include_pad` is False. Raises ValueError for a `divisor_override` that is no positive integer, and when it is
-    called, for what does not fit.
+    Parameters:
+        kernel_size: the height and width of the window, an integer or a pair.
+        stride: the step between windows, an integer or a pair; by default kernel_size.
+        padding: the number of zero rows and columns added on each side.
+        ceil_mode: True if the number of windows is rounded up instead of down.
+        count_include_pad: False if pixels of the padding do not count in the divisor.
+        divisor_override: a positive integer that replaces the number of pixels as the divisor.
+
+    Raises:
+        ValueError: if divisor_override is not a positive integer; when called, if x has another shape or the window
+            does not fit.
 
     Examples:
         >>> layer = sf.nn.AvgPool2d(2)
@@ -263,25 +310,29 @@ class AvgPool2d(Module):
         self.divisor_override = divisor_override
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        """Map x (N, C, H, W) to (N, C, rows, columns); for one image, without N."""
         options = (
             self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override,
         )  # fmt: skip
         return apply_to_images(lambda images: images.avg_pool2d(*options), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class AdaptiveAvgPool2d(Module):
-    """Averages of windows, as many as `output_size` says: 1 for one average of each channel.
+    """Averages of windows, with the window sizes chosen so that the result has the size `output_size`.
 
-    output_size is an integer or a pair (rows, columns); None keeps the images' own. Windows are those of torch.nn: of
-    n along a side of s pixels, number i begins at floor(i * s / n) and ends before ceil((i + 1) * s / n). Where all are
-    equal and none overlap it is AvgPool2d; else each average is a mean of its own.
+    Windows are those of torch.nn: along a side of s pixels, window i of n begins at floor(i * s / n) and ends before
+    ceil((i + 1) * s / n). If all windows have one size and none overlap, the result is that of AvgPool2d. Otherwise
+    each average is a separate mean.
 
-    Raises ValueError for what is no size, and when it is called, for what is no image.
+    Parameters:
+        output_size: an integer or a pair (rows, columns); 1 gives one average per channel. None keeps the size of x.
+
+    Raises:
+        ValueError: if a size is neither a positive integer nor None; when called, if x is not an image.
 
     Examples:
         >>> layer = sf.nn.AdaptiveAvgPool2d(1)
@@ -299,16 +350,16 @@ class AdaptiveAvgPool2d(Module):
         self.output_size = sizes[0], sizes[1]
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        """Map x (N, C, H, W) to (N, C, rows, columns); for one image, without N."""
         return apply_to_images(lambda images: adaptive_averages(images, self.output_size), x)
 
     def extra_repr(self) -> str:
-        """The argument that made it."""
+        """Return the arguments of the constructor as text."""
         return f"output_size={self.output_size}"
 
 
 def adaptive_averages(x: Tensor, output_size: tuple[int | None, int | None]) -> Tensor:
-    """As many averages of images (N, C, H, W) as asked for, None for as many as there are pixels."""
+    """Average images (N, C, H, W) to `output_size` rows and columns; None keeps the size of x."""
     if x.ndim != 4:
         raise ValueError(f"AdaptiveAvgPool2d needs images (N, C, H, W), got shape {x.shape}.")
     sizes = x.shape[2:]
@@ -323,6 +374,6 @@ def adaptive_averages(x: Tensor, output_size: tuple[int | None, int | None]) -> 
 
 
 def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair) -> tuple[Pair, Pair, Pair]:
-    """Window, stride and padding as pairs."""
+    """Return window, stride and padding as pairs."""
     window = read_pair("kernel_size", kernel_size, 1)
     return window, window if stride is None else read_pair("stride", stride, 1), read_pair("padding", padding, 0)

@@ -1,4 +1,4 @@
-"""Dropping numbers at random while training."""
+"""Dropout: set random elements to zero during training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ from simfloat.simulation.simulation import current
 
 
 class Dropout(Module):
-    """While training each number is dropped with probability `p`, and the others multiplied by 1 / (1 - p).
+    """x * mask / (1 - p) in training, where each element of the mask is 0 with probability `p` and otherwise 1.
 
-    The product is rounded, where a list of casts leaves it alone to the format of x; evaluation changes nothing. Which
-    numbers are dropped follows from the simulation's seed, the module's path and how often it ran: other layers and
-    other policies change none of it.
+    The elements that remain are multiplied by the factor 1 / (1 - p), and the product is rounded. Under automatic mixed
+    precision, if dropout is on no list of casts, the product is rounded to the format of x. In evaluation the layer
+    returns x unchanged.
 
-    Raises ValueError unless p is a number from 0 to 1, and for `inplace`. Source: Srivastava et
-    al., JMLR 15, 2014.
+    The choice of elements depends on the seed of the simulation, the path of the module and the number of its calls.
+    Other layers and other policies do not change it.
+
+    Parameters:
+        p: the probability of a zero, from 0 to 1.
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if p is not a number from 0 to 1; if inplace is true.
+
+    Source: Srivastava et al., JMLR 15, 2014.
 
     Examples:
         >>> layer = sf.nn.Dropout(0.5)
@@ -40,21 +49,21 @@ class Dropout(Module):
         self.p = as_probability(p)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return dropout(x, self.p) if self.training else as_tensor(x)
 
     def extra_repr(self) -> str:
-        """Its probability."""
+        """Return the probability as text."""
         return f"p={self.p}"
 
 
 class _ChannelDropout(Dropout):
-    """What dropouts of channels share."""
+    """The common base of dropout layers that drop channels."""
 
     _ndims: tuple[int, ...] = ()
 
     def forward(self, x: Operand) -> Tensor:
-        """x of the layer's shape -> the same shape."""
+        """Map x of a supported shape to a tensor of the same shape."""
         x = as_tensor(x)
         if x.ndim not in self._ndims:
             named = " or ".join(map(str, self._ndims))
@@ -63,9 +72,14 @@ class _ChannelDropout(Dropout):
 
 
 class Dropout1d(_ChannelDropout):
-    """While training each channel of sequences (N, C, L), or (C, L), is dropped with probability `p`, as by Dropout.
+    """Dropout that drops each channel of sequences (N, C, L) or (C, L) as a whole, with probability `p`.
 
-    Raises ValueError as Dropout, and for another number of axes.
+    Parameters:
+        p: the probability of a zero, from 0 to 1.
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if p is not a number from 0 to 1; if inplace is true; when called, if x has another number of axes.
 
     Examples:
         >>> layer = sf.nn.Dropout1d(0.5)
@@ -81,9 +95,14 @@ class Dropout1d(_ChannelDropout):
 
 
 class Dropout2d(_ChannelDropout):
-    """While training each channel of images (N, C, H, W), or (C, H, W), is dropped with probability `p`, as by Dropout.
+    """Dropout that drops each channel of images (N, C, H, W) or (C, H, W) as a whole, with probability `p`.
 
-    Raises ValueError as Dropout, and for another number of axes.
+    Parameters:
+        p: the probability of a zero, from 0 to 1.
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if p is not a number from 0 to 1; if inplace is true; when called, if x has another number of axes.
 
     Examples:
         >>> layer = sf.nn.Dropout2d(0.5)
@@ -99,10 +118,11 @@ class Dropout2d(_ChannelDropout):
 
 
 def dropout(x: Operand, p: float, together: int = 0) -> Tensor:
-    """x with each number dropped with probability p, and the others multiplied by 1 / (1 - p).
+    """Set each element of x to zero with probability p, and multiply the others by 1 / (1 - p).
 
-    A call takes the next draw of the stream of `dropout` at the layer that runs: 32 bits a number in C order, which is
-    kept unless they lie below p * 2^32. Along so many last axes numbers are dropped `together`, by one draw.
+    A call takes the next draw from the stream `dropout` of the running layer: 32 bits per element, in C order. An
+    element remains if its bits, as an integer, are at least p * 2^32. The elements along the last `together` axes share
+    one draw, and are dropped together.
     """
     x = as_tensor(x)
     if p == 0:

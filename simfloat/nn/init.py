@@ -1,8 +1,8 @@
-"""Initial values, by torch.nn.init's names: each fills a parameter and returns it.
+"""Initial values, with the names of torch.nn.init: each function fills a parameter and returns it.
 
-Values are drawn in double precision, from `rng`, a NumPy generator or a seed, or from the generator of
-`simfloat.nn.seed`; a parameter is used as rounded to the policy's `weights`. Of weights (outputs, inputs,
-...) the fan in is inputs times the size of the other axes, the fan out outputs times it.
+Values are computed in double precision. They come from `rng`, a NumPy generator or a seed, or else from the generator
+of `simfloat.nn.seed`. A model uses a parameter rounded to the policy's `weights`. For weights (outputs, inputs, ...),
+the fan in is inputs times the size of the other axes, and the fan out is outputs times that size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = [
     "xavier_normal_", "xavier_uniform_", "zeros_",
 ]  # fmt: skip
 
-#: By what an activation makes numbers smaller, and initial weights larger; that of leaky_relu follows from its slope.
+#: Gains by activation: an activation shrinks values, and the gain enlarges initial weights to compensate. The gain of
+#: leaky_relu follows from its slope.
 GAINS = {
     "linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 3 / 4,
     **{f"conv{transposed}{n}d": 1.0 for transposed in ("", "_transpose") for n in (1, 2, 3)},
@@ -33,9 +34,17 @@ GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The gain that torch recommends for an activation; `param` is the slope of leaky_relu, by default 0.01.
+    """Return the gain that torch recommends for an activation.
 
-    Raises ValueError for an unknown activation.
+    Parameters:
+        nonlinearity: the name of the activation, such as "relu" or "leaky_relu".
+        param: the slope of leaky_relu; by default 0.01.
+
+    Returns:
+        The gain, a float.
+
+    Raises:
+        ValueError: if the activation is unknown.
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else as_number(param, "param")) ** 2))
@@ -45,50 +54,117 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, rng: Seed = None) -> Tensor:
-    """Numbers from a to b. Raises ValueError if a is larger."""
+    """Fill a tensor with uniform values from a to b.
+
+    Parameters:
+        tensor: the Parameter or Tensor.
+        a, b: the bounds.
+        rng: a NumPy generator or a seed; by default the generator of `simfloat.nn.seed`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: if a is larger than b.
+    """
     if not as_number(a, "a") <= as_number(b, "b"):
         raise ValueError(f"uniform_ draws from a to b, where a is not larger; got {a!r} and {b!r}.")
     return _fill(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, rng: Seed = None) -> Tensor:
-    """Normal numbers with this mean and standard deviation. Raises ValueError if std is negative."""
+    """Fill a tensor with normal values.
+
+    Parameters:
+        tensor: the Parameter or Tensor.
+        mean, std: the mean and the standard deviation.
+        rng: a NumPy generator or a seed; by default the generator of `simfloat.nn.seed`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: if std is negative.
+    """
     center, width = as_number(mean, "mean"), as_number(std, "std", 0.0)
     return _fill(tensor, lambda shape: generator_of(rng).normal(center, width, shape))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """The number `val` everywhere."""
+    """Fill a tensor with one value.
+
+    Parameters:
+        tensor: the Parameter or Tensor.
+        val: the value, a finite number.
+
+    Returns:
+        The tensor.
+    """
     return _fill(tensor, lambda shape: np.full(shape, as_number(val, "val")))
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """1 everywhere."""
+    """Fill `tensor`, a Parameter or Tensor, with ones and return it."""
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """0 everywhere."""
+    """Fill `tensor`, a Parameter or Tensor, with zeros and return it."""
     return constant_(tensor, 0.0)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
-    """Uniform in +-gain * sqrt(6 / (fan in + fan out)): Glorot and Bengio, AISTATS 2010."""
+    """Fill a tensor with uniform values in +-gain * sqrt(6 / (fan in + fan out)).
+
+    Parameters:
+        tensor: the Parameter or Tensor (outputs, inputs, ...).
+        gain: a factor; see `calculate_gain`.
+        rng: a NumPy generator or a seed; by default the generator of `simfloat.nn.seed`.
+
+    Returns:
+        The tensor.
+
+    Source: Glorot and Bengio, AISTATS 2010.
+    """
     bound = as_number(gain, "gain") * math.sqrt(6.0 / sum(_fans(tensor)))
     return uniform_(tensor, -bound, bound, rng=rng)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
-    """Normal with the standard deviation gain * sqrt(2 / (fan in + fan out)): Glorot and Bengio, AISTATS 2010."""
+    """Fill a tensor with normal values of the standard deviation gain * sqrt(2 / (fan in + fan out)).
+
+    Parameters:
+        tensor: the Parameter or Tensor (outputs, inputs, ...).
+        gain: a factor; see `calculate_gain`.
+        rng: a NumPy generator or a seed; by default the generator of `simfloat.nn.seed`.
+
+    Returns:
+        The tensor.
+
+    Source: Glorot and Bengio, AISTATS 2010.
+    """
     return normal_(tensor, 0.0, as_number(gain, "gain") * math.sqrt(2.0 / sum(_fans(tensor))), rng=rng)
 
 
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Seed = None
 ) -> Tensor:
-    """Uniform in +-gain * sqrt(3 / fan): He et al., ICCV 2015. `a` is the slope of leaky_relu.
+    """Fill a tensor with uniform values in +-gain * sqrt(3 / fan).
 
-    Raises ValueError for a mode other than "fan_in" and "fan_out".
+    Parameters:
+        tensor: the Parameter or Tensor (outputs, inputs, ...).
+        a: the slope, if the nonlinearity is leaky_relu.
+        mode: "fan_in" or "fan_out".
+        nonlinearity: the activation that determines the gain; see `calculate_gain`.
+        rng: a NumPy generator or a seed; by default the generator of `simfloat.nn.seed`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: if `mode` is neither "fan_in" nor "fan_out".
+
+    Source: He et al., ICCV 2015.
     """
     bound = math.sqrt(3.0) * _kaiming(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, rng=rng)
@@ -97,17 +173,41 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Seed = None
 ) -> Tensor:
-    """Normal with the standard deviation gain / sqrt(fan): He et al., ICCV 2015. `a` is the slope of leaky_relu.
+    """Fill a tensor with normal values of the standard deviation gain / sqrt(fan).
 
-    Raises ValueError for a mode other than "fan_in" and "fan_out".
+    Parameters:
+        tensor: the Parameter or Tensor (outputs, inputs, ...).
+        a: the slope, if the nonlinearity is leaky_relu.
+        mode: "fan_in" or "fan_out".
+        nonlinearity: the activation that determines the gain; see `calculate_gain`.
+        rng: a NumPy generator or a seed; by default the generator of `simfloat.nn.seed`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: if `mode` is neither "fan_in" nor "fan_out".
+
+    Source: He et al., ICCV 2015.
     """
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), rng=rng)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
-    """Orthonormal rows, or columns if there are more rows, times gain: Saxe et al., ICLR 2014.
+    """Fill a tensor with orthonormal rows times gain, or with orthonormal columns if it has more rows than columns.
 
-    All axes but the first are taken as one. LAPACK computes them, and its last bits may differ between machines.
+    All axes except the first are treated as one. LAPACK computes the vectors, so their last bits may differ between
+    computers.
+
+    Parameters:
+        tensor: the Parameter or Tensor (outputs, inputs, ...).
+        gain: a factor.
+        rng: a NumPy generator or a seed; by default the generator of `simfloat.nn.seed`.
+
+    Returns:
+        The tensor.
+
+    Source: Saxe et al., ICLR 2014.
     """
 
     factor = as_number(gain, "gain")
@@ -124,7 +224,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tenso
 
 
 def _fill(tensor: Tensor, draw: Callable[[tuple[int, ...]], NDArray]) -> Tensor:
-    """The tensor, with new numbers of its shape."""
+    """Replace the values of a tensor; return the tensor."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"Initial values fill a Parameter or a Tensor, got a {type(tensor).__name__}.")
     tensor.data = draw(tensor.shape)
@@ -132,16 +232,16 @@ def _fill(tensor: Tensor, draw: Callable[[tuple[int, ...]], NDArray]) -> Tensor:
 
 
 def _fans(tensor: Tensor) -> tuple[int, int]:
-    """How many numbers an output comes from, and an input goes to."""
+    """Return the fan in and the fan out of a tensor."""
     if not isinstance(tensor, Tensor) or tensor.ndim < 2 or not tensor.size:
         shape = getattr(tensor, "shape", None)
-        raise ValueError(f"Fan in and fan out are of weights (outputs, inputs, ...), got shape {shape}.")
+        raise ValueError(f"Fan in and fan out need weights (outputs, inputs, ...), got shape {shape}.")
     outputs, inputs, *window = tensor.shape
     return inputs * math.prod(window), outputs * math.prod(window)
 
 
 def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    """The standard deviation that keeps the size of what passes a layer."""
+    """Return the standard deviation that preserves the size of values through a layer."""
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}.")
     fan = _fans(tensor)[mode == "fan_out"]

@@ -1,4 +1,4 @@
-"""Fully connected layers, and embeddings: tables of vectors, looked up by index."""
+"""Fully connected layers, and embeddings: tables of vectors that are looked up by index."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 
 
 class Linear(Module):
-    """x W^T + b: the contraction and the addition are each rounded.
+    """x W^T + b; the contraction and the addition are each rounded.
 
-    weight is (out_features, in_features), bias (out_features) or absent. Both start uniform in +-1 / sqrt(in_features),
-    as in torch.nn, from `rng`, a NumPy generator or a seed; without one from the generator of `seed`.
+    weight is (out_features, in_features) and bias is (out_features). Both start uniform in +-1 / sqrt(in_features), as
+    in torch.nn.
 
-    Raises ValueError unless the sizes are positive integers.
+    Parameters:
+        in_features: the size of the last axis of x.
+        out_features: the size of the last axis of the result.
+        bias: False for a layer without bias.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer.
 
     Examples:
         >>> layer = sf.nn.Linear(3, 4, rng=0)
@@ -49,21 +56,21 @@ class Linear(Module):
 
     @property
     def in_features(self) -> int:
-        """The size of an input's last axis."""
+        """The size of the last axis of the input."""
         return self.weight.shape[1]
 
     @property
     def out_features(self) -> int:
-        """The size of an output's last axis."""
+        """The size of the last axis of the output."""
         return self.weight.shape[0]
 
     def forward(self, x: Operand) -> Tensor:
-        """x (..., in_features) -> (..., out_features)."""
+        """Map x (..., in_features) to (..., out_features)."""
         product = as_tensor(x).linear(self.weight)
         return product if self.bias is None else product.add_bias(self.bias)
 
     def extra_repr(self) -> str:
-        """Its sizes, and whether it lacks a bias."""
+        """Return the sizes as text, and bias=False if the bias is absent."""
         return f"{self.in_features}, {self.out_features}{', bias=False' if self.bias is None else ''}"
 
 
@@ -71,13 +78,22 @@ MODES = ("sum", "mean", "max")
 
 
 class Embedding(Module):
-    """The rows of a table that integers name. Nothing is rounded; gradients of one row are added through `reduce`.
+    """The rows of a table at integer indices. Nothing is rounded; gradients of the same row are added through `reduce`.
 
-    weight is (num_embeddings, embedding_dim), normal with variance 1 as in torch.nn, from `rng`, a NumPy generator or a
-    seed; without one from the generator of `seed`. The row `padding_idx` starts at zero and has no gradient.
+    weight is (num_embeddings, embedding_dim) and starts normal with variance 1, as in torch.nn.
 
-    Raises ValueError unless the sizes are positive integers and padding_idx is a row; for max_norm, with which PyTorch
-    writes over the table while the model runs, for scale_grad_by_freq and sparse, saying what to do instead.
+    Parameters:
+        num_embeddings: the number of rows.
+        embedding_dim: the size of a row.
+        padding_idx: a row that starts at zero and receives no gradient; None for no such row.
+        max_norm: must be None: in PyTorch, it overwrites rows of the table during the forward pass.
+        norm_type: a number, ignored, because it belongs to max_norm.
+        scale_grad_by_freq, sparse: must be False.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if padding_idx is not a row; for the options that are not
+            supported, with a replacement.
 
     Examples:
         >>> layer = sf.nn.Embedding(10, 4, rng=0)
@@ -104,7 +120,9 @@ class Embedding(Module):
         _check_plain(max_norm, norm_type, scale_grad_by_freq, sparse)
         check_sizes(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         if padding_idx is not None and not is_integer(padding_idx, -num_embeddings, num_embeddings - 1):
-            raise ValueError(f"padding_idx is a row, from {-num_embeddings} to {num_embeddings - 1}: {padding_idx!r}.")
+            raise ValueError(
+                f"padding_idx must be a row, from {-num_embeddings} to {num_embeddings - 1}; got {padding_idx!r}."
+            )
         table = generator_of(rng).standard_normal((num_embeddings, embedding_dim))
         self.padding_idx = None if padding_idx is None else int(padding_idx) % num_embeddings
         if self.padding_idx is not None:
@@ -122,21 +140,35 @@ class Embedding(Module):
         return self.weight.shape[1]
 
     def forward(self, input: ArrayLike) -> Tensor:
-        """Integers (...) -> (..., embedding_dim). Raises ValueError for an integer that names no row."""
+        """Map integers (...) to rows (..., embedding_dim); raise ValueError for an index out of range."""
         places = as_indices(input, self.num_embeddings, "Indices of an embedding")
         return self.weight.embedding(places, self.padding_idx)
 
     def extra_repr(self) -> str:
-        """Its sizes, and the row of padding."""
+        """Return the sizes and the padding row as text."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
 class EmbeddingBag(Embedding):
-    """The sum, mean or maximum of the rows that the integers of a bag name.
+    """The sum, mean or maximum of the table rows that the indices of each bag select.
 
-    Parameters as in Embedding. Sums go through the policy's `reduce`, in the order of the bag. A bag with nothing in it
-    gives zeros; indices equal to `padding_idx` are not in it.
+    Sums go through the policy's `reduce`, in the order of the bag. An empty bag gives zeros. Indices equal to
+    `padding_idx` do not count as members of a bag.
+
+    Parameters:
+        num_embeddings: the number of rows.
+        embedding_dim: the size of a row.
+        max_norm: must be None.
+        norm_type: a number, ignored.
+        scale_grad_by_freq, sparse: must be False.
+        mode: "sum", "mean" or "max".
+        include_last_offset: True if the offsets of a call end with the end of the last bag.
+        padding_idx: a row that starts at zero, receives no gradient and is left out of bags; None for no such row.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if `mode` is unknown; otherwise as for Embedding.
 
     Examples:
         >>> layer = sf.nn.EmbeddingBag(10, 4, mode="sum", rng=0)
@@ -171,11 +203,16 @@ class EmbeddingBag(Embedding):
     def forward(
         self, input: ArrayLike, offsets: ArrayLike | None = None, per_sample_weights: Operand | None = None
     ) -> Tensor:
-        """Bags of integers -> (bags, embedding_dim).
+        """Reduce each bag of indices to one row; the result is (bags, embedding_dim).
 
-        input is (bags, n), or all bags one after the other with `offsets`, the place where each begins (and, with
-        include_last_offset, where the last one ends). per_sample_weights, of the shape of input, multiply the rows of
-        sums. Raises ValueError for integers that name no row, offsets that do not ascend from 0, and wrong shapes.
+        Parameters:
+            input: indices (bags, n), or the indices of all bags in one axis, together with `offsets`.
+            offsets: the positions in `input` where the bags begin, ascending from 0. With include_last_offset, the last
+                one is the end of the last bag.
+            per_sample_weights: factors for the rows, with the shape of `input`; only for mode "sum".
+
+        Raises:
+            ValueError: if an index is out of range, offsets do not ascend from 0, or a shape does not fit.
         """
         places = as_indices(input, self.num_embeddings, "Indices of an embedding")
         bag_numbers, count = self._bags(places, offsets)
@@ -199,12 +236,12 @@ class EmbeddingBag(Embedding):
         )
 
     def _bags(self, places: NDArray[np.integer], offsets: ArrayLike | None) -> tuple[NDArray[np.integer], int]:
-        """For every index the number of its bag, and the number of bags."""
+        """Return for every index the number of its bag, and the number of bags."""
         if places.ndim == 2 and offsets is None:
             return np.repeat(np.arange(len(places)), places.shape[1]), len(places)
         if places.ndim != 1 or offsets is None:
             raise ValueError(
-                "EmbeddingBag takes an input (bags, n), or one of one axis with offsets; "
+                "EmbeddingBag takes an input (bags, n), or an input with one axis together with offsets; "
                 f"got shape {places.shape}{'' if offsets is None else ' and offsets'}."
             )
         starts = on_cpu(as_indices(offsets, places.size + 1, "Offsets"))
@@ -217,7 +254,7 @@ class EmbeddingBag(Embedding):
         return np.repeat(np.arange(len(ends) - 1), np.diff(ends)), len(ends) - 1
 
     def _pool_bags(self, rows: Tensor, lengths: NDArray[np.integer]) -> Tensor:
-        """Rows, bag after bag, reduced to one row a bag: bags of equal length together."""
+        """Reduce consecutive bags of rows to one row per bag; bags of equal length are reduced together."""
         starts = np.cumsum(lengths) - lengths
         sizes = np.unique(lengths)
         if len(sizes) == 1:
@@ -231,23 +268,23 @@ class EmbeddingBag(Embedding):
         return concatenate(pools)[order] if pools else rows
 
     def _reduce_bags(self, rows: Tensor) -> Tensor:
-        """Bags (bags, n, embedding_dim) -> (bags, embedding_dim); the sum of nothing is zero, whatever the mode."""
+        """Reduce bags (bags, n, embedding_dim) to (bags, embedding_dim); an empty bag gives zeros in every mode."""
         if self.mode == "sum" or not rows.shape[1]:
             return rows.sum(1)
         return rows.mean(1) if self.mode == "mean" else rows.max(1)
 
     def extra_repr(self) -> str:
-        """Its sizes and mode, and the row of padding."""
+        """Return the sizes, the padding row and the mode as text."""
         return f"{super().extra_repr()}, mode={self.mode!r}"
 
 
 def _check_plain(max_norm: Any, norm_type: Any, scale_grad_by_freq: Any, sparse: Any) -> None:
-    """Raise ValueError for what PyTorch's tables do and these do not, saying why and what to do."""
+    """Raise ValueError for options of PyTorch's tables that are not supported, with the reason and a replacement."""
     as_number(norm_type, "norm_type")
     if max_norm is not None:
         raise ValueError(
-            f"max_norm must be None, got {max_norm!r}: the forward pass of a simulation writes to no parameter, whose "
-            "numbers change in the formats of an update. Shorten rows after optimizer.step(), by assigning weight.data."
+            f"max_norm must be None, got {max_norm!r}: the forward pass of a simulation never changes a parameter, "
+            "because updates have their own formats. Shorten rows after optimizer.step(), by assigning weight.data."
         )
     if scale_grad_by_freq:
         raise ValueError(
@@ -255,4 +292,4 @@ def _check_plain(max_norm: Any, norm_type: Any, scale_grad_by_freq: Any, sparse:
             "Divide rows of weight.grad by np.bincount of the indices before optimizer.step()."
         )
     if sparse:
-        raise ValueError("sparse must be False: gradients are whole arrays here, with the same numbers.")
+        raise ValueError("sparse must be False: gradients are dense arrays, with the same values.")

@@ -1,4 +1,4 @@
-"""Losses as modules: options are stored when they are made, and the function is called with them."""
+"""Losses as modules: the constructor stores the options, and a call passes them to the function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from simfloat.nn.module import Module
 
 
 class _Loss(Module):
-    """A loss with its `reduction`, and weights as buffers: they are part of its state, as in torch.nn."""
+    """A loss with its `reduction`; weights are buffers, and so belong to the state, as in torch.nn."""
 
     def __init__(self, reduction: str, **weights: ArrayLike | None) -> None:
         super().__init__()
@@ -37,12 +37,15 @@ class _Loss(Module):
             self.register_buffer(name, weight)
 
     def extra_repr(self) -> str:
-        """How losses are gathered, where that is not by their mean."""
+        """Return the reduction as text, unless it is the mean."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
 
 class MSELoss(_Loss):
-    """`mse_loss` as a module.
+    """`mse_loss` as a module: the mean of (input - target)^2.
+
+    Parameters:
+        reduction: "mean", "sum", or "none" for each loss separately.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -55,12 +58,16 @@ class MSELoss(_Loss):
         super().__init__(reduction)
 
     def forward(self, input: Operand, target: Operand) -> Tensor:
-        """The loss of an input and a target of one shape."""
+        """Return the loss of an input and a target of one shape."""
         return mse_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """`smooth_l1_loss` as a module.
+    """`smooth_l1_loss` as a module: d^2 / (2 beta) if d = |input - target| < beta, otherwise d - beta / 2.
+
+    Parameters:
+        reduction: "mean", "sum", or "none" for each loss separately.
+        beta: the distance at which the parabola becomes a line, a number from 0.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -74,12 +81,15 @@ class SmoothL1Loss(_Loss):
         self.beta = as_number(beta, "beta", 0.0)
 
     def forward(self, input: Operand, target: Operand) -> Tensor:
-        """The loss of an input and a target of one shape."""
+        """Return the loss of an input and a target of one shape."""
         return smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
 class L1Loss(_Loss):
-    """`l1_loss` as a module.
+    """`l1_loss` as a module: the mean of |input - target|.
+
+    Parameters:
+        reduction: "mean", "sum", or "none" for each loss separately.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -92,12 +102,16 @@ class L1Loss(_Loss):
         super().__init__(reduction)
 
     def forward(self, input: Operand, target: Operand) -> Tensor:
-        """The loss of an input and a target of one shape."""
+        """Return the loss of an input and a target of one shape."""
         return l1_loss(input, target, reduction=self.reduction)
 
 
 class HuberLoss(_Loss):
-    """`huber_loss` as a module.
+    """`huber_loss` as a module: d^2 / 2 if d = |input - target| < delta, otherwise delta * (d - delta / 2).
+
+    Parameters:
+        reduction: "mean", "sum", or "none" for each loss separately.
+        delta: the distance at which the parabola becomes a line, a number above 0.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -111,12 +125,16 @@ class HuberLoss(_Loss):
         self.delta = check_delta(delta)
 
     def forward(self, input: Operand, target: Operand) -> Tensor:
-        """The loss of an input and a target of one shape."""
+        """Return the loss of an input and a target of one shape."""
         return huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
 class KLDivLoss(Module):
-    """`kl_div` as a module.
+    """`kl_div` as a module: the Kullback-Leibler divergence of a target from an input of logarithms.
+
+    Parameters:
+        reduction: "mean", "sum", "none" for each term separately, or "batchmean".
+        log_target: True if the targets are logarithms.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -132,16 +150,20 @@ class KLDivLoss(Module):
         self.reduction, self.log_target = reduction, bool(log_target)
 
     def forward(self, input: Operand, target: Operand) -> Tensor:
-        """The divergence of an input of logarithms and a target of one shape."""
+        """Return the divergence of an input of logarithms and a target of one shape."""
         return kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
     def extra_repr(self) -> str:
-        """How terms are gathered, where that is not by their mean."""
+        """Return the reduction as text, unless it is the mean."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
 
 class BCELoss(_Loss):
-    """`binary_cross_entropy` as a module.
+    """`binary_cross_entropy` as a module, for probabilities and targets from 0 to 1.
+
+    Parameters:
+        weight: factors of the losses, broadcast to their shape; a buffer.
+        reduction: "mean", "sum", or "none" for each loss separately.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -154,12 +176,17 @@ class BCELoss(_Loss):
         super().__init__(reduction, weight=weight)
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
-        """The loss of probabilities and a target of one shape."""
+        """Return the loss of probabilities and a target of one shape."""
         return binary_cross_entropy(input, target, self._buffers.get("weight"), reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
-    """`binary_cross_entropy_with_logits` as a module.
+    """`binary_cross_entropy_with_logits` as a module, for logits and targets from 0 to 1.
+
+    Parameters:
+        weight: factors of the losses, broadcast to their shape; a buffer.
+        reduction: "mean", "sum", or "none" for each loss separately.
+        pos_weight: the factor of the losses at positive targets; a buffer.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -174,13 +201,18 @@ class BCEWithLogitsLoss(_Loss):
         super().__init__(reduction, weight=weight, pos_weight=pos_weight)
 
     def forward(self, input: Operand, target: Operand) -> Tensor:
-        """The loss of an input and a target of one shape."""
+        """Return the loss of logits and a target of one shape."""
         weights: dict[str, Any] = {"weight": self._buffers.get("weight"), "pos_weight": self._buffers.get("pos_weight")}
         return binary_cross_entropy_with_logits(input, target, reduction=self.reduction, **weights)
 
 
 class NLLLoss(_Loss):
-    """`nll_loss` as a module.
+    """`nll_loss` as a module: the mean of -input[target], for logarithms of probabilities.
+
+    Parameters:
+        weight: a factor for each class; a buffer.
+        ignore_index: a target that does not count.
+        reduction: "mean", "sum", or "none" for each loss separately.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -194,13 +226,19 @@ class NLLLoss(_Loss):
         self.ignore_index = ignore_index
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
-        """The loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
+        """Return the loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
         weight, ignored = self._buffers.get("weight"), self.ignore_index
         return nll_loss(input, target, weight, ignore_index=ignored, reduction=self.reduction)
 
 
 class CrossEntropyLoss(_Loss):
-    """`cross_entropy` as a module.
+    """`cross_entropy` as a module: the mean of -log_softmax(input)[target].
+
+    Parameters:
+        weight: a factor for each class; a buffer.
+        ignore_index: a target that does not count.
+        reduction: "mean", "sum", or "none" for each loss separately.
+        label_smoothing: the share of all classes, from 0 to 1.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -222,13 +260,18 @@ class CrossEntropyLoss(_Loss):
         self.label_smoothing = as_probability(label_smoothing, "label_smoothing")
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
-        """The loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
+        """Return the loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
         options: dict[str, Any] = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
         return cross_entropy(input, target, self._buffers.get("weight"), reduction=self.reduction, **options)
 
 
 class CTCLoss(_Loss):
-    """`ctc_loss` as a module.
+    """`ctc_loss` as a module: -log of the probability of the targets, summed over all alignments.
+
+    Parameters:
+        blank: the class number of the blank.
+        reduction: "mean", "sum", or "none" for each loss separately.
+        zero_infinity: True to replace infinite losses and their gradients by zeros.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -245,6 +288,6 @@ class CTCLoss(_Loss):
     def forward(
         self, log_probs: Operand, targets: ArrayLike, input_lengths: ArrayLike, target_lengths: ArrayLike
     ) -> Tensor:
-        """The loss of log_probs (T, N, C), targets, and the lengths of both."""
+        """Return the loss of log_probs (T, N, C), targets, and the lengths of both."""
         lengths = input_lengths, target_lengths
         return ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)

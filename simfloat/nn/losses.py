@@ -1,4 +1,4 @@
-"""Losses of numbers and of distributions, and their reduction: composites of rounded operations."""
+"""Losses for regression and for distributions, and their reduction: composites of rounded operations."""
 
 from __future__ import annotations
 
@@ -17,15 +17,23 @@ from simfloat.nn.arguments import as_number
 from simfloat.simulation.formulas import Slope, losses
 from simfloat.simulation.formulas import losses as loss_formulas
 
-#: What becomes of the losses of all examples.
+#: How the losses of all examples are combined.
 REDUCTIONS = ("mean", "sum", "none")
 
 
 @in_usual_environment
 def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tensor:
-    """The mean of (input - target)^2; their sum, or each of them, if `reduction` is "sum" or "none".
+    """Return the mean of (input - target)^2.
 
-    Raises ValueError if the shapes differ: broadcasting here is a mistake more often than an intention.
+    Parameters:
+        input, target: arrays of one shape; broadcasting is not allowed, because it is usually a mistake.
+        reduction: "mean", "sum", or "none" for each loss separately.
+
+    Returns:
+        A Tensor: a scalar, or the shape of input for "none".
+
+    Raises:
+        ValueError: if the shapes differ.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -44,11 +52,18 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
 
 @in_usual_environment
 def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """The mean of d * d * 1/2 / beta where d = |input - target| is less than beta, else of d - beta / 2.
+    """Return the mean of d * d * 1/2 / beta if d = |input - target| is less than beta, otherwise of d - beta / 2.
 
-    The sum of these losses, or each of them, if `reduction` is "sum" or "none". With beta 0 they are d itself.
+    Parameters:
+        input, target: arrays of one shape.
+        reduction: "mean", "sum", or "none" for each loss separately.
+        beta: the distance at which the parabola becomes a line, a number from 0; with 0 the loss is d.
 
-    Raises ValueError if the shapes differ, and for a negative beta.
+    Returns:
+        A Tensor: a scalar, or the shape of input for "none".
+
+    Raises:
+        ValueError: if the shapes differ; if beta is negative.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -69,11 +84,18 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
 
 @in_usual_environment
 def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """The mean of d * d * 1/2 where d = |input - target| is less than delta, else of (d - delta / 2) * delta.
+    """Return the mean of d * d * 1/2 if d = |input - target| is less than delta, otherwise of (d - delta / 2) * delta.
 
-    The sum of these losses, or each of them, if `reduction` is "sum" or "none".
+    Parameters:
+        input, target: arrays of one shape.
+        reduction: "mean", "sum", or "none" for each loss separately.
+        delta: the distance at which the parabola becomes a line, a number above 0.
 
-    Raises ValueError if the shapes differ, and unless delta is above 0.
+    Returns:
+        A Tensor: a scalar, or the shape of input for "none".
+
+    Raises:
+        ValueError: if the shapes differ; if delta is not above 0.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -93,11 +115,19 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
 
 @in_usual_environment
 def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tensor:
-    """The mean of |input - target|; their sum, or each of them, if `reduction` is "sum" or "none".
+    """Return the mean of |input - target|.
 
-    It is made of operations that policies know by their own names: subtract, abs, and mean or sum.
+    The loss consists of operations with their own names in policies: subtract, abs, and mean or sum.
 
-    Raises ValueError if the shapes differ.
+    Parameters:
+        input, target: arrays of one shape.
+        reduction: "mean", "sum", or "none" for each loss separately.
+
+    Returns:
+        A Tensor: a scalar, or the shape of input for "none".
+
+    Raises:
+        ValueError: if the shapes differ.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -110,12 +140,12 @@ def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tens
 
 
 def reduce_tensor_losses(losses: Tensor, reduction: str) -> Tensor:
-    """The mean of losses, their sum, or the losses themselves."""
+    """Return the mean of losses, their sum, or the losses themselves."""
     return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
 
 
 def check_delta(delta: float) -> float:
-    """Where Huber's loss becomes a line, a number above 0."""
+    """Return the distance at which Huber's loss becomes a line; raise ValueError unless it is above 0."""
     if as_number(delta, "delta") <= 0:
         raise ValueError(f"delta must be above 0, got {delta!r}.")
     return float(delta)
@@ -125,13 +155,22 @@ def check_delta(delta: float) -> float:
 def binary_cross_entropy(
     input: Operand, target: ArrayLike, weight: ArrayLike | None = None, *, reduction: str = "mean"
 ) -> Tensor:
-    """The mean of (y - 1) * log1p(-x) - y * log(x), of probabilities x and targets y, which are constants.
+    """Return the mean of (y - 1) * log1p(-x) - y * log(x), for probabilities x and targets y.
 
-    Logarithms are no less than -100. The losses times `weight`, which is broadcast, are what is gathered: their sum, or
-    each of them, if `reduction` is "sum" or "none". In a narrow format 1 - x loses what is small: compute of logarithms
-    of odds, by `binary_cross_entropy_with_logits`.
+    Logarithms below -100 are replaced by -100. In a narrow format, 1 - x loses small probabilities: use
+    `binary_cross_entropy_with_logits` instead.
 
-    Raises ValueError if the shapes differ, for probabilities outside [0, 1], and for a target that requires a gradient.
+    Parameters:
+        input: the probabilities x, from 0 to 1.
+        target: the targets y, with the shape of input; they have no gradient.
+        weight: factors of the losses, broadcast to their shape; by default 1.
+        reduction: "mean", "sum", or "none" for each weighted loss separately.
+
+    Returns:
+        A Tensor: a scalar, or the shape of input for "none".
+
+    Raises:
+        ValueError: if the shapes differ; if a probability is outside [0, 1]; if the target requires a gradient.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -150,7 +189,7 @@ def binary_cross_entropy(
 
 
 def constant(name: str, target: Operand) -> Tensor:
-    """A target as a tensor; ValueError for one that requires a gradient, which the loss of this name has not."""
+    """Return a target as a tensor; raise ValueError if it requires a gradient, which the loss does not have."""
     tensor = as_tensor(target)
     if tensor.requires_grad:
         raise ValueError(f"{name} has no gradient of its target; pass target.detach() if none is wanted.")
@@ -166,13 +205,23 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: ArrayLike | None = None,
 ) -> Tensor:
-    """The mean of (1 - y) * x - l with l = min(x, 0) - log1p(exp(-|x|)), the logarithm of the probability.
+    """Return the mean of (1 - y) * x - l with l = min(x, 0) - log1p(exp(-|x|)), for logits x and targets y.
 
-    x is the input, the logarithm of the odds of a probability, and y the target, from 0 to 1. The losses times `weight`
-    are what is gathered: their sum, or each of them, if `reduction` is "sum" or "none". With `pos_weight`, the factor
-    of the losses at positive targets, l is multiplied by (pos_weight - 1) * y + 1. Both weights are broadcast.
+    A logit is the logarithm of the odds of a probability, and l is the logarithm of that probability.
 
-    Raises ValueError if the shapes of input and target differ, or a weight has another.
+    Parameters:
+        input: the logits x.
+        target: the targets y from 0 to 1, with the shape of input.
+        weight: factors of the losses, broadcast to their shape; by default 1.
+        reduction: "mean", "sum", or "none" for each weighted loss separately.
+        pos_weight: the factor of the losses at positive targets: l is multiplied by (pos_weight - 1) * y + 1. It is
+            broadcast.
+
+    Returns:
+        A Tensor: a scalar, or the shape of input for "none".
+
+    Raises:
+        ValueError: if the shapes of input and target differ; if a weight does not broadcast to that shape.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -193,13 +242,13 @@ def binary_cross_entropy_with_logits(
 
 
 def check_reduction(reduction: str) -> None:
-    """Raise ValueError for what is no reduction."""
+    """Raise ValueError if the reduction is unknown."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}.")
 
 
 def _same_shape_tensors(name: str, input: Operand, target: Operand, reduction: str) -> tuple[Tensor, Tensor]:
-    """Input and target as tensors of one shape."""
+    """Return input and target as tensors; raise ValueError if their shapes differ."""
     check_reduction(reduction)
     x, y = as_tensor(input), as_tensor(target)
     if x.shape != y.shape:
@@ -208,7 +257,7 @@ def _same_shape_tensors(name: str, input: Operand, target: Operand, reduction: s
 
 
 def _broadcast_weight(name: str, weight: ArrayLike | None, shape: tuple[int, ...]) -> NDArray | None:
-    """A weight, which the losses' shape must be able to hold."""
+    """Return a weight as an array; raise ValueError if it does not broadcast to the shape of the losses."""
     if weight is None:
         return None
     factors = as_operand(weight, name)
@@ -223,13 +272,22 @@ def _broadcast_weight(name: str, weight: ArrayLike | None, shape: tuple[int, ...
 
 @in_usual_environment
 def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """The mean of y * log(y) - y * input, of targets y: Kullback and Leibler's divergence.
+    """Return the mean of y * log(y) - y * input, for targets y: the Kullback-Leibler divergence.
 
-    input are logarithms of probabilities; so are the targets with `log_target`, and the terms exp(y) * (y - input).
-    `reduction` "sum" gives their sum, "batchmean" that divided by the length of the first axis, "none" each of them. It
-    is made of operations that policies know by their own names.
+    The divergence consists of operations with their own names in policies.
 
-    Raises ValueError if the shapes differ.
+    Parameters:
+        input: logarithms of probabilities.
+        target: the probabilities y, or their logarithms with `log_target`; the same shape.
+        reduction: "mean", "sum", "none" for each term separately, or "batchmean" for the sum divided by the length of
+            the first axis.
+        log_target: True if the targets are logarithms; the terms are then exp(y) * (y - input).
+
+    Returns:
+        A Tensor: a scalar, or the shape of input for "none".
+
+    Raises:
+        ValueError: if the shapes differ.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -251,7 +309,7 @@ def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_targ
 
 
 def xlogy(x: Operand, y: Operand) -> Tensor:
-    """x * log(y), and 0 where x is."""
+    """Return x * log(y), or 0 if x is 0."""
     slopes: tuple[Slope, ...] = (
         lambda u, g, outputs, x, y: losses.xlogy_to_x(u, g, x, y),
         lambda u, g, outputs, x, y: losses.xlogy_to_y(u, g, x, y),
@@ -260,7 +318,7 @@ def xlogy(x: Operand, y: Operand) -> Tensor:
 
 
 def check_divergence(reduction: str) -> None:
-    """Raise ValueError for what is no reduction of a divergence."""
+    """Raise ValueError if the reduction of a divergence is unknown."""
     reductions = (*REDUCTIONS, "batchmean")
     if reduction not in reductions:
         raise ValueError(f"reduction must be one of {', '.join(map(repr, reductions))}, got {reduction!r}.")

@@ -1,7 +1,7 @@
 """Modules: trees of parameters and buffers with names.
 
-The paths of a model's parts are found once and kept until a module somewhere gains or loses a part. The state_dict of a
-model has the arrays that it holds; a state is checked before it is loaded.
+The paths of a model's parts are computed once, and again only after some module has gained or lost a part. `state_dict`
+returns the model's arrays; `load_state_dict` checks a state before it loads anything.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.context import TREES, Names, module_running
 
-#: Under this name, which no attribute of a user's has, a module keeps what `names_of` found, and its path then; copies
-#: and pickles leave it behind.
+#: The attribute in which a module caches the result of `names_of` and its path at that time. The space in it keeps it
+#: apart from the attributes that users write. Copies and pickles omit it.
 NAMES_KEY = "simfloat names"
 
-#: Under this name a module notes that it was called by itself while it had no owner.
+#: The attribute that marks a module which was called directly while it had no owner.
 OUTERMOST = "simfloat is outermost"
 
 
 class NamedParts(Protocol):
-    """A module, as far as names go."""
+    """A module with the attributes that `names_of` uses."""
 
     @property
     def path(self) -> str:
-        """Where it is by way of its first owner."""
+        """The path of the module through its first owner."""
 
     def named_modules(self, path: str) -> Iterator[tuple[str, Any]]:
-        """Pairs of path and module."""
+        """Yield pairs of path and module."""
 
     def named_parameters(self, path: str) -> Iterator[tuple[str, Any]]:
-        """Pairs of path and parameter."""
+        """Yield pairs of path and parameter."""
 
 
 def parts_changed() -> None:
-    """Note that some module has gained or lost a part: what was found before may be wrong."""
+    """Record that some module has gained or lost a part, so that cached paths are computed again."""
     TREES.state = object()
 
 
 def names_of(module: NamedParts) -> Names:
-    """The paths of the module itself and of all modules and parameters inside, by identity.
+    """Return the paths of the module and of all modules and parameters inside it, by identity.
 
-    They begin with the path that the module has by way of its first owner. One that has none stays the outermost of
-    its names: what is later built around it, to evaluate it for example, renames nothing.
+    The paths begin with the module's own path through its first owner. A module without an owner remains the root of
+    its paths: if you wrap it in another module later, for example to evaluate it, no path changes.
     """
     path = module.path
     if not path:
@@ -60,7 +60,7 @@ def names_of(module: NamedParts) -> Names:
     path_and_names: tuple[str, Names] | None = vars(module).get(NAMES_KEY)
     if path_and_names is not None and path_and_names[1].state is TREES.state and path_and_names[0] == path:
         return path_and_names[1]
-    now = TREES.state  # before looking: what changes meanwhile makes it old
+    now = TREES.state  # read before the search, so that a change during the search makes the result outdated
     parts = list(module.named_modules(path))
     link = ref(module)
     names = Names(
@@ -77,43 +77,43 @@ def names_of(module: NamedParts) -> Names:
 
 
 def _check_containers(module: Any, names: Names) -> None:
-    """Raise ValueError for modules and parameters in a list, a tuple or a dictionary, where they have no path."""
+    """Raise ValueError for a module or parameter in a list, tuple or dictionary: it would have no path there."""
     for name, value in vars(module).items():
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
         for part in inside:
             if isinstance(part, Owned) and id(part) not in names.modules and id(part) not in names.parameters:
                 raise ValueError(
                     f"{type(module).__name__}.{name} is a {type(value).__name__} with a {type(part).__name__} inside, "
-                    "which so has no path, and is not trained: hold modules in a simfloat.nn.ModuleList, or each part "
-                    "as an attribute of its own."
+                    "which therefore has no path and is not trained. Put modules into a simfloat.nn.ModuleList, or "
+                    "assign each part to an attribute."
                 )
 
 
 class StateEntry(NamedTuple):
-    """A parameter or a buffer: the module that holds it, and its name there."""
+    """A parameter or a buffer, given by its module and its name there."""
 
     module: Any
     name: str
 
     @property
     def value(self) -> Parameter | NDArray:
-        """The parameter itself, or the buffer's array."""
+        """The parameter itself, or the array of the buffer."""
         return vars(self.module)[self.name]
 
     @property
     def identity(self) -> tuple[int, str]:
-        """What is equal for two that are one: a tied parameter, or a buffer of a module that occurs twice."""
+        """A key that is equal for entries of one thing: a tied parameter, or a buffer of a module that occurs twice."""
         value = self.value
         return (id(value), "") if isinstance(value, Parameter) else (id(self.module), self.name)
 
     @property
     def numbers(self) -> NDArray:
-        """Its numbers."""
+        """The array of its values."""
         value = self.value
         return value.numbers if isinstance(value, Parameter) else value
 
     def store(self, array: NDArray) -> None:
-        """Hold these numbers from now on."""
+        """Replace the values by this array."""
         value = self.value
         if isinstance(value, Parameter):
             value.data = array
@@ -122,7 +122,7 @@ class StateEntry(NamedTuple):
 
 
 def as_buffer(value: Any, what: str) -> NDArray:
-    """An array that a buffer can hold: integers and truth values as they are, other numbers as float32 or float64."""
+    """Return an array for a buffer: integers and booleans unchanged, other numbers as float32 or float64."""
     if isinstance(value, np.ndarray | np.generic | int) and (array := np.asarray(value)).dtype.kind in "biu":
         return array
     if is_on_gpu(value) and value.dtype.kind in "biu":
@@ -131,7 +131,7 @@ def as_buffer(value: Any, what: str) -> NDArray:
 
 
 class Keys(NamedTuple):
-    """The keys of a model that a state lacks, and those of the state that the model lacks."""
+    """The keys that only the model has, and the keys that only the state has."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -145,10 +145,12 @@ class Keys(NamedTuple):
 def fitting_arrays(
     names: Mapping[str, StateEntry], state: Mapping[str, Any], strict: bool
 ) -> tuple[list[tuple[StateEntry, NDArray]], Keys]:
-    """All that a model takes of a state, each with a copy of its new numbers, and the keys that do not match.
+    """Return the entries that a state sets, each with a copy of its new values, and the keys that do not match.
 
-    names has each parameter and buffer under every path where it occurs; a state may name it under any of them. Raises
-    ValueError unless all fits that is taken; strict, unless all keys match.
+    `names` contains each parameter and buffer under every path where it occurs; a state may use any of these paths.
+
+    Raises:
+        ValueError: if an array does not fit; if `strict` and some keys do not match.
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"load_state_dict takes arrays by path, as state_dict gives, got a {type(state).__name__}.")
@@ -159,7 +161,7 @@ def fitting_arrays(
     if strict and any(keys):
         raise ValueError(
             f"The state does not fit the model: missing {missing}, unknown {keys.unexpected_keys}. With strict=False, "
-            "what both have is taken."
+            "only the keys that both have are loaded."
         )
     first: dict[tuple[int, str], tuple[str, NDArray]] = {}
     for path, entry in entries.items():
@@ -167,34 +169,39 @@ def fitting_arrays(
         name, first_array = first.setdefault(entry.identity, (path, array))
         if not np.array_equal(array, first_array, equal_nan=array.dtype.kind == "f"):
             kind = "parameter" if isinstance(entry.value, Parameter) else "buffer"
-            raise ValueError(f"{name} and {path} are one {kind}; the state gives it different numbers.")
+            raise ValueError(f"{name} and {path} are one {kind}; the state has different values for them.")
     return [(entries[path], array) for path, array in first.values()], keys
 
 
 def _array(path: str, before: NDArray, value: Any) -> NDArray:
-    """A copy of the new numbers: of the old ones' shape, and of their type where they are no floats."""
+    """Return a copy of the new values with the old shape, and with the old dtype if that is not a float."""
     array = on_device_of(as_operand(value, path), before)
     array = np.array(array, like=array)
     if array.shape != before.shape:
         raise ValueError(f"{path} has shape {before.shape}, the state {array.shape}.")
     if before.dtype.kind == "f":
         return array
-    with np.errstate(invalid="ignore"):  # numbers that the type lacks
+    with np.errstate(invalid="ignore"):  # values that the dtype cannot represent
         whole = array.astype(before.dtype)
     if not (whole == array).all():
-        raise ValueError(f"{path} holds {before.dtype} numbers, the state others.")
+        raise ValueError(f"{path} has dtype {before.dtype}; the state has values that this dtype cannot represent.")
     return whole
 
 
 class Module(Owned):
-    """A part of a model: the parameters and modules among its attributes belong to it, in the order of assignment.
+    """A part of a model: it owns the parameters and modules among its attributes, in the order of assignment.
 
-    So do buffers, arrays that are part of its state though nothing learns them, which `register_buffer` adds.
-    Names, shapes and `state_dict` keys are torch.nn's. A path such as ``hidden.0.weight`` names the same thing in
-    policies, parameters, gradients and telemetry. A module or parameter that occurs twice is listed once, under the
-    first of its paths. What runs inside the call of another module runs under its path there; a module that is called
-    by itself runs under its own `path`. A module that moves to another place in the model has its new path from then
-    on, in the middle of a simulation too.
+    A module can also own buffers. A buffer is an array that belongs to the state although it is not learned;
+    `register_buffer` adds one.
+
+    Names, shapes and `state_dict` keys are those of torch.nn. A path such as ``hidden.0.weight`` means the same part in
+    policies, parameters, gradients and telemetry.
+
+    * A module or parameter that occurs twice is listed once, under the first of its paths.
+    * A module that runs inside the call of another module runs under its path there. A module that you call directly
+      runs under its own `path`.
+    * A module that moves to another position in the model has its new path immediately, even in the middle of a
+      simulation.
 
     Examples:
         >>> class Square(sf.nn.Module):
@@ -210,10 +217,10 @@ class Module(Owned):
     """
 
     training = True
-    _persistent: Mapping[str, bool] = {}  # its buffers' names, and whether they are part of the state
+    _persistent: Mapping[str, bool] = {}  # names of buffers -> True if the buffer is part of the state
 
     def __init_subclass__(cls) -> None:
-        # Layers compute with floats of their own, such as 1 / sqrt(inputs). Containers only call other layers.
+        # Layers compute with Python floats, such as 1 / sqrt(inputs). Containers only call other layers.
         if cls.__module__.startswith("simfloat.") and cls.__module__ != "simfloat.nn.containers":
             in_usual_environment(cls)
 
@@ -232,7 +239,7 @@ class Module(Owned):
             kind = "parameter" if isinstance(vars(self)[name], Parameter) else "module"
             raise ValueError(
                 f"{name!r} is a {kind} of {type(self).__name__}; assign a {kind.capitalize()} or None, "
-                f"not a {type(value).__name__}." + (f" New numbers go to {name}.data." if kind == "parameter" else "")
+                f"not a {type(value).__name__}." + (f" New values go to {name}.data." if kind == "parameter" else "")
             )
         is_part = isinstance(value, Owned) or isinstance(vars(self).get(name), Owned)
         object.__setattr__(self, name, value)
@@ -249,17 +256,21 @@ class Module(Owned):
             parts_changed()
 
     def register_buffer(self, name: str, array: ArrayLike | None, persistent: bool = True) -> None:
-        """Make an array a part of the module that nothing learns, as the attribute `name`, which may be assigned.
+        """Add an array that is not learned as the attribute `name`, which may be assigned later.
 
-        Integers and truth values keep their type; other numbers are held as float32 or float64. None takes the place of
-        an array that is absent, or comes later. Buffers are part of `state_dict` unless `persistent` is False.
+        Parameters:
+            name: the name of the attribute, without dots.
+            array: integers and booleans keep their dtype; other numbers are stored as float32 or float64. None reserves
+                the name for an array that is absent or comes later.
+            persistent: True if the buffer is part of `state_dict`.
 
-        Raises ValueError for a name that is taken or no name of a part, and for what holds no numbers.
+        Raises:
+            ValueError: if the name is taken or cannot be the name of a part; if `array` does not contain numbers.
         """
         check_flags(persistent=persistent)
         if not isinstance(name, str) or not name or "." in name or hasattr(Module, name):
             raise ValueError(
-                f"A buffer's name is text without dots that no attribute of every module has; got {name!r}."
+                f"A buffer's name must be text without dots, and not the name of a Module attribute; got {name!r}."
             )
         if name in vars(self) and name not in self._persistent:
             raise ValueError(f"{type(self).__name__} has an attribute {name!r} already; choose another name.")
@@ -268,7 +279,7 @@ class Module(Owned):
         object.__setattr__(self, name, checked)
 
     def _checked_buffer(self, name: str, value: Any) -> NDArray | None:
-        """What the buffer `name` holds when it is given `value`."""
+        """Return the array that the buffer `name` stores when `value` is assigned to it."""
         if isinstance(value, Owned | Tensor):
             raise ValueError(
                 f"{name!r} is a buffer of {type(self).__name__}; assign an array or None to it, not a "
@@ -280,7 +291,7 @@ class Module(Owned):
         """Raise ValueError unless `part` may be the attribute `name`."""
         if "training" not in vars(self):
             raise ValueError(
-                f"{type(self).__name__} holds no parameters or modules yet: call super().__init__() first in __init__."
+                f"{type(self).__name__} has no parameters or modules yet: call super().__init__() first in __init__."
             )
         if not name or "." in name or hasattr(Module, name):
             reason = "is an attribute of every module" if hasattr(Module, name) else "would be ambiguous in a path"
@@ -304,34 +315,34 @@ class Module(Owned):
 
     @property
     def path(self) -> str:
-        """The names from the outermost module down to this, by way of its first owner, joined by dots.
+        """The names from the outermost module down to this one, through its first owner, joined by dots.
 
-        Empty for a module without an owner, or that had none when it was first called by itself.
+        Empty for a module without an owner, or for one that had no owner when it was first called directly.
         """
         return "" if OUTERMOST in vars(self) else super().path
 
     @property
     def _parameters(self) -> dict[str, Parameter]:
-        """Its own parameters by name."""
+        """The parameters that are direct attributes, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Parameter)}
 
     @property
     def _buffers(self) -> dict[str, NDArray]:
-        """Its own buffers by name, without those that are None."""
+        """The buffers of this module by name, without those that are None."""
         return {name: array for name in self._persistent if (array := vars(self)[name]) is not None}
 
     @property
     def _modules(self) -> dict[str, Module]:
-        """The modules just inside by name."""
+        """The modules that are direct attributes, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Module)}
 
     @property
     def is_layer(self) -> bool:
-        """Whether the module computes something itself: it has parameters of its own, or no modules inside."""
+        """True if the module computes something itself: it owns parameters directly, or contains no modules."""
         return bool(self._parameters) or not self._modules
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """What the module computes; each kind of module has its own."""
+        """Compute the result of the module; each kind of module defines its own method."""
         raise ValueError(f"{type(self).__name__} has no forward method; define one.")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -340,7 +351,9 @@ class Module(Owned):
             return self.forward(*inputs, **options)
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
-        """Pairs of path and module: this one first, then those inside, in the order they were assigned, each once."""
+        """Yield pairs of path and module, each once: this one first, then the modules inside in the order of
+        assignment.
+        """
         seen: set[int] = set()
         stack = [(path, self)]
         while stack:
@@ -352,12 +365,12 @@ class Module(Owned):
                 stack += reversed(inside)
 
     def modules(self) -> Iterator[Module]:
-        """This module and those inside, each once."""
+        """Yield this module and the modules inside, each once."""
         for _, module in self.named_modules():
             yield module
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Pairs of name and module of those just inside, each once."""
+        """Yield pairs of name and module for the direct children, each once."""
         seen: set[int] = set()
         for name, module in self._modules.items():
             if id(module) not in seen:
@@ -365,14 +378,14 @@ class Module(Owned):
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """The modules just inside, each once."""
+        """Yield the direct children, each once."""
         for _, module in self.named_children():
             yield module
 
     def apply(self, function: Callable[[Module], Any]) -> Self:
-        """Call the function with every module inside and then with this one, those further inside first, as torch does.
+        """Call the function with every module inside, innermost first, and then with this module, as torch does.
 
-        For example to draw other initial values.
+        Use it for example to draw other initial values.
         """
         for module in self.children():
             module.apply(function)
@@ -380,7 +393,7 @@ class Module(Owned):
         return self
 
     def named_parameters(self, path: str = "") -> Iterator[tuple[str, Parameter]]:
-        """Pairs of path and parameter, each parameter once."""
+        """Yield pairs of path and parameter, each parameter once; `path` is the prefix of all paths."""
         seen: set[int] = set()
         for where, module in self.named_modules(path):
             for name, parameter in module._parameters.items():
@@ -389,62 +402,71 @@ class Module(Owned):
                     yield _below(where, name), parameter
 
     def named_buffers(self, path: str = "") -> Iterator[tuple[str, NDArray]]:
-        """Pairs of path and buffer, those of each module once."""
+        """Yield pairs of path and buffer, the buffers of each module once; `path` is the prefix of all paths."""
         for where, module in self.named_modules(path):
             for name, array in module._buffers.items():
                 yield _below(where, name), array
 
     def buffers(self) -> Iterator[NDArray]:
-        """The buffers of this module and of those inside."""
+        """Yield the buffers of this module and of the modules inside."""
         for _, array in self.named_buffers():
             yield array
 
     def _own_entries(self, path: str) -> Iterator[tuple[str, StateEntry]]:
-        """What of the module's own is part of a state: parameters, then buffers, as in torch."""
+        """Yield the direct parts of this module that belong to a state: parameters, then buffers, as in torch."""
         buffers = [name for name in self._buffers if self._persistent[name]]
         for name in (*self._parameters, *buffers):
             yield _below(path, name), StateEntry(self, name)
 
     def _occurrences(self, path: str = "") -> Iterator[tuple[str, StateEntry]]:
-        """All that is part of the state, what occurs several times under each of its paths, in torch's order."""
+        """Yield every part of the state under each path where it occurs, in the order of torch."""
         yield from self._own_entries(path)
         for name, module in self._modules.items():
             yield from module._occurrences(_below(path, name))
 
     def parameters(self) -> Iterator[Parameter]:
-        """The parameters of this module and of those inside, each once."""
+        """Yield the parameters of this module and of the modules inside, each once."""
         for _, parameter in self.named_parameters():
             yield parameter
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters; with set_to_none=False those that there are become zeros."""
+        """Remove the gradients of all parameters; with set_to_none=False, set existing gradients to zero."""
         forget_gradients(self.parameters(), set_to_none)
 
     def train(self, mode: bool = True) -> Module:
-        """Set whether the module is training, here and inside. Raises ValueError unless mode is True or False."""
+        """Switch this module and the modules inside to training, or with `mode=False` to evaluation; return the module.
+
+        Raises:
+            ValueError: if mode is neither True nor False.
+        """
         check_flags(mode=mode)
         for _, module in self.named_modules():
             module.training = mode
         return self
 
     def eval(self) -> Module:
-        """Set the module to evaluation, here and inside."""
+        """Switch this module and the modules inside to evaluation; return the module."""
         return self.train(False)
 
     def state_dict(self) -> dict[str, NDArray]:
-        """Copies of the numbers of parameters and persistent buffers by path, in torch's order.
+        """Return copies of the values of parameters and persistent buffers by path, in the order of torch.
 
-        What occurs under several paths, as tied weights do, stands under each of them, as one array.
+        A part with several paths, such as tied weights, is listed under each of them with the same array.
         """
         entries = dict(self._occurrences())
         copies = {part.identity: part.numbers.copy() for part in entries.values()}
         return {path: copies[part.identity] for path, part in entries.items()}
 
     def to(self, device: str) -> Self:
-        """Move the parameters, their gradients and the buffers of floats to "cuda" or "cpu"; returns the module.
+        """Move the parameters, their gradients and the floating-point buffers to a device; return the module.
 
-        The numbers stay what they are. Optimizers that have made steps follow by their method `follow`. Raises
-        ValueError for another device, and for "cuda" where there is no GPU, CuPy or numba-cuda.
+        The values do not change. An optimizer that has already made steps follows if you call its method `follow`.
+
+        Parameters:
+            device: "cuda" or "cpu".
+
+        Raises:
+            ValueError: if the device is unknown; for "cuda", if a GPU, CuPy or numba-cuda is missing.
 
         Examples:
             >>> sf.nn.Linear(2, 1, rng=0).to("cpu").weight.shape
@@ -460,14 +482,20 @@ class Module(Owned):
         return self
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Keys:
-        """Take the numbers of parameters and buffers from a state, arrays by path: all of them, or none if one does not
-        fit.
+        """Set parameters and buffers from a state; if one array does not fit, nothing changes.
 
-        What occurs under several paths may be given under all of them, if the numbers are the same, or under any. With
-        strict=False, keys that only the model or only the state has are left alone. Returns `missing_keys`, those that
-        only the model has, and `unexpected_keys`, as torch does.
+        A part with several paths may be given under any of them, or under several with equal values.
 
-        Raises ValueError naming such keys, if strict; shapes that differ, and what holds no numbers.
+        Parameters:
+            state_dict: arrays by path, as `state_dict` returns them.
+            strict: True if all keys must match. With False, keys that only the model or only the state has are ignored.
+
+        Returns:
+            `missing_keys`, which only the model has, and `unexpected_keys`, which only the state has, as in torch.
+
+        Raises:
+            ValueError: if keys do not match and `strict` is True; if shapes differ; if a value does not contain
+                numbers.
         """
         check_flags(strict=strict)
         arrays, keys = fitting_arrays(dict(self._occurrences()), state_dict, strict)
@@ -476,7 +504,7 @@ class Module(Owned):
         return keys
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses of its repr: the arguments that made it."""
+        """Return the text between the parentheses of the repr: the arguments of the constructor."""
         return ""
 
     def __repr__(self) -> str:
@@ -484,17 +512,17 @@ class Module(Owned):
         return _as_text(type(self).__name__, self.extra_repr(), parts, sum(p.size for p in self.parameters()))
 
 
-#: What every module has; an attribute of a user's that hid it would be called in its place.
+#: The public names of every module. A user's attribute with such a name would hide the method.
 _PUBLIC = {name for name in vars(Module) if not name.startswith("_")} - {"training"}
 
 
 def _below(path: str, name: str) -> str:
-    """The path of the part `name` of what lies at `path`."""
+    """Return the path of the part `name` of the module at `path`."""
     return f"{path}.{name}" if path else name
 
 
 def _as_text(kind: str, arguments: str, parts: Mapping[str, str], count: int) -> str:
-    """A module in the manner of torch: its parts, as text, by name; a comment counts the parameters at and below it."""
+    """Return a module as text in the style of torch: its parts by name, and a comment with the number of parameters."""
     text = f"{kind}({arguments})"
     if parts:
         inside = [arguments] * bool(arguments) + [f"({name}): {part}" for name, part in parts.items()]

@@ -1,6 +1,6 @@
-"""Layers of normalization: over features, groups of channels, batches, or each channel of each example.
+"""Normalization over features, groups of channels, batches, or each channel of each example.
 
-Layers normalize by mean and variance, or by the root of the mean square.
+The layers normalize by mean and variance, or by the root mean square.
 """
 
 from __future__ import annotations
@@ -23,19 +23,27 @@ from simfloat.nn.arguments import apply_to_images, apply_to_sequences, as_number
 from simfloat.nn.module import Module
 from simfloat.simulation.formulas import Rounded, norms
 
-#: What a formula of normalization gives: the result, the mean and the factor.
+#: The outputs of a normalization formula: the result, the mean and the factor.
 Made = tuple[NDArray, NDArray, NDArray]
 
 
 class LayerNorm(Module):
-    """d / sqrt(mean(d^2) + eps) * weight + bias with d = x - mean(x), over the last axes: Ba et al., arXiv 1607.06450.
+    """d / sqrt(mean(d^2) + eps) * weight + bias with d = x - mean(x), over the last axes.
 
-    normalized_shape is the size of the last axis, or the sizes of several. weight, of ones, and bias, of zeros, have
-    that shape; they are absent without `elementwise_affine`, the latter without `bias`. Every step is rounded, in the
-    order mean, subtraction, product, mean, + eps, rsqrt, products, + bias, unless the policy fuses `layer_norm`.
-    Gradients are by PyTorch's formulas: that of x is (p - mean(p) - y * mean(p * y)) * factor with p = g * weight.
+    Every step is rounded, in the order mean, subtraction, product, mean, + eps, rsqrt, products, + bias, unless the
+    policy rounds `layer_norm` once as a whole. Gradients follow the formulas of PyTorch: the gradient of x is (p -
+    mean(p) - y * mean(p * y)) * factor with p = g * weight.
 
-    Raises ValueError for sizes that are no positive integers, and for an eps that is no number from 0.
+    Parameters:
+        normalized_shape: the size of the last axis, or the sizes of the last axes; also the shape of weight and bias.
+        eps: a number from 0, added to the variance.
+        elementwise_affine: True for the parameters weight (initially ones) and bias (initially zeros).
+        bias: False for a layer without bias.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if eps is not a number from 0.
+
+    Source: Ba et al., arXiv 1607.06450.
 
     Examples:
         >>> layer = sf.nn.LayerNorm(3)
@@ -62,7 +70,7 @@ class LayerNorm(Module):
         self.bias = Parameter(np.zeros(self.normalized_shape)) if elementwise_affine and bias else None
 
     def forward(self, x: Operand) -> Tensor:
-        """x (..., *normalized_shape) -> the same shape."""
+        """Map x (..., *normalized_shape) to a tensor of the same shape."""
         x = as_tensor(x)
         count = len(self.normalized_shape)
         if x.shape[-count:] != self.normalized_shape:
@@ -76,7 +84,7 @@ class LayerNorm(Module):
         )
 
     def _formulas(self, together: norms.Axes, shared: norms.Axes) -> list[Callable[..., Any]]:
-        """The layer, and the gradients of x, weight and bias."""
+        """Return the formulas of the layer and of the gradients of x, weight and bias."""
 
         def result(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
             return norms.norm(u, x, weight, bias, together, self.eps)
@@ -93,7 +101,7 @@ class LayerNorm(Module):
         return [result, to_x, to_weight, to_bias]
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         affine = ", elementwise_affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
         return f"{self.normalized_shape}, eps={self.eps}{affine}"
 
@@ -101,12 +109,20 @@ class LayerNorm(Module):
 class GroupNorm(Module):
     """(x - mean) * rsqrt(var + eps) * weight + bias, with a mean and a variance for each group of channels.
 
-    weight, of ones, and bias, of zeros, have a number for each of num_channels, and are absent without `affine`, the
-    latter without `bias`. Steps and gradients are those of LayerNorm, unless the policy fuses `group_norm`: Wu and He,
-    arXiv 1803.08494.
+    The steps and gradients are those of LayerNorm, unless the policy rounds `group_norm` once as a whole.
 
-    Raises ValueError unless num_groups divides num_channels and eps is a number from 0, and for another number of
-    channels.
+    Parameters:
+        num_groups: the number of groups, a divisor of num_channels.
+        num_channels: the size of axis 1 of x, and of weight and bias.
+        eps: a number from 0, added to the variance.
+        affine: True for the parameters weight (initially ones) and bias (initially zeros).
+        bias: False for a layer without bias.
+
+    Raises:
+        ValueError: if num_groups does not divide num_channels; if eps is not a number from 0; when called, if x has
+            another number of channels.
+
+    Source: Wu and He, arXiv 1803.08494.
 
     Examples:
         >>> layer = sf.nn.GroupNorm(2, 4)
@@ -130,7 +146,7 @@ class GroupNorm(Module):
         self.bias = Parameter(np.zeros(num_channels, np.float32)) if affine and bias else None
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, num_channels, ...) -> the same shape."""
+        """Map x (N, num_channels, ...) to a tensor of the same shape."""
         x, groups, eps = as_tensor(x), self.num_groups, self.eps
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ValueError(f"A GroupNorm of {self.num_channels} channels takes (N, channels, ...), got {x.shape}.")
@@ -154,19 +170,26 @@ class GroupNorm(Module):
         return tensor_of(composite_operation("group_norm", formula, slopes, x, *parameters, reads="operands"))
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
 class RMSNorm(Module):
-    """x * rsqrt(mean(x^2) + eps) * weight over the last axes: Zhang and Sennrich, arXiv 1910.07467.
+    """x * rsqrt(mean(x^2) + eps) * weight, over the last axes.
 
-    normalized_shape is the size of the last axis, or the sizes of several; weight, of ones, has that shape, and is
-    absent without `elementwise_affine`. It is made of operations that policies know by their own names, each rounded:
-    power, mean, + eps, rsqrt, and two products. Without an eps it is that of FP32, or of FP64 where x is held in
-    float64.
+    The layer consists of six operations, each with its own name in policies and its own rounding: power, mean, addition
+    of eps, rsqrt, and two products.
 
-    Raises ValueError for sizes that are no positive integers, and for an eps that is no number from 0.
+    Parameters:
+        normalized_shape: the size of the last axis, or the sizes of the last axes; also the shape of weight.
+        eps: a number from 0, added to the mean square; by default the eps of FP32, or of FP64 if x is stored in
+            float64.
+        elementwise_affine: True for the parameter weight (initially ones).
+
+    Raises:
+        ValueError: if a size is not a positive integer; if eps is not a number from 0.
+
+    Source: Zhang and Sennrich, arXiv 1910.07467.
 
     Examples:
         >>> layer = sf.nn.RMSNorm(2)
@@ -190,7 +213,7 @@ class RMSNorm(Module):
         self.weight = Parameter(np.ones(self.normalized_shape, np.float32)) if elementwise_affine else None
 
     def forward(self, x: Operand) -> Tensor:
-        """x (..., *normalized_shape) -> the same shape."""
+        """Map x (..., *normalized_shape) to a tensor of the same shape."""
         x, count = as_tensor(x), len(self.normalized_shape)
         if x.shape[-count:] != self.normalized_shape:
             raise ValueError(f"An RMSNorm of {self.normalized_shape} takes (..., *that shape), got {x.shape}.")
@@ -200,12 +223,12 @@ class RMSNorm(Module):
         return y if self.weight is None else y * self.weight
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class _BatchNorm(Module):
-    """What batch normalizations of all shapes share."""
+    """The common base of batch normalizations for all shapes."""
 
     running_mean: NDArray | None
     running_var: NDArray | None
@@ -234,7 +257,7 @@ class _BatchNorm(Module):
         self.register_buffer("num_batches_tracked", np.array(0) if track_running_stats else None)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of the layer's shape -> the same shape."""
+        """Map x of a supported shape to a tensor of the same shape."""
         x = as_tensor(x)
         if x.ndim not in self._ndims or x.shape[1] != self.num_features:
             raise ValueError(
@@ -245,12 +268,12 @@ class _BatchNorm(Module):
         mean, var, count = self.running_mean, self.running_var, math.prod(x.shape) // self.num_features
         is_of_batch = self.training or mean is None or var is None
         if is_of_batch and count == 1:
-            raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
+            raise ValueError(f"{type(self).__name__} needs more than one element per channel in training.")
         statistics: list[NDArray] = []
         if is_of_batch and count:
             result = normalized_by_batch(x, parameters, self.eps, statistics)
         else:
-            # As in torch, a batch of nothing is normalized to nothing, and has no statistics.
+            # As in torch, the result of an empty batch is empty, and there are no statistics.
             ones = np.ones_like(x.numbers, np.float32, order="C", shape=self.num_features)
             result = self._by_running(ones if mean is None else mean, ones if var is None else var, x, parameters)
         if self.training:
@@ -258,7 +281,7 @@ class _BatchNorm(Module):
         return result
 
     def _by_running(self, mean: NDArray, var: NDArray, x: Tensor, parameters: list[Parameter]) -> Tensor:
-        """The result by these statistics instead of the batch's."""
+        """Normalize by the given statistics instead of the batch's statistics."""
         eps = self.eps
 
         def formula(u: Rounded, x: NDArray, *affine: NDArray) -> NDArray:
@@ -279,7 +302,7 @@ class _BatchNorm(Module):
         )
 
     def _track(self, statistics: list[NDArray]) -> None:
-        """Move the running statistics, if there are any, towards those of the batch, if it has any."""
+        """Move the running statistics towards the statistics of the batch, if both exist."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked = self.num_batches_tracked + 1
@@ -291,7 +314,7 @@ class _BatchNorm(Module):
         self.running_var = moving_average("batch_norm", self.running_var, var, factor)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}"
@@ -299,7 +322,10 @@ class _BatchNorm(Module):
 
 
 def normalized_by_batch(x: Tensor, parameters: Sequence[Tensor], eps: float, statistics: list[NDArray]) -> Tensor:
-    """x (N, C, ...) by the mean and variance of each channel; the mean and the unbiased variance go to `statistics`."""
+    """Normalize x (N, C, ...) by the mean and variance of each channel.
+
+    The means and the unbiased variances are appended to `statistics`.
+    """
 
     def formula(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
         result, mean, factor, unbiased = norms.batch_norm(u, x, weight, bias, eps)
@@ -322,24 +348,27 @@ def _to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch normalization of images (N, C, H, W).
+    """Batch normalization of images: (x - mean) * rsqrt(var + eps) * weight + bias, with statistics per channel.
 
-    (x - mean) * rsqrt(var + eps) * weight + bias, with a mean and a variance for each channel.
+    In training, mean and var are those of the batch. The sums go through the policy's `reduce`, over all examples and
+    pixels, and are divided by the number of elements. Every step is rounded, unless the policy rounds ``batch_norm``
+    once as a whole; in a format with a small exponent range, where long sums overflow, it should. Gradients follow the
+    formulas of PyTorch, as in LayerNorm.
 
-    In training they are those of the batch, var that of all its numbers: sums through the policy's `reduce`, over
-    (example, place), each divided by their number. Every step is rounded, unless the policy fuses ``batch_norm``: in a
-    format of a small range, where sums of many numbers overflow, it should. Gradients are by PyTorch's formulas, as in
-    LayerNorm.
+    After a training step, `running_mean` and `running_var` become (1 - momentum) * running + momentum * batch, with
+    three roundings to `activations`. Here the variance is the unbiased one: the same sum, divided by the number of
+    elements minus 1. In evaluation, these running statistics replace those of the batch.
 
-    `running_mean` and `running_var` then become (1 - momentum) * running + momentum * batch, three roundings to
-    `activations`, where the variance is the unbiased one, the same sum divided by one less; with `momentum` None they
-    are averages of all batches. They take the place of the batch's in evaluation, unless there are none:
-    `track_running_stats=False`.
+    Parameters:
+        num_features: the number of channels C of x (N, C, H, W), and the size of weight and bias.
+        eps: a number from 0, added to the variance.
+        momentum: the share of the new batch in the running statistics; None for the average of all batches.
+        affine: True for the parameters weight (initially ones) and bias (initially zeros).
+        track_running_stats: False for no running statistics; evaluation then also uses those of the batch.
 
-    weight and bias (num_features) start at 1 and 0; they are absent with `affine=False`.
-
-    Raises ValueError unless num_features is a positive integer, eps and momentum are numbers, and for inputs of another
-    shape, or in training of one number a channel.
+    Raises:
+        ValueError: if num_features is not a positive integer; if eps or momentum is not a number; when called, if x has
+            another shape, or in training one element per channel.
 
     Examples:
         >>> layer = sf.nn.BatchNorm2d(4)
@@ -355,7 +384,20 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch normalization of (N, C) or (N, C, L), in all else as BatchNorm2d.
+    """Batch normalization of (N, C) or (N, C, L): (x - mean) * rsqrt(var + eps) * weight + bias, by channel.
+
+    The roundings, the gradients and the running statistics are those of BatchNorm2d.
+
+    Parameters:
+        num_features: the number of channels C, and the size of weight and bias.
+        eps: a number from 0, added to the variance.
+        momentum: the share of the new batch in the running statistics; None for the average of all batches.
+        affine: True for the parameters weight (initially ones) and bias (initially zeros).
+        track_running_stats: False for no running statistics; evaluation then also uses those of the batch.
+
+    Raises:
+        ValueError: if num_features is not a positive integer; if eps or momentum is not a number; when called, if x has
+            another shape, or in training one element per channel.
 
     Examples:
         >>> layer = sf.nn.BatchNorm1d(3)
@@ -370,7 +412,7 @@ class BatchNorm1d(_BatchNorm):
 
 
 class _InstanceNorm(Module):
-    """What instance normalizations of all shapes share: `batch_norm` of one example with a channel for each of all."""
+    """The common base of instance normalizations: `batch_norm` of one example that has all N * C channels."""
 
     _ndim, _shapes = 0, ""
 
@@ -388,7 +430,7 @@ class _InstanceNorm(Module):
         check_flags(affine=affine, track_running_stats=track_running_stats, bias=bias)
         check_sizes(num_features=num_features)
         if track_running_stats:
-            raise ValueError("Instance normalization keeps no running statistics here; leave track_running_stats out.")
+            raise ValueError("Running statistics of instance norms are not supported; leave track_running_stats out.")
         self.num_features, self.eps = num_features, as_number(eps, "eps", 0.0)
         self.momentum, self.affine = as_number(momentum, "momentum"), bool(affine)
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
@@ -402,25 +444,35 @@ class _InstanceNorm(Module):
             )
         examples, channels, *sizes = x.shape
         if int(np.prod(sizes)) <= 1:
-            raise ValueError(f"{type(self).__name__} needs more than one number for each channel, got shape {x.shape}.")
+            raise ValueError(f"{type(self).__name__} needs more than one element per channel, got shape {x.shape}.")
         parameters = [p for p in (self.weight, self.bias) if p is not None]
         repeated = [p.broadcast_to((examples, channels)).reshape(examples * channels) for p in parameters]
         together = x.reshape(1, examples * channels, *sizes)
         return normalized_by_batch(together, repeated, self.eps, []).reshape(x.shape)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
 
 
 class InstanceNorm1d(_InstanceNorm):
     """Normalization of sequences (N, C, L) by the mean and variance of each channel of each example.
 
-    Steps and gradients are those of BatchNorm1d, in training and in evaluation: Ulyanov et al., arXiv 1607.08022.
-    weight, of ones, and bias, of zeros, are there with `affine`, the latter unless `bias` is False.
+    The steps and gradients are those of BatchNorm1d in training, and evaluation does the same.
 
-    Raises ValueError unless num_features is a positive integer, for `track_running_stats`, and for inputs of another
-    shape, or of one number a channel.
+    Parameters:
+        num_features: the number of channels C, and the size of weight and bias.
+        eps: a number from 0, added to the variance.
+        momentum: a number, ignored, because there are no running statistics.
+        affine: True for the parameters weight (initially ones) and bias (initially zeros).
+        track_running_stats: must be False.
+        bias: False for a layer without bias.
+
+    Raises:
+        ValueError: if num_features is not a positive integer; if track_running_stats is true; when called, if x has
+            another shape, or one element per channel.
+
+    Source: Ulyanov et al., arXiv 1607.08022.
 
     Examples:
         >>> layer = sf.nn.InstanceNorm1d(1)
@@ -433,12 +485,28 @@ class InstanceNorm1d(_InstanceNorm):
     _ndim, _shapes = 3, "sequences (N, C, L)"
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, L) -> the same shape; the same without N for one sequence."""
+        """Map x (N, C, L), or (C, L) for one sequence, to a tensor of the same shape."""
         return apply_to_sequences(self._normalize, x)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalization of images (N, C, H, W), in all else as InstanceNorm1d.
+    """Normalization of images (N, C, H, W) by the mean and variance of each channel of each example.
+
+    The steps and gradients are those of BatchNorm2d in training, and evaluation does the same.
+
+    Parameters:
+        num_features: the number of channels C, and the size of weight and bias.
+        eps: a number from 0, added to the variance.
+        momentum: a number, ignored, because there are no running statistics.
+        affine: True for the parameters weight (initially ones) and bias (initially zeros).
+        track_running_stats: must be False.
+        bias: False for a layer without bias.
+
+    Raises:
+        ValueError: if num_features is not a positive integer; if track_running_stats is true; when called, if x has
+            another shape, or one element per channel.
+
+    Source: Ulyanov et al., arXiv 1607.08022.
 
     Examples:
         >>> layer = sf.nn.InstanceNorm2d(1)
@@ -452,5 +520,5 @@ class InstanceNorm2d(_InstanceNorm):
     _ndim, _shapes = 4, "images (N, C, H, W)"
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, H, W) -> the same shape; the same without N for one image."""
+        """Map x (N, C, H, W), or (C, H, W) for one image, to a tensor of the same shape."""
         return apply_to_images(self._normalize, x)

@@ -18,7 +18,7 @@ from simfloat.nn.module import Module
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
 
-#: What a cell hands on from step to step: (h,) or (h, c), h being (N, output_size) and c (N, hidden_size).
+#: The state of a cell between steps: (h,) or (h, c), with h (N, output_size) and c (N, hidden_size).
 State = tuple[Tensor, ...]
 
 
@@ -33,15 +33,29 @@ class Weights(NamedTuple):
 
 
 class Recurrent(Module):
-    """What recurrent layers share: parameters, the loop over layers, directions and steps.
+    """The common base of recurrent layers: parameters, and the loop over layers, directions and steps.
 
-    The parameters of each layer k and direction are torch.nn's: ``weight_ih_lk`` (gates * hidden_size, inputs),
-    ``weight_hh_lk`` (gates * hidden_size, hidden_size), ``bias_ih_lk`` and ``bias_hh_lk``, with ``_reverse`` behind the
-    names of the backward direction. All start uniform in +-1 / sqrt(hidden_size), from `rng` as in Linear.
+    The parameters of each layer k and direction are those of torch.nn: ``weight_ih_lk`` (gates * hidden_size, inputs),
+    ``weight_hh_lk`` (gates * hidden_size, hidden_size), ``bias_ih_lk`` and ``bias_hh_lk``. The names for the backward
+    direction end with ``_reverse``. All start uniform in +-1 / sqrt(hidden_size).
 
-    Roundings: the inputs of all steps are one contraction, to which bias_ih is added; every step is a contraction of
-    the hidden state, to which bias_hh is added; then what the kind of layer says, one rounding an operation. The shares
-    of the steps in the gradients of weight_hh, bias_hh and weight_hr are added from the last step to the first.
+    Roundings:
+
+    * The inputs of all steps are one contraction, to which bias_ih is added.
+    * Every step is a contraction of the hidden state, to which bias_hh is added.
+    * The formula of the layer follows, with one rounding per operation.
+    * The gradients of weight_hh, bias_hh and weight_hr are sums over steps, from the last step to the first.
+
+    Parameters:
+        input_size: the size of the last axis of the input.
+        hidden_size: the size of the hidden state.
+        num_layers: the number of stacked layers.
+        bias: False for layers without bias.
+        batch_first: True for inputs and outputs (N, L, ...) instead of (L, N, ...).
+        dropout: the probability of dropout between layers in training.
+        bidirectional: True for a second direction, from the last step to the first.
+        proj_size: the size to which h is projected, only for LSTM; 0 for no projection.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
     """
 
     gates = 1
@@ -75,7 +89,7 @@ class Recurrent(Module):
                     setattr(self, f"{name}{_suffix(layer, direction)}", Parameter(initial))
 
     def _projection(self, proj_size: Any) -> int:
-        """A size to which h is projected, or 0."""
+        """Return the size to which h is projected, or 0; raise ValueError if it is invalid."""
         if not is_integer(proj_size, 0, self.hidden_size - 1) or (proj_size and self.states == 1):
             whose = "" if self.states > 1 else " It is for LSTM only."
             raise ValueError(
@@ -85,7 +99,7 @@ class Recurrent(Module):
         return int(proj_size)
 
     def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of a layer's parameters, by name, in torch's order."""
+        """Return the shapes of the parameters of a layer by name, in the order of torch."""
         rows = self.gates * self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, self.output_size)}
         shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
@@ -93,22 +107,28 @@ class Recurrent(Module):
 
     @property
     def directions(self) -> int:
-        """2 for a bidirectional layer, else 1."""
+        """2 for a bidirectional layer, otherwise 1."""
         return 2 if self.bidirectional else 1
 
     @property
     def output_size(self) -> int:
-        """The size of h: proj_size where there is one, else hidden_size."""
+        """The size of h: proj_size if it is not 0, otherwise hidden_size."""
         return self.proj_size or self.hidden_size
 
     def forward(self, input: Operand, hx: Any = None) -> tuple[Tensor, Any]:
-        """input (L, N, input_size) -> h of the last layer (L, N, directions * output_size), and every layer's last h.
+        """Return h of the last layer at every step, and the final states of all layers.
 
-        With batch_first the input and the first result have the axes N, L; without N there is one sequence. hx and the
-        second result, the states before and after all steps, are (num_layers * directions, N, output_size); for LSTM
-        pairs (h, c) of them, c with hidden_size. States start at zero where they are left out.
+        Parameters:
+            input: an array (L, N, input_size), or (N, L, input_size) with batch_first; without N for one sequence.
+            hx: the initial states (num_layers * directions, N, output_size). For LSTM, a pair (h, c) of such arrays,
+                where c has hidden_size. By default zeros.
 
-        Raises ValueError for other shapes, and for a sequence without steps.
+        Returns:
+            h of the last layer (L, N, directions * output_size), with the axes in the order of the input, and the final
+                states in the form of `hx`.
+
+        Raises:
+            ValueError: if a shape does not fit; if the sequence has no steps.
         """
         x = as_tensor(input)
         is_single = x.ndim == 2
@@ -133,7 +153,7 @@ class Recurrent(Module):
         return x, ends[0] if self.states == 1 else tuple(ends)
 
     def _sequence(self, x: Tensor) -> Tensor:
-        """The input as (L, N, input_size)."""
+        """Return the input as (L, N, input_size)."""
         turned = self.batch_first and x.ndim == 3
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size or not x.shape[turned]:
             axes = "(N, L, " if self.batch_first else "(L, N, "
@@ -148,7 +168,9 @@ class Recurrent(Module):
         return Weights(**{name: getattr(self, name + suffix, None) for name in Weights._fields})  # type: ignore[arg-type]
 
     def _run(self, x: Tensor, weights: Weights, direction: int, state: State | None) -> tuple[Tensor, State]:
-        """One layer in one direction: x (L, N, inputs) -> h at every step (L, N, output_size), and the last state."""
+        """Run one layer in one direction on x (L, N, inputs); return h at every step (L, N, output_size), and the last
+        state.
+        """
         input_gates = _affine(x, weights.weight_ih, weights.bias_ih)
         now = state or self._zeros(input_gates)
         steps = input_gates.unbind()
@@ -160,11 +182,14 @@ class Recurrent(Module):
         return stack(outputs[::-1] if direction else outputs), now
 
     def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
-        """The next state, h not yet projected; input and h give the gates these (N, gates * hidden_size) each."""
+        """Return the next state, with h not yet projected, from the gates of the input and of h.
+
+        Both are (N, gates * hidden_size).
+        """
         raise ValueError(f"{type(self).__name__} has no step.")
 
     def _zeros(self, gates: Tensor) -> State:
-        """States of zeros, which are numbers of whatever format the gates have."""
+        """Return states of zeros, marked as numbers of the format of the gates."""
         sizes, states = (self.output_size, self.hidden_size)[: self.states], []
         for size in sizes:
             zeros = Tensor(np.zeros((gates.shape[1], size), gates.numbers.dtype, like=gates.numbers))
@@ -173,7 +198,7 @@ class Recurrent(Module):
         return tuple(states)
 
     def _before(self, hx: Any, batch: int, is_single: bool) -> list[State] | None:
-        """The initial states, one for each layer and direction; None where they are left out."""
+        """Return the initial states for each layer and direction, or None if they were not given."""
         if hx is None:
             return None
         initial_states = hx if self.states > 1 else (hx,)
@@ -189,7 +214,7 @@ class Recurrent(Module):
         return list(zip(*parts, strict=True))
 
     def extra_repr(self) -> str:
-        """The arguments that made it, where they are not the usual ones."""
+        """Return the arguments of the constructor as text, except defaults."""
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         usual |= {"proj_size": 0}
         arguments = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
@@ -197,11 +222,25 @@ class Recurrent(Module):
 
 
 class RNN(Recurrent):
-    """h' = tanh(W_ih x + b_ih + (W_hh h + b_hh)), or relu of it: Elman, Cognitive Science 14, 1990.
+    """h' = tanh(W_ih x + b_ih + (W_hh h + b_hh)), or relu instead of tanh.
 
-    Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
+    :class:`~simfloat.nn.recurrent.Recurrent` describes the names of the parameters and the roundings.
 
-    Raises ValueError for another nonlinearity.
+    Parameters:
+        input_size: the size of the last axis of the input.
+        hidden_size: the size of the hidden state.
+        num_layers: the number of stacked layers.
+        nonlinearity: "tanh" or "relu".
+        bias: False for layers without bias.
+        batch_first: True for inputs and outputs (N, L, ...) instead of (L, N, ...).
+        dropout: the probability of dropout between layers in training.
+        bidirectional: True for a second direction, from the last step to the first.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if `nonlinearity` is unknown; if a size is not a positive integer.
+
+    Source: Elman, Cognitive Science 14, 1990.
 
     Examples:
         >>> layer = sf.nn.RNN(3, 4, batch_first=True, rng=0)
@@ -235,13 +274,30 @@ class RNN(Recurrent):
 
 
 class LSTM(Recurrent):
-    """c' = f * c + i * g and h' = o * tanh(c'): Hochreiter and Schmidhuber, Neural Computation 9, 1997.
+    """c' = f * c + i * g and h' = o * tanh(c').
 
-    i, f and o are sigmoids of their gates, g is the tanh of its own; the gates stand in the order i, f, g, o. With a
-    `proj_size`, h is the product of ``weight_hr_lk`` (proj_size, hidden_size) and the above, one more contraction a
-    step: Sak, Senior and Beaufays, arXiv 1402.1128.
+    i, f and o are sigmoids of their gates, and g is the tanh of its gate. The parameters contain the gates in the order
+    i, f, g, o. With a `proj_size`, h' is additionally multiplied by ``weight_hr_lk`` (proj_size, hidden_size), which is
+    one more contraction per step.
 
-    Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
+    :class:`~simfloat.nn.recurrent.Recurrent` describes the names of the parameters and the roundings.
+
+    Parameters:
+        input_size: the size of the last axis of the input.
+        hidden_size: the size of h and c.
+        num_layers: the number of stacked layers.
+        bias: False for layers without bias.
+        batch_first: True for inputs and outputs (N, L, ...) instead of (L, N, ...).
+        dropout: the probability of dropout between layers in training.
+        bidirectional: True for a second direction, from the last step to the first.
+        proj_size: the size to which h is projected; 0 for no projection.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if proj_size is not below hidden_size.
+
+    Source: Hochreiter and Schmidhuber, Neural Computation 9, 1997; for projections Sak, Senior and Beaufays, arXiv
+    1402.1128.
 
     Examples:
         >>> layer = sf.nn.LSTM(3, 4, batch_first=True, rng=0)
@@ -260,12 +316,28 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """h' = (h - n) * z + n: Cho et al., arXiv 1406.1078, with the reset after the product, as in torch.nn.
+    """h' = (h - n) * z + n with n = tanh(W_in x + b_in + r * (W_hn h + b_hn)).
 
-    r and z are sigmoids of their gates, n = tanh(W_in x + b_in + r * (W_hn h + b_hn)); the gates stand in the order
-    r, z, n.
+    r and z are sigmoids of their gates. The reset r is applied after the product with h, as in torch.nn. The parameters
+    contain the gates in the order r, z, n.
 
-    Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
+    :class:`~simfloat.nn.recurrent.Recurrent` describes the names of the parameters and the roundings.
+
+    Parameters:
+        input_size: the size of the last axis of the input.
+        hidden_size: the size of the hidden state.
+        num_layers: the number of stacked layers.
+        bias: False for layers without bias.
+        batch_first: True for inputs and outputs (N, L, ...) instead of (L, N, ...).
+        dropout: the probability of dropout between layers in training.
+        bidirectional: True for a second direction, from the last step to the first.
+        proj_size: must be 0; only LSTM has projections.
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer.
+
+    Source: Cho et al., arXiv 1406.1078.
 
     Examples:
         >>> layer = sf.nn.GRU(3, 4, batch_first=True, rng=0)

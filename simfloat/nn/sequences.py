@@ -1,4 +1,4 @@
-"""Convolution and pooling of sequences: images of one row."""
+"""Convolution and pooling layers for sequences, computed as images with one row."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from simfloat.sums.geometry import read_padding, read_row_option
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
 
-#: An integer, or a tuple of one, as PyTorch has the options of sequences.
+#: An integer or a tuple of one integer, as in PyTorch's options for sequences.
 Size = int | tuple[int]
 
 
 class _ConvolutionOfSequences(ConvolutionLayer):
-    """What convolutions of sequences and their transposes share: options."""
+    """The common base of convolutions and transposed convolutions of sequences."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size, padding: Size | str,
@@ -36,17 +36,32 @@ class _ConvolutionOfSequences(ConvolutionLayer):
         self.padding = border if isinstance(border, str) else border[1:]
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
 class Conv1d(_ConvolutionOfSequences):
-    """A convolution of sequences (N, in_channels, L), plus a bias: contraction and addition are each rounded.
+    """Convolution of sequences plus bias; the contraction and the addition are each rounded.
 
-    weight is (out_channels, in_channels / groups, k), bias (out_channels) or absent; they start as those of Conv2d,
-    from `rng`. To policies it is the operation `conv2d`, of images of one row. `padding` may be "same" or "valid".
+    weight is (out_channels, in_channels / groups, k) and bias is (out_channels). Both start uniform in +-1 /
+    sqrt(in_channels / groups * k), as in torch.nn. In policies the operation is called `conv2d`, because the sequences
+    are computed as images with one row.
 
-    Raises ValueError as Conv2d.
+    Parameters:
+        in_channels: the number of channels of x (N, in_channels, L).
+        out_channels: the number of channels of the result.
+        kernel_size: the length k of the kernel.
+        stride: the step between windows.
+        padding: the number of zeros at each end, or "same" or "valid".
+        dilation: the step between kernel elements.
+        groups: the number of groups of channels, which are convolved separately.
+        bias: False for a layer without bias.
+        padding_mode: must be "zeros".
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if the channels are not multiples of `groups`; if padding_mode
+            is not "zeros".
 
     Examples:
         >>> layer = sf.nn.Conv1d(2, 4, kernel_size=3, padding=1, rng=0)
@@ -74,20 +89,36 @@ class Conv1d(_ConvolutionOfSequences):
         self._start(out_channels, in_channels // groups, bias, rng)
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, in_channels, L) -> (N, out_channels, places); the same without N for one sequence."""
+        """Map x (N, in_channels, L) to (N, out_channels, length of the result); for one sequence, without N."""
         border = self.padding if isinstance(self.padding, str) else self.padding[0]
         options = (self.stride[0], border, self.dilation[0], self.groups)
         return apply_to_sequences(lambda sequences: self._with_bias(sequences.conv1d(self.weight, *options)), x)
 
 
 class ConvTranspose1d(_ConvolutionOfSequences):
-    """The gradient of a convolution's sequences as a layer, plus a bias: contraction and addition are each rounded.
+    """Transposed convolution of sequences plus bias; the contraction and the addition are each rounded.
 
-    weight is (in_channels, out_channels / groups, k), bias (out_channels) or absent; they start as those of
-    ConvTranspose2d, from `rng`. Results have (L - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
-    places. To policies it is the operation `conv_transpose2d`.
+    The contraction is the gradient of Conv1d with respect to its sequences. weight is (in_channels, out_channels /
+    groups, k) and bias is (out_channels). Both start uniform in +-1 / sqrt(out_channels / groups * k), as in torch.nn.
+    The result has (L - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1 elements. In policies the
+    operation is called `conv_transpose2d`.
 
-    Raises ValueError as Conv2d, and when it is called with an `output_padding` that no stride or dilation exceeds.
+    Parameters:
+        in_channels: the number of channels of x (N, in_channels, L).
+        out_channels: the number of channels of the result.
+        kernel_size: the length k of the kernel.
+        stride: the step between the elements of x in the result.
+        padding: the number of elements that are removed at each end of the result.
+        output_padding: the number of elements that are added at the end.
+        groups: the number of groups of channels, which are convolved separately.
+        bias: False for a layer without bias.
+        dilation: the step between kernel elements.
+        padding_mode: must be "zeros".
+        rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
+
+    Raises:
+        ValueError: if a size is not a positive integer; if the channels are not multiples of `groups`; if padding_mode
+            is not "zeros"; when called, if output_padding is smaller than neither the stride nor the dilation.
 
     Examples:
         >>> layer = sf.nn.ConvTranspose1d(4, 1, kernel_size=2, stride=2, rng=0)
@@ -118,7 +149,7 @@ class ConvTranspose1d(_ConvolutionOfSequences):
         self._start(in_channels, out_channels // groups, bias, rng)
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, in_channels, L) -> (N, out_channels, places); the same without N for one sequence."""
+        """Map x (N, in_channels, L) to (N, out_channels, length of the result); for one sequence, without N."""
         options = (self.stride[0], self.border, self.output_padding[0], self.groups, self.dilation[0])
         return apply_to_sequences(
             lambda sequences: self._with_bias(sequences.conv_transpose1d(self.weight, *options)), x
@@ -126,12 +157,25 @@ class ConvTranspose1d(_ConvolutionOfSequences):
 
 
 def _in_one_row(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
-    """The result of a function of images for sequences, or for one of them."""
+    """Apply a function of images to sequences, or to one sequence, as images with one row."""
     return apply_to_sequences(lambda sequences: function(sequences.unsqueeze(2)).squeeze(2), x)
 
 
 class MaxPool1d(Module):
-    """The largest number of every window of sequences, as MaxPool2d of images of one row.
+    """The largest element of every window of sequences (N, C, L); the gradient goes to the first of the largest.
+
+    If windows overlap, their gradients are added through the policy's `reduce`.
+
+    Parameters:
+        kernel_size: the length of the window.
+        stride: the step between windows; by default kernel_size.
+        padding: the number of elements added at each end; they are never the largest.
+        dilation: the step between the elements of a window.
+        return_indices: must be False.
+        ceil_mode: True if the number of windows is rounded up instead of down.
+
+    Raises:
+        ValueError: if return_indices is true; when called, if x has another shape or the window does not fit.
 
     Examples:
         >>> layer = sf.nn.MaxPool1d(2)
@@ -153,22 +197,32 @@ class MaxPool1d(Module):
         super().__init__()
         check_flags(ceil_mode=ceil_mode)
         if return_indices:
-            raise ValueError("MaxPool1d returns the largest numbers alone; leave return_indices out.")
+            raise ValueError("MaxPool1d returns only the largest elements; leave return_indices out.")
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
         self.dilation, self.ceil_mode = read_row_option("dilation", dilation, 1, 1)[1], bool(ceil_mode)
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, L) -> (N, C, places); the same without N for one sequence."""
+        """Map x (N, C, L) to (N, C, number of windows); for one sequence, without N."""
         sizes = ((1, self.kernel_size), (1, self.stride), (0, self.padding), (1, self.dilation))
         return _in_one_row(lambda images: images.max_pool2d(*sizes, self.ceil_mode), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}"
 
 
 class AvgPool1d(Module):
-    """The sum of every window of sequences, divided by the number of its elements, as AvgPool2d of images of one row.
+    """The sum of every window of sequences (N, C, L) through the policy's `reduce`, divided by its length.
+
+    Parameters:
+        kernel_size: the length of the window.
+        stride: the step between windows; by default kernel_size.
+        padding: the number of zeros added at each end.
+        ceil_mode: True if the number of windows is rounded up instead of down.
+        count_include_pad: False if elements of the padding do not count in the divisor.
+
+    Raises:
+        ValueError: if a size is invalid; when called, if x has another shape or the window does not fit.
 
     Examples:
         >>> layer = sf.nn.AvgPool1d(2)
@@ -192,17 +246,25 @@ class AvgPool1d(Module):
         self.ceil_mode, self.count_include_pad = bool(ceil_mode), bool(count_include_pad)
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, L) -> (N, C, places); the same without N for one sequence."""
+        """Map x (N, C, L) to (N, C, number of windows); for one sequence, without N."""
         sizes = ((1, self.kernel_size), (1, self.stride), (0, self.padding))
         return _in_one_row(lambda images: images.avg_pool2d(*sizes, self.ceil_mode, self.count_include_pad), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class AdaptiveAvgPool1d(Module):
-    """Averages of windows of sequences, as many as `output_size` says, as AdaptiveAvgPool2d of images of one row.
+    """Averages of `output_size` windows of sequences (N, C, L).
+
+    The windows are those of AdaptiveAvgPool2d for images with one row.
+
+    Parameters:
+        output_size: the number of windows, a positive integer.
+
+    Raises:
+        ValueError: if output_size is not a positive integer.
 
     Examples:
         >>> layer = sf.nn.AdaptiveAvgPool1d(2)
@@ -220,16 +282,16 @@ class AdaptiveAvgPool1d(Module):
         self.output_size = size
 
     def forward(self, x: Operand) -> Tensor:
-        """x (N, C, L) -> (N, C, output_size); the same without N for one sequence."""
+        """Map x (N, C, L) to (N, C, output_size); for one sequence, without N."""
         return _in_one_row(lambda images: adaptive_averages(images, (1, self.output_size)), x)
 
     def extra_repr(self) -> str:
-        """The argument that made it."""
+        """Return the arguments of the constructor as text."""
         return f"output_size={self.output_size}"
 
 
 def _windows(kernel_size: Size, stride: Size | None, padding: Size) -> tuple[int, int, int]:
-    """Window, stride and padding as integers."""
+    """Return window, stride and padding as integers."""
     window = read_row_option("kernel_size", kernel_size, 1, 1)[1]
     return (
         window,

@@ -1,4 +1,4 @@
-"""Activations made of exponentials: composites, each step of which is rounded unless the policy fuses them."""
+"""Activations with exponentials: composites that round each step, unless the policy rounds them once as a whole."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ from simfloat.simulation.formulas.losses import log_sigmoid
 
 
 class SiLU(Module):
-    """x * sigmoid(x), the composite `silu`, known as swish: Elfwing et al., arXiv 1702.03118.
+    """x * sigmoid(x), the composite `silu`, also known as swish.
 
-    Raises ValueError for `inplace`.
+    Parameters:
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if inplace is true.
+
+    Source: Elfwing et al., arXiv 1702.03118.
 
     Examples:
         >>> layer = sf.nn.SiLU()
@@ -34,14 +40,22 @@ class SiLU(Module):
         check_not_in_place(inplace)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         slope = activations.silu_slope
         formula = activations.silu
         return tensor_of(composite_operation("silu", formula, (slope,), x, reads="operands"))
 
 
 class Mish(Module):
-    """x * tanh(softplus(x)): Misra, arXiv 1908.08681. Raises ValueError for `inplace`.
+    """x * tanh(softplus(x)).
+
+    Parameters:
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if inplace is true.
+
+    Source: Misra, arXiv 1908.08681.
 
     Examples:
         >>> layer = sf.nn.Mish()
@@ -56,14 +70,19 @@ class Mish(Module):
         check_not_in_place(inplace)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return apply_activation("mish", activations.mish, activations.mish_slope, x)
 
 
 class Softplus(Module):
-    """log1p(exp(beta * x)) / beta, and x where beta * x is above the threshold.
+    """log1p(exp(beta * x)) / beta, or x itself if beta * x > threshold.
 
-    Raises ValueError unless both are numbers, and beta is above 0.
+    Parameters:
+        beta: the steepness, a finite number above 0.
+        threshold: the value of beta * x above which the result is x.
+
+    Raises:
+        ValueError: if beta or threshold is not a finite number; if beta is not above 0.
 
     Examples:
         >>> layer = sf.nn.Softplus()
@@ -80,17 +99,17 @@ class Softplus(Module):
             raise ValueError(f"beta must be above 0, got {beta!r}.")
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         options = {"beta": self.beta, "threshold": self.threshold}
         return apply_activation("softplus", activations.softplus, activations.softplus_slope, x, **options)
 
     def extra_repr(self) -> str:
-        """Its options."""
+        """Return the options as text."""
         return f"beta={self.beta}, threshold={self.threshold}"
 
 
 class LogSigmoid(Module):
-    """The logarithm of sigmoid(x), as min(x, 0) - log1p(exp(-|x|)): no exponential overflows.
+    """log(sigmoid(x)), computed as min(x, 0) - log1p(exp(-|x|)), so that no exponential overflows.
 
     Examples:
         >>> layer = sf.nn.LogSigmoid()
@@ -101,14 +120,21 @@ class LogSigmoid(Module):
     """
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return apply_activation("log_sigmoid", log_sigmoid, activations.log_sigmoid_slope, x)
 
 
 class ELU(Module):
-    """x where it is positive, else expm1(x) * alpha: Clevert et al., arXiv 1511.07289.
+    """x if x > 0, otherwise expm1(x) * alpha.
 
-    Raises ValueError unless alpha is a number, and for `inplace`.
+    Parameters:
+        alpha: the factor for negative elements, a finite number.
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if alpha is not a finite number; if inplace is true.
+
+    Source: Clevert et al., arXiv 1511.07289.
 
     Examples:
         >>> layer = sf.nn.ELU()
@@ -124,18 +150,27 @@ class ELU(Module):
         self.alpha = as_number(alpha, "alpha")
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         return apply_activation("elu", activations.elu, activations.elu_slope, x, alpha=self.alpha)
 
     def extra_repr(self) -> str:
-        """Its factor."""
+        """Return the factor as text."""
         return f"alpha={self.alpha}"
 
 
 class CELU(ELU):
-    """x where it is positive, else expm1(x / alpha) * alpha: Barron, arXiv 1704.07483.
+    """x if x > 0, otherwise expm1(x / alpha) * alpha.
 
-    x is multiplied by 1 / alpha in float64. Raises ValueError unless alpha is a number other than 0, and for `inplace`.
+    The division is a multiplication by 1 / alpha, a float64 factor.
+
+    Parameters:
+        alpha: the factor for negative elements, a finite number other than 0.
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if alpha is 0 or not a finite number; if inplace is true.
+
+    Source: Barron, arXiv 1704.07483.
 
     Examples:
         >>> layer = sf.nn.CELU(2.0)
@@ -151,15 +186,23 @@ class CELU(ELU):
             raise ValueError("alpha must not be 0: x is divided by it.")
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         options = {"alpha": self.alpha, "input_scale": 1 / self.alpha}
         return apply_activation("elu", activations.elu, activations.elu_slope, x, **options)
 
 
 class SELU(Module):
-    """scale * x where x is positive, else scale * alpha * expm1(x), with Klambauer's constants: arXiv 1706.02515.
+    """scale * x if x > 0, otherwise scale * alpha * expm1(x), with scale = 1.0507... and alpha = 1.6732...
 
-    scale is 1.0507..., alpha 1.6732..., and their product one float64 factor. Raises ValueError for `inplace`.
+    The product scale * alpha is one float64 factor.
+
+    Parameters:
+        inplace: must be False; tensors are never overwritten.
+
+    Raises:
+        ValueError: if inplace is true.
+
+    Source: Klambauer et al., arXiv 1706.02515.
 
     Examples:
         >>> layer = sf.nn.SELU()
@@ -174,15 +217,21 @@ class SELU(Module):
         check_not_in_place(inplace)
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape -> the same shape."""
+        """Map x of any shape to a tensor of the same shape."""
         options = {"alpha": activations.SELU_ALPHA, "scale": activations.SELU_SCALE}
         return apply_activation("elu", activations.elu, activations.elu_slope, x, **options)
 
 
 class GLU(Module):
-    """a * sigmoid(b), where x is a and b side by side along the axis `dim`: Dauphin et al., arXiv 1612.08083.
+    """a * sigmoid(b), where a and b are the first and the second half of x along one axis.
 
-    Raises ValueError, when it is called, unless the axis has an even number of elements.
+    Parameters:
+        dim: the axis; by default the last. The result has half as many elements along it.
+
+    Raises:
+        ValueError: if dim is not an integer; when called, if the axis is missing or has an odd number of elements.
+
+    Source: Dauphin et al., arXiv 1612.08083.
 
     Examples:
         >>> layer = sf.nn.GLU()
@@ -199,24 +248,30 @@ class GLU(Module):
         self.dim = dim
 
     def forward(self, x: Operand) -> Tensor:
-        """x -> half as many elements along the axis."""
+        """Map x to a tensor with half as many elements along the axis."""
         x = as_tensor(x)
         if not -x.ndim <= self.dim < x.ndim or x.shape[self.dim] % 2:
             raise ValueError(f"GLU(dim={self.dim}) needs an even number of elements along this axis, got {x.shape}.")
         return apply_activation("glu", activations.glu, activations.glu_slope, x, axis=self.dim)
 
     def extra_repr(self) -> str:
-        """Its axis."""
+        """Return the axis as text."""
         return f"dim={self.dim}"
 
 
 class PReLU(Module):
-    """x where it is positive, else weight * x, where weight is learned: He et al., arXiv 1502.01852.
+    """x if x > 0, otherwise weight * x with a learned weight.
 
-    weight, at first `init`, is one number, or with num_parameters one for each channel, which are axis 1.
+    Parameters:
+        num_parameters: the number of learned slopes: 1 for all elements together, or the number of channels (axis 1)
+            for a slope per channel.
+        init: the initial value of every slope.
 
-    Raises ValueError unless num_parameters is a positive integer and init a number, and when it is called, for another
-    number of channels.
+    Raises:
+        ValueError: if num_parameters is not a positive integer or init is not a finite number; when called, if x has
+            another number of channels.
+
+    Source: He et al., arXiv 1502.01852.
 
     Examples:
         >>> layer = sf.nn.PReLU()
@@ -233,7 +288,7 @@ class PReLU(Module):
         self.weight = Parameter(np.full(num_parameters, as_number(init, "init"), np.float32))
 
     def forward(self, x: Operand) -> Tensor:
-        """x of any shape, or (N, num_parameters, ...) -> the same shape."""
+        """Map x, of any shape or (N, num_parameters, ...), to a tensor of the same shape."""
         x, count = as_tensor(x), self.num_parameters
         channels = x.shape[1] if x.ndim > 1 else 1
         if count not in (1, channels):
@@ -253,5 +308,5 @@ class PReLU(Module):
         return tensor_of(composite_operation("prelu", formula, (to_x, to_weight), x, self.weight, reads="operands"))
 
     def extra_repr(self) -> str:
-        """The number of its slopes."""
+        """Return the number of slopes as text."""
         return f"num_parameters={self.num_parameters}"

@@ -1,6 +1,6 @@
-"""Optimizers whose every operation is rounded as the policy says, and the scaling of losses.
+"""Optimizers whose every operation is rounded as the policy says, loss scaling, clipping and schedules.
 
-A step is, for example::
+A training step is, for example::
 
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
@@ -9,11 +9,12 @@ A step is, for example::
     scaler.update()
     schedule.step()
 
-Roles: moments are rounded to `optimizer_state`, all else to `weights`; the last addition follows `update`. Each may
-differ by parameter, ``policy.override("*.weight", update="kahan")``. `weight_decay` meets the parameter as `weights`
-stores it, so with ``weights=simfloat.FP32`` the master copy. A regularizer that is to be computed in the formats of the
-model instead is a term of the loss, as in ``loss + 0.5 * decay * (weight * weight).sum()``: its gradient, decay *
-weight, is then rounded to `weight_gradients`, where it may underflow.
+Moments are rounded to `optimizer_state`, and everything else to `weights`; the last addition follows `update`. Each of
+these roles may differ by parameter, ``policy.override("*.weight", update="kahan")``.
+
+`weight_decay` is multiplied by the parameter as stored in `weights`, so with ``weights=simfloat.FP32`` by the master
+copy. To compute a regularizer in the formats of the model instead, add it to the loss, as in ``loss + 0.5 * decay *
+(weight * weight).sum()``: its gradient, decay * weight, is then rounded to `weight_gradients`, where it may underflow.
 """
 
 import typing as _typing
@@ -78,7 +79,7 @@ __all__ = [
     "clip_grad_value_",
 ]
 
-if not _typing.TYPE_CHECKING:  # type checkers know the names
+if not _typing.TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
     def __getattr__(name: str) -> object:
         raise _missing("optim", name)

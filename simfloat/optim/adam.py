@@ -15,22 +15,33 @@ from simfloat.optim.options import Option, decay, flag, number_from_zero, severa
 class Adam(Optimizer):
     """m = b1 m + (1 - b1) d; v = b2 v + (1 - b2) d^2; w = w - lr (m / c1) / (sqrt(v / c2) + eps).
 
-    With Q the rounding to `weights` and S that to `optimizer_state`, c1 = 1 - b1^t and c2 = 1 - b2^t in step t::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`. In step t, c1 = 1 - b1^t and c2 = 1 -
+    b2^t::
 
         d = Q(g + Q(weight_decay w))
         m = S(Q(b1 m) + Q((1 - b1) d));  v = S(Q(b2 v) + Q((1 - b2) Q(d^2)))
         u = Q(-lr Q(Q(m / c1) / Q(Q(sqrt(Q(v / c2))) + eps)))
 
-    and w + u follows the policy's `update`. lr, betas, 1 - betas, eps, c1 and c2 are exact float64 operands; without
-    weight_decay d is g. With `amsgrad`, v in the last line is the largest v so far. Kept are `exp_avg`, `exp_avg_sq`,
-    `max_exp_avg_sq` and `step`. Options and their meaning are torch.optim.Adam's.
+    The addition w + u follows the policy's `update`. lr, betas, 1 - betas, eps, c1 and c2 are exact float64 operands.
+    Without weight_decay, d is g. The state contains `exp_avg`, `exp_avg_sq`, `max_exp_avg_sq` and `step`.
 
-    In BF16 0.999 times v is v for many v, which then never decays: the observer's `unchanged` of `exp_avg_sq` tells. In
-    FP16 an eps of 1e-8 is lost, and the square of a small gradient is zero, so that a quotient may be NaN: there eps is
-    to be larger, or `weights` wider.
+    In BF16, 0.999 v rounds to v for many v, which then never decays: a recorder counts these elements as `unchanged` of
+    `exp_avg_sq`. In FP16, an eps of 1e-8 is lost and the square of a small gradient is zero, so that a quotient may be
+    NaN. Use a larger eps or wider `weights` there.
 
-    Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: Kingma
-    and Ba, arXiv 1412.6980; the order of operations is that of arXiv 2010.06192.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        betas: the decay factors b1 and b2 of the two averages, from 0 to below 1.
+        eps: a number from 0, added to the root.
+        weight_decay: the factor of w that is added to the gradient.
+        amsgrad: True to use the largest v so far in the last line.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number; if a beta is outside [0, 1).
+
+    Source: Kingma and Ba, arXiv 1412.6980; the order of operations is that of arXiv 2010.06192.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -70,12 +81,12 @@ class Adam(Optimizer):
         )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * direction, of the gradient with weight_decay * w."""
+        """Return the addend of the parameter: -lr * direction, for the gradient plus weight_decay * w."""
         d = step.with_decay(gradient, options.weight_decay)
         return step.multiply(-options.lr, self.direction(step, d, options))
 
     def direction(self, step: Step, d: NDArray, options: SimpleNamespace) -> NDArray:
-        """The average of d over the root of that of d^2, both without the bias of their start at zero."""
+        """Return the average of d divided by the root of the average of d^2, both corrected for their start at zero."""
         (b1, b2), t = options.betas, step.count()
         m = step.moment("exp_avg", d, keep=b1, take=1 - b1)
         v = step.moment("exp_avg_sq", step.multiply(d, d), keep=b2, take=1 - b2)
@@ -86,18 +97,29 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam, whose weights decay beside it and not by way of its averages.
+    """Adam with decoupled weight decay: weight_decay w is added to the direction instead of the gradient.
 
-    As in :class:`Adam`, with d = g, and::
+    The formulas are those of :class:`Adam`, except d = g and::
 
         u = Q(-lr Q(Q(Q(m / c1) / Q(Q(sqrt(Q(v / c2))) + eps)) + Q(weight_decay w)))
 
-    so that weight_decay meets w first, and both then lr: a decay that is lost in w is lost as part of u, to which the
-    policy's `update` applies. (A factor 1 - lr * weight_decay would do nothing in BF16 below 2^-9.) Options and their
-    meaning are torch.optim.AdamW's.
+    Here w is multiplied first by weight_decay, and the sum then by lr. A decay that is too small for w is therefore
+    lost as part of u, to which the policy's `update` applies. (In BF16, a factor 1 - lr * weight_decay would round to 1
+    if lr * weight_decay is below 2^-9.)
 
-    Raises ValueError as Adam does. Source: Loshchilov and Hutter, arXiv 1711.05101; the order of operations is that of
-    arXiv 2010.06192.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        betas: the decay factors b1 and b2 of the two averages, from 0 to below 1.
+        eps: a number from 0, added to the root.
+        weight_decay: the factor of w that is added to the direction.
+        amsgrad: True to use the largest v so far.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number; if a beta is outside [0, 1).
+
+    Source: Loshchilov and Hutter, arXiv 1711.05101; the order of operations is that of arXiv 2010.06192.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -129,7 +151,7 @@ class AdamW(Adam):
         )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * (direction + weight_decay * w)."""
+        """Return the addend of the parameter: -lr * (direction + weight_decay * w)."""
         d = self.direction(step, gradient, options)
         return step.multiply(-options.lr, step.with_decay(d, options.weight_decay))
 
@@ -137,18 +159,28 @@ class AdamW(Adam):
 class Adamax(Optimizer):
     """m = b1 m + (1 - b1) d; n = max(b2 n, |d| + eps); w = w - lr / (1 - b1^t) m / n, with d = g + weight_decay w.
 
-    With Q the rounding to `weights` and S that to `optimizer_state`, in step t::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`. In step t::
 
         d = Q(g + Q(weight_decay w))
         m = S(m + Q((1 - b1) Q(d - m)));  n = S(max(Q(b2 n), Q(Q(|d|) + eps)))
         u = Q(Q(-(lr / (1 - b1^t)) m) / n)
 
-    and w + u follows the policy's `update`. If b1 <= 1/2, m = S(d - Q(b1' Q(d - m))) with b1' = 1 - (1 - b1). Factors
-    and eps are exact float64 operands; a factor of -1 rounds nothing. Kept are `exp_avg`, `exp_inf` and `step`. Options
-    and their meaning are torch.optim.Adamax's, whose bits these are under `simfloat.torch`.
+    The addition w + u follows the policy's `update`. If b1 <= 1/2, m = S(d - Q(b1' Q(d - m))) with b1' = 1 - (1 - b1).
+    Factors and eps are exact float64 operands; a factor of -1 does not cause a rounding. The state contains `exp_avg`,
+    `exp_inf` and `step`. PyTorch's optimizer gives the same bits under `simfloat.torch`.
 
-    Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: Kingma
-    and Ba, arXiv 1412.6980, algorithm 2.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        betas: the decay factors b1 and b2, from 0 to below 1.
+        eps: a number from 0, added to the absolute value of d.
+        weight_decay: the factor of w that is added to the gradient.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number; if a beta is outside [0, 1).
+
+    Source: Kingma and Ba, arXiv 1412.6980, algorithm 2.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -183,7 +215,7 @@ class Adamax(Optimizer):
         super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: the average of d over the largest size of d, which decays."""
+        """Return the addend of the parameter: the average of d divided by the largest |d|, which decays."""
         (b1, b2), t = options.betas, step.count()
         d = step.with_decay(gradient, options.weight_decay)
         m = step.lerp("exp_avg", d, 1 - b1)
@@ -193,10 +225,10 @@ class Adamax(Optimizer):
 
 
 class NAdam(Optimizer):
-    """Adam with Nesterov's momentum, mu = b1 (1 - 0.96^(t momentum_decay) / 2) in step t.
+    """Adam with Nesterov's momentum, where mu = b1 (1 - 0.96^(t momentum_decay) / 2) in step t.
 
-    With Q the rounding to `weights` and S that to `optimizer_state`, c2 = 1 - b2^t, p the product of mu up to this step
-    and mu' that of the next step::
+    Q is the rounding to `weights`, S the rounding to `optimizer_state`, and c2 = 1 - b2^t. p is the product of mu up to
+    this step, and mu' is the mu of the next step::
 
         d = Q(g + Q(weight_decay w))
         m = S(m + Q((1 - b1) Q(d - m)));  v = S(Q(b2 v) + Q(Q((1 - b2) d) d))
@@ -204,14 +236,25 @@ class NAdam(Optimizer):
         w = w + Q(Q(-lr (1 - mu) / (1 - p) d) / x)
         w = w + Q(Q(-lr mu' / (1 - p mu') m) / x)
 
-    where both additions to w follow the policy's `update`. If b1 <= 1/2, m = S(d - Q(b1' Q(d - m))) with b1' = 1 -
-    (1 - b1). Factors are exact float64 operands; one of 1 or -1 rounds nothing. p, kept as `mu_product`, is a float32
-    number, as in PyTorch. With decoupled_weight_decay d is g, and w = Q((1 - lr weight_decay) w) comes first. Kept are
-    `exp_avg`, `exp_avg_sq`, `mu_product` and `step`. Options and their meaning are torch.optim.NAdam's, whose bits
-    these are under `simfloat.torch`.
+    Both additions to w follow the policy's `update`. If b1 <= 1/2, m = S(d - Q(b1' Q(d - m))) with b1' = 1 - (1 - b1).
+    Factors are exact float64 operands; a factor of 1 or -1 does not cause a rounding. p is stored as `mu_product` in
+    float32, as in PyTorch. The state also contains `exp_avg`, `exp_avg_sq` and `step`. PyTorch's optimizer gives the
+    same bits under `simfloat.torch`.
 
-    Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: Dozat,
-    Incorporating Nesterov Momentum into Adam, ICLR workshop 2016.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        betas: the decay factors b1 and b2 of the two averages, from 0 to below 1.
+        eps: a number from 0, added to the root.
+        weight_decay: the factor of w that is added to the gradient.
+        momentum_decay: the decay of mu.
+        decoupled_weight_decay: True for d = g, and w = Q((1 - lr weight_decay) w) before the additions.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number; if a beta is outside [0, 1).
+
+    Source: Dozat, Incorporating Nesterov Momentum into Adam, ICLR workshop 2016.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -259,7 +302,7 @@ class NAdam(Optimizer):
         )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """The second part of what is added to the parameter, that of the average; that of the gradient is added."""
+        """Add the first part of the update, from the gradient; return the second part, from the average."""
         (b1, b2), lr, t = options.betas, options.lr, step.count()
         d = apply_decay(step, gradient, options)
         mu, following = (b1 * (1.0 - 0.5 * 0.96 ** (n * options.momentum_decay)) for n in (t, t + 1))
@@ -272,7 +315,7 @@ class NAdam(Optimizer):
 
 
 def apply_decay(step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-    """The gradient with the weight's decay; where that is decoupled, itself, and the weight is multiplied at once."""
+    """Return the gradient with weight decay; if the decay is decoupled, multiply the weight and return the gradient."""
     if not options.decoupled_weight_decay:
         return step.with_decay(gradient, options.weight_decay)
     if options.weight_decay:
@@ -281,23 +324,33 @@ def apply_decay(step: Step, gradient: NDArray, options: SimpleNamespace) -> NDAr
 
 
 class RAdam(Optimizer):
-    """Adam with a learning rate that is rectified while the mean square knows few gradients.
+    """Adam with a learning rate that is rectified in the first steps, when v has averaged few gradients.
 
-    With Q the rounding to `weights` and S that to `optimizer_state`, c1 = 1 - b1^t, c2 = 1 - b2^t in step t, R =
-    2 / (1 - b2) - 1 and r = R - 2 t b2^t / c2::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`. In step t, c1 = 1 - b1^t, c2 = 1 - b2^t, R
+    = 2 / (1 - b2) - 1 and r = R - 2 t b2^t / c2::
 
         d = Q(g + Q(weight_decay w))
         m = S(m + Q((1 - b1) Q(d - m)));  v = S(Q(b2 v) + Q(Q((1 - b2) d) d))
         x = Q(lr Q(m / c1))
         u = -x, or for r > 5: -Q(Q(x Q(sqrt(c2) Q(1 / Q(Q(sqrt(v)) + eps)))) sqrt((r-4)(r-2)R / ((R-4)(R-2)r)))
 
-    and w + u follows the policy's `update`. If b1 <= 1/2, m = S(d - Q(b1' Q(d - m))) with b1' = 1 - (1 - b1). Factors
-    are exact float64 operands. With decoupled_weight_decay d is g, and w = Q((1 - lr weight_decay) w) comes first. Kept
-    are `exp_avg`, `exp_avg_sq` and `step`. Options and their meaning are torch.optim.RAdam's, whose bits these are
-    under `simfloat.torch` with ``foreach=False``.
+    The addition w + u follows the policy's `update`. If b1 <= 1/2, m = S(d - Q(b1' Q(d - m))) with b1' = 1 - (1 - b1).
+    Factors are exact float64 operands. The state contains `exp_avg`, `exp_avg_sq` and `step`. PyTorch's optimizer gives
+    the same bits under `simfloat.torch` with ``foreach=False``.
 
-    Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: Liu et
-    al., arXiv 1908.03265.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        betas: the decay factors b1 and b2 of the two averages, from 0 to below 1.
+        eps: a number from 0, added to the root.
+        weight_decay: the factor of w that is added to the gradient.
+        decoupled_weight_decay: True for d = g, and w = Q((1 - lr weight_decay) w) before the addition.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number; if a beta is outside [0, 1).
+
+    Source: Liu et al., arXiv 1908.03265.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -342,14 +395,14 @@ class RAdam(Optimizer):
         )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: the average, over the root of the mean square once that is known well."""
+        """Return the addend of the parameter: the average, divided by the root of the mean square once r > 5."""
         (b1, b2), t = options.betas, step.count()
         d = apply_decay(step, gradient, options)
         m = step.lerp("exp_avg", d, 1 - b1)
         v = step.mean_square("exp_avg_sq", d, b2)
         c2, longest = 1 - b2**t, 2 / (1 - b2) - 1
         x = step.multiply(options.lr, step.divide(m, 1 - b1**t))
-        length = longest - 2 * t * (b2**t) / c2  # of the average that v is
+        length = longest - 2 * t * (b2**t) / c2  # the effective number of gradients in v
         if length > 5.0:
             inverse = step.divide(1.0, step.add(step.sqrt(v), options.eps))
             x = step.multiply(x, step.multiply(c2**0.5, inverse))

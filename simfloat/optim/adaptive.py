@@ -1,4 +1,4 @@
-"""Optimizers with a rate for each element: Adagrad, Adadelta, Adafactor, RMSprop."""
+"""Optimizers with a separate rate for each element: Adagrad, Adadelta, Adafactor, RMSprop."""
 
 from __future__ import annotations
 
@@ -26,17 +26,28 @@ from simfloat.simulation.updates import COMPENSATION, STEP
 class Adagrad(Optimizer):
     """s = s + d^2; w = w - lr / (1 + (t - 1) lr_decay) * d / (sqrt(s) + eps), with d = g + weight_decay w.
 
-    With Q the rounding to `weights` and S that to `optimizer_state`, in step t::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`. In step t::
 
         d = Q(g + Q(weight_decay w));  s = S(s + Q(d^2))
         u = Q(-(lr / (1 + (t - 1) lr_decay)) Q(d / Q(Q(sqrt(s)) + eps)))
 
-    and w + u follows the policy's `update`. weight_decay, eps and the quotient of lr are exact float64 operands;
-    without weight_decay d is g. s, kept as `sum`, starts as S(initial_accumulator_value). Options and their meaning are
-    torch.optim.Adagrad's. In a narrow format s stops growing: the observer's `unchanged` of `sum` tells.
+    The addition w + u follows the policy's `update`. weight_decay, eps and the quotient of lr are exact float64
+    operands. Without weight_decay, d is g. The state contains s as `sum`, and `step`. In a narrow format s stops
+    growing: a recorder counts these elements as `unchanged` of `sum`.
 
-    Raises ValueError for options that are no finite numbers, and negative ones. Source: Duchi, Hazan and Singer, JMLR
-    12, 2011.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        lr_decay: the decay of the learning rate with the number of steps.
+        weight_decay: the factor of w that is added to the gradient.
+        initial_accumulator_value: the initial value of s, rounded to `optimizer_state`.
+        eps: a number from 0, added to the root.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number.
+
+    Source: Duchi, Hazan and Singer, JMLR 12, 2011.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -81,7 +92,7 @@ class Adagrad(Optimizer):
         )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * d over the root of the sum of squares."""
+        """Return the addend of the parameter: -lr * d divided by the root of the sum of squares."""
         d = step.with_decay(gradient, options.weight_decay)
         step.begin("sum", options.initial_accumulator_value)
         s = step.moment("sum", step.multiply(d, d))
@@ -92,7 +103,7 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """v = rho v + (1 - rho) d^2; x = d sqrt(a + eps) / sqrt(v + eps); a = rho a + (1 - rho) x^2; w = w - lr x.
 
-    With Q the rounding to `weights` and S that to `optimizer_state`, d being the gradient with weight_decay w::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`::
 
         d = Q(g + Q(weight_decay w))
         v = S(Q(rho v) + Q(Q((1 - rho) d) d))
@@ -100,13 +111,23 @@ class Adadelta(Optimizer):
         a = S(Q(rho a) + Q(Q((1 - rho) x) x))
         u = Q(-lr x)
 
-    and w + u follows the policy's `update`. lr, rho, 1 - rho, eps and weight_decay are exact float64 operands; without
-    weight_decay d is g, and a factor of 1 or -1, as that of the default lr, rounds nothing. Kept are `square_avg`,
-    `acc_delta`, both zeros at first, and `step`. Options and their meaning are torch.optim.Adadelta's, whose bits these
-    are under `simfloat.torch`.
+    The addition w + u follows the policy's `update`. lr, rho, 1 - rho, eps and weight_decay are exact float64 operands.
+    Without weight_decay, d is g. A factor of 1 or -1, as with the default lr, does not cause a rounding. The state
+    contains v as `square_avg` and a as `acc_delta`, which start as zeros, and `step`. PyTorch's optimizer gives the
+    same bits under `simfloat.torch`.
 
-    Raises ValueError for options that are no finite numbers, negative ones, and rho above 1. Source: Zeiler, arXiv
-    1212.5701.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        rho: the decay factor of both averages, from 0 to 1.
+        eps: a number from 0, added under both roots.
+        weight_decay: the factor of w that is added to the gradient.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number; if rho is above 1.
+
+    Source: Zeiler, arXiv 1212.5701.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -141,7 +162,7 @@ class Adadelta(Optimizer):
         super().__init__(params, lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * d times the root of the mean square of updates over that of d."""
+        """Return the addend of the parameter: -lr * d times the root mean square of updates, divided by that of d."""
         step.count()
         d = step.with_decay(gradient, options.weight_decay)
         v = step.mean_square("square_avg", d, options.rho)
@@ -153,11 +174,11 @@ class Adadelta(Optimizer):
 
 
 class Adafactor(Optimizer):
-    """Updates by g over the root of a second moment that is kept, for matrices, as its means over rows and columns.
+    """Updates by g divided by the root of a second moment; for matrices, only its row and column means are stored.
 
-    With Q the rounding to `weights`, S that to `optimizer_state`, rms(x) = Q(sqrt(Q(Q(sum Q(x^2)) / n))) with sums by
-    `reduce`, o = t^beta2_decay and r = min(lr, 1 / sqrt(t)) in step t, and eps1 = eps[0], or the eps of `weights` where
-    that is None::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`. rms(x) = Q(sqrt(Q(Q(sum Q(x^2)) / n))) with
+    sums by `reduce`. In step t, o = t^beta2_decay and r = min(lr, 1 / sqrt(t)); eps1 is eps[0], or the eps of `weights`
+    if eps[0] is None::
 
         rate = Q(r max(eps[1], rms(w)))
         row = S(Q((1 - o) row) + Q(o Q(Q(sum Q(g^2)) / columns)));  column in the same way, over rows
@@ -166,12 +187,23 @@ class Adafactor(Optimizer):
         u = Q(-Q(rate / max(1, Q(rms(x) / d))) x)
         u = Q(u + Q(-lr Q(weight_decay w)))
 
-    and w + u follows the policy's `update`. Of parameters with one axis or none the second moment itself is kept: v =
-    S(Q((1 - o) v) + Q(o Q(g^2))). o, 1 - o, r, lr and the eps are exact float64 operands; the last line is left out
-    without weight_decay. Kept are `row_var` and `col_var`, over the last two axes, or `variance`, and `step`. Options
-    and their meaning are torch.optim.Adafactor's.
+    The addition w + u follows the policy's `update`. The last line is omitted without weight_decay. o, 1 - o, r, lr and
+    the eps are exact float64 operands. The state contains `row_var` and `col_var`, over the last two axes, and `step`.
+    A parameter with fewer than two axes has the second moment itself instead, `variance`: v = S(Q((1 - o) v) + Q(o
+    Q(g^2))).
 
-    Raises ValueError for options that are no finite numbers, negative ones, a positive beta2_decay and d below 1.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the largest learning rate.
+        beta2_decay: the exponent of o, a number that is not positive.
+        eps: a pair: the lower bound of the second moment's root, or None; and the lower bound of rms(w).
+        d: the largest rms of an update, a number of at least 1.
+        weight_decay: the factor of w in the last line.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is not a finite number, or is outside its range.
+
     Source: Shazeer and Stern, arXiv 1804.04235.
 
     Examples:
@@ -210,14 +242,14 @@ class Adafactor(Optimizer):
         )
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """The shape of every array that may be kept for a parameter of this `shape`, by name."""
+        """Return the shape of every array that may be stored for a parameter of this `shape`, by name."""
         shapes_by_name: dict[str, tuple[int, ...]] = {STEP: (), COMPENSATION: shape}
         if len(shape) < 2:
             return {**shapes_by_name, "variance": shape}
         return {**shapes_by_name, "row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -rate * x, and the decay."""
+        """Return the addend of the parameter: -rate * x, plus the decay."""
         t, (eps1, eps2) = step.count(), options.eps
         eps1 = step.format.eps if eps1 is None else eps1
         rate = step.multiply(min(options.lr, 1 / sqrt(t)), step.at_least(eps2, step.root_mean_square(step.weight)))
@@ -230,7 +262,7 @@ class Adafactor(Optimizer):
         return u
 
     def second_moment(self, step: Step, gradient: NDArray, take: float, eps1: float) -> NDArray:
-        """The average of the squared gradient, in which this step's counts `take`."""
+        """Return the average of the squared gradient, in which the current gradient has the weight `take`."""
         keep, squares = 1 - take, step.multiply(gradient, gradient)
         if gradient.ndim < 2:
             return step.moment("variance", squares, keep=keep, take=take)
@@ -242,26 +274,39 @@ class Adafactor(Optimizer):
 class RMSprop(Optimizer):
     """v = alpha v + (1 - alpha) d^2; w = w - lr d / (sqrt(v) + eps), with d = g + weight_decay w.
 
-    With Q the rounding to `weights` and S that to `optimizer_state`::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`::
 
         d = Q(g + Q(weight_decay w))
         v = S(Q(alpha v) + Q(Q((1 - alpha) d) d))
         u = Q(Q(-lr d) / Q(Q(sqrt(v)) + eps))
 
-    and w + u follows the policy's `update`. With momentum, of which m starts as zeros::
+    The addition w + u follows the policy's `update`. With momentum, m starts as zeros, and::
 
         m = S(Q(momentum m) + Q(d / Q(Q(sqrt(v)) + eps)));  u = Q(-lr m)
 
-    `centered` takes the square of the mean gradient a from v: the root is that of Q(v + Q(-a a)) with::
+    With `centered`, the root is that of Q(v + Q(-a a)), where a is the average gradient::
 
         a = S(a + Q((1 - alpha) Q(d - a))), or S(d - Q(alpha' Q(d - a))) with alpha' = 1 - (1 - alpha) if alpha <= 1/2
 
-    lr, alpha, 1 - alpha, momentum, eps and weight_decay are exact float64 operands; without weight_decay d is g, and a
-    factor of 1 or -1 rounds nothing. Kept are `square_avg`, `grad_avg`, `momentum_buffer` and `step`. Options and their
-    meaning are torch.optim.RMSprop's, whose bits these are under `simfloat.torch`.
+    lr, alpha, 1 - alpha, momentum, eps and weight_decay are exact float64 operands. Without weight_decay, d is g. A
+    factor of 1 or -1 does not cause a rounding. The state contains `square_avg`, `grad_avg`, `momentum_buffer` and
+    `step`. PyTorch's optimizer gives the same bits under `simfloat.torch`.
 
-    Raises ValueError for options that are no finite numbers, and negative ones. Source: Tieleman and Hinton, lecture
-    6.5 of COURSERA: Neural Networks for Machine Learning, 2012; `centered`: Graves, arXiv 1308.0850.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        alpha: the decay factor of the averages.
+        eps: a number from 0, added to the root.
+        weight_decay: the factor of w that is added to the gradient.
+        momentum: the factor of the previous m; 0 for no momentum.
+        centered: True to subtract the square of the average gradient from v.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number.
+
+    Source: Tieleman and Hinton, lecture 6.5 of COURSERA: Neural Networks for Machine Learning, 2012; for `centered`
+    Graves, arXiv 1308.0850.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -309,7 +354,7 @@ class RMSprop(Optimizer):
         )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * d over the root of the mean square."""
+        """Return the addend of the parameter: -lr * d divided by the root of the mean square."""
         step.count()
         d = step.with_decay(gradient, options.weight_decay)
         v = step.mean_square("square_avg", d, options.alpha)

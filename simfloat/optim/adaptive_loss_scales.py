@@ -1,6 +1,6 @@
 """Loss scales that follow measurements: the log-normal scale, and a scale for each layer.
 
-The log-normal loss scale follows the distribution of the largest gradient. Adaptive loss scaling finds the factor of
+The log-normal loss scale follows the distribution of the largest gradient. Adaptive loss scaling computes the factor of
 each layer during the backward pass.
 """
 
@@ -28,18 +28,26 @@ COUNTERS = ("iteration", "mean", "center", "variance")
 
 
 class LogNormalLossScale(LossScale):
-    """S = 2^(log_max - (mean + deviations * sigma)), between min_scale and max_scale, from 1 on.
+    """S = 2^(log_max - (mean + deviations * sigma)), limited to [min_scale, max_scale], with initial value 1.
 
-    x = log2(max|g|) of the unscaled gradients of a step is taken for normally distributed. `mean` is its moving average
-    with weight beta1, sigma^2 its moving variance with weight beta2, both without the bias of their start. The defaults
-    leave one step in a thousand to exceed 2^log_max: 3.09 is the 0.999 quantile of the normal distribution. A step
-    whose gradients are all zero does not count. One that is not finite counts as x = `overflow`.
+    x = log2(max|g|) of the unscaled gradients of a step is assumed to be normally distributed. `mean` is its moving
+    average with weight beta1, and sigma^2 its moving variance with weight beta2, both corrected for their start at
+    zero. With the defaults, one step in a thousand exceeds 2^log_max: 3.09 is the 0.999 quantile of the normal
+    distribution. A step with only zero gradients does not count. A step with infinite or NaN gradients counts as x =
+    `overflow`.
 
-    Source: OpenSeq2Seq, LogMax scaling ("log-normal" in its documentation). There `overflow` is 2.0**16, which seems to
-    be meant as log2 of it: a single overflow then holds S at 1 for about 12 000 steps.
+    Parameters:
+        log_max: the exponent that the scaled gradients should not exceed.
+        beta1, beta2: the weights of the moving average and of the moving variance, from 0 to below 1.
+        deviations: the number of standard deviations, from 0.
+        min_scale, max_scale: the bounds of S, with min_scale <= 1 <= max_scale.
+        overflow: the x of a step with an overflow.
 
-    Raises ValueError for options that are no finite numbers, for betas outside of 0 to 1, and unless min_scale <= 1 <=
-    max_scale.
+    Raises:
+        ValueError: if an option is not a finite number or is outside its range.
+
+    Source: OpenSeq2Seq, LogMax scaling ("log-normal" in its documentation). Its `overflow` is 2.0**16, which was
+    probably meant as log2 of it: a single overflow keeps S at 1 for about 12 000 steps there.
 
     Examples:
         >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.LogNormalLossScale()
@@ -79,11 +87,11 @@ class LogNormalLossScale(LossScale):
         self.log_max, self.overflow, self.deviations = float(log_max), float(overflow), float(deviations)
         self.beta1, self.beta2 = float(beta1), float(beta2)
         self.iteration = 0
-        self.mean = 0.0  # of x, with beta1
-        self.center = self.variance = 0.0  # of x, with beta2
+        self.mean = 0.0  # moving average of x, with beta1
+        self.center = self.variance = 0.0  # moving average and variance of x, with beta2
 
     def adapt(self, is_finite: bool, largest: float) -> None:
-        """Change S after a step whose gradients were all finite or not, and at most `largest` when unscaled."""
+        """Change S after a step. `is_finite`: all gradients were finite; `largest`: their unscaled maximum."""
         if is_finite and largest == 0:
             return
         self._count(math.log2(largest) if is_finite else self.overflow)
@@ -92,10 +100,11 @@ class LogNormalLossScale(LossScale):
         self._scale = float(np.float32(2.0 ** min(max(exponent, lowest), highest)))
 
     def _count(self, x: float) -> None:
-        """Take x into the averages.
+        """Add x to the averages.
 
-        An average without the bias of its start gives the t-th value the share (1 - beta) / (1 - beta^t). The variance
-        is that of the mean square less the squared mean, in the form of West 1979, which does not cancel.
+        In an average that is corrected for its start, the t-th value has the weight (1 - beta) / (1 - beta^t). The
+        variance, the mean square minus the squared mean, is updated in the form of West 1979, which has no
+        cancellation.
         """
         self.iteration += 1
         share1 = (1 - self.beta1) / (1 - self.beta1**self.iteration)
@@ -106,7 +115,7 @@ class LogNormalLossScale(LossScale):
         self.variance = (1 - share2) * (self.variance + share2 * away * away)
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
-        """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
+        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
         fresh = type(self)(**{name: state[name] for name in OPTIONS})
         check_count("iteration", state["iteration"], 0)
         fresh.iteration = int(state["iteration"])
@@ -116,8 +125,8 @@ class LogNormalLossScale(LossScale):
         return fresh
 
 
-#: How many products make an element of the gradient of an operand: of x, and of a weight that is no parameter.
-#: A weight has so many elements for each channel of x; channels lie along the last axis of x, or that of images.
+#: Operation -> the number of products in an element of the gradient: of x, and of a weight that is not a parameter.
+#: It is the size of the other operand divided by the number of channels of x: its last axis, or axis 1 of images.
 FANS: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {
     "linear": (lambda x, w: w.size // max(x.shape[-1], 1), lambda x, w: x.size // max(x.shape[-1], 1)),
     "conv2d": (lambda x, w: w.size // x.shape[1], lambda x, w: x.size // x.shape[1]),
@@ -130,21 +139,31 @@ FANS: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {
 
 
 class LayerwiseLossScale(LossScale):
-    """Adaptive loss scaling: each contraction multiplies the gradient that it hands on by a factor of its own.
+    """Adaptive loss scaling: each contraction multiplies the gradient that it passes on by a separate factor.
 
-    A gradient g that comes to a layer with weight W would leave it with the standard deviation
-    rms(g) * rms(W) * sqrt(fan / 2), if its fan products were independent and half of them zero, as behind a ReLU.
-    The factor lets a share `underflow` of a normal distribution of that width fall below the smallest number of the
-    gradients' format. It is a power of two from 1 to `max_factor`, and no more than lets the sums, and all factors so
-    far together, stay below the format's largest number and `max_scale`. Gradients of weights do not take their own
-    layer's factor. Where gradients meet, all are brought to the largest of their scales that does not overflow.
+    Consider a gradient g that reaches a layer with weight W. Assume that its `fan` products are independent, and that
+    half of them are zero, as after a ReLU. Then the gradient leaves the layer with the standard deviation rms(g) *
+    rms(W) * sqrt(fan / 2). The factor is chosen so that only a share `underflow` of a normal distribution of that width
+    is below the smallest number of the format of the gradients.
 
-    `backward` is to be called on what `scale` gives; init_scale is S, the factor of the loss. Factors are found anew in
-    every backward pass and `unscale_` takes them out of each parameter by itself; S stays as it is.
+    The factor is a power of two from 1 to `max_factor`. It is limited so that the sums remain below the largest number
+    of the format, and the product of all factors so far remains below `max_scale`. Gradients of weights do not contain
+    the factor of their own layer. If gradients are added, all are first brought to the largest of their scales that
+    does not overflow.
+
+    Call `backward` on the result of `scale`. Factors are computed again in every backward pass, and `unscale_` removes
+    them from each parameter separately. S does not change.
+
+    Parameters:
+        init_scale: S, the factor of the loss.
+        underflow: the share of elements that may underflow, from 1e-12 to below 1.
+        max_factor: the largest factor of one layer, at least 1.
+        max_scale: the largest product of factors, at least 1.
+
+    Raises:
+        ValueError: if an option is outside its range.
 
     Source: Zhao et al. 2019, arXiv 1910.12385, with its defaults for FP16.
-
-    Raises ValueError for a max_factor or max_scale below 1, and for a share that is not from 1e-12 to below 1.
 
     Examples:
         >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.LayerwiseLossScale()
@@ -179,27 +198,30 @@ class LayerwiseLossScale(LossScale):
         self._leaves: dict[int, tuple[Variable, float]] = {}
 
     def scale(self, loss: Losses) -> Losses:
-        """The loss times S; on the way back from it every layer takes a factor of its own."""
+        """Return the loss times S; in its backward pass, every layer applies a separate factor."""
         scaled = super().scale(loss)
         if isinstance(scaled, Variable):
             scaled.gradient_scaler = _BackwardScales(self)
         return scaled
 
     def scale_of(self, parameter: Variable) -> float:
-        """The factor that its gradient has before it is unscaled: S, and those of the layers that it came through."""
+        """Return the factor that the gradient of a parameter contains: S times the factors of the layers on the way."""
         return self._leaves.get(id(parameter), (parameter, self._scale))[1]
 
     def update(self, new_scale: float | None = None) -> None:
-        """Forget the factors of the layers; S becomes `new_scale` if it is given."""
+        """Forget the factors of the layers; set S to `new_scale` if it is given."""
         super().update(new_scale)
         self._leaves = {}
 
     def remember_scale(self, leaf: Variable, scale: float) -> None:
-        """Remember the factor that the gradient of a leaf has."""
+        """Store the factor that the gradient of a leaf contains."""
         self._leaves[id(leaf)] = leaf, scale
 
     def factor(self, node: Node, place: int, g: NDArray, scale: float) -> float:
-        """By what the gradient g, whose scale is given, is multiplied before it goes on to the operand at `place`."""
+        """Return the factor that the gradient g gets before it is passed to operand `place` of the node.
+
+        `scale` is the factor that g already contains.
+        """
         operation = node.place.operation
         if operation not in FANS or node.paths[place] is not None or len(node.read) != 2:
             return 1.0
@@ -215,34 +237,34 @@ class LayerwiseLossScale(LossScale):
         return 2.0 ** math.floor(math.log2(most)) if most >= 1 else 1.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles take: the factors of leaves, without identities, which are others there."""
+        """Return the attributes for copies and pickles, without object identities, which would be wrong there."""
         return {**super().__getstate__(), "_leaves": list(self._leaves.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_leaves": {id(entry[0]): entry for entry in state["_leaves"]}})
 
     def with_state(self, state: Any) -> LayerwiseLossScale:
-        """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
+        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
         return LayerwiseLossScale(state["scale"], **{name: state[name] for name in self.state_names})
 
 
 class _BackwardScales:
-    """The scales of all gradients on one way back."""
+    """The scales of all gradients in one backward pass."""
 
     def __init__(self, scaler: LayerwiseLossScale) -> None:
         self._scaler = scaler
-        self._scales: dict[int, float] = {}  # of the gradients of variables, by identity
+        self._scales: dict[int, float] = {}  # id of a variable -> the scale of its gradient
 
     def rescale(
         self, variable: Variable, node: Node, number: int, gradient: NDArray, before: NDArray | None
     ) -> tuple[NDArray, NDArray | None]:
-        """A gradient times its layer's factor, and what it is to be added to, in one scale."""
+        """Return a gradient times the factor of its layer, and the earlier gradient to add to, both in one scale."""
         scaler, parent, format = self._scaler, node.parents[number], node.arithmetic(number).format
         scale = self._scales.get(id(variable), 1.0)
         if node.place.operation == "scale":
-            scale *= scaler.get_scale()  # the operation itself multiplies
+            scale *= scaler.get_scale()  # the operation multiplies by S
         common = reached = scale * scaler.factor(node, number, gradient, scale)
-        older = parent.grad if parent.is_leaf else None  # of an earlier backward pass
+        older = parent.grad if parent.is_leaf else None  # from an earlier backward pass
         earlier = [array for array in (before, older) if array is not None]
         if earlier:
             scale_before = scaler.scale_of(parent) if parent.is_leaf else self._scales[id(parent)]
@@ -259,7 +281,7 @@ class _BackwardScales:
 
 
 def _times(x: NDArray, factor: float, format: Format) -> NDArray:
-    """x times a power of two, rounded to nearest even where it has to be."""
+    """Return x times a power of two, rounded to nearest even if necessary."""
     if factor == 1:
         return x
     target = Target(format, nearest_even, carrier_of(format), operation="scale")
@@ -271,5 +293,5 @@ def _largest(x: NDArray) -> float:
 
 
 def _rms(x: NDArray) -> float:
-    """The square root of the mean square."""
+    """Return the square root of the mean square."""
     return math.sqrt(sum_of_squares(x) / max(x.size, 1))

@@ -1,6 +1,7 @@
 """Clipping of gradients, by their norm and by value.
 
-Measurements are summed in float64 in one fixed order: that of NumPy, CuPy and Python differs by version and machine.
+Measured sums are float64 sums in one fixed order, because the order of NumPy, CuPy and Python depends on the version
+and the processor.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from simfloat.optim.options import check_distinct, flag, list_parameters, number
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.simulation import current
 
-#: What PyTorch adds to the norm before it divides by it.
+#: PyTorch adds this number to the norm before the division.
 SMALL = 1e-6
 
 Parameters = Parameter | Iterable[Parameter]
@@ -32,21 +33,31 @@ Parameters = Parameter | Iterable[Parameter]
 def clip_grad_norm_(
     parameters: Parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> np.float64:
-    """Scale the gradients such that the norm of all of them together is at most `max_norm`; returns what it was.
+    """Scale all gradients by one factor so that their common norm is at most `max_norm`; return the norm before.
 
-    Every operation is rounded to the parameter's `weights`, in which a loss scale's `unscale_`, to be called before,
-    leaves gradients too, and sums follow `reduce`. With Q the rounding of the policy's own `weights`, q that of a
-    parameter's::
+    Every operation is rounded to the parameter's `weights`, and sums follow `reduce`. A loss scale's `unscale_` also
+    rounds gradients to `weights`; call it first. Q is the rounding to the policy's own `weights`, and q the rounding to
+    a parameter's `weights`::
 
         norm = Q(sqrt(Q(sum over parameters q(sum q(g^2)))))
-        k = Q(max_norm / Q(norm + 1e-6));  g = q(k g) where k is below 1 or NaN, else g stays as it is
+        k = Q(max_norm / Q(norm + 1e-6));  g = q(k g) if k is below 1 or NaN, otherwise g is unchanged
 
-    For norm_type 1 squares and root are left out; for other p they are the powers p and 1/p; for inf the norm is the
-    largest |g|, exactly. Inside a `simulate` block, whose observer receives the events at ``clip``, and at ``clip``
-    below each parameter. See torch.nn.utils.clip_grad_norm_.
+    With norm_type 1, squares and root are omitted; with another p, they are the powers p and 1/p; with inf, the norm is
+    the largest |g|, exactly. Call the function inside a `simulate` block. An observer receives the events at ``clip``,
+    and at ``clip`` below each parameter.
 
-    Raises ValueError for what is no parameter, a negative max_norm, a norm_type that is not above zero, and, with
-    `error_if_nonfinite`, for a norm that is not finite; then gradients stay as they are.
+    Parameters:
+        parameters: a parameter, or an iterable of them.
+        max_norm: the largest norm, a number from 0 or infinity.
+        norm_type: the exponent p of the norm, a number above 0, or infinity ("inf").
+        error_if_nonfinite: True to raise ValueError if the norm is infinite or NaN; the gradients are then unchanged.
+
+    Returns:
+        The norm before clipping, a numpy.float64.
+
+    Raises:
+        ValueError: if an object is not a parameter; if max_norm is negative; if norm_type is not above zero; if the
+            norm is not finite and error_if_nonfinite is True.
 
     Examples:
         >>> weight = sf.Parameter([3.0, 4.0])
@@ -63,7 +74,7 @@ def clip_grad_norm_(
     with_gradients = _with_gradients(parameters, "clip_grad_norm")
     norm = _norm([_power_sum(arithmetic, g, p) for _, g, arithmetic in with_gradients], whole, p)
     if flag("error_if_nonfinite", error_if_nonfinite) and not isfinite(norm):
-        raise ValueError(f"The norm of the gradients is {norm}, and error_if_nonfinite forbids to clip by it.")
+        raise ValueError(f"The norm of the gradients is {norm}, and error_if_nonfinite forbids clipping by it.")
     k = whole.divide(np.array(most), whole.add(norm, np.array(SMALL)))
     if not k >= 1:
         for parameter, g, arithmetic in with_gradients:
@@ -73,12 +84,16 @@ def clip_grad_norm_(
 
 @in_usual_environment
 def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
-    """Bring every element of the gradients between -clip_value and clip_value, rounded to the parameter's `weights`.
+    """Clip every element of the gradients to [-clip_value, clip_value], rounded to the parameter's `weights`.
 
-    Elements between these stay as they are, and so does NaN. Inside a `simulate` block. See
-    torch.nn.utils.clip_grad_value_.
+    Elements inside the range are unchanged, and so is NaN. Call the function inside a `simulate` block.
 
-    Raises ValueError for what is no parameter, and for a negative clip_value.
+    Parameters:
+        parameters: a parameter, or an iterable of them.
+        clip_value: the largest absolute value, a number from 0 or infinity.
+
+    Raises:
+        ValueError: if an object is not a parameter; if clip_value is negative.
 
     Examples:
         >>> weight = sf.Parameter([3.0, 4.0])
@@ -96,12 +111,12 @@ def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
 
 
 def _limit(name: str, value: Any) -> float:
-    """A number that is not negative, or infinity."""
+    """Return a number from 0, or infinity; raise ValueError for any other value."""
     return inf if isinstance(value, float | np.floating) and value == inf else number_from_zero(name, value)
 
 
 def _with_gradients(parameters: Any, operation: str) -> list[tuple[Parameter, NDArray, Arithmetic]]:
-    """The parameters that have a gradient, with it and with the arithmetic of clipping it."""
+    """Return the parameters that have a gradient, each with its gradient and the arithmetic for clipping it."""
     parameter_list = [parameters] if isinstance(parameters, Parameter) else list_parameters(parameters, "Clipping")
     check_distinct(parameter_list, taker="Clipping")
     return [
@@ -110,7 +125,7 @@ def _with_gradients(parameters: Any, operation: str) -> list[tuple[Parameter, ND
 
 
 def _power_sum(arithmetic: Arithmetic, g: NDArray, p: float) -> NDArray:
-    """The sum of |g|^p, or the largest |g| where p is infinite."""
+    """Return the sum of |g|^p, or the largest |g| if p is infinite."""
     size = np.abs(g)
     if p == inf:
         return np.array(float(size.max()) if size.size else 0.0)
@@ -122,7 +137,7 @@ def _power_sum(arithmetic: Arithmetic, g: NDArray, p: float) -> NDArray:
 
 
 def _norm(parts: list[NDArray], arithmetic: Arithmetic, p: float) -> NDArray:
-    """The norm of what these are the power sums of."""
+    """Return the norm that belongs to these power sums."""
     sums = np.array([float(part) for part in parts])
     if p == inf:
         return np.array(sums.max(initial=0.0))
@@ -132,20 +147,20 @@ def _norm(parts: list[NDArray], arithmetic: Arithmetic, p: float) -> NDArray:
     return arithmetic.apply("sqrt", total) if p == 2 else arithmetic.apply("power", total, np.array(1 / p))
 
 
-#: So many numbers, or fewer, are added one after another.
+#: At most this many numbers are added one after another.
 FEW = 64
 
 
 def sequential_sum(values: Iterable[float]) -> float:
-    """The sum of numbers, one after another; Python's `sum` compensates from 3.12 on."""
+    """Return the sum of numbers, added one after another; the built-in `sum` compensates in Python 3.12 and later."""
     return reduce(add, values, 0.0)
 
 
 def sum_of_squares(x: NDArray) -> float:
-    """The sum of all x^2, an infinity or NaN where there is one; x may lie on a GPU.
+    """Return the sum of all x^2, or an infinity or NaN if x contains one; x may be on a GPU.
 
-    Of n numbers in C order the second half is added to the first, whose middle one stays alone where n is odd, and so
-    on until few are left, which are added one after another.
+    The second half of the squares, in C order, is added to the first half. This repeats until few are left, which are
+    added one after another. If the count is odd, the middle square has no partner.
     """
     squares = x.ravel().astype(np.float64)
     with np.errstate(all="ignore"):

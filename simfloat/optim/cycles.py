@@ -1,6 +1,6 @@
-"""Schedules that go up and down: cycles between two lrs, and one cycle, up and far down.
+"""Schedules that rise and fall: repeated cycles between two learning rates, and a single cycle.
 
-They may change a momentum beside the lr.
+They can also change a momentum.
 """
 
 from __future__ import annotations
@@ -27,32 +27,35 @@ from simfloat.optim.scheduler import LRScheduler
 
 
 class CycledMomentum(LRScheduler):
-    """A schedule that, with cycle_momentum, sets `momentum`, or the first of `betas`, in every group too.
+    """The common base of schedules that can also set `momentum` or the first of `betas` in every group.
 
-    Raises ValueError with cycle_momentum for an optimizer that has neither.
+    With cycle_momentum, an optimizer that has neither raises ValueError.
     """
 
     cycle_momentum: bool
     use_beta1: bool
 
     def following_momentum(self, group: int) -> float:
-        """The momentum of a group at `last_epoch`."""
+        """Return the momentum of a group at `last_epoch`."""
         raise ValueError(f"{type(self).__name__} has no method following_momentum; define one.")
 
     def _own_readers(self) -> dict[str, Reader[Any]]:
-        """How what only this schedule keeps is read, by its name."""
+        """Return the readers of state values that only this schedule has, by name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
+        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
         return {**super().state_dict(), **{name: getattr(self, name) for name in self._own_readers()}}
 
     def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
+        """Return the reader of each value in a state, by name."""
         return {**super().readers(), **self._own_readers()}
 
     def one_each(self, name: str, value: Any) -> list[float]:
-        """A number for each group, of one for all or a list; ValueError for another number of them."""
+        """Return a list with one number for each group, from a number for all groups or a list.
+
+        Raises ValueError if the list has another length.
+        """
         count = len(self.optimizer.param_groups)
         values = list(value) if isinstance(value, list | tuple) else [value] * count
         if len(values) != count:
@@ -60,7 +63,7 @@ class CycledMomentum(LRScheduler):
         return [number(name, each) for each in values]
 
     def momenta(self, optimizer: Optimizer, base: Any, largest: Any, begins: bool) -> tuple[list[float], list[float]]:
-        """The smallest and the largest momentum of each group; a schedule that begins sets the largest."""
+        """Return the smallest and the largest momentum of each group; set the largest if the schedule begins."""
         has_momentum_option = "betas" in optimizer.options, "momentum" in optimizer.options
         if not any(has_momentum_option):
             raise ValueError(
@@ -95,16 +98,35 @@ MODES = ("triangular", "triangular2", "exp_range")
 
 
 class CyclicLR(CycledMomentum):
-    """lr goes from base_lr to max_lr in step_size_up steps, and back in step_size_down, in straight lines, and again.
+    """Repeated cycles: lr rises linearly from base_lr to max_lr, and falls linearly to base_lr.
 
-    Each height above base_lr is multiplied by a factor: 1 in the mode "triangular", 1, 1/2, 1/4, ... from cycle to
-    cycle in "triangular2", gamma^step in "exp_range"; or scale_fn of the cycle's number, or of the step with
-    ``scale_mode="iterations"``. With cycle_momentum `momentum`, or the first of `betas`, goes from max_momentum to
-    base_momentum where lr goes up. Numbers may be lists of one for each group. See
-    torch.optim.lr_scheduler.CyclicLR. `scale_fn` is no part of the state if it is a function; of other callables their
-    attributes are.
+    The height above base_lr is multiplied by a factor:
 
-    Raises ValueError for options that are no such numbers, and with cycle_momentum for an optimizer without momentum.
+    * mode "triangular": 1;
+    * mode "triangular2": 1, 1/2, 1/4, ... in the first, second, third cycle, ...;
+    * mode "exp_range": gamma^step;
+    * scale_fn, if it is given: its value at the number of the cycle, or at the step with ``scale_mode="iterations"``.
+
+    With cycle_momentum, `momentum` or the first of `betas` falls from max_momentum to base_momentum while lr rises, and
+    rises while lr falls.
+
+    Parameters:
+        optimizer: the optimizer.
+        base_lr, max_lr: the bounds of lr; each is a number or a list with one for each group.
+        step_size_up: the number of steps of the rise.
+        step_size_down: the number of steps of the fall; by default step_size_up.
+        mode: "triangular", "triangular2" or "exp_range".
+        gamma: the base of "exp_range".
+        scale_fn: a function of one number that replaces `mode`. The state omits a function, but contains the attributes
+            of any other callable.
+        scale_mode: "cycle" or "iterations", the argument of scale_fn.
+        cycle_momentum: True to change the momentum.
+        base_momentum, max_momentum: the bounds of the momentum; each is a number or a list with one for each group.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if an option is invalid; with cycle_momentum, if the optimizer has no momentum.
+
     Source: Smith, arXiv 1506.01186.
 
     Examples:
@@ -160,10 +182,10 @@ class CyclicLR(CycledMomentum):
         super().__init__(
             optimizer, last_epoch, mode=mode, gamma=gamma, scale_mode=scale_mode, cycle_momentum=cycle_momentum
         )
-        self.base_lrs = self._lower_lrs()  # as in PyTorch, the first lr is above the `initial_lr` of another schedule
+        self.base_lrs = self._lower_lrs()  # as in PyTorch, base_lr has priority over another schedule's `initial_lr`
 
     def give_groups(self) -> None:
-        """The lower lr of each group, which a schedule that begins sets, and momenta."""
+        """Set the lower lr of each group when a schedule begins, and the momenta."""
         _, upper, base_momentum, max_momentum = self._told
         lower, begins = self._lower_lrs(), self.last_epoch == -1
         self.max_lrs = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", upper)]
@@ -178,25 +200,25 @@ class CyclicLR(CycledMomentum):
         return [number_from_zero("base_lr", lr) for lr in self.one_each("base_lr", self._told[0])]
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`."""
+        """Return the lr of a group at `last_epoch`."""
         height, factor = self._height()
         return base + (self.max_lrs[group] - base) * height * factor
 
     def following_momentum(self, group: int) -> float:
-        """The momentum of a group at `last_epoch`."""
+        """Return the momentum of a group at `last_epoch`."""
         height, factor = self._height()
         most = self.max_momentums[group]
         return most - (most - self.base_momentums[group]) * height * factor
 
     def _height(self) -> tuple[float, float]:
-        """How far from the base a cycle is, from 0 to 1, and the factor of this height."""
+        """Return the height in a cycle, from 0 to 1, and its factor."""
         cycle = floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
         return height, self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
 
     def scale_fn(self, x: float) -> float:
-        """The factor of heights, of the cycle's number from 1 on or of the step."""
+        """Return the factor of heights for the number of the cycle, from 1, or for the step."""
         if self._scale_fn_custom is not None:
             return number(f"scale_fn({x})", in_callers_environment(self._scale_fn_custom, x))
         if self.mode == "triangular2":
@@ -204,37 +226,37 @@ class CyclicLR(CycledMomentum):
         return self.gamma**x if self.mode == "exp_range" else 1.0
 
     def arguments(self) -> dict[str, Any]:
-        """What the schedule was told beside the optimizer, by name."""
+        """Return the arguments of the schedule except the optimizer, by name."""
         lower, upper, base_momentum, max_momentum = self._told
         momenta = {"base_momentum": base_momentum, "max_momentum": max_momentum} if self.cycle_momentum else {}
         sizes = {"total_size": self.total_size, "step_ratio": self.step_ratio, "scale_fn": self._scale_fn_custom}
         return {"base_lr": lower, "max_lr": upper, **sizes, **super().arguments(), **momenta}
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule was told, and how far it has come; under PyTorch's names."""
+        """Return the arguments and the progress of the schedule under PyTorch's names."""
         scale = self._scale_fn_custom
         attributes = None if scale is None or isinstance(scale, FunctionType) else dict(getattr(scale, "__dict__", {}))
         return {**super().state_dict(), "_scale_fn_custom": attributes}
 
     def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
+        """Return the reader of each value in a state, by name."""
         return {**super().readers(), "_scale_fn_custom": lambda name, value: value}
 
     def take(self, values: dict[str, Any]) -> None:
-        """Go on from values that `read` gave."""
+        """Continue from values that `read` returned."""
         attributes = values.pop("_scale_fn_custom")
         if attributes:
             vars(self._scale_fn_custom).update(attributes)
         super().take(values)
 
     def _own_readers(self) -> dict[str, Reader[Any]]:
-        """How what only this schedule keeps is read, by its name."""
+        """Return the readers of state values that only this schedule has, by name."""
         momenta = {"use_beta1": flag, "base_momentums": self._lrs, "max_momentums": self._lrs}
         readers: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}
         return {**readers, **momenta} if self.cycle_momentum else readers
 
 
-#: Of a phase, what says the lr and the momentum at its start and at its end.
+#: Keys of a phase: the names of the group entries with the lr and the momentum at its start and at its end.
 NAMES = ("start_lr", "end_lr", "start_momentum", "end_momentum")
 UP = ("initial_lr", "max_lr", "max_momentum", "base_momentum")
 DOWN = ("max_lr", "initial_lr", "base_momentum", "max_momentum")
@@ -243,17 +265,33 @@ STRAIGHT_DOWN = ("max_lr", "min_lr", "base_momentum", "max_momentum")
 
 
 class OneCycleLR(CycledMomentum):
-    """lr goes from max_lr / div_factor up to max_lr in pct_start of all steps, and down to final_div_factor times less.
+    """A single cycle: lr rises from max_lr / div_factor to max_lr, and falls to max_lr / div_factor / final_div_factor.
 
-    It goes along half a cosine, or in straight lines with ``anneal_strategy="linear"``. With three_phase it goes down
-    to where it began in as many steps as it went up, and down to the end in those that are left. With cycle_momentum
-    `momentum`, or the first of `betas`, goes from max_momentum to base_momentum where lr goes up, and back where it
-    goes down. There are total_steps, or epochs times steps_per_epoch; one more step is an error. Numbers may be lists
-    of one for each group. See torch.optim.lr_scheduler.OneCycleLR; of a first phase of one step, which there fails, lr
-    begins at max_lr.
+    The rise takes the share pct_start of all steps. Both follow half a cosine, or a line with
+    ``anneal_strategy="linear"``. With three_phase, lr falls to its start value in as many steps as it rose, and to its
+    final value in the remaining steps. With cycle_momentum, `momentum` or the first of `betas` falls from max_momentum
+    to base_momentum while lr rises, and rises again while lr falls. In a first phase of one step, lr begins at max_lr;
+    torch.optim.lr_scheduler.OneCycleLR fails there.
 
-    Raises ValueError for options that are no such numbers, without a number of steps, and with cycle_momentum for an
-    optimizer without momentum. Source: Smith and Topin, arXiv 1708.07120.
+    Parameters:
+        optimizer: the optimizer.
+        max_lr: the largest lr, a number or a list with one for each group.
+        total_steps: the number of steps; one more step raises ValueError.
+        epochs, steps_per_epoch: two numbers, used as total_steps = epochs * steps_per_epoch if total_steps is None.
+        pct_start: the share of steps of the rise, from 0 to 1.
+        anneal_strategy: "cos" or "linear".
+        cycle_momentum: True to change the momentum.
+        base_momentum, max_momentum: the bounds of the momentum; each is a number or a list with one for each group.
+        div_factor: the quotient of max_lr and the first lr.
+        final_div_factor: the quotient of the first and the last lr.
+        three_phase: True for the two phases of the fall.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if an option is invalid; if the number of steps is missing; with cycle_momentum, if the optimizer
+            has no momentum.
+
+    Source: Smith and Topin, arXiv 1708.07120.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -317,7 +355,7 @@ class OneCycleLR(CycledMomentum):
         )  # fmt: skip
 
     def first_lrs(self) -> list[float]:
-        """The lr of each group from which it goes up; a schedule that begins gives it, and others, to the group."""
+        """Return the first lr of each group; if the schedule begins, set it and the other bounds in the group."""
         begins, groups, arguments = self.last_epoch == -1, self.optimizer.param_groups, self._told
         largest = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", arguments["max_lr"])]
         if begins:
@@ -330,17 +368,17 @@ class OneCycleLR(CycledMomentum):
         return super().first_lrs()
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`; ValueError behind the last step."""
+        """Return the lr of a group at `last_epoch`; raise ValueError after the last step."""
         if self.last_epoch > self.total_steps:
             raise ValueError(f"The schedule has {self.total_steps} steps; this would be number {self.last_epoch}.")
         return max(self._between(group, "lr"), 0.0)
 
     def following_momentum(self, group: int) -> float:
-        """The momentum of a group at `last_epoch`."""
+        """Return the momentum of a group at `last_epoch`."""
         return self._between(group, "momentum")
 
     def _between(self, group: int, what: str) -> float:
-        """The lr or momentum between the start and the end of the phase that runs."""
+        """Return the lr or momentum between the start and the end of the current phase."""
         start = 0.0
         for phase in self._schedule_phases[:-1]:
             if self.last_epoch <= phase["end_step"]:
@@ -356,23 +394,23 @@ class OneCycleLR(CycledMomentum):
         return last + (first - last) / 2.0 * (cos(pi * part) + 1)
 
     def _check_knowing(self) -> None:
-        """Raise ValueError unless each group has what a schedule that goes on needs."""
+        """Raise ValueError if a group has no value that a continued schedule needs."""
         names = ("max_lr", "min_lr", *(("base_momentum", "max_momentum") if self.cycle_momentum else ()))
         for i, group in enumerate(self.optimizer.param_groups):
             missing = [name for name in names if name not in group]
             if missing:
                 raise ValueError(
-                    f"last_epoch={self.last_epoch} goes on with a schedule, but param_groups[{i}] has no "
+                    f"last_epoch={self.last_epoch} continues a schedule, but param_groups[{i}] has no "
                     f"{missing[0]!r}: load the optimizer's state first, or start with last_epoch=-1."
                 )
 
     def arguments(self) -> dict[str, Any]:
-        """What the schedule was told beside the optimizer, by name."""
+        """Return the arguments of the schedule except the optimizer, by name."""
         phases = [phase["end_step"] for phase in self._schedule_phases]
         return {**super().arguments(), **self._told, "phases": phases}
 
     def _own_readers(self) -> dict[str, Reader[Any]]:
-        """How what only this schedule keeps is read, by its name."""
+        """Return the readers of state values that only this schedule has, by name."""
         readers: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
         return {**readers, "use_beta1": flag} if self.cycle_momentum else readers
 

@@ -1,6 +1,6 @@
 """Loss scaling: the base class of all scalers, the static scale, and the dynamic scale.
 
-The dynamic scale grows until gradients overflow, and then backs off.
+The dynamic scale grows until gradients overflow, and then decreases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import number
 
-#: No scale is smaller: the reciprocal of the smallest normal number of FP32 is still a number of FP32.
+#: The smallest scale: its reciprocal is still a number of FP32.
 SMALLEST = 2.0**-126
 
 #: Tensors, or lists and tuples of them.
@@ -29,30 +29,37 @@ Losses = TypeVar("Losses")
 
 
 class Stage(Enum):
-    """How far an optimizer has come since the last `update`."""
+    """The last call for an optimizer since the last `update`."""
 
     UNSCALED = "unscale_"
     STEPPED = "step"
 
 
 class GradientCheck(NamedTuple):
-    """What was found in the gradients of an optimizer."""
+    """The result of checking the gradients of an optimizer."""
 
     stage: Stage
-    is_finite: bool  # whether all of them are finite numbers
-    largest: float  # of their absolute values, unscaled
+    is_finite: bool  # True if all elements are finite
+    largest: float  # the largest absolute value, unscaled
 
 
 class LossScale(InUsualEnvironment):
-    """A factor S by which the loss is multiplied, so that gradients do not underflow; see torch.amp.GradScaler.
+    """The base class of loss scalers: a factor S that is multiplied by the loss, so that gradients do not underflow.
 
-    A step is ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``, with ``unscale_(optimizer)``
-    before the step where gradients are clipped or looked at. S is a float32 number, at least 2^-126 and never infinite.
-    A step with a gradient that is not finite, before or after S is taken out, is skipped. Several optimizers may share
-    one scaler: each is stepped, then `update` is called once. Each kind defines how `update` changes S.
+    A step is ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``. Call ``unscale_(optimizer)``
+    before the step if you clip or read gradients. S is a float32 number, at least 2^-126 and finite. If a gradient is
+    not finite, before or after unscaling, the step is skipped. Several optimizers may share one scaler: step each of
+    them, then call `update` once. Each kind of scaler defines how `update` changes S. The interface is that of
+    torch.amp.GradScaler.
+
+    Parameters:
+        scale: the initial S.
+
+    Raises:
+        ValueError: if `scale`, rounded to float32, is not a finite number of at least 2^-126.
     """
 
-    #: What `state_dict` holds beside the scale, and whether it may be missing in a state that is loaded.
+    #: Entries of `state_dict` in addition to the scale -> True if a loaded state may omit the entry.
     state_names: Mapping[str, bool] = {}
 
     def __init__(self, scale: float) -> None:
@@ -60,13 +67,13 @@ class LossScale(InUsualEnvironment):
         self._looked: dict[int, tuple[Optimizer, GradientCheck]] = {}
 
     def get_scale(self) -> float:
-        """S."""
+        """Return S."""
         return self._scale
 
     def scale(self, loss: Losses) -> Losses:
-        """The loss times S, or each of a list or tuple of losses; in FP32, or wider if the loss is.
+        """Return the loss times S, or a list or tuple of losses times S; in FP32, or in a wider format of the loss.
 
-        The gradient of the loss is S itself, whatever the policy.
+        The gradient of the loss is exactly S under every policy.
         """
         if isinstance(loss, list | tuple):
             each = map(self.scale, loss)
@@ -76,21 +83,23 @@ class LossScale(InUsualEnvironment):
         return loss.scaled(self._scale)  # type: ignore[return-value]
 
     def scale_of(self, parameter: Variable) -> float:
-        """The factor that its gradient has before it is unscaled."""
+        """Return the factor that the gradient of a parameter contains before it is unscaled."""
         return self._scale
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Take S out of the gradients: g becomes g * (1/S), rounded to the parameter's `weights`.
+        """Remove S from the gradients: g becomes g * (1/S), rounded to the parameter's `weights`.
 
-        1/S is rounded to FP32 first, as in torch, unless the parameter is stored in a format with more digits. What is
-        not finite stays as it is. Once for each optimizer before its step; inside a `simulate` block.
+        1/S is first rounded to FP32, as in torch, unless the parameter is stored in a format with a higher precision.
+        Infinities and NaN are unchanged. Call it at most once per step for each optimizer, before the step and inside a
+        `simulate` block.
 
-        Raises ValueError if it was called, or the optimizer was stepped, since the last `update`.
+        Raises:
+            ValueError: if it was called, or the optimizer was stepped, since the last `update`.
         """
         if (before := self._check_of(optimizer)) is not None:
             raise ValueError(
-                f"{before.stage.value} was called for this optimizer since the last update(); unscale_ comes once, "
-                "before the step."
+                f"{before.stage.value} was already called for this optimizer since the last update(); call unscale_ "
+                "once, before the step."
             )
         unscaled = [(p, self._unscale(p, p.grad)) for p in optimizer.params if p.grad is not None]
         for parameter, gradient in unscaled:
@@ -101,29 +110,31 @@ class LossScale(InUsualEnvironment):
             self._looked[id(optimizer)] = optimizer, GradientCheck(Stage.UNSCALED, is_finite, largest)
 
     def step(self, optimizer: Optimizer) -> None:
-        """Step the optimizer, with gradients unscaled first if they are not, unless one of them is not finite.
+        """Step the optimizer unless a gradient is not finite; gradients that are still scaled are unscaled first.
 
-        Raises ValueError if it was stepped since the last `update`, and if no parameter has a gradient.
+        Raises:
+            ValueError: if the optimizer was stepped since the last `update`; if no parameter has a gradient.
         """
         if (looked := self._check_of(optimizer)) is None:
             self.unscale_(optimizer)
             looked = self._check_of(optimizer)
         elif looked.stage is Stage.STEPPED:
-            raise ValueError("step was called for this optimizer since the last update(); call update() first.")
+            raise ValueError("step was already called for this optimizer since the last update(); call update() first.")
         if looked is None:
             raise ValueError("step needs gradients; no parameter of the optimizer has one. Call backward first.")
         if looked.is_finite:
             try:
                 optimizer.step()
             except KeyboardInterrupt:
-                del self._looked[id(optimizer)]  # a loop that is begun again comes with scaled gradients
+                del self._looked[id(optimizer)]  # the gradients are scaled again if the loop is restarted
                 raise
         self._looked[id(optimizer)] = optimizer, looked._replace(stage=Stage.STEPPED)
 
     def update(self, new_scale: float | None = None) -> None:
-        """Choose the next S by what was found since the last update, or take `new_scale`.
+        """Choose the next S from the gradients since the last update, or set it to `new_scale`.
 
-        Raises ValueError if no optimizer was stepped or unscaled since the last update.
+        Raises:
+            ValueError: if no optimizer was stepped or unscaled since the last update.
         """
         if new_scale is not None:
             self._scale = as_scale("new_scale", new_scale)
@@ -135,19 +146,19 @@ class LossScale(InUsualEnvironment):
         self._looked = {}
 
     def adapt(self, is_finite: bool, largest: float) -> None:
-        """Change S after a step whose gradients were all finite or not, and at most `largest` when unscaled."""
+        """Change S after a step. `is_finite`: all gradients were finite; `largest`: their unscaled maximum."""
 
     def is_skipping(self, optimizer: Optimizer) -> bool:
-        """Whether a gradient of this optimizer that is not finite was found since the last `update`."""
+        """True if a gradient of this optimizer was found to be infinite or NaN since the last `update`."""
         looked = self._check_of(optimizer)
         return looked is not None and not looked.is_finite
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale, the options and the counters; JSON-able. Taken after `update`."""
+        """Return the scale, the options and the counters as JSON types; call it after `update`."""
         return {"scale": self._scale, **{name: getattr(self, name) for name in self.state_names}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave: all of it is taken, or nothing if a part does not fit."""
+        """Continue from a state of `state_dict`; if a part does not fit, nothing changes."""
         kind = type(self).__name__
         if not isinstance(state, Mapping):
             raise ValueError(f"load_state_dict takes what {kind}.state_dict gives, got a {type(state).__name__}.")
@@ -159,16 +170,16 @@ class LossScale(InUsualEnvironment):
         vars(self).update(vars(self.with_state({**self.state_dict(), **state})), init_scale=self.init_scale)
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
-        """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
+        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
         return type(self)(state["scale"])
 
     def options(self) -> dict[str, Any]:
-        """What it was made with, by name: the scale that it began with, and the options."""
+        """Return the arguments of the constructor by name: the initial scale and the options."""
         parameters = signature(type(self)).parameters
         return {"init_scale": self.init_scale} | {n: getattr(self, n) for n in self.state_names if n in parameters}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles take: what was found, without identities, which are others there."""
+        """Return the attributes for copies and pickles, without object identities, which would be wrong there."""
         return {**vars(self), "_looked": list(self._looked.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -180,7 +191,7 @@ class LossScale(InUsualEnvironment):
         return self._looked.get(id(optimizer), (None, None))[1]
 
     def _unscale(self, parameter: Parameter, g: NDArray) -> NDArray:
-        """A gradient without its scale; what is not finite in it stays as it is, also in formats that lack it."""
+        """Return a gradient without its scale; infinities and NaN are unchanged, even in formats that have none."""
         place = begin_update(parameter)
         exact = 1 / self.scale_of(parameter)
         inverse = np.array(exact if place.recipe.weights.precision > 24 else np.float32(exact))
@@ -190,7 +201,7 @@ class LossScale(InUsualEnvironment):
         return np.where(finite, place.to_unscaled.multiply(np.where(finite, g, g.dtype.type(0)), inverse), g)
 
     def __repr__(self) -> str:
-        """The call that makes it, with the scale that it has now and the options that are not at their default."""
+        """Return the call that creates the scaler, with its present scale and the options that are not defaults."""
         parameters = signature(type(self)).parameters
         shown = [] if next(iter(parameters)) in self.state_names else [repr(self._scale)]
         for name in self.state_names:
@@ -200,9 +211,17 @@ class LossScale(InUsualEnvironment):
 
 
 class StaticLossScale(LossScale):
-    """A scale that never changes. Micikevicius et al. 2018, section 3.2: such that S * max|g| stays below the overflow.
+    """A loss scale that never changes.
 
-    Raises ValueError unless `scale`, rounded to float32, is a positive finite number of at least 2^-126.
+    Choose S so that S * max|g| remains below the overflow threshold.
+
+    Parameters:
+        scale: the factor S.
+
+    Raises:
+        ValueError: if `scale`, rounded to float32, is not a finite number of at least 2^-126.
+
+    Source: Micikevicius et al. 2018, section 3.2.
 
     Examples:
         >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.StaticLossScale(1024.0)
@@ -217,7 +236,7 @@ class StaticLossScale(LossScale):
 
 
 def as_scale(name: str, value: Any) -> float:
-    """A scale, rounded to float32; ValueError unless it can be one."""
+    """Return a scale, rounded to float32; raise ValueError if it cannot be a scale."""
     number(name, value)
     with np.errstate(over="ignore"):
         scale = float(np.float32(value))
@@ -227,15 +246,22 @@ def as_scale(name: str, value: Any) -> float:
 
 
 class DynamicLossScale(LossScale):
-    """S * growth_factor after growth_interval finite steps, S * backoff_factor after one that was not.
+    """S * growth_factor after growth_interval finite steps in a row, and S * backoff_factor after an overflow.
 
-    The rule and its defaults are torch.amp.GradScaler's; a growth to infinity is not carried out. S stays between
-    min_scale and max_scale where they are given. With hysteresis h the first h - 1 steps that are not finite, since the
-    last one that was, only start the count for growth again; the later ones lower S (Megatron-LM). The settings of Apex
-    and Megatron-LM are `DynamicLossScale.apex()` and `DynamicLossScale.megatron()`.
+    The rule and its defaults are those of torch.amp.GradScaler; S never grows to infinity. The settings of Apex and
+    Megatron-LM are `DynamicLossScale.apex()` and `DynamicLossScale.megatron()`.
 
-    Raises ValueError unless growth_factor > 1, 0 < backoff_factor < 1, growth_interval and hysteresis are at least 1,
-    and min_scale <= init_scale <= max_scale.
+    Parameters:
+        init_scale: the initial S.
+        growth_factor: a number above 1.
+        backoff_factor: a number between 0 and 1.
+        growth_interval: the number of consecutive finite steps before S grows, at least 1.
+        min_scale, max_scale: bounds of S; None for no bound.
+        hysteresis: with h, the first h - 1 overflow steps since the last finite step only reset the growth count; later
+            ones lower S (Megatron-LM).
+
+    Raises:
+        ValueError: if an option is outside its range; unless min_scale <= init_scale <= max_scale.
 
     Examples:
         >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.DynamicLossScale(init_scale=2.0**20)
@@ -284,16 +310,18 @@ class DynamicLossScale(LossScale):
 
     @classmethod
     def apex(cls) -> Self:
-        """The rule of NVIDIA Apex: as torch's, but at most 2^24."""
+        """Return a scaler with the rule of NVIDIA Apex: that of torch, with S at most 2^24."""
         return cls(max_scale=2.0**24)
 
     @classmethod
     def megatron(cls) -> Self:
-        """The defaults of Megatron-LM: from 2^32, at least 1, growth after 1000 steps, hysteresis 2."""
+        """Return a scaler with the defaults of Megatron-LM: 2^32 at first, at least 1, growth after 1000 steps,
+        hysteresis 2.
+        """
         return cls(2.0**32, growth_interval=1000, min_scale=1.0, hysteresis=2)
 
     def adapt(self, is_finite: bool, largest: float) -> None:
-        """Change S after a step whose gradients were all finite or not."""
+        """Change S after a step; `is_finite` is True if all gradients were finite."""
         if not is_finite:
             self._growth_tracker = 0
             self._hysteresis_tracker = max(self._hysteresis_tracker - 1, 0)
@@ -308,7 +336,7 @@ class DynamicLossScale(LossScale):
             self._growth_tracker = 0
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
-        """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
+        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
         options = {name: value for name, value in state.items() if not name.startswith("_") and name != "scale"}
         fresh = type(self)(state["scale"], **options)
         for name in ("_growth_tracker", "_hysteresis_tracker"):

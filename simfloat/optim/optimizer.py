@@ -1,6 +1,6 @@
-"""The base class of optimizers: parameter groups, options, state, and the loop of a step.
+"""The base class of optimizers: parameter groups, options, state, and the loop over parameters in a step.
 
-A step is the update of each parameter under the policy in force. The state_dict has PyTorch's layout.
+A step updates each parameter under the current policy. The state_dict has the layout of PyTorch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simfloat.simulation.updates import COMPENSATION, COUNTERS, STEP, UpdateArit
 if TYPE_CHECKING:
     pass
 
-#: What PyTorch's states say of how it runs, and not of what it computes.
+#: Keys in PyTorch's states that affect only the execution, not the results.
 EXECUTION_KEYS = {"foreach", "fused", "capturable", "differentiable"}
 
 Groups = list[dict[str, Any]]
@@ -35,7 +35,7 @@ State = list[dict[str, NDArray]]
 
 
 def pack_state(optimizer: Optimizer) -> dict[str, Any]:
-    """The state: copies of the arrays kept for every parameter, by its number, and the groups with these numbers."""
+    """Return the state: copies of the stored arrays by number of the parameter, and the groups with these numbers."""
     state = {i: {name: array.copy() for name, array in entry.items()} for i, entry in enumerate(optimizer.state)}
     numbers = iter(range(len(state)))
     groups = [{**group, "params": [next(numbers) for _ in group["params"]]} for group in optimizer.param_groups]
@@ -43,9 +43,9 @@ def pack_state(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def unpack_state(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
-    """The groups and the arrays of a state, copied, for the parameters of this optimizer; ValueError if it is not its.
+    """Return copies of the groups and arrays of a state; raise ValueError if it does not fit this optimizer.
 
-    The numbers of parameters may be texts, as JSON makes them. A state of PyTorch's optimizer of the kind is one.
+    The keys that number the parameters may be text, as in JSON. A state from PyTorch's optimizer of the same kind fits.
     """
     if not isinstance(data, Mapping) or set(data) != {"state", "param_groups"}:
         raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
@@ -55,14 +55,14 @@ def unpack_state(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
             "load_state_dict takes what state_dict gives: a list of 'param_groups', and 'state' by number."
         )
     if len(groups) != len(optimizer.param_groups):
-        raise ValueError(f"The state is of {len(groups)} groups, the optimizer has {len(optimizer.param_groups)}.")
+        raise ValueError(f"The state has {len(groups)} groups, the optimizer has {len(optimizer.param_groups)}.")
     new_groups = [_group(optimizer, mine, group) for mine, group in zip(optimizer.param_groups, groups, strict=True)]
     params = optimizer.params
     if (numbers := [number for group in groups for number in group["params"]]) != list(range(len(params))):
-        raise ValueError(f"The groups of a state number the parameters from 0 on, in their order; got {numbers!r}.")
+        raise ValueError(f"The groups of a state must number the parameters in order from 0; got {numbers!r}.")
     unknown = [key for key in state if str(key) not in map(str, range(len(params)))]
     if unknown:
-        raise ValueError(f"The state is of parameter {unknown[0]!r}, the optimizer has {len(params)}, from 0.")
+        raise ValueError(f"The state has a parameter {unknown[0]!r}, the optimizer has {len(params)}, from 0.")
     entries = {str(key): entry for key, entry in state.items()}
     read = [optimizer.read({name: group[name] for name in optimizer.options}) for group in new_groups]
     options = [chosen for chosen, group in zip(read, new_groups, strict=True) for _ in group["params"]]
@@ -73,18 +73,18 @@ def unpack_state(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
 
 
 def _check_complete(optimizer: Optimizer, number: int, entry: Mapping[str, Any], options: SimpleNamespace) -> None:
-    """Raise ValueError for a parameter of which some is kept, but not all that its updates go on from."""
+    """Raise ValueError if a parameter has some of the arrays that its updates continue from, but not all."""
     parameter = optimizer.params[number]
     needed = optimizer.required_names(parameter.shape, options)
     if missing := [name for name in needed if entry and name not in entry]:
         raise ValueError(
             f"The state of {name_of(number, parameter)} has no {' and no '.join(missing)}; {type(optimizer).__name__} "
-            f"goes on from {', '.join(needed)}. Load a complete state, or leave out this parameter's to begin anew."
+            f"continues from {', '.join(needed)}. Load a complete state, or leave out this parameter to start it anew."
         )
 
 
 def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, Any]:
-    """The group with the options that a state gives it."""
+    """Return the group with the options of a state's group."""
     kind, required_keys = type(optimizer).__name__, {*optimizer.options, "params"}
     if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
         raise ValueError(f"A group of a state is a dictionary with a list of 'params', got {group!r}.")
@@ -95,14 +95,14 @@ def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, 
         raise ValueError(f"The state is not {kind}'s: missing {sorted(missing)}, unknown {unknown}.")
     if len(group["params"]) != len(mine["params"]):
         theirs, ours = len(group["params"]), len(mine["params"])
-        raise ValueError(f"The state is of {theirs} parameters, in a group where the optimizer has {ours}.")
+        raise ValueError(f"A group of the state has {theirs} parameters; the group of the optimizer has {ours}.")
     options = vars(optimizer.read({name: group[name] for name in optimizer.options}))
     labels = {name: (group if name in group else mine)[name] for name in LABELS if name in group or name in mine}
     return {"params": mine["params"], **labels, **options}
 
 
 def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray]:
-    """Copies of the arrays in a state's entry for one parameter; ValueError unless they are ones that it has."""
+    """Return copies of the arrays in a state's entry for one parameter; raise ValueError if one does not fit."""
     parameter = optimizer.params[number]
     name, shapes = name_of(number, parameter), optimizer.shapes(parameter.shape)
     if not isinstance(entry, Mapping) or any(key not in shapes for key in entry):
@@ -119,29 +119,34 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
 
 
 def _copy_to_device(array: NDArray, parameter: Parameter) -> NDArray:
-    """A copy, where the parameter is; of a single number where it is used, on the CPU."""
+    """Return a copy on the device of the parameter, or on the CPU for a scalar, which is used there."""
     placed = on_device_of(array, parameter.numbers) if array.ndim else on_cpu(array)
     return np.array(placed, like=placed)
 
 
 def _is_count(value: NDArray) -> bool:
-    """Whether a number can be that of a parameter's steps."""
+    """True if a value can be the number of steps of a parameter."""
     return bool(np.isfinite(value) and value >= 0 and value == np.floor(value))
 
 
 def check_shape(what: str, array: NDArray, shape: tuple[int, ...], parameter: Parameter) -> None:
-    """Raise ValueError for an array of another shape than this, that of the parameter or one that follows from it."""
+    """Raise ValueError if the shape of an array is not `shape`."""
     if array.shape != shape:
         whose = "the parameter's shape" if shape == parameter.shape else "the shape"
         raise ValueError(f"{what} must have {whose} {shape}, got {array.shape}.")
 
 
 class Step(UpdateArithmetic):
-    """The update of one parameter under the policy in force: its arithmetic and its state.
+    """The update of one parameter under the current policy: its arithmetic and its state.
 
-    Results are rounded to `weights`, moments to `optimizer_state`; numbers are exact operands. An observer receives the
-    events of the last addition at the parameter's own path, those of a moment at its name below, as operation
-    ``moment``, and those of everything else at ``update`` below.
+    Results are rounded to `weights`, and moments to `optimizer_state`; Python numbers are exact operands. An observer
+    receives the events of the last addition at the path of the parameter. The events of a moment go to the path of its
+    name below the parameter, as operation ``moment``, and all other events to ``update`` below the parameter.
+
+    Parameters:
+        parameter: the parameter to update.
+        state: its stored arrays by name; the step changes this dictionary.
+        simulation: the simulation of the update; by default the current one.
     """
 
     __slots__ = ("_simulation", "parameter")
@@ -153,49 +158,57 @@ class Step(UpdateArithmetic):
         super().__init__(place, parameter.operand_at(place).numbers, state)
 
     def store(self, weight: NDArray) -> None:
-        """Give the parameter its new numbers."""
+        """Replace the values of the parameter."""
         self.parameter.store(weight, self._place.weights, self._simulation.streams)
 
 
-#: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
+#: The first argument of an optimizer: parameters, (name, parameter) pairs, or a dictionary for each group.
 Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]
 
-#: Values of options that do not change where they stand.
+#: Types of options that are immutable.
 FIXED = (bool, int, float, str, tuple, NoneType)
 
 
 class Optimizer:
-    """An optimizer of `params` with learning rate `lr`; each kind defines its options and its `update`.
+    """The base class of optimizers; each kind defines its options and its `update`.
 
-    params are parameters, pairs of a name and a parameter, or dictionaries of a group each, with ``"params"`` and
-    options that differ from those of the call. Options are read and changed between steps in `param_groups`, or as
-    attributes, which stand for all groups; they are checked when they are used. Which parameters are updated in which
-    way and kept in which formats is the policy's matter: ``policy.override("*.weight", update="kahan")``.
+    Options are read and changed between steps in `param_groups`, or as attributes, which apply to all groups. They are
+    checked when they are used. The policy decides how each parameter is updated, and in which formats its state is
+    stored: ``policy.override("*.weight", update="kahan")``.
 
-    A kind of one's own is a subclass::
+    A custom optimizer is a subclass::
 
         class SignSGD(Optimizer):
             def update(self, step, gradient, options):
                 return step.multiply(-options.lr, np.sign(gradient))
+
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with ``"params"`` and options that
+            differ from those of the call.
+        lr: the learning rate.
+        options: the options of the kind, by name.
+
+    Raises:
+        ValueError: if a parameter is not a Parameter or is given twice; if an option is unknown or invalid.
     """
 
-    #: Names of the arrays that it keeps for a parameter, beside Kahan's compensation.
+    #: Names of the arrays that are stored for a parameter, in addition to Kahan's compensation.
     kept: ClassVar[tuple[str, ...]] = ()
 
-    #: The option under which an array of `kept` is kept, for those that are not always kept. A class that says None, as
-    #: this one does, takes states that lack any.
+    #: Array name -> the option that must be set for the array to be stored; arrays of `kept` that are missing here are
+    #: always stored. None, as in this class, means that `load_state_dict` accepts states with missing arrays.
     kept_with: ClassVar[Mapping[str, str] | None] = None
 
-    #: Whether `update` calls nothing but elementwise methods of the step, and depends on nothing but its arguments: it
-    #: is then written down once, and carried out in one go. It holds for the class that says so, not for subclasses.
+    #: True if `update` calls only elementwise methods of the step and depends only on its arguments. It is then
+    #: recorded once and runs as one program. Subclasses do not inherit the value.
     is_elementwise: ClassVar[bool] = False
 
     lr = Option(number_from_zero)
 
-    #: The options of the kind, by name; those of a subclass are added to them.
+    #: The options of the kind, by name; a subclass adds its options.
     options: ClassVar[dict[str, Option]] = {"lr": lr}
 
-    #: What a PyTorch state of this kind says beside the options, and what must be said there.
+    #: Keys of PyTorch's states of this kind that are not options, with their required values.
     marks: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -214,14 +227,15 @@ class Optimizer:
 
     @property
     def params(self) -> list[Parameter]:
-        """The parameters of all groups, in their order; `state` has an entry for each."""
+        """The parameters of all groups, in order; `state` has an entry for each."""
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
     @in_usual_environment
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Update more parameters: a dictionary with ``"params"``, and options that differ from the defaults.
+        """Add parameters: a dictionary with ``"params"``, and options that differ from the defaults.
 
-        Raises ValueError for options that there are not or that cannot be used, and for a parameter that is there.
+        Raises:
+            ValueError: if an option is unknown or invalid; if a parameter already belongs to the optimizer.
         """
         group = read_group(param_group, self.defaults, self.params)
         group |= vars(self.read(group))
@@ -231,19 +245,23 @@ class Optimizer:
         self.state.extend({} for _ in group["params"])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of the parameters; with set_to_none=False those that there are become zeros."""
+        """Remove the gradients of all parameters; with set_to_none=False, set existing gradients to zero."""
         forget_gradients(self.params, set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; inside a `simulate` block.
+        """Update every parameter that has a gradient; call it inside a `simulate` block.
 
-        A closure, which computes the loss anew, calls its `backward` and returns it, is called first, and its result
-        is returned; None without one.
+        Parameters:
+            closure: a function that computes the loss, calls its `backward` and returns it; it is called first.
 
-        Raises ValueError, before anything is updated, for an option that cannot be used, and for a gradient or a state
-        that has not the parameter's shape.
+        Returns:
+            The result of the closure, or None without a closure.
+
+        Raises:
+            ValueError: before any update, if an option is invalid, or a gradient or a state does not have the shape of
+                its parameter.
         """
-        simulation = current()  # refuses a step outside of any block, even if there is nothing to do
+        simulation = current()  # raises an error outside of any block, even if no parameter has a gradient
         if closure is not None and not callable(closure):
             kind = type(closure).__name__
             raise ValueError(f"step takes a function that computes the loss and calls its backward, got a {kind}.")
@@ -253,12 +271,12 @@ class Optimizer:
 
     @in_usual_environment
     def _update_all(self, simulation: Simulation) -> None:
-        """Update every parameter that has a gradient, once all that is read is known to fit."""
+        """Update every parameter that has a gradient, after all options, gradients and states are checked."""
         params = self.params
         if len(params) != len(self.state):
             raise ValueError(
-                f"The groups hold {len(params)} parameters, the optimizer was given {len(self.state)}: add others by "
-                "add_param_group."
+                f"The groups contain {len(params)} parameters, but the optimizer was given {len(self.state)}: add "
+                "parameters by add_param_group."
             )
         read = [(self._options_of(number, group), group["params"]) for number, group in enumerate(self.param_groups)]
         options = [chosen for chosen, its_params in read for _ in its_params]
@@ -274,65 +292,67 @@ class Optimizer:
                 self._update(step, gradient, chosen)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter, computed in the arithmetic of `step`; `options` are those of its group."""
+        """Return the addend of the parameter, computed in the arithmetic of `step` with the options of its group."""
         raise ValueError(f"{type(self).__name__} has no update method; define one.")
 
     def read(self, group: Mapping[str, Any]) -> SimpleNamespace:
-        """A group's options as updates take them; ValueError, naming the option, unless they may be used together."""
+        """Return the options of a group for updates; raise ValueError, naming the option, if one is invalid."""
         check_names(group, self.options)
         chosen = SimpleNamespace(**{name: option.read(name, group.get(name)) for name, option in self.options.items()})
         self.check(chosen)
         return chosen
 
     def check(self, options: SimpleNamespace) -> None:
-        """Raise ValueError unless these options, each of which is fine, may be used together."""
+        """Raise ValueError if these options, each valid on its own, may not be used together."""
 
     def check_parameter(self, number: int, parameter: Parameter) -> None:
-        """Raise ValueError for a parameter, that of this number, that this kind of optimizer cannot update."""
+        """Raise ValueError if this kind of optimizer cannot update the parameter with this number."""
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """The shape of every array that may be kept for a parameter of this `shape`, by name."""
+        """Return the shape of every array that may be stored for a parameter of this `shape`, by name."""
         return {name: () if name in COUNTERS else shape for name in (*self.kept, COMPENSATION)}
 
     def required_names(self, shape: tuple[int, ...], options: SimpleNamespace) -> list[str]:
-        """The names of all arrays that are kept for a parameter of this `shape` once it was updated."""
+        """Return the names of the arrays that are stored for a parameter of this `shape` after its first update."""
         if self.kept_with is None:
             return []
         others = {name for name, option in self.kept_with.items() if not getattr(options, option)}
         return [name for name in self.shapes(shape) if name != COMPENSATION and name not in others]
 
     def state_dict(self) -> dict[str, Any]:
-        """The groups with numbers for parameters, and the arrays kept for these; laid out as PyTorch's.
+        """Return the groups with numbers for parameters, and the stored arrays by number, in the layout of PyTorch.
 
-        ``{"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": 0.1, ..., "params": [0, 1]}]}``.
-        Arrays are copies.
+        ``{"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": 0.1, ..., "params": [0, 1]}]}``. Arrays
+        are copies.
         """
         return pack_state(self)
 
     def follow(self) -> None:
-        """Take what is kept of parameters to where they are, once a model was moved to another device."""
+        """Move the stored arrays to the device of their parameters, after a model was moved."""
         for parameter, state in zip(self.params, self.state, strict=True):
             state.update({name: on_device_of(array, parameter.numbers) for name, array in state.items() if array.ndim})
 
     @in_usual_environment
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave, here or in PyTorch: all of it is taken, or nothing if a part does not fit.
+        """Continue from a state of `state_dict`, or of PyTorch's optimizer; if a part does not fit, nothing changes.
 
-        What the state holds nothing of begins anew, as a parameter that was not updated yet. Raises ValueError for the
-        state of another optimizer: other options, numbers of parameters, names, shapes or types, and for one that has
-        some of a parameter's moments and lacks others.
+        A parameter without an entry in the state starts anew, as if it had never been updated.
+
+        Raises:
+            ValueError: if the state has other options, numbers of parameters, names, shapes or types; if it contains
+                only some of the moments of a parameter.
         """
         self.param_groups, self.state = unpack_state(self, state_dict)
 
     def _options_of(self, number: int, group: dict[str, Any]) -> SimpleNamespace:
-        """The options of the group of this number, read again if one of them is another object than last time."""
+        """Return the options of a group, read again if one of them is another object than last time."""
         now = [*group, *group.values()]
         before, chosen = self._last_read.get(number, ((), None))
         if chosen is None or len(now) != len(before) or not all(map(operator.is_, now, before)):
             chosen = self.read(group)
             if all(isinstance(group[name], FIXED) for name in self.options):
                 self._last_read[number] = now, chosen
-        return SimpleNamespace(**vars(chosen))  # of this step alone
+        return SimpleNamespace(**vars(chosen))  # a copy for this step
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
         step.gradient = gradient
@@ -345,12 +365,12 @@ class Optimizer:
         step.finish(u)
 
     def _addend(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter, of the gradient or, where the loss is to grow, of the gradient negated."""
+        """Return the addend of the parameter, from the gradient, or from the negated gradient with `maximize`."""
         ascends = getattr(options, "maximize", False)
         return self.update(step, step.negative(gradient) if ascends else gradient, options)
 
     def _check_shapes(self, number: int, parameter: Parameter, gradient: NDArray, state: dict[str, NDArray]) -> None:
-        """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""
+        """Raise ValueError if the shape of the gradient or of a stored array does not fit the parameter."""
         self.check_parameter(number, parameter)
         parameter_shape = parameter.numbers.shape
         shapes = self.shapes(parameter_shape) if state else {}

@@ -1,6 +1,6 @@
-"""Options of optimizers, and parameter groups, read from the arguments of an optimizer.
+"""Options of optimizers and parameter groups, read from the arguments of an optimizer.
 
-Functions check and convert a value, and attributes read it from the groups.
+A reader checks and converts a value; an `Option` is the attribute that reads it from the groups.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from simfloat.common import check_flags, did_you_mean, is_integer, message_text,
 
 Value = TypeVar("Value")
 
-#: The value of the option of this name, as updates take it; ValueError, naming the option, for what it cannot be.
+#: (name, value) -> the value of an option for updates; raises ValueError, with the name, if the value is invalid.
 Reader = Callable[[str, Any], Value]
 
 
 class Grouped(Protocol):
-    """What has parameter groups."""
+    """An object with parameter groups."""
 
     defaults: dict[str, Any]
     param_groups: list[dict[str, Any]]
 
 
 class Option(Generic[Value]):
-    """An option of an optimizer, as its attribute: the value that all parameter groups have; assigned, it is in all.
+    """An option of an optimizer as its attribute, with one value for all groups; assigning sets it in all of them.
 
-    Raises ValueError where the groups differ.
+    Reading raises ValueError if the groups have different values.
     """
 
     def __init__(self, read: Reader[Value]) -> None:
@@ -61,22 +61,22 @@ class Option(Generic[Value]):
 
 
 def number(name: str, value: Any) -> float:
-    """A finite real number that float64 holds exactly: options are exact operands of the update."""
+    """Return a finite real number that float64 represents exactly; options are exact operands of the update."""
     if type(value) is float and isfinite(value):
         return value
     if isinstance(value, bool | np.bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a real number, got {value!r}.")
     try:
         exact = isfinite(value) and float(value) == value
-    except OverflowError:  # an integer beyond float64's range
+    except OverflowError:  # an integer beyond the range of float64
         exact = False
     if not exact:
-        raise ValueError(f"{name} must be a finite number that float64 holds exactly, got {message_text(value)}.")
+        raise ValueError(f"{name} must be a finite number that fits float64 exactly, got {message_text(value)}.")
     return float(value)
 
 
 def number_that(holds: Callable[[float], bool], must: str) -> Reader[float]:
-    """Make a reader of finite numbers for which a condition holds; `must` says it in the message."""
+    """Return a reader for finite numbers that fulfil a condition; `must` describes the condition in the message."""
 
     def read(name: str, value: Any) -> float:
         if not holds(number(name, value)):
@@ -92,12 +92,12 @@ number_from_one = number_that(lambda x: x >= 1, "be at least 1")
 number_above_zero = number_that(lambda x: x > 0, "be above 0")
 share = number_that(lambda x: 0 <= x <= 1, "be from 0 to 1")
 
-#: The factor by which an average forgets, or a plateau lowers the lr.
+#: The decay factor of an average, or the factor by which a plateau lowers the lr.
 decay = number_that(lambda x: 0 <= x < 1, "be from 0 below 1")
 
 
 def integer(least: int, most: int) -> Reader[int]:
-    """An integer in this range."""
+    """Return a reader for integers in this range."""
 
     def read(name: str, value: Any) -> int:
         if not is_integer(value, least, most):
@@ -112,7 +112,7 @@ count_from_zero, count_from_one = integer(0, 2**53), integer(1, 2**53)
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Return a value that must be True or False."""
     if value is True or value is False:
         return value
     check_flags(**{name: value})
@@ -120,7 +120,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def word(*words: str) -> Reader[str | None]:
-    """One of these words, or None."""
+    """Return a reader for one of these words, or None."""
 
     def read(name: str, value: Any) -> str | None:
         if value is not None and not (isinstance(value, str) and value in words):
@@ -131,12 +131,12 @@ def word(*words: str) -> Reader[str | None]:
 
 
 def optional(read: Reader[Value]) -> Reader[Value | None]:
-    """Make a reader that also accepts None."""
+    """Return a reader that also accepts None."""
     return lambda name, value: None if value is None else read(name, value)
 
 
 def several(*readers: Reader[Any]) -> Reader[Any]:
-    """A tuple of as many values, each as its reader says."""
+    """Return a reader for a tuple that has one value for each of these readers."""
 
     def read_all(name: str, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, tuple | list) or len(value) != len(readers):
@@ -146,12 +146,12 @@ def several(*readers: Reader[Any]) -> Reader[Any]:
     return read_all
 
 
-#: What a group may hold beside its parameters and options: PyTorch's names, a label of the user's, what schedules keep.
+#: Additional keys of a group: the parameter names of PyTorch, a label of the user, and values stored by schedules.
 LABELS = ("param_names", "name", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 
 
 def groups_in(params: Any) -> list[Mapping[str, Any]]:
-    """The groups that an optimizer is given: parameters, (name, parameter) pairs, or dictionaries of a group each."""
+    """Return the groups in the first argument of an optimizer; plain parameters or pairs are one group."""
     entries = list_parameters(params)
     if not entries:
         raise ValueError("An optimizer needs parameters; got none.")
@@ -164,9 +164,10 @@ def groups_in(params: Any) -> list[Mapping[str, Any]]:
 
 
 def read_group(group: Any, defaults: Mapping[str, Any], existing: Collection[Parameter]) -> dict[str, Any]:
-    """A group's parameters and options, those that it does not name at their defaults.
+    """Return a group's parameters and options, with defaults for the options that it does not name.
 
-    Raises ValueError for what is no option, no parameter, and for a parameter that is given twice or `taken` already.
+    Raises ValueError for an unknown option, an object that is not a parameter, and a parameter that occurs twice or in
+    `existing`.
     """
     if not isinstance(group, Mapping) or "params" not in group:
         raise ValueError(f"A parameter group is a dictionary with 'params' and options, got {group!r}.")
@@ -179,7 +180,7 @@ def read_group(group: Any, defaults: Mapping[str, Any], existing: Collection[Par
 
 
 def check_names(group: Mapping[Any, Any], options: Collection[str]) -> None:
-    """Raise ValueError, with the nearest name, for one in a group that is neither an option nor a label."""
+    """Raise ValueError, with the nearest valid name, if a key of a group is neither an option nor a label."""
     allowed_names = [*options, *LABELS]
     for name in group:
         if name not in allowed_names and name != "params":
@@ -188,7 +189,7 @@ def check_names(group: Mapping[Any, Any], options: Collection[str]) -> None:
 
 
 def check_distinct(params: list[Any], existing: Collection[Parameter] = (), taker: str = "An optimizer") -> None:
-    """Raise ValueError for what is no parameter, and for a parameter that comes twice, or is `taken` already."""
+    """Raise ValueError if an object is not a parameter, or if a parameter occurs twice or in `existing`."""
     seen = {id(parameter) for parameter in existing}
     for number, parameter in enumerate(params, len(seen)):
         if not isinstance(parameter, Parameter):
@@ -199,12 +200,12 @@ def check_distinct(params: list[Any], existing: Collection[Parameter] = (), take
 
 
 def name_of(number: int, parameter: Parameter) -> str:
-    """What a message calls the parameter of this number."""
+    """Return the name of a parameter in messages: its path, or its number."""
     return parameter.path or f"parameter {number}"
 
 
 def list_parameters(params: Any, taker: str = "An optimizer") -> list[Any]:
-    """What is given as parameters, in its order; ValueError for what has none."""
+    """Return the parameters in order; raise ValueError for an argument without an order or without parameters."""
     if isinstance(params, Tensor | set | frozenset | Mapping | str) or not isinstance(params, Iterable):
         kind = type(params).__name__
         raise ValueError(f"{taker} takes model.parameters() or a list of parameters in their order, got a {kind}.")
@@ -212,7 +213,7 @@ def list_parameters(params: Any, taker: str = "An optimizer") -> list[Any]:
 
 
 def _split_names(entries: list[Any]) -> tuple[list[Any], list[str]]:
-    """The parameters of (name, parameter) pairs, and their names; of parameters without names, no names."""
+    """Return the parameters of (name, parameter) pairs and their names; no names for plain parameters."""
     pairs = [entry for entry in entries if isinstance(entry, tuple)]
     if not pairs:
         return entries, []

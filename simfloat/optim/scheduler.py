@@ -1,6 +1,6 @@
-"""The base class of learning-rate schedules, and two schedules that it does not compute by a formula.
+"""The base class of learning-rate schedules, and two schedules that do not follow a formula.
 
-One lowers the lr where a measure gets no better, the other runs several schedules one after another.
+One lowers the learning rate when a measure stops improving; the other runs several schedules one after another.
 """
 
 from __future__ import annotations
@@ -17,24 +17,31 @@ from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import Reader, count_from_zero, decay, integer, number, number_from_zero, optional, word
 
-#: What PyTorch's states of schedules hold for its warnings.
+#: Keys that PyTorch's schedule states contain only for its warnings.
 WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
 
 last_epochs = integer(-1, 2**53)
 
 
 class LRScheduler(InUsualEnvironment):
-    """A schedule: `step()`, once after each epoch, or each step, of the optimizer, sets the `lr` of every group.
+    """The base class of schedules, which set the learning rate of every group.
 
-    Learning rates are exact operands of updates, so they are computed in float64 and not rounded by any policy; each
-    follows from the one before by PyTorch's formula, and has its bits. What else changes a group's lr in between is
-    kept, as a factor. The lr that the group had at first is its `initial_lr`; with last_epoch above -1, a schedule goes
-    on from there with groups that have one.
+    Call `step()` after each epoch or each step of the optimizer; it sets the `lr` of every group. Learning rates are
+    exact operands of updates: they are computed in float64 and never rounded by a policy. Each follows from the one
+    before by the formula of PyTorch, with the same bits. If you change the lr of a group between two steps, the change
+    remains as a factor. `initial_lr` is the first lr of a group.
 
-    Raises ValueError for what is no optimizer, and for a group without `initial_lr` where one is needed.
+    Parameters:
+        optimizer: the optimizer.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue, for groups that have an
+            `initial_lr`.
+        options: the arguments of the schedule, by name.
+
+    Raises:
+        ValueError: if `optimizer` is not an Optimizer; if a group has no `initial_lr` although last_epoch is above -1.
     """
 
-    #: The arguments of the schedule beside the optimizer, by name; they are attributes, and part of the state.
+    #: The arguments of the schedule except the optimizer, by name; they are attributes, and part of the state.
     options: ClassVar[Mapping[str, Reader[Any]]] = {}
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1, **options: Any) -> None:
@@ -49,28 +56,28 @@ class LRScheduler(InUsualEnvironment):
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise ValueError(
-                    f"last_epoch={last_epoch} goes on with a schedule, but param_groups[{i}] has no 'initial_lr': load "
+                    f"last_epoch={last_epoch} continues a schedule, but param_groups[{i}] has no 'initial_lr': load "
                     "the optimizer's state first, or start with last_epoch=-1."
                 )
         self.base_lrs = self.first_lrs()
         self.begin()
 
     def give_groups(self) -> None:
-        """Give the groups what a schedule that begins sets in them before their `initial_lr` is kept."""
+        """Set values in the groups when a schedule begins, before their `initial_lr` is stored."""
 
     def first_lrs(self) -> list[float]:
-        """The lr that each group had at first."""
+        """Return the first lr of each group."""
         return [float(group["initial_lr"]) for group in self.optimizer.param_groups]
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it and the one that the group had at first.
+        """Return the lr of a group at `last_epoch`, from the previous lr and the first lr `base`.
 
-        `is_first` says that the schedule only begins, at any epoch.
+        `is_first` is True if the schedule begins with this epoch, which may be any.
         """
         raise ValueError(f"{type(self).__name__} has no method following; define one.")
 
     def at_zero(self, group: int, base: float) -> float:
-        """The lr of a group at epoch 0 of a schedule that begins after another one."""
+        """Return the lr of a group at epoch 0 of a schedule that begins after another one."""
         return self.following(group, base, base, True)
 
     def begin(self) -> None:
@@ -80,12 +87,12 @@ class LRScheduler(InUsualEnvironment):
         self._set([self.following(i, lrs[i], base, True) for i, base in enumerate(self.base_lrs)])
 
     def begin_later(self) -> None:
-        """Set the lr of epoch 0, when other schedules have come before."""
+        """Set the lr of epoch 0 when the schedule begins after another one."""
         self.last_epoch = 0
         self._set([self.at_zero(i, base) for i, base in enumerate(self.base_lrs)])
 
     def undo(self) -> None:
-        """Take back that the schedule has begun; the lr stays."""
+        """Undo the start of the schedule; the lr remains."""
         self.last_epoch = self._before
 
     def step(self) -> None:
@@ -96,15 +103,15 @@ class LRScheduler(InUsualEnvironment):
         self._set([self.following(i, lrs[i], base, False) for i, base in enumerate(self.base_lrs)])
 
     def get_last_lr(self) -> list[float]:
-        """The lr of every group, as the schedule set it."""
+        """Return the lr of every group, as set by the schedule."""
         return list(self._last_lr)
 
     def arguments(self) -> dict[str, Any]:
-        """What the schedule was told beside the optimizer, by name."""
+        """Return the arguments of the schedule except the optimizer, by name."""
         return {name: getattr(self, name) for name in self.options}
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
+        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
         arguments = {name: getattr(self, name) for name in self.options}
         return {
             **arguments,
@@ -114,14 +121,17 @@ class LRScheduler(InUsualEnvironment):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave, all of it or nothing; the lr itself is in the optimizer's state.
+        """Continue from a state of `state_dict`; if a part does not fit, nothing changes.
 
-        Raises ValueError for the state of another kind of schedule, or of another number of groups.
+        The state of the optimizer, not of the schedule, contains the lr.
+
+        Raises:
+            ValueError: if the state belongs to another kind of schedule, or to another number of groups.
         """
         self.take(self.read(state_dict))
 
     def read(self, state: Any) -> dict[str, Any]:
-        """The values of a state, each checked; ValueError for a state that is not this schedule's."""
+        """Return the values of a state, each checked; raise ValueError if the state does not fit this schedule."""
         kind, readers = type(self).__name__, self.readers()
         if not isinstance(state, Mapping):
             raise ValueError(f"load_state_dict takes what {kind}.state_dict gives, got a {type(state).__name__}.")
@@ -132,11 +142,11 @@ class LRScheduler(InUsualEnvironment):
         return {name: read(name, state[name]) for name, read in readers.items()}
 
     def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
+        """Return the reader of each value in a state, by name."""
         return {**self.options, "base_lrs": self._lrs, "last_epoch": last_epochs, "_last_lr": self._lrs}
 
     def take(self, values: dict[str, Any]) -> None:
-        """Go on from values that `read` gave."""
+        """Continue from values that `read` returned."""
         vars(self).update(values)
 
     def _lrs(self, name: str, value: Any) -> list[float]:
@@ -153,34 +163,44 @@ class LRScheduler(InUsualEnvironment):
     def _check_groups(self) -> None:
         has, knows = len(self.optimizer.param_groups), len(self.base_lrs)
         if has != knows:
-            raise ValueError(f"The optimizer has {has} groups, the schedule was made for {knows}; make a new one.")
+            raise ValueError(f"The optimizer has {has} groups, the schedule was created for {knows}; create a new one.")
 
     def __repr__(self) -> str:
         arguments = [f"{name}={getattr(self, name)!r}" for name in self.options]
         return f"{type(self).__name__}({', '.join([*arguments, f'last_epoch={self.last_epoch}'])})"
 
 
-#: What the best measure is before there is any, by `mode`.
+#: The initial value of the best measure, by `mode`.
 WORST = {"min": inf, "max": -inf}
 
 
 def as_measure(name: str, value: Any) -> float:
-    """A measure as a number, which may be infinite or NaN."""
+    """Return a measure as a float, which may be infinite or NaN."""
     if isinstance(value, bool | str) or not (isinstance(value, Real) or hasattr(value, "__float__")):
         raise ValueError(f"{name} must be a number, such as the loss of an evaluation, got {value!r}.")
     return float(value)
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """lr is multiplied by factor when the measure that `step` is told was no better than the best for long.
+    """lr is multiplied by `factor` after more than `patience` calls of `step` without a better measure.
 
-    That is for more than patience calls, those within cooldown calls after the latest reduction left out. Better is
-    less in the mode "min", and more in "max": than best * (1 - threshold) or best * (1 + threshold) in the
-    threshold_mode "rel", than best - threshold or best + threshold in "abs". NaN is never better. lr does not fall
-    below min_lr, a number, or a list of one for each group; changes of at most eps are left out. See
-    torch.optim.lr_scheduler.ReduceLROnPlateau.
+    A measure is better if it is below the best one by `threshold` (mode "min"), or above it (mode "max"). With the
+    threshold_mode "rel", the bound is best * (1 - threshold) or best * (1 + threshold); with "abs", best - threshold or
+    best + threshold. NaN is never better.
 
-    Raises ValueError for options out of these ranges, and unless factor is below 1.
+    Parameters:
+        optimizer: the optimizer.
+        mode: "min" or "max".
+        factor: the factor of lr, from 0 to below 1.
+        patience: the number of calls without a better measure that are tolerated.
+        threshold: the required improvement, from 0.
+        threshold_mode: "rel" or "abs".
+        cooldown: the number of calls after a reduction that do not count.
+        min_lr: the smallest lr, a number or a list with one for each group.
+        eps: smaller changes of lr are omitted.
+
+    Raises:
+        ValueError: if an option is outside its range.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -237,7 +257,7 @@ class ReduceLROnPlateau(LRScheduler):
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Leave the lr of the groups as it is, and know of no measure yet."""
+        """Leave the lr of the groups unchanged, and start without a measure."""
         min_lr = self._min_lr
         self.default_min_lr = None if isinstance(min_lr, list | tuple) else number_from_zero("min_lr", min_lr)
         least = self._lrs("min_lr", [min_lr] * len(self.base_lrs) if self.default_min_lr is not None else min_lr)
@@ -247,7 +267,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether the latest reduction is so recent that no measure counts as bad."""
+        """True if the last reduction is so recent that no measure counts as bad."""
         return self.cooldown_counter > 0
 
     def step(self, metrics: float) -> None:  # type: ignore[override]
@@ -279,12 +299,12 @@ class ReduceLROnPlateau(LRScheduler):
         return measure > (self.best * (step + 1.0) if self.threshold_mode == "rel" else self.best + step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule was told, and how far it has come; under PyTorch's names."""
+        """Return the arguments and the progress of the schedule under PyTorch's names."""
         names = [name for name in self.readers() if name != "mode_worse"]
         return {**{name: getattr(self, name) for name in names}, "mode_worse": WORST[self.mode]}
 
     def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
+        """Return the reader of each value in a state, by name."""
         return {
             **self.options,
             "min_lrs": self._lrs,
@@ -298,12 +318,12 @@ class ReduceLROnPlateau(LRScheduler):
         }
 
     def take(self, values: dict[str, Any]) -> None:
-        """Go on from values that `read` gave."""
+        """Continue from values that `read` returned."""
         values.pop("mode_worse")
         super().take(values)
 
     def arguments(self) -> dict[str, Any]:
-        """What the schedule was told beside the optimizer, by name."""
+        """Return the arguments of the schedule except the optimizer, by name."""
         return {**super().arguments(), "min_lr": list(self.min_lrs)}
 
     def __repr__(self) -> str:
@@ -312,17 +332,25 @@ class ReduceLROnPlateau(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """One schedule until the first of the milestones, the next one from it on, and so forth.
+    """Several schedules one after another: each milestone is the epoch at which the next schedule begins.
 
-    A warm-up and then a cosine::
+    For a warm-up followed by a cosine::
 
         warm_up = LinearLR(optimizer, start_factor=0.01, total_iters=500)
         SequentialLR(optimizer, [warm_up, CosineAnnealingLR(optimizer, T_max=9500)], milestones=[500])
 
-    See torch.optim.lr_scheduler.SequentialLR. One among the schedules of another has the rates that it has alone; in
-    torch it skips an epoch as the first of them, and cannot be a later one.
+    A SequentialLR among the schedules of another one has the same rates as on its own. In torch, it skips an epoch if
+    it is the first of them, and cannot be a later one.
 
-    Raises ValueError for schedules of another optimizer, and unless milestones ascend and are one less than these.
+    Parameters:
+        optimizer: the optimizer of all schedules.
+        schedulers: the schedules in order.
+        milestones: the epochs at which the schedules after the first begin, ascending.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if a schedule has another optimizer; if the milestones do not ascend, or are not one fewer than the
+            schedules.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -348,7 +376,7 @@ class SequentialLR(LRScheduler):
         if not self._schedulers or not all(isinstance(schedule, LRScheduler) for schedule in self._schedulers):
             raise ValueError(f"SequentialLR takes a list of schedules, got {schedulers!r}.")
         if any(isinstance(schedule, ReduceLROnPlateau) for schedule in self._schedulers):
-            raise ValueError("SequentialLR tells no measure; call the step of ReduceLROnPlateau beside it.")
+            raise ValueError("SequentialLR passes no measure; call the step of ReduceLROnPlateau separately.")
         if any(schedule.optimizer is not optimizer for schedule in self._schedulers):
             raise ValueError("SequentialLR takes schedules of its own optimizer; one of them has another.")
         ascend = all(is_integer(epoch, 0) for epoch in milestones) and all(a < b for a, b in pairwise(milestones))
@@ -360,7 +388,7 @@ class SequentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def begin(self) -> None:
-        """Set the lr of the first epoch, that of the schedule of epoch 0, as if no other had begun."""
+        """Set the lr of the first epoch, from the schedule of epoch 0, as if no other schedule had begun."""
         for group in self.optimizer.param_groups:
             group["lr"] = float(group["initial_lr"])
         for schedule in self._schedulers:
@@ -369,12 +397,12 @@ class SequentialLR(LRScheduler):
         self._running(0).begin()
 
     def begin_later(self) -> None:
-        """Set the lr of epoch 0, when other schedules have come before."""
+        """Set the lr of epoch 0 when the schedule begins after another one."""
         self.last_epoch = 0
         self._running(0).begin_later()
 
     def undo(self) -> None:
-        """Take back that the schedules have begun; the lr stays."""
+        """Undo the start of the schedules; the lr remains."""
         super().undo()
         for schedule in self._schedulers:
             schedule.undo()
@@ -389,11 +417,11 @@ class SequentialLR(LRScheduler):
             schedule.step()
 
     def get_last_lr(self) -> list[float]:
-        """The lr of every group, as the running schedule set it."""
+        """Return the lr of every group, as set by the running schedule."""
         return self._running(max(self.last_epoch, 0)).get_last_lr()
 
     def arguments(self) -> dict[str, Any]:
-        """The milestones, and under its number the kind of each schedule, with what it was told below."""
+        """Return the milestones, the kind of each schedule by its number, and its arguments by number and name."""
         arguments: dict[str, Any] = {"milestones": list(self._milestones)}
         for place, schedule in enumerate(self._schedulers):
             arguments[str(place)] = type(schedule).__name__
@@ -401,7 +429,7 @@ class SequentialLR(LRScheduler):
         return arguments
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the schedules have come, and the states of all of them; under PyTorch's names."""
+        """Return the progress and the states of all schedules under PyTorch's names."""
         states = [schedule.state_dict() for schedule in self._schedulers]
         return {
             "_milestones": list(self._milestones),
@@ -411,12 +439,12 @@ class SequentialLR(LRScheduler):
         }
 
     def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
+        """Return the reader of each value in a state, by name."""
         readers: dict[str, Reader[Any]] = {"_milestones": self._same, "_schedulers": self._each}
         return {**readers, "last_epoch": last_epochs, "_last_lr": self._lrs}
 
     def take(self, values: dict[str, Any]) -> None:
-        """Go on from values that `read` gave."""
+        """Continue from values that `read` returned."""
         for schedule, inner in zip(self._schedulers, values["_schedulers"], strict=True):
             schedule.take(inner)
         self.last_epoch = values["last_epoch"]

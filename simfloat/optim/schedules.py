@@ -1,7 +1,7 @@
-"""Learning-rate schedules by PyTorch's formulas.
+"""Learning-rate schedules with the formulas of PyTorch.
 
-They are StepLR, LinearLR, CosineAnnealingLR and LambdaLR; schedules by factors, exponential, by milestones, polynomial,
-constant; and a cosine that starts again and again.
+They are StepLR, LinearLR, CosineAnnealingLR, LambdaLR, ExponentialLR, MultiStepLR, PolynomialLR, ConstantLR and
+CosineAnnealingWarmRestarts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from simfloat.optim.scheduler import LRScheduler
 
 
 class StepLR(LRScheduler):
-    """lr is multiplied by gamma every step_size epochs; see torch.optim.lr_scheduler.StepLR.
+    """lr is multiplied by gamma every step_size epochs.
+
+    Parameters:
+        optimizer: the optimizer.
+        step_size: the number of epochs between two reductions, a positive integer.
+        gamma: the factor.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -44,17 +50,25 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch, step_size=step_size, gamma=gamma)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it."""
+        """Return the lr of a group at `last_epoch`, from the previous lr."""
         return lr * self.gamma if self.last_epoch and self.last_epoch % self.step_size == 0 else lr
 
 
 class LinearLR(LRScheduler):
-    """lr goes in total_iters epochs from start_factor times the first lr to end_factor times it, in equal steps.
+    """lr moves linearly from start_factor times the first lr to end_factor times the first lr, in total_iters epochs.
 
-    For a warm-up: ``LinearLR(optimizer, start_factor=0.01, total_iters=500)``. See torch.optim.lr_scheduler.LinearLR,
-    which at an end_factor of 0 often leaves an lr of about 1e-17, above or below zero; here it is 0.
+    Example of a warm-up: ``LinearLR(optimizer, start_factor=0.01, total_iters=500)``. With an end_factor of 0, the
+    final lr is 0; torch.optim.lr_scheduler.LinearLR often leaves about 1e-17, above or below zero.
 
-    Raises ValueError unless start_factor is above 0 and both are at most 1 and not negative.
+    Parameters:
+        optimizer: the optimizer.
+        start_factor: the factor at epoch 0, above 0 and at most 1.
+        end_factor: the factor from epoch total_iters, from 0 to 1.
+        total_iters: the number of epochs, a positive integer.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if a factor is outside its range.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -92,7 +106,7 @@ class LinearLR(LRScheduler):
         )
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it."""
+        """Return the lr of a group at `last_epoch`, from the previous lr."""
         if self.last_epoch == 0:
             return lr * self.start_factor
         if is_first or self.last_epoch > self.total_iters:
@@ -101,14 +115,21 @@ class LinearLR(LRScheduler):
             return 0.0
         rise = self.end_factor - self.start_factor
         factor = 1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)
-        return lr * max(factor, 0.0)  # below zero by a rounding error where end_factor is tiny
+        return lr * max(factor, 0.0)  # with a tiny end_factor, a rounding error can make it negative
 
 
 class CosineAnnealingLR(LRScheduler):
-    """lr goes down to eta_min in T_max epochs, along half a cosine, and up again in as many.
+    """lr falls to eta_min in T_max epochs, along half a cosine, and rises again in the next T_max epochs.
 
-    See torch.optim.lr_scheduler.CosineAnnealingLR, whose rounding errors here never take an lr below zero. Source:
-    Loshchilov and Hutter, arXiv 1608.03983, without restarts.
+    Rounding errors never make lr negative, unlike in torch.optim.lr_scheduler.CosineAnnealingLR.
+
+    Parameters:
+        optimizer: the optimizer.
+        T_max: the number of epochs of the fall, a positive integer.
+        eta_min: the smallest lr.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Source: Loshchilov and Hutter, arXiv 1608.03983, without restarts.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -132,28 +153,34 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch, T_max=T_max, eta_min=eta_min)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it."""
+        """Return the lr of a group at `last_epoch`, from the previous lr."""
         if is_first:
             return lr
         period, epoch = self.T_max, self.last_epoch
-        if (epoch - 1 - period) % (2 * period) == 0:  # where the ratio below would be 0 / 0
+        if (epoch - 1 - period) % (2 * period) == 0:  # the ratio below would be 0 / 0
             return lr + (base - self.eta_min) * (1 - cos(pi / period)) / 2
         ratio = (1 + cos(pi * epoch / period)) / (1 + cos(pi * (epoch - 1) / period))
         following = ratio * (lr - self.eta_min) + self.eta_min
-        return max(following, 0.0) if self.eta_min >= 0 else following  # below by a rounding error where base is 0
+        return max(following, 0.0) if self.eta_min >= 0 else following  # a rounding error can make it negative
 
     def at_zero(self, group: int, base: float) -> float:
-        """The lr of a group at epoch 0 of a schedule that begins after another one."""
+        """Return the lr of a group at epoch 0 of a schedule that begins after another one."""
         return self.eta_min + (base - self.eta_min)
 
 
 class LambdaLR(LRScheduler):
-    """lr is the first lr times lr_lambda(epoch); one function for all groups, or a list of one for each.
+    """lr is the first lr times lr_lambda(epoch).
 
-    Functions are no part of the state; of other callables their attributes are. See torch.optim.lr_scheduler.LambdaLR.
+    The state omits functions, but contains the attributes of other callables.
 
-    Raises ValueError for what cannot be called, for what gives no finite number, and for another number of functions
-    than there are groups.
+    Parameters:
+        optimizer: the optimizer.
+        lr_lambda: a function of the epoch, or a list with one function for each group.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if lr_lambda cannot be called or does not return a finite number; if the list has another length
+            than the groups.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -174,34 +201,34 @@ class LambdaLR(LRScheduler):
         lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
         last_epoch: int = -1,
     ) -> None:
-        groups = len(getattr(optimizer, "param_groups", "?"))  # what is no optimizer is refused below
+        groups = len(getattr(optimizer, "param_groups", "?"))  # the base class raises an error for other objects
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
         if len(self.lr_lambdas) != groups or not all(map(callable, self.lr_lambdas)):
             raise ValueError(f"lr_lambda must be a function of the epoch or a list of {groups}, got {lr_lambda!r}.")
         super().__init__(optimizer, last_epoch)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from its first one."""
+        """Return the lr of a group at `last_epoch`, from its first lr."""
         return base * number(
             f"lr_lambda({self.last_epoch})", in_callers_environment(self.lr_lambdas[group], self.last_epoch)
         )
 
     def arguments(self) -> dict[str, Any]:
-        """The function of every group."""
+        """Return the function of every group."""
         return {"lr_lambda": self.lr_lambdas}
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the schedule has come, and the attributes of callables that are no functions."""
+        """Return the progress of the schedule, and the attributes of callables that are not functions."""
         callables = [None if isinstance(f, FunctionType) else f for f in self.lr_lambdas]
         attributes = [dict(vars(f)) if hasattr(f, "__dict__") else None for f in callables]
         return {**super().state_dict(), "lr_lambdas": attributes}
 
     def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
+        """Return the reader of each value in a state, by name."""
         return {**super().readers(), "lr_lambdas": self._attributes}
 
     def take(self, values: dict[str, Any]) -> None:
-        """Go on from values that `read` gave."""
+        """Continue from values that `read` returned."""
         for function, attributes in zip(self.lr_lambdas, values.pop("lr_lambdas"), strict=True):
             if attributes:
                 vars(function).update(attributes)
@@ -211,14 +238,20 @@ class LambdaLR(LRScheduler):
         if not isinstance(value, list | tuple) or len(value) != len(self.lr_lambdas):
             raise ValueError(f"{name} must be a list of {len(self.lr_lambdas)}, one for each group, got {value!r}.")
         if not all(entry is None or isinstance(entry, Mapping) for entry in value):
-            raise ValueError(f"{name} must hold attributes by name, or None for a function, got {value!r}.")
+            raise ValueError(f"{name} must contain attributes by name, or None for a function, got {value!r}.")
         return list(value)
 
 
 class ExponentialLR(LRScheduler):
-    """lr is multiplied by gamma every epoch; see torch.optim.lr_scheduler.ExponentialLR.
+    """lr is multiplied by gamma every epoch.
 
-    Raises ValueError unless gamma is a finite number.
+    Parameters:
+        optimizer: the optimizer.
+        gamma: the factor, a finite number.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if gamma is not a finite number.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -241,12 +274,12 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch, gamma=gamma)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it."""
+        """Return the lr of a group at `last_epoch`, from the previous lr."""
         return lr if is_first else lr * self.gamma
 
 
 def milestones_of(name: str, value: Any) -> Counter[int]:
-    """How often each epoch is named; given as a list, or by epoch, which JSON makes text."""
+    """Return the count of each epoch, from a list or from a mapping of epochs, which JSON makes text."""
     if isinstance(value, Mapping):
         value = [epoch for key, count in value.items() for epoch in [_epoch(key)] * (count if is_integer(count) else 1)]
     if not isinstance(value, Iterable) or isinstance(value, str):
@@ -258,14 +291,21 @@ def milestones_of(name: str, value: Any) -> Counter[int]:
 
 
 def _epoch(key: Any) -> Any:
-    """An epoch that may be given as text."""
+    """Return an epoch that may be given as text."""
     return int(key) if isinstance(key, str) and key.isdecimal() else key
 
 
 class MultiStepLR(LRScheduler):
-    """lr is multiplied by gamma at each of the milestones, which are epochs; by its square at one that is named twice.
+    """lr is multiplied by gamma at each milestone, and by gamma^n at a milestone that occurs n times.
 
-    See torch.optim.lr_scheduler.MultiStepLR. Raises ValueError unless milestones are integers from 0.
+    Parameters:
+        optimizer: the optimizer.
+        milestones: epochs, integers from 0.
+        gamma: the factor.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if a milestone is not an integer from 0.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -291,21 +331,27 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch, milestones=milestones, gamma=gamma)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it."""
+        """Return the lr of a group at `last_epoch`, from the previous lr."""
         if self.last_epoch not in self.milestones:
             return lr
         return lr * self.gamma ** self.milestones[self.last_epoch]
 
     def arguments(self) -> dict[str, Any]:
-        """The milestones in their order, and gamma."""
+        """Return the milestones in order, and gamma."""
         return {"milestones": list(self.milestones.elements()), "gamma": self.gamma}
 
 
 class PolynomialLR(LRScheduler):
-    """lr goes to zero in total_iters epochs: the first lr times (1 - epoch / total_iters)^power, and stays there.
+    """lr is the first lr times (1 - epoch / total_iters)^power; after total_iters epochs it remains zero.
 
-    See torch.optim.lr_scheduler.PolynomialLR. Raises ValueError unless total_iters is a positive integer and power a
-    number that is not negative.
+    Parameters:
+        optimizer: the optimizer.
+        total_iters: the number of epochs, a positive integer.
+        power: the exponent, a number from 0.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if total_iters is not a positive integer; if power is negative.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -329,7 +375,7 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch, total_iters=total_iters, power=power)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it."""
+        """Return the lr of a group at `last_epoch`, from the previous lr."""
         epoch, total = self.last_epoch, self.total_iters
         if is_first or epoch > total:
             return lr
@@ -337,11 +383,18 @@ class PolynomialLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """lr is factor times the first lr for total_iters epochs, and the first lr from then on.
+    """lr is factor times the first lr for total_iters epochs, and then the first lr.
 
-    See torch.optim.lr_scheduler.ConstantLR, which at a factor of 0 ends with an error; here the first lr follows.
+    With a factor of 0, the first lr also follows; torch.optim.lr_scheduler.ConstantLR ends with an error there.
 
-    Raises ValueError unless factor is from 0 to 1 and total_iters a positive integer.
+    Parameters:
+        optimizer: the optimizer.
+        factor: the factor, from 0 to 1.
+        total_iters: the number of epochs, a positive integer.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if factor is not from 0 to 1; if total_iters is not a positive integer.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -367,7 +420,7 @@ class ConstantLR(LRScheduler):
         super().__init__(optimizer, last_epoch, factor=factor, total_iters=total_iters)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from that before it."""
+        """Return the lr of a group at `last_epoch`, from the previous lr."""
         if self.last_epoch == 0:
             return lr * self.factor
         if self.last_epoch != self.total_iters:
@@ -376,13 +429,24 @@ class ConstantLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """lr goes down to eta_min in T_0 epochs, along half a cosine, and starts again, each time T_mult times longer.
+    """lr falls to eta_min in T_0 epochs, along half a cosine, and restarts; each cycle is T_mult times as long.
 
-    `step` may be told a part of an epoch, as ``schedule.step(epoch + batch / batches)``. T_cur are the epochs since the
-    latest restart, T_i how many there are until the next one. See torch.optim.lr_scheduler.CosineAnnealingWarmRestarts,
-    which finds by logarithms where an epoch that it is told lies, and at some restarts is one cycle behind.
+    `step` also accepts a fractional epoch, as in ``schedule.step(epoch + batch / batches)``. T_cur is the number of
+    epochs since the last restart, and T_i the length of the current cycle. For such an epoch,
+    torch.optim.lr_scheduler.CosineAnnealingWarmRestarts computes the cycle by logarithms, and is one cycle behind at
+    some restarts.
 
-    Raises ValueError unless T_0 and T_mult are positive integers. Source: Loshchilov and Hutter, arXiv 1608.03983.
+    Parameters:
+        optimizer: the optimizer.
+        T_0: the length of the first cycle in epochs, a positive integer.
+        T_mult: the factor of the length of the next cycle, a positive integer.
+        eta_min: the smallest lr.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if T_0 or T_mult is not a positive integer.
+
+    Source: Loshchilov and Hutter, arXiv 1608.03983.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -416,12 +480,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().begin()
 
     def begin_later(self) -> None:
-        """Set the lr of epoch 0, when other schedules have come before."""
+        """Set the lr of epoch 0 when the schedule begins after another one."""
         self._go_to(0)
         super().begin_later()
 
     def step(self, epoch: float | None = None) -> None:
-        """Go to the next epoch, or to this one, and set its lr. Raises ValueError for a negative epoch."""
+        """Go to the next epoch, or to `epoch`, and set its lr; raise ValueError for a negative epoch."""
         if epoch is None:
             self._go_on()
             super().step()
@@ -431,26 +495,26 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().step()
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `T_cur`, from its first one."""
+        """Return the lr of a group at `T_cur`, from its first lr."""
         return self.eta_min + (base - self.eta_min) * (1 + cos(pi * self.T_cur / self.T_i)) / 2
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
+        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
         return {**super().state_dict(), "T_cur": self.T_cur, "T_i": self.T_i}
 
     def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
+        """Return the reader of each value in a state, by name."""
         return {**super().readers(), "T_cur": number_from_zero, "T_i": count_from_one}
 
     def _go_on(self) -> None:
-        """One epoch further."""
+        """Advance T_cur by one epoch."""
         self.T_cur += 1
         if self.T_cur >= self.T_i:
             self.T_cur %= self.T_i
             self.T_i *= self.T_mult
 
     def _go_to(self, epoch: float) -> None:
-        """To an epoch, which may have passed."""
+        """Set T_cur and T_i for an epoch, which may be an earlier one."""
         self.T_cur, self.T_i = epoch, self.T_0
         if self.T_mult == 1:
             self.T_cur %= self.T_0

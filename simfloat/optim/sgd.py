@@ -18,13 +18,22 @@ from simfloat.simulation.updates import sgd
 class SGD(Optimizer):
     """d = g + weight_decay * w; m = momentum * m + (1 - dampening) * d; w = w - lr * m (Nesterov: d + momentum * m).
 
-    Every + and * is rounded once: to `optimizer_state` where m is made, to `weights` everywhere else; but for that by
-    the momentum, a factor of 1 or -1 is no product. lr, momentum, dampening and weight_decay are exact float64
-    operands. The last addition follows the policy's `update`. Options
-    and their meaning are torch.optim.SGD's; m, kept as `momentum_buffer`, starts as d.
+    Every addition and product is rounded once: the addition in the formula of m to `optimizer_state`, all others to
+    `weights`. A factor of 1 or -1 does not cause a rounding, except the factor momentum in the formula of m. lr,
+    momentum, dampening and weight_decay are exact float64 operands. The last addition follows the policy's `update`.
+    The state contains m as `momentum_buffer`, which starts as d.
 
-    Raises ValueError for options that are no finite numbers, negative ones (dampening may be), and parameters that are
-    none or come twice.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        momentum: the factor of the previous m; 0 for no momentum.
+        dampening: 1 minus the factor of d in m; it may be negative.
+        weight_decay: the factor of w that is added to the gradient.
+        nesterov: True to use d + momentum * m instead of m; it needs a momentum and no dampening.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is not a finite number; if an option other than dampening is negative.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -69,30 +78,38 @@ class SGD(Optimizer):
         )
 
     def check(self, options: SimpleNamespace) -> None:
-        """Raise ValueError unless these options may be used together."""
+        """Raise ValueError if these options may not be used together."""
         if options.nesterov and (options.momentum == 0 or options.dampening != 0):
             raise ValueError("Nesterov momentum needs a momentum above zero and no dampening.")
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * m."""
+        """Return the addend of the parameter: -lr * m."""
         return sgd(step, gradient, options)
 
 
 class Lion(Optimizer):
     """w = w - lr (sign(b1 m + (1 - b1) g) + weight_decay w); then m = b2 m + (1 - b2) g.
 
-    With Q the rounding to `weights` and S that to `optimizer_state`::
+    Q is the rounding to `weights`, and S the rounding to `optimizer_state`::
 
         c = Q(Q(b1 m) + Q((1 - b1) g))
         u = Q(-lr Q(sign(c) + Q(weight_decay w)))
         m = S(Q(b2 m) + Q((1 - b2) g))
 
-    and w + u follows the policy's `update`. lr, betas, 1 - betas and weight_decay are exact float64 operands. m, kept
-    as `exp_avg`, starts as zeros; without weight_decay u is Q(-lr sign(c)).
+    The addition w + u follows the policy's `update`. lr, betas, 1 - betas and weight_decay are exact float64 operands.
+    Without weight_decay, u is Q(-lr sign(c)). The state contains m as `exp_avg`, which starts as zeros.
 
-    Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: algorithm
-    2 of Chen et al. 2023, arXiv 2302.06675, whose betas are the defaults; lr and weight_decay are those of its
-    reference code.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate; the default is that of the reference code.
+        betas: the factors b1 and b2, from 0 to below 1; the defaults are those of the paper.
+        weight_decay: the factor of w; the default is that of the reference code.
+        maximize: True to maximize the loss: the gradient is negated.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number; if a beta is outside [0, 1).
+
+    Source: algorithm 2 of Chen et al. 2023, arXiv 2302.06675.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -125,7 +142,7 @@ class Lion(Optimizer):
         super().__init__(params, lr, betas=betas, weight_decay=weight_decay, maximize=maximize)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * (sign(c) + weight_decay * w)."""
+        """Return the addend of the parameter: -lr * (sign(c) + weight_decay * w)."""
         b1, b2 = options.betas
         m = step.previous_moment("exp_avg", gradient.shape)
         c = step.mix(b1, m, 1 - b1, gradient)
@@ -133,7 +150,7 @@ class Lion(Optimizer):
         return step.multiply(-options.lr, step.with_decay(step.sign(c), options.weight_decay))
 
 
-#: How the learning rate follows the shape of a matrix, for every word that `adjust_lr_fn` may be.
+#: The factor of the learning rate as a function of the matrix shape, for each value of `adjust_lr_fn`.
 ADJUSTMENTS = {
     "original": lambda rows, columns: sqrt(max(1.0, rows / columns)),
     "match_rms_adamw": lambda rows, columns: 0.2 * sqrt(max(rows, columns)),
@@ -141,10 +158,10 @@ ADJUSTMENTS = {
 
 
 class Muon(Optimizer):
-    """Updates matrices by their averaged gradient, made orthogonal by Newton and Schulz's iteration.
+    """Updates of matrices by their averaged gradient, which is orthogonalized by the Newton-Schulz iteration.
 
-    With Q the rounding to `weights`, S that to `optimizer_state`, a, b, c the ns_coefficients, @ a product of matrices,
-    and k the factor of `adjust_lr_fn`::
+    Q is the rounding to `weights`, S the rounding to `optimizer_state`, a, b, c the ns_coefficients, @ a product of
+    matrices, and k the factor of `adjust_lr_fn`::
 
         m = S(Q(momentum m) + Q((1 - momentum) g))
         G = Q(Q((1 - momentum) g) + Q(momentum m)), or m without nesterov; transposed if it has more rows than columns
@@ -152,16 +169,34 @@ class Muon(Optimizer):
         ns_steps times: A = X @ X'; B = Q(Q(b A) + Q(c (A @ A))); X = Q(Q(a X) + B @ X)
         u = Q(-lr Q(Q(k X) + Q(weight_decay w)))
 
-    and w + u follows the policy's `update`. The products of matrices are contractions under the policy, as forward
-    ones: operands are rounded to `compute`, sums follow `accumulate`, and results are rounded to `weights`, as all that
-    an optimizer computes. Operands as narrow as MXFP4's let the iteration diverge; others for the optimizer alone are
-    chosen by ``policy.override(operation="update", compute=simfloat.BF16, accumulate=simfloat.FP32)``. lr, momentum,
-    1 - momentum, the coefficients, eps, weight_decay and k are exact float64 operands. Kept is `momentum_buffer`.
-    Options and their meaning are torch.optim.Muon's, whose iteration is in bfloat16 whatever the parameters are, with
-    its results: here these are BF16 where `weights` is, and with wider ones ``compute=simfloat.BF16`` is for operands
-    alone. `simfloat.torch` carries out PyTorch's own.
+    The addition w + u follows the policy's `update`. lr, momentum, 1 - momentum, the coefficients, eps, weight_decay
+    and k are exact float64 operands. The state contains `momentum_buffer`.
 
-    Raises ValueError for parameters that are no matrices, for options that are no finite numbers, and negative ones.
+    The products of matrices are contractions under the policy, like forward ones: operands are rounded to `compute`,
+    sums follow `accumulate`, and results are rounded to `weights`, like everything that an optimizer computes. With
+    operands as narrow as MXFP4 the iteration diverges. To choose other formats only for the optimizer, use
+    ``policy.override(operation="update", compute=simfloat.BF16, accumulate=simfloat.FP32)``.
+
+    torch.optim.Muon always iterates in bfloat16, including all results. The same happens here if `weights` is BF16;
+    with wider weights, ``compute=simfloat.BF16`` affects only the operands. `simfloat.torch` runs PyTorch's own
+    iteration.
+
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options; all are
+            matrices.
+        lr: the learning rate.
+        weight_decay: the factor of w in the last line.
+        momentum: the decay factor of m.
+        nesterov: True for the mix of g and m, False for m.
+        ns_coefficients: the coefficients a, b and c of the iteration.
+        eps: the lower bound of the norm of G.
+        ns_steps: the number of iterations, from 0 to 99.
+        adjust_lr_fn: "original" (or None) for k = sqrt(max(1, rows / columns)), "match_rms_adamw" for k = 0.2
+            sqrt(max(rows, columns)).
+
+    Raises:
+        ValueError: if a parameter is not a matrix; if an option other than ns_coefficients is negative.
+
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; "match_rms_adamw": Liu et al., arXiv 2502.16982.
 
     Examples:
@@ -212,7 +247,7 @@ class Muon(Optimizer):
         )
 
     def check_parameter(self, number: int, parameter: Parameter) -> None:
-        """Raise ValueError for a parameter that is no matrix."""
+        """Raise ValueError if a parameter is not a matrix."""
         if parameter.ndim != 2:
             raise ValueError(
                 f"Muon updates matrices; {name_of(number, parameter)} has the shape {parameter.shape}. Give it to "
@@ -220,7 +255,7 @@ class Muon(Optimizer):
             )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * (k * X + weight_decay * w)."""
+        """Return the addend of the parameter: -lr * (k * X + weight_decay * w)."""
         keep = options.momentum
         m = step.moment("momentum_buffer", gradient, keep=keep, take=1 - keep)
         x = orthogonalize(step, step.mix(1 - keep, gradient, keep, m) if options.nesterov else m, options)
@@ -229,7 +264,7 @@ class Muon(Optimizer):
 
 
 def orthogonalize(step: Step, g: NDArray, options: SimpleNamespace) -> NDArray:
-    """The matrix g with its singular values brought near one."""
+    """Return the matrix g with its singular values moved close to one."""
     if g.shape[0] > g.shape[1]:
         return orthogonalize(step, g.T, options).T
     a, b, c = options.ns_coefficients

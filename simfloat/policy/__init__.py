@@ -1,4 +1,4 @@
-"""Which layer computes in which formats."""
+"""Policies: the formats in which each layer computes."""
 
 from simfloat.policy.policy import Policy
 from simfloat.policy.presets import policies

@@ -1,10 +1,10 @@
-"""Overrides: for which layers, parameters and operations which roles differ; and lists of operations.
+"""Overrides: roles that differ for layers, parameters and operations; and lists of operations.
 
-`OPERATIONS` are the names that an override can have, and `roles_of` tells the roles that matter to each.
+`OPERATIONS` are the names that an override can have; `roles_of` returns the roles that an operation uses.
 
-Lists of operations are narrowed, widened or left alone, as automatic mixed precision does. NVIDIA's guide calls these
-lists allow, deny and infer: operations on the first run in the narrow format, those on the second in FP32, and all
-others in the widest format of their operands.
+Lists of operations make operations narrower or wider, as in automatic mixed precision. NVIDIA's guide calls these
+lists allow, deny and infer: operations on the first list run in the narrow format, operations on the second in FP32,
+and all others in the widest format of their operands.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from simfloat.policy.roles import (
 )
 from simfloat.sums import Accumulator, sequential
 
-#: Classes of operations. An override for a composite holds for all that happens inside, so composites are none.
+#: Classes of operations. An override for a composite applies to everything inside, so composites are not a class.
 CLASSES = (CONTRACTION, REDUCTION, POINTWISE, MOVEMENT)
 
-#: What composites are made of, and what concerns them as such.
+#: Kinds of operations inside a composite, and of the composite itself.
 INSIDE = (REDUCTION, POINTWISE, MOVEMENT, COMPOSITE)
 
-#: Composites that multiply matrices, too.
+#: Composites that also contain contractions.
 OF_CONTRACTIONS = ("scaled_dot_product_attention",)
 
 
-#: Operations that only PyTorch models have, and that the lists of mixed precision name.
+#: Operations that only PyTorch models contain and that the lists of mixed precision name.
 OF_PYTORCH = {
     "logit": COMPOSITE, "entropy": COMPOSITE, "logaddexp": COMPOSITE,
     "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
@@ -64,36 +64,36 @@ def check_operation(name: str) -> None:
 
 
 def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
-    """The names of operations, and of the classes that they are of; an optimizer's update is of none."""
+    """Return the names of operations and of their classes; the update of an optimizer has no class."""
     all_names = tuple(operations)
     return (*all_names, *(kind for name in all_names if name != UPDATE and (kind := kind_of(name))))
 
 
 def roles_of(operation: str) -> tuple[str, ...]:
-    """The roles that matter to an operation, or to those of a class or inside a composite."""
+    """Return the roles that an operation, a class of operations or the inside of a composite uses."""
     kind = UPDATE if operation == UPDATE else kind_of(operation) or OF_PYTORCH.get(operation)
     return _roles_of_kind(kind or operation, operation in OF_CONTRACTIONS)
 
 
 @cache
 def _roles_of_kind(kind: str, has_contractions: bool = False) -> tuple[str, ...]:
-    """The roles that matter to operations of a kind."""
+    """Return the roles that operations of a kind use."""
     kinds = INSIDE if kind == COMPOSITE else (kind,)
     kinds = (*kinds, CONTRACTION) if has_contractions else kinds
     return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))
 
 
-#: Names that an error lists before it says how many more there are.
+#: Number of names that an error lists; further names are only counted.
 LISTED = 12
 
 
 @dataclass(frozen=True)
 class Override:
-    """Roles that differ where a path matches a shell pattern, for an operation or a list of them, or for both.
+    """Roles that differ for matching paths, for an operation or a list of operations, or for both.
 
-    A role that is None goes back to the one that it follows. An operation that is named alone has to occur; a list, a
-    tuple, names operations that a model may have. Raises ValueError for what is no pattern, no operation or no role,
-    and for a role's value that it cannot have.
+    `path` is a shell pattern. A role that is None follows its default again. A single operation must occur in the
+    model; operations in a tuple need not occur. Raises ValueError if the pattern, an operation, a role or the value
+    of a role is invalid.
     """
 
     path: str | None
@@ -102,13 +102,13 @@ class Override:
 
     def __post_init__(self) -> None:
         if self.path is None and self.operation is None:
-            raise ValueError("An override is for a path, an operation, or both; got neither.")
+            raise ValueError("An override needs a path, an operation, or both; got neither.")
         if self.path is not None:
             check_text("The path of an override", self.path)
         if isinstance(self.operation, list):
             object.__setattr__(self, "operation", tuple(self.operation))
         if self.operation == ():
-            raise ValueError("A list of operations in an override names at least one; got none.")
+            raise ValueError("A list of operations in an override must not be empty.")
         for name in self.operations:
             check_operation(name)
         unknown = [role for role, _ in self.roles if role not in ROLES]
@@ -121,24 +121,27 @@ class Override:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The operations that it names."""
+        """The operations of the override."""
         if self.operation is None:
             return ()
         return self.operation if isinstance(self.operation, tuple) else (self.operation,)
 
     @property
     def is_list(self) -> bool:
-        """Whether it names operations that a model may have or not."""
+        """True if the override names a list of operations, which a model need not contain."""
         return isinstance(self.operation, tuple)
 
     def matches(self, path: str, operations: Collection[str]) -> bool:
-        """Whether it holds for an operation (with its class and the composites around it) in the layer at `path`."""
+        """True if the override applies to an operation in the layer at `path`.
+
+        `operations` are the operation, its class and the composites around it.
+        """
         return (self.path is None or path_matches(self.path, path)) and (
             self.operation is None or any(name in operations for name in self.operations)
         )
 
     def check_effect(self, given_roles: Collection[str]) -> None:
-        """Raise ValueError for a role that its operations have no use for; `given_roles` are set in the policy."""
+        """Raise ValueError for a role that has no effect on the operations; `given_roles` are set in the policy."""
         if self.operation is None:
             return
         used = [role for role in ROLES if any(role in roles_of(name) for name in self.operations)]
@@ -146,7 +149,7 @@ class Override:
         fixed = {role for role in {*given_roles, *changes} if changes.get(role, role) is not None}
         for role in changes:
             if followers_of(role, fixed).isdisjoint(used):
-                hint = f" Parameters are told apart by path: override('*.weight', {role}=...)."
+                hint = f" Parameters are selected by path: override('*.weight', {role}=...)."
                 what = "operations" if self.is_list else "operation"
                 uses = "which use" if self.is_list else "which uses"
                 raise ValueError(
@@ -167,12 +170,12 @@ class Override:
 
 
 def role_text(value: Any) -> str:
-    """The value of a role as people read it: texts in quotes, formats by their names."""
+    """Return the value of a role for display: texts in quotes, formats by name."""
     return repr(value) if isinstance(value, str) else str(value)
 
 
 def check_text(what: str, value: Any) -> None:
-    """Raise ValueError unless `value` is text that a file in UTF-8 can hold."""
+    """Raise ValueError unless `value` is text that UTF-8 can encode."""
     if not isinstance(value, str):
         raise ValueError(f"{what} must be text, got {value!r} of type {type(value).__name__}.")
     try:
@@ -182,16 +185,20 @@ def check_text(what: str, value: Any) -> None:
 
 
 def path_matches(pattern: str, path: str) -> bool:
-    """Whether a shell pattern is, or matches, the path or that of a module around it, of which the root's is empty."""
+    """True if a shell pattern equals or matches the path, or the path of a module around it; the path of the root is
+    empty.
+    """
     parts = path.split(".")
     around = ["", *(".".join(parts[:n]) for n in range(1, len(parts) + 1))]
     return pattern in around or any(fnmatchcase(one, pattern) for one in around)
 
 
 def check_matched(overrides: Iterable[Override], paths: Iterable[str], operations: Iterable[str]) -> None:
-    """Raise ValueError naming the first override that met nothing among `paths` and `operations`; see Policy."""
+    """Raise ValueError for the first override without a match among `paths` and `operations`; see
+    Policy.check_matched.
+    """
     places, names = list(paths), list(operations)
-    # Steps of optimizers alone say nothing about the operations of a model, nor do gradients that are set to zero.
+    # A run that contains only optimizer steps and zeroed gradients does not show the operations of the model.
     seen = with_classes(names) if any(name not in (UPDATE, MOVEMENT) for name in names) else ()
     for override in overrides:
         path, operation = override.path, override.operation
@@ -199,19 +206,19 @@ def check_matched(overrides: Iterable[Override], paths: Iterable[str], operation
             what = f"Override {path!r} matches no layer and no parameter."
             raise ValueError(f"{what} {_list_names('Paths', places)}{did_you_mean(path, places)}")
         if isinstance(operation, str) and operation != UPDATE and seen and operation not in seen:
-            what = f"The override for the operation {operation!r} met none."
+            what = f"The override for the operation {operation!r} matches no operation that ran."
             raise ValueError(f"{what} {_list_names('Operations', names)}{did_you_mean(operation, seen)}")
 
 
 def check_tied(overrides: Iterable[Override], tied: Mapping[str, str]) -> None:
-    """Raise ValueError where an override says how a parameter is stored, but not by the path under which it is."""
+    """Raise ValueError if an override sets the storage of a tied parameter by a path under which it is not stored."""
     for override in overrides:
         stored = [role for role, _ in override.roles if ROLES[role].concerns == (PARAMETER,)]
         path = tied.get(override.path or "")
         if stored and path is not None:
             raise ValueError(
-                f"Override {override.path!r} gives {stored[0]}; the parameter is tied and stored once, as {path!r}: "
-                f"name it so, override({path!r}, {stored[0]}=...)."
+                f"Override {override.path!r} sets {stored[0]}, but the parameter is tied and stored once, as {path!r}: "
+                f"use this path, override({path!r}, {stored[0]}=...)."
             )
 
 
@@ -221,42 +228,42 @@ def _list_names(what: str, names: list[str]) -> str:
     return f"{what}: {', '.join(shown[:LISTED]) or 'none'}{more}."
 
 
-#: The roles of an operation's operands and of its sums, each after the one that it follows.
+#: The roles of the operands and of the sums of an operation; each one comes after the role that it follows.
 OPERANDS = ("compute", "compute_gradients", "compute_weights")
 SUMS = ("accumulate", "accumulate_gradients", "reduce")
 
 
 class ListedPolicy(Protocol):
-    """A policy, as far as its lists need it."""
+    """The methods of a policy that the lists use."""
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
-        """What an operation uses."""
+        """Return the roles of an operation."""
 
     def given_roles(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
-        """The roles of an operation as they were given; None where one follows another."""
+        """Return the roles of an operation as given; None for a role that follows another one."""
 
 
 def roles_to_allow(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
-    """The roles that bring operations back into a policy's own formats, or into `format`."""
+    """Return the roles with which operations run in the formats of the policy, or in `format`."""
     recipe = policy.recipe()
     target_roles = {role: getattr(recipe, role) for role in (*OPERANDS, *RESULTS, *SUMS, "rotation")}
     if format is not None:
         target_roles |= dict.fromkeys(OPERANDS, OPERAND.read(format))
     narrow = format_of(target_roles["compute"])
-    # Results without a format of their own take that of the operands.
+    # Results without their own format take the format of the operands.
     target_roles |= {role: narrow for role in RESULTS if format is not None or target_roles[role] == WIDEST}
     return _fewest(policy, operations, target_roles)
 
 
 def roles_to_deny(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
-    """The roles with which operations are carried out in `format` throughout, forward and backward."""
+    """Return the roles with which operations run entirely in `format`, forward and backward."""
     recipe, wide = policy.recipe(), as_format(format)
     sums = {role: _accumulator_in_format(getattr(recipe, role), wide) for role in SUMS}
     return _fewest(policy, operations, dict.fromkeys((*OPERANDS, *RESULTS), wide) | sums | {"rotation": None})
 
 
 def roles_to_infer(policy: ListedPolicy, operations: Sequence[str]) -> dict[str, Any]:
-    """The roles with which operations run in the widest of their operands' formats."""
+    """Return the roles with which operations run in the widest format of their operands."""
     _check(operations)
     for name in operations:
         if "compute" in roles_of(name):
@@ -274,14 +281,14 @@ def roles_to_infer(policy: ListedPolicy, operations: Sequence[str]) -> dict[str,
 
 
 def _fewest(policy: ListedPolicy, operations: Sequence[str], target_roles: dict[str, Any]) -> dict[str, Any]:
-    """The roles that have to be said so that all are as wanted, for the operations that use them."""
+    """Return the smallest set of roles that gives the operations the target roles, among the roles that they use."""
     _check(operations)
     explicit_roles = {name: policy.given_roles("", (name,)) for name in operations}
     recipes = {name: Recipe(**explicit) for name, explicit in explicit_roles.items()}
     roles: dict[str, Any] = {}
     for role, value in target_roles.items():
         users = [name for name in operations if role in roles_of(name)]
-        # One role is always said, so that the list stands in the policy.
+        # Set at least one role, so that the list is part of the policy.
         is_first = role == "activations" and users and not roles
         if is_first or any(getattr(recipes[name], role) != value for name in users):
             roles[role] = value
@@ -302,6 +309,6 @@ def _check(operations: Sequence[str]) -> None:
 
 
 def _accumulator_in_format(accumulator: Accumulator, format: Format) -> Accumulator:
-    """The accumulator if it sums in `format` or exactly, else the sum in this format, one product after the other."""
+    """Return the accumulator if it sums in `format` or exactly, otherwise the sequential sum in `format`."""
     fits = not accumulator.is_matrix_unit and accumulator.result in (None, format)
     return accumulator if fits else sequential(format)

@@ -1,11 +1,12 @@
-"""Policies: which layer and which operation computes in which formats.
+"""Policies: the formats in which each layer and each operation computes.
 
-The functions behind the class tell facts of a policy as a whole, for all layers and operations, and write a policy that
-follows a program's own types for one of these types.
+The functions after the class return properties of a whole policy, over all layers and operations, and rewrite a
+policy that follows the dtypes of a program for one of these dtypes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,15 +28,20 @@ from simfloat.sums import Accumulator, sequential
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Policy(Roles):
-    """The formats, accumulators and roundings of every role in training; what is left out follows its default.
+    """The formats, accumulators and rounding modes of every role in training.
 
-    Formats may be given by name, and accumulators as a format, which means sequential. How operands are rounded is a
-    format, which means to nearest even, or a `simfloat.cast`. `name` and `source` are for display and take no part in
-    equality.
+    A role that is left out follows its default. A format may be given by name, and an accumulator as a format, which
+    means `sequential`. The rounding of operands is a format, which means rounding to nearest even, or a
+    `simfloat.cast`.
 
-    Raises ValueError naming the role whose value it cannot be.
+    Parameters:
+        {roles}
+        name: a name for display; it does not affect equality.
+        source: a reference for display; it does not affect equality.
+        overrides: set by the method `override`.
 
-    The roles:
+    Raises:
+        ValueError: if a role has an invalid value; the message names the role.
 
     Examples:
         >>> policy = sf.Policy(compute=sf.E4M3, compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.BF16)
@@ -60,51 +66,70 @@ class Policy(Roles):
     def override(
         self, path: str | None = None, *, operation: str | Sequence[str] | None = None, **roles: Any
     ) -> Policy:
-        """Return the policy with other `roles` where a path matches, for an operation, or for both.
+        """Return the policy with other roles for a path, for an operation, or for both.
 
-        path is a shell pattern such as ``"hidden.*"`` for modules, or ``"*.weight"`` for parameters; it holds for
-        everything inside a matching module. operation is the name of an operation (``"softmax"``) or a class
-        (``"contraction"``, ``"reduction"``, ``"pointwise"``), or a list of them, ``("exp", "log")``. A role that is
-        None goes back to its default, the role that it follows. Later overrides win. What matches nothing is refused
-        where the model is known: a path in `explain`, a path or an operation at the end of a `simulate` block. Of a
-        list no operation needs to occur.
+        Later overrides win. An override without a match raises ValueError as soon as the model is known: for a path
+        in `explain`, for a path or an operation at the end of a `simulate` block. Operations in a list need not
+        occur.
 
-        Raises ValueError for unknown roles and operations, and for roles that the operation has no use for.
+        Parameters:
+            path: a shell pattern such as ``"hidden.*"`` for modules or ``"*.weight"`` for parameters; it applies to
+                everything inside a matching module. None for all paths.
+            operation: the name of an operation (``"softmax"``) or of a class (``"contraction"``, ``"reduction"``,
+                ``"pointwise"``), or a list of them, such as ``("exp", "log")``. None for all operations.
+            roles: the roles by name, as in `Policy`; None returns a role to its default.
+
+        Returns:
+            A new `Policy`.
+
+        Raises:
+            ValueError: if a role or an operation is unknown, or a role has no effect on the operation.
         """
-        target: Any = operation  # what it is not, Override refuses
+        target: Any = operation  # Override checks the type
         return replace(self, overrides=(*self.overrides, Override(path, target, tuple(roles.items()))))
 
     def allow(self, *operations: str, format: Format | Cast | str | None = None) -> Policy:
-        """Return the policy with these operations on its allow list: they run in its own formats, or in `format`.
+        """Return the policy with these operations on its allow list.
 
-        Operands of contractions are rounded to `compute`; results to `activations`, or to the format of `compute` where
-        these are ``"widest"``. Like `deny` and `infer` it is an override of a list, which `print` shows; later ones
-        win. A model need not have the operations.
+        They run in the formats of the policy, or in `format`. Operands of contractions are rounded to `compute`, and
+        results to `activations`, or to the format of `compute` if `activations` is ``"widest"``. Like `deny` and
+        `infer`, this is an override for a list, which `print` shows; later ones win. A model need not contain the
+        operations.
 
-        Raises ValueError for an unknown operation, with the nearest names.
+        Parameters:
+            operations: names of operations.
+            format: a format or a cast for the operands, and its format for the results; None for the formats of the
+                policy.
+
+        Returns:
+            A new `Policy`.
+
+        Raises:
+            ValueError: if an operation is unknown; the message names similar ones.
         """
         return self.override(operation=operations, **overrides.roles_to_allow(self, operations, format))
 
     def deny(self, *operations: str, format: Format | str = FP32) -> Policy:
-        """Return the policy with these operations on its deny list: they run in `format` throughout.
+        """Return the policy with these operations on its deny list: they run entirely in `format`.
 
-        Operands, results and gradients have this format; sums run in it one after the other, unless they do already or
-        are exact. Raises ValueError for an unknown operation, with the nearest names.
+        Operands, results and gradients have this format. Sums are sequential in it, unless they already use this
+        format or are exact. Raises ValueError, with the nearest names, if one of `operations` is unknown.
         """
         return self.override(operation=operations, **overrides.roles_to_deny(self, operations, format))
 
     def infer(self, *operations: str) -> Policy:
-        """Return the policy with these operations in the widest of their operands' formats, and gradients in theirs.
+        """Return the policy with these operations in the widest format of their operands; gradients take the operand
+        formats.
 
-        Raises ValueError for an unknown operation, and for one that rounds operands to a format of its own.
+        Raises ValueError if one of `operations` is unknown, or always rounds its operands to `compute`.
         """
         return self.override(operation=operations, **overrides.roles_to_infer(self, operations))
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
-        """What the layer, or the parameter, at `path` uses for an operation, given with the composites around it.
+        """Return the roles of an operation in the layer, or for the parameter, at `path`.
 
-        Inside a composite that is `fused`, results have the format of `reduce`. Raises ValueError for one whose sums
-        are exact: they have no format.
+        `operations` are the composites around the operation, then the operation. Inside a composite that is `fused`,
+        results have the format of `reduce`. Raises ValueError if its sums are exact, because they have no format.
         """
         roles = self.given_roles(path, operations)
         recipe = Recipe(**roles)
@@ -118,7 +143,7 @@ class Policy(Roles):
         return Recipe(**roles | dict.fromkeys(RESULTS, recipe.reduce.result))
 
     def given_roles(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
-        """The roles that the policy and its overrides give there; None where one follows another."""
+        """Return the roles that the policy and its overrides set there; None for a role that follows another one."""
         names = with_classes(operations)
         roles = {role: getattr(self, role) for role in ROLES}
         for override in self.overrides:
@@ -127,22 +152,22 @@ class Policy(Roles):
         return roles
 
     def check_matched(self, paths: Iterable[str], operations: Iterable[str] = ()) -> None:
-        """Raise ValueError naming the first override that met nothing, with the nearest name.
+        """Raise ValueError, with the nearest name, for the first override without a match.
 
-        `paths` are those of the modules and parameters that were seen, `operations` the names of operations and of
-        composites. What was not seen at all is not judged: paths if there are none, and operations if there are none
-        or no other than an optimizer's updates.
+        `paths` are the paths of the modules and parameters that occurred, `operations` the names of operations and
+        composites. Paths are not checked if there are none; operations are not checked if there are none, or only
+        updates of an optimizer.
         """
         check_matched(self.overrides, paths, operations)
 
     def explain(self, model: Layered) -> Table:
-        """The table of what runs where: a row for each layer of the model, and rows for what differs there.
+        """Return a table of the roles of every layer of a model.
 
-        Parameters and operations that an override changes have rows of their own; operations of lists share a row where
-        they are alike, once for the model and again below a layer that differs. A dash stands for a role that the row
-        has no use for. The table is a str, which notebooks draw.
+        A parameter or an operation that an override changes has its own row. Operations of a list share a row if
+        their roles are equal: once for the model, and again below a layer that differs. A dash marks a role without
+        use in the row. The table is a str, and notebooks display it as HTML.
 
-        Raises ValueError if an override's path matches no layer and no parameter.
+        Raises ValueError if the path of an override matches no layer and no parameter.
         """
         check_model(model)
         paths = [path for path, _ in (*model.named_modules(), *model.named_parameters())]
@@ -152,54 +177,54 @@ class Policy(Roles):
         return table(model, self.recipe, single, listed)
 
     def diff(self, other: Policy | str) -> Table:
-        """The table of what differs from another policy, or preset of this name: roles with the values of both, and
-        overrides that one of them lacks.
+        """Return a table of the differences from another policy, or from the preset with this name.
 
-        Where the same overrides stand in another order it shows none, although later ones win. Raises ValueError for
-        what is no policy.
+        The table contains roles with the values of both policies, and overrides that only one of them has. It does
+        not compare the order of overrides, although later ones win. Raises ValueError if `other` is not a policy.
         """
         other = as_policy(other, "diff")
         names = self.name or "this", other.name or "other"
         return difference(names, (self.recipe(), other.recipe()), (self.overrides, other.overrides))
 
     def to_dict(self) -> dict[str, Any]:
-        """The policy as text in plain dictionaries and lists, without what is left at its default.
+        """Return the policy as text in plain dictionaries and lists, without roles at their default.
 
-        `from_dict` makes the same policy of it. Raises ValueError for an accumulator nested too deeply for a text.
+        `from_dict` creates the same policy from it. Raises ValueError if an accumulator is nested too deeply to be
+        text.
         """
         return text.to_data(self._labels(), self._changed_roles(), self.overrides)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Policy:
-        """The policy that `to_dict` described. Raises ValueError naming the key that is wrong."""
+        """Return the policy described by a result of `to_dict`; ValueError names an invalid key."""
         policy = cls(**text.labels_and_roles(data))
         for path, operation, roles in text.read_overrides(data):
             policy = policy.override(path, operation=operation, **roles)
         return policy
 
     def to_toml(self) -> str:
-        """The policy as the text of a TOML file with `to_dict`'s keys at top level."""
+        """Return the policy as the text of a TOML file with the keys of `to_dict` at the top level."""
         return text.to_toml(self.to_dict())
 
     @classmethod
     def from_toml(cls, toml: str) -> Policy:
-        """The policy in the text of a TOML file. Raises ValueError saying where it is wrong."""
+        """Return the policy in the text of a TOML file; ValueError gives the position of an error."""
         return cls.from_dict(text.from_toml(toml))
 
     def _changed_roles(self) -> list[tuple[str, Any]]:
-        """The roles that are not at their default, and their values."""
+        """Return the roles that are not at their default, with their values."""
         values = [(name, getattr(self, name)) for name in ROLES]
         return [(name, value) for name, value in values if value != ROLES[name].standard]
 
     def _labels(self) -> dict[str, str]:
-        """The labels that it has."""
+        """Return the labels that are set."""
         return {label: getattr(self, label) for label in LABELS if getattr(self, label) is not None}
 
     def __repr__(self) -> str:
         return ".".join([self._call(repr), *map(repr, self.overrides)])
 
     def __str__(self) -> str:
-        """The calls that make it, with short names of formats and an override a line."""
+        """Return the calls that create the policy, with short names of formats and one override per line."""
         lines = [self._call(role_text), *(f".{override}" for override in self.overrides)]
         return "\n".join(fill(line, 100, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
@@ -214,20 +239,24 @@ class Policy(Roles):
         return f"<b>{escape(self.name or 'Policy')}</b>{aligned(rows)._repr_html_()}"
 
 
-# The table has the words: help shows them, and the types that a call takes.
-Policy.__doc__ = f"{Policy.__doc__}\n" + "\n".join(f"    * {name}: {role}" for name, role in ROLES.items())
+# The texts and types of the roles come from their table.
+Policy.__doc__ = re.sub(
+    r"(?m)^( *)\{roles\}$",
+    lambda line: "\n".join(f"{line[1]}{name}: {role}." for name, role in ROLES.items()),
+    Policy.__doc__ or "",
+)
 Policy.__init__.__annotations__ |= {name: role.takes for name, role in ROLES.items()}
 
 
 class Presets(Mapping[str, Policy]):
-    """Policies by name, each made when it is first asked for; it prints as the table of their sources."""
+    """Policies by name, each created at its first use; it prints as a table of their sources."""
 
     def __init__(self) -> None:
         self._makers: dict[str, tuple[Callable[[], Policy], str]] = {}
         self._made: dict[str, Policy] = {}
 
     def add(self, name: str, make: Callable[[], Policy], source: str) -> None:
-        """Add the policy that `make` gives, under this name."""
+        """Add the policy that `make` returns, under this name."""
         self._makers[name] = make, source
 
     def __getitem__(self, name: object) -> Policy:
@@ -251,14 +280,14 @@ class Presets(Mapping[str, Policy]):
         return aligned([("name", "source"), *((name, source) for name, (_, source) in self._makers.items())])
 
 
-#: Every preset by its name; `presets` has the table.
+#: All presets by name; `presets` contains the table.
 policies = Presets()
 
 
 def as_policy(policy: Policy | str, taker: str) -> Policy:
-    """The policy, or the preset of this name, that is given to `taker`.
+    """Return the policy, or the preset with this name; `taker` is the name of the caller for messages.
 
-    Raises ValueError with the nearest name for an unknown one, and for what is no policy.
+    Raises ValueError, with the nearest name, for an unknown name, and for other types.
     """
     if isinstance(policy, str):
         if policy not in policies:
@@ -270,29 +299,29 @@ def as_policy(policy: Policy | str, taker: str) -> Policy:
 
 
 def unknown(name: object) -> str:
-    """What is said of a name that no policy has."""
+    """Return the message for an unknown name of a policy."""
     read = " simfloat.Policy.from_toml takes the text of a file." if str(name).endswith(".toml") else ""
     return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{did_you_mean(name, policies)}{read}"
 
 
 def draws_bits(policy: Policy) -> bool:
-    """Whether any rounding under the policy is random: of results, in the steps of sums, of operands, in updates."""
+    """True if any rounding under the policy is random: of results, in sums, of operands, or in updates."""
     return any(map(_is_random, _values(policy)))
 
 
 def takes_formats(policy: Policy) -> bool:
-    """Whether any result under the policy takes the format of an operand."""
+    """True if any result under the policy has the format of an operand."""
     return any(value == WIDEST for value in _values(policy))
 
 
 def _values(policy: Policy) -> list[Any]:
-    """What the roles are, anywhere."""
+    """Return all values of roles in the policy and its overrides."""
     values = [getattr(policy, role) for role in ROLES]
     return values + [value for override in policy.overrides for _, value in override.roles]
 
 
 def _is_random(value: Any) -> bool:
-    """Whether a role's value is random in any way."""
+    """True if a value of a role is random in any way."""
     if isinstance(value, Rounding):
         return value.is_stochastic
     if isinstance(value, Accumulator):
@@ -303,13 +332,13 @@ def _is_random(value: Any) -> bool:
 
 
 def is_written(policy: Policy) -> bool:
-    """Whether a policy, or an override of it, is written for a program's own types."""
+    """True if the policy or one of its overrides follows the dtypes of a program."""
     return bool(policy.written) or any(dict(each.roles).get("written") for each in policy.overrides)
 
 
 @lru_cache(maxsize=1 << 8)
 def policy_in_type(policy: Policy, format: Format) -> Policy:
-    """The policy with this format where it has FP32 as one; in FP64 sums of FP32 are such, too."""
+    """Return the policy with FP32 replaced by `format`; for FP64, sums in FP32 are also replaced."""
     values = {name: getattr(policy, name) for name in ROLES}
     roles = {name: _in_type(value, format) for name, value in values.items()}
     rewritten = tuple(

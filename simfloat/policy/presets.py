@@ -1,7 +1,7 @@
-"""Policies that people use, by name, with the lists of automatic mixed precision.
+"""Named policies from the literature and from libraries, with the lists of automatic mixed precision.
 
-The lists say which operations run in 16 bits and which in FP32; others follow their operands. They are those of the
-libraries, as far as their operations exist here.
+The lists name the operations that run in 16 bits and in FP32; other operations follow their operands. They are the
+lists of the libraries, restricted to operations of simfloat.
 """
 
 from __future__ import annotations
@@ -16,42 +16,45 @@ from simfloat.policy.policy import Policy, policies
 from simfloat.policy.roles import CUDA, WIDEST
 from simfloat.sums import tensor_core
 
-#: The guide's deny list names losses, as both libraries do.
+#: The deny list of NVIDIA's guide contains losses; so do both libraries.
 LOSSES = (
     "mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "ctc_loss", "huber_loss",
     "soft_margin_loss", "multi_margin_loss", "binary_cross_entropy",
 )  # fmt: skip
 
 #: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float16": conv2d, conv_transpose2d, linear, matmul,
-#: prelu, and the cells of recurrent layers, which are linear layers here.
+#: prelu, and the cells of recurrent layers, which are linear layers in simfloat.
 AUTOCAST_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d", "prelu")
 
-#: Attention, which both libraries bring to 16 bits (aten/src/ATen/autocast_mode.h), and which is one kernel there: of
-#: what it computes in FP32 the probabilities alone are rounded, as operands of their product with the values.
+#: Attention: both libraries run it in 16 bits (aten/src/ATen/autocast_mode.h), as one kernel. The kernel computes in
+#: FP32, and only the probabilities are rounded, as operands of their product with the values.
 ATTENTION = "scaled_dot_product_attention"
 
 #: The same page, "CUDA Ops that can autocast to float32": __pow__, acos, asin, cosh, erfinv, exp, expm1, group_norm,
-#: layer_norm, log, log10, log1p, log2, log_softmax, prod, reciprocal, rsqrt, sinh, softmax, softplus, sum, tan and the
-#: losses; and logsumexp, which its source has besides (aten/src/ATen/autocast_mode.h). Batch norm is on no list: cuDNN
-#: computes it in FP32 from operands of any format.
+#: layer_norm, log, log10, log1p, log2, log_softmax, prod, reciprocal, rsqrt, sinh, softmax, softplus, sum, tan and
+#: the losses; and logsumexp, which is only in the source (aten/src/ATen/autocast_mode.h). Batch norm is on no list:
+#: cuDNN computes it in FP32 from operands of any format.
 AUTOCAST_WIDE = (
     "exp", "log", "log2", "power", "reciprocal", "rsqrt", "tan", "sum", "prod", "softmax", "log_softmax", "logsumexp",
     "softplus", "layer_norm", "group_norm", "batch_norm", *LOSSES, "log10", "expm1", "log1p", "sinh", "cosh", "asin",
     "acos", "erfinv",
 )  # fmt: skip
 
-#: Functions on no list, whose formulas have operations that are: as kernels they follow their operands.
+#: Functions on no list, with formulas that contain operations on a list: in PyTorch they are kernels that follow
+#: their operands.
 UNLISTED = ("elu", "mish", "log_sigmoid", "logit", "xlogy", "entropy", "logaddexp")
 
-#: NVIDIA Apex, apex/amp/lists, FP16_FUNCS of torch_overrides.py and functional_overrides.py.
+#: NVIDIA Apex, apex/amp/lists: FP16_FUNCS of torch_overrides.py and functional_overrides.py.
 APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
-#: The same files, FP32_FUNCS; and batch norm, which the properties of O1 keep in FP32.
+#: The same files, FP32_FUNCS, and batch norm, which the properties of O1 keep in FP32.
 APEX_WIDE = (*AUTOCAST_WIDE, "var")
 
 
 def policy_of_lists(format: Format, narrow: tuple[str, ...], wide: tuple[str, ...]) -> Policy:
-    """Parameters in FP32; `narrow` operations in `format`, `wide` ones in FP32, others in their operands'."""
+    """Return a policy: parameters in FP32, `narrow` operations in `format`, `wide` ones in FP32, others as their
+    operands.
+    """
     policy = Policy(compute=format, weights=FP32, activations=WIDEST)
     policy = policy.allow(*narrow, ATTENTION).deny(*wide).infer(*UNLISTED)
     return policy.override(operation=(ATTENTION,), fused=True)
@@ -66,18 +69,18 @@ APEX = "NVIDIA Apex, apex/amp/frontend.py"
 
 
 def _narrow(operands: Cast, gradients: Cast | None = None, **roles: Any) -> Policy:
-    """Contractions of narrow numbers; other results in BF16, parameters and optimizer in FP32."""
+    """Return a policy with narrow operands of contractions; other results in BF16, parameters and optimizer in FP32."""
     return Policy(compute=operands, compute_gradients=gradients, weights=FP32, activations=BF16, **roles)
 
 
-#: Name, policy and source of every preset. A policy is made when it is first asked for.
+#: Name, policy and source of every preset. A policy is created at its first use.
 PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
     ("fp64", lambda: Policy(compute=FP64, accumulate=FP64), "IEEE 754-2019 binary64 throughout"),
     ("fp32", lambda: Policy(compute=FP32), f"{REVISITING}, section 2: 32-bit precision training"),
     (
         "as-written",
         lambda: Policy(compute=FP32, written=True),
-        "PyTorch, torch.dtype: a program's own types, as of model.bfloat16(), autocast, and float8 tensors",
+        "PyTorch, torch.dtype: the dtypes of the program, as in model.bfloat16(), autocast, and float8 tensors",
     ),
     (
         "as-written-cuda",
@@ -108,7 +111,7 @@ PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
     ("apex-o1", lambda: policy_of_lists(FP16, APEX_NARROW, APEX_WIDE), f"{APEX}: O1, the lists of apex/amp/lists"),
     (
         "apex-o2",
-        # In PyTorch cross_entropy is two operations, of which log_softmax is one.
+        # In PyTorch, cross_entropy is two operations; one of them is log_softmax.
         lambda: Policy(compute=FP16, weights=FP32).deny("batch_norm", "log_softmax", *LOSSES),
         f"{APEX}: O2, an FP16 model with FP32 batch norm, outputs and master weights",
     ),

@@ -1,6 +1,6 @@
-"""The roles of a policy as one table: the values that each takes, its default, its use and its meaning.
+"""The roles of a policy as one table: the accepted values, the default, the use and the meaning of each role.
 
-The first part says which values a role can have, and how one role follows from another.
+The first part defines the types of roles, and how one role follows from another.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from simfloat.formats.rounding import as_rounding
 from simfloat.sums import Accumulator, sequential
 from simfloat.sums.sequential import as_accumulator
 
-#: As the format of a forward operation's result: the widest of its operands' formats.
+#: As the format of the result of a forward operation: the widest format of its operands.
 Widest = Literal["widest"]
 WIDEST: Widest = "widest"
 
-#: The device whose rules for numbers a policy may follow that is written for a program's own types, but for the CPU.
+#: The value of `written` for the rules of CUDA; True means the rules of the CPU.
 CUDA = "cuda"
 
-#: What the optimizer's last addition may be.
+#: Kinds of the final addition of an optimizer.
 UPDATES = ("nearest", "stochastic", "kahan")
 
 
 class RoleType(NamedTuple):
-    """What the values of a role are."""
+    """The type of the values of a role."""
 
     name: str
-    takes: str  # as the annotation of an argument
-    read: Callable[[Any], Any]  # the value that is meant; ValueError for what is none
-    words: tuple[str, ...] = ()  # values that are words and not calls
+    takes: str  # the annotation of an argument
+    read: Callable[[Any], Any]  # converts a value; ValueError if it is invalid
+    words: tuple[str, ...] = ()  # values that are words, not calls
 
 
 def _as_operand(value: Any) -> Format | Cast:
-    """A cast, or its format where that says it all."""
+    """Return a cast, or only its format if the cast has no other options."""
     cast = as_cast(value)
     return cast.format if cast.is_plain else cast
 
@@ -91,33 +91,33 @@ ROTATION = RoleType("rotation", "Hadamard", _as_rotation)
 
 
 def itself(value: Any) -> Any:
-    """The value that is followed."""
+    """Return the value of the role that is followed."""
     return value
 
 
 def format_of(operand: Format | Cast) -> Format:
-    """The format that operands are rounded to."""
+    """Return the format to which operands are rounded."""
     return operand.format if isinstance(operand, Cast) else operand
 
 
 def without_matrix_unit(accumulator: Accumulator) -> Accumulator:
-    """The accumulator, or FP32 for a matrix unit, which sums nothing but products of its narrow formats."""
+    """Return the accumulator, or FP32 for a matrix unit, which can only sum products of its narrow formats."""
     return sequential(FP32) if accumulator.is_matrix_unit else accumulator
 
 
 Given = TypeVar("Given")
 Value = TypeVar("Value")
 
-# What a role can concern: operations of a kind, those of an optimizer, and parameters, in whatever operation they are.
+# The subjects of a role: operations of a kind, operations of an optimizer, and parameters in any operation.
 CONTRACTION, POINTWISE, REDUCTION, MOVEMENT = "contraction", "pointwise", "reduction", "movement"
 COMPOSITE, UPDATE, PARAMETER = "composite", "update", "parameter"
 ROUNDED = (CONTRACTION, POINTWISE, REDUCTION)
 
 
 class _Row:
-    """A row of the table, and the descriptor of its field: what the field is given is checked and read here.
+    """A row of the table, and the descriptor that checks and converts the value of its field.
 
-    `concerns` names what the role can change: operations of a kind, optimizers' updates, parameters.
+    `concerns` names the subjects of the role: operations of a kind, updates of an optimizer, parameters.
     """
 
     follows: str | None = None
@@ -135,26 +135,26 @@ class _Row:
 
     @property
     def takes(self) -> str:
-        """The type of what is given, as an annotation."""
+        """The type of a given value, as an annotation."""
         return f"{self.kind.takes} | None" if self.may_be_none else self.kind.takes
 
     @property
     def may_be_none(self) -> bool:
-        """Whether it can be left out without a default of its own."""
+        """True if the role can be None, because it follows another role."""
         return self.follows is not None
 
     @property
     def standard(self) -> Any:
-        """The value where it is left out; None where it then follows another, or has to be given."""
+        """The default value; None if the role then follows another one, or has no default."""
         return None if self.default is None else self.read(self.default)
 
     def __set__(self, roles: Roles, value: Any) -> None:
         roles.__dict__[self.name] = self.read(value)
 
     def read(self, value: Any) -> Any:
-        """The value that is meant; None where the role then follows another, or is absent.
+        """Convert a value; None if the role then follows another one, or is absent.
 
-        Raises ValueError naming the role.
+        Raises ValueError naming the role if the value is invalid.
         """
         if value is None and self.may_be_none:
             return None
@@ -170,7 +170,7 @@ class _Row:
 
 
 class Role(_Row, Generic[Given, Value]):
-    """A role with a default of its own or, if that is None, with none: then it is always given."""
+    """A role with its own default; if `default` is None, it must be given."""
 
     def __init__(self, kind: RoleType, meaning: str, concerns: tuple[str, ...], default: Any = None) -> None:
         super().__init__(kind, meaning, concerns)
@@ -188,7 +188,7 @@ class Role(_Row, Generic[Given, Value]):
 
 
 class Following(_Row, Generic[Given, Value]):
-    """A role that follows another one where it is None: it is then that one's value, or `derive` of it."""
+    """A role that follows another one if it is None: its value is then the value of that role, or `derive` of it."""
 
     follows: str
 
@@ -215,7 +215,7 @@ class Following(_Row, Generic[Given, Value]):
 
 
 class OptionalRole(_Row, Generic[Value]):
-    """A role that may be absent: it is then None."""
+    """A role that may be absent (None)."""
 
     may_be_none = True
 
@@ -232,89 +232,99 @@ class OptionalRole(_Row, Generic[Value]):
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """The table. A row: what the field takes and holds, the role that it follows, its kind, meaning and concern."""
+    """The table of roles; a row defines the type of the field, the role that it follows, its kind, meaning and
+    subjects.
+    """
 
     compute: Role[Format | Cast | str, Format | Cast] = Role(
         OPERAND,
-        "how operands of forward contractions are rounded, and those of backward ones that are no gradients",
+        "the format or cast of operands of forward contractions, and of backward operands that are not gradients",
         (CONTRACTION, UPDATE, PARAMETER),
     )
     compute_gradients: Following[Format | Cast | str, Format | Cast] = Following(
-        "compute", OPERAND, "how gradients are rounded as operands of backward contractions", (CONTRACTION,)
+        "compute", OPERAND, "the format or cast of gradients as operands of backward contractions", (CONTRACTION,)
     )
     compute_weights: Following[Format | Cast | str, Format | Cast] = Following(
-        "compute", OPERAND, "how parameters are rounded as operands of contractions", (CONTRACTION, PARAMETER)
+        "compute", OPERAND, "the format or cast of parameters as operands of contractions", (CONTRACTION, PARAMETER)
     )
     weights: Following[Format | str, Format] = Following(
-        "compute", STORAGE, "what parameters are stored and updated in; FP32 with a narrow compute is the master copy",
+        "compute", STORAGE,
+        "the format in which parameters are stored and updated; FP32 with a narrow `compute` is a master copy",
         (PARAMETER,), format_of,
     )  # fmt: skip
     activations: Following[Format | str, Format | Widest] = Following(
         "compute", FORWARD_RESULT,
-        'the results of forward operations; "widest": they keep the widest format of their operands, as gradients then '
-        "keep that of theirs",
+        'the format of results of forward operations; "widest" means the widest format of the operands, and '
+        "then also applies to gradients",
         ROUNDED, format_of,
     )  # fmt: skip
     activation_gradients: Following[Format | str, Format | Widest] = Following(
-        "gradients", RESULT, "results of backward operations that reach an activation", (*ROUNDED, MOVEMENT)
+        "gradients", RESULT, "the format of gradients of activations", (*ROUNDED, MOVEMENT)
     )
     weight_gradients: Following[Format | str, Format | Widest] = Following(
-        "gradients", RESULT, "results of backward operations that reach a parameter", (*ROUNDED, MOVEMENT, PARAMETER)
+        "gradients", RESULT, "the format of gradients of parameters", (*ROUNDED, MOVEMENT, PARAMETER)
     )
     gradients: Following[Format | str, Format | Widest] = Following(
-        "activations", RESULT, "the results of backward operations", (*ROUNDED, MOVEMENT)
+        "activations", RESULT, "the format of results of backward operations", (*ROUNDED, MOVEMENT)
     )
     accumulate: Role[Accumulator | Format | str, Accumulator] = Role(
-        SUM, "the accumulator of forward contractions (a format means sequential)", (CONTRACTION, UPDATE), FP32
+        SUM, "the accumulator of forward contractions; a format means `sequential`", (CONTRACTION, UPDATE), FP32
     )
     accumulate_gradients: Following[Accumulator | Format | str, Accumulator] = Following(
         "accumulate", SUM, "the accumulator of backward contractions", (CONTRACTION, PARAMETER)
     )
     rotation: OptionalRole[Hadamard] = OptionalRole(
         ROTATION,
-        "by what both operands of products that give a parameter's gradient are turned along k before they are "
-        "rounded: `hadamard(16)`, or None for nothing",
+        "the rotation along k of both operands, before they are rounded, in products that compute the gradient of a "
+        "parameter: `hadamard(16)`, or None for no rotation",
         (CONTRACTION, PARAMETER),
     )
     reduce: Following[Accumulator | Format | str, Accumulator] = Following(
-        "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit",
+        "accumulate", SUM, "the accumulator of all other sums; FP32 if it follows a matrix unit",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), without_matrix_unit,
     )  # fmt: skip
     rounding: Role[Rounding | str, Rounding] = Role(
-        MODE, "the mode of every rounding but that of operands and stored weights",
+        MODE, "the rounding mode of all results, but not of operands and stored weights",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), nearest_even,
     )  # fmt: skip
     update: Role[Rounding | str, Rounding | str] = Role(
         ADDITION,
-        'the last addition of an optimizer, w + u: "nearest", "kahan", "stochastic", as `rounding` is if that is '
-        "stochastic, else of 32 bits, or `stochastic(bits=4)` itself",
+        'the rounding of the final addition w + u of an optimizer: "nearest", "kahan", "stochastic" (the mode '
+        "`rounding` if that is stochastic, otherwise with 32 bits), or a mode such as `stochastic(bits=4)`",
         (PARAMETER,), "nearest",
     )  # fmt: skip
     optimizer_state: Following[Format | str, Format] = Following(
-        "weights", STORAGE, "the moments of an optimizer", (PARAMETER,)
+        "weights", STORAGE, "the format of the moments of an optimizer", (PARAMETER,)
     )
     all_reduce: Following[Format | str, Format | Widest] = Following(
-        "weight_gradients", RESULT, "the sums of a parameter's gradients over replicas", (PARAMETER,)
+        "weight_gradients", RESULT, "the format of sums of gradients of a parameter over replicas", (PARAMETER,)
     )
     fused: Role[bool, bool] = Role(
-        FLAG, "whether composites such as softmax compute in the format of `reduce`, and round their result once",
+        FLAG, "True if composites such as softmax compute in the format of `reduce` and round their result once",
         (COMPOSITE,), False,
     )  # fmt: skip
     written: OptionalRole[bool | str] = OptionalRole(
         WRITTEN,
-        "True: in PyTorch models, roles that are FP32 here take the format of the program's own type, and an operation "
-        'in a 16-bit type rounds its result alone, as CPU kernels of PyTorch do; "cuda": as its CUDA kernels do; '
-        "without it types only carry numbers",
+        "True: in PyTorch models, roles that are FP32 in the policy use the dtype of the program instead, and an "
+        "operation in a 16-bit dtype rounds only its result, as in the CPU kernels of PyTorch; "
+        '"cuda": as in its CUDA kernels; by default dtypes are only storage types',
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER),
     )
 
 
-#: Every role by its name, in the order of the table.
+#: All roles by name, in the order of the table.
 ROLES: dict[str, Role | Following | OptionalRole] = {field.name: vars(Roles)[field.name] for field in fields(Roles)}
 
 
 class Recipe(Roles):
-    """What one operation in one layer uses: every role, filled in by the one that it follows where it is left out."""
+    """The roles of one operation in one layer; a role that is left out follows its default.
+
+    Parameters:
+        roles: the roles by name, as in `Policy`.
+
+    Raises:
+        ValueError: if a role has an invalid value; the message names the role.
+    """
 
     def __init__(self, **roles: Any) -> None:
         super().__init__(**roles)
@@ -322,17 +332,17 @@ class Recipe(Roles):
             self.__dict__[name] = value
 
     def _resolve(self, name: str) -> Any:
-        """The value of a role: as given, or as it follows from another."""
+        """Return the value of a role: as given, or as it follows from another role."""
         role, value = ROLES[name], self.__dict__[name]
         return role.derive(self._resolve(role.follows)) if value is None and isinstance(role, Following) else value
 
 
-#: The roles of results: inside a fused composite they have the format of `reduce`.
+#: The roles of results; inside a fused composite they have the format of `reduce`.
 RESULTS = ("activations", "gradients", "activation_gradients", "weight_gradients")
 
 
 def followers_of(name: str, given_roles: Collection[str] = ()) -> set[str]:
-    """The role and all that follow it, directly or through others, none of them among those that are `given`."""
+    """Return the role and all roles that follow it, directly or through others, without roles that are given."""
     led = {name}
     for follower, role in ROLES.items():
         if role.follows == name and follower not in given_roles:

@@ -1,6 +1,6 @@
-"""Policies as text: dictionaries, TOML, and tables of what runs where and of how two policies differ.
+"""Policies as text: dictionaries, TOML, and tables of the roles in a model and of differences between policies.
 
-Values of roles are the calls that make them; they are read without running code.
+The value of a role is written as the call that creates it, and is read without running code.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from simfloat.sums import Accumulator
 
 
 def _kinds(accumulator: type[Any]) -> Iterator[type[Any]]:
-    """The class and all below it."""
+    """Yield the class and all its subclasses."""
     yield accumulator
     for kind in accumulator.__subclasses__():
         yield from _kinds(kind)
 
 
-#: What accumulators print as: functions that make them, and `exact`, which is one.
+#: The calls that accumulators print as: functions that create them, and the value `exact`.
 MAKERS = {kind.maker: getattr(sums, kind.maker) for kind in _kinds(Accumulator) if "maker" in vars(kind)}
 
-#: What may be called or named in a policy file.
+#: The functions and names that a policy file may contain.
 CALLS: dict[str, Callable] = {
     "Format": formats.Format,
     "fixed": formats.fixed,
@@ -52,15 +52,15 @@ LABELS = ("name", "source")
 
 RoleValues = Iterable[tuple[str, Any]]
 
-#: A role of an override that goes back to the one that it follows.
+#: The text of a role in an override that follows its default again.
 BACK = "default"
 
-#: No text of a value is longer and no number in it larger: what is, is a slip, and would take long to refuse.
+#: Limits for texts and integers: larger ones are mistakes that would take long to reject.
 LONGEST, LARGEST = 20_000, 2**62
 
 
 def to_data(labels: dict[str, str], roles: RoleValues, overrides: Iterable[Override]) -> dict[str, Any]:
-    """A policy as text in plain dictionaries and lists. Raises ValueError for a value that no text stands for."""
+    """Return a policy as text in plain dictionaries and lists; ValueError for a value without a text."""
     entries = [
         {key: list(value) if isinstance(value, tuple) else value for key, value in _target(override)}
         | to_texts(override.roles)
@@ -70,7 +70,7 @@ def to_data(labels: dict[str, str], roles: RoleValues, overrides: Iterable[Overr
 
 
 def labels_and_roles(data: Any) -> dict[str, Any]:
-    """The labels and roles of a policy but for its overrides. Raises ValueError naming the key that is wrong."""
+    """Return the labels and roles of a policy, without overrides; ValueError names an invalid key."""
     _check_keys(data, (*LABELS, "overrides", *ROLES), "A policy")
     if "compute" not in data:
         raise ValueError("A policy needs the key 'compute', the format of the operands of contractions.")
@@ -80,14 +80,14 @@ def labels_and_roles(data: Any) -> dict[str, Any]:
 
 
 def read_overrides(data: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """The path, operation and roles of each override. Raises ValueError naming the key that is wrong."""
+    """Yield the path, operation and roles of each override; ValueError names an invalid key."""
     for entry in data.get("overrides", []):
         _check_keys(entry, ("path", "operation", *ROLES), "An override")
         yield entry.get("path"), entry.get("operation"), _roles_in(entry)
 
 
 def _target(override: Override) -> list[tuple[str, Any]]:
-    """What an override is for: its path and its operation, as far as it has them."""
+    """Return the path and the operation of an override, if given."""
     return [(key, value) for key in ("path", "operation") if (value := getattr(override, key)) is not None]
 
 
@@ -97,7 +97,7 @@ def _roles_in(data: dict[str, Any]) -> dict[str, Any]:
 
 def _check_keys(data: Any, allowed_keys: tuple[str, ...], what: str) -> None:
     if not isinstance(data, dict):
-        raise ValueError(f"{what} is described by a dictionary, got {data!r}.")
+        raise ValueError(f"{what} must be a dictionary, got {data!r}.")
     for key in data:
         if key not in allowed_keys:
             raise ValueError(
@@ -106,12 +106,12 @@ def _check_keys(data: Any, allowed_keys: tuple[str, ...], what: str) -> None:
 
 
 def to_texts(roles: RoleValues) -> dict[str, str | bool]:
-    """The texts of the values of roles, truth values as they are. Raises ValueError for what no text stands for."""
+    """Return the values of roles as texts, booleans unchanged; ValueError for a value without a text."""
     return {role: value if isinstance(value, bool) else text_of(role, value) for role, value in roles}
 
 
 def text_of(role: str, value: Any) -> str:
-    """The shortest text of a role's value that is read back as it; ValueError where there is none."""
+    """Return the shortest text of a value that is read back as the same value; ValueError if there is none."""
     if value is None:
         return BACK
     for write in (str, repr):
@@ -123,14 +123,12 @@ def text_of(role: str, value: Any) -> str:
             continue
     what = f"{role} is a {type(value).__name__} that cannot be written as text"
     if callable(getattr(getattr(value, "scale", None), "rule", None)):
-        raise ValueError(
-            f"{what}: its scales follow a function of your own. Make the policy in Python, where it stands."
-        )
+        raise ValueError(f"{what}: its scales use a custom function. Create the policy in Python instead.")
     raise ValueError(f"{what}: it is too long, or nested too deeply.")
 
 
 def value_of(role: str, text: Any) -> Any:
-    """The value of a role that a text, or a truth value, stands for; ValueError where there is none."""
+    """Return the value of a role from its text or boolean; ValueError if it is invalid."""
     is_truth_value = ROLES[role].kind is FLAG or (ROLES[role].kind is WRITTEN and isinstance(text, bool))
     if is_truth_value and not (text == BACK and ROLES[role].may_be_none):
         return ROLES[role].read(text)
@@ -148,9 +146,9 @@ def value_of(role: str, text: Any) -> Any:
 
 
 def parse(text: str) -> Any:
-    """The value that a text such as ``"sequential(FP16, products=BF16)"`` stands for.
+    """Return the value of a text such as ``"sequential(FP16, products=BF16)"``.
 
-    Raises ValueError for anything but the calls and names of formats, roundings and accumulators.
+    Raises ValueError for everything except calls and names of formats, roundings and accumulators.
     """
     if len(text) > LONGEST:
         raise ValueError(f"Cannot read {_short(text)!r}: it has {len(text)} characters, more than {LONGEST}.")
@@ -180,11 +178,13 @@ def _value(node: ast.expr) -> Any:
         case ast.Tuple(elts=elements):
             return tuple(_value(element) for element in elements)
     readable = ", ".join(sorted([*CALLS, *NAMES, *MODES, "stochastic", *CATALOG]))
-    raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; known are {readable}.")
+    raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; allowed are {readable}.")
 
 
 def to_toml(data: dict[str, Any]) -> str:
-    """A dictionary of strings, truth values and lists of strings, with lists of such dictionaries, as TOML."""
+    """Return a dictionary as TOML; its values are strings, booleans, lists of strings, and lists of such
+    dictionaries.
+    """
     lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, list)]
     for key, tables in data.items():
         for table in tables if isinstance(tables, list) else ():
@@ -193,12 +193,14 @@ def to_toml(data: dict[str, Any]) -> str:
 
 
 def _toml_value(value: str | bool | list[str]) -> str:
-    """A TOML value: JSON that is written in UTF-8 is one, but for the delete character."""
+    """Return a TOML value: the JSON text in UTF-8, which is valid TOML except for the delete character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    """The dictionary in a TOML text, with or without a byte order mark; ValueError says where it is not TOML."""
+    """Return the dictionary of a TOML text, with or without a byte order mark; ValueError gives the position of an
+    error.
+    """
     if not isinstance(text, str):
         raise ValueError(f"A TOML text is expected, got {text!r} of type {type(text).__name__}.")
     try:
@@ -214,29 +216,29 @@ def _short(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
-#: The recipe in the layer, or of the parameter, at a path; for the operations that are named, if any.
+#: Function that returns the recipe at a path, of a layer or a parameter; with names, of these operations.
 Recipes = Callable[..., Recipe]
 Row = tuple[str, ...]
 
-#: Lines of the names of operations that share a row, and of overrides, have at most so many characters.
+#: Maximum widths of the names of operations that share a row, and of overrides.
 WIDTH, OVERRIDE_WIDTH = 28, 60
 
-#: The cell of a role that the row has no use for.
+#: The cell of a role that the row does not use.
 UNUSED = "-"
 
 
 class Layered(Protocol):
-    """A model: anything that names its modules and its parameters."""
+    """A model: any object that names its modules and parameters."""
 
     def named_modules(self) -> Iterator[tuple[str, Any]]:
-        """Pairs of path and module."""
+        """Yield pairs of path and module."""
 
     def named_parameters(self) -> Iterator[tuple[str, Any]]:
-        """Pairs of path and parameter."""
+        """Yield pairs of path and parameter."""
 
 
 def check_model(model: Any) -> None:
-    """Raise ValueError for what is no model of simfloat's."""
+    """Raise ValueError if `model` is not a model of simfloat."""
     if isinstance(model, type) or not hasattr(model, "named_modules"):
         raise ValueError(f"explain takes a model, a simfloat.nn.Module, got {model!r}.")
     if type(model).__module__.partition(".")[0] == "torch" or not hasattr(type(model), "is_layer"):
@@ -247,10 +249,11 @@ def check_model(model: Any) -> None:
 
 
 def table(model: Layered, recipes: Recipes, single: Iterable[str], listed: Iterable[str]) -> Table:
-    """A row for each layer, and one for what runs in none of them; what differs there for parameters and operations.
+    """Return a table with a row for each layer and one for everything outside of layers, and further rows for
+    differences.
 
-    The row of a single operation stands below the layers where it differs from them, or at the end where it does so
-    everywhere alike. Operations of lists share rows: at the end, and below the layers where they are not as there.
+    The row of a single operation is below the layers from which it differs, or at the end if it differs everywhere in
+    the same way. Operations of lists share rows: at the end, and below the layers in which they are different.
     """
     layers = {path: type(module).__name__ for path, module in model.named_modules() if module.is_layer}
     parameters: dict[str, list[str]] = {path: [] for path in layers}
@@ -278,12 +281,12 @@ def table(model: Layered, recipes: Recipes, single: Iterable[str], listed: Itera
 
 
 def _layer_cells(recipe: Recipe, has_parameters: bool) -> Row:
-    """A layer's cells: those that matter to parameters alone only if it has any."""
+    """Return the cells of a layer; roles that only concern parameters are included if it has parameters."""
     return _cells(recipe, [role for role in ROLES if has_parameters or ROLES[role].concerns != (PARAMETER,)])
 
 
 def _parameter_row(parameter: str, layer: str, recipes: Recipes) -> Iterator[Row]:
-    """The row of a parameter, if its recipe differs from its layer's."""
+    """Yield the row of a parameter, if its roles differ from the roles of its layer."""
     used = [name for name, role in ROLES.items() if PARAMETER in role.concerns]
     cells = _cells(recipes(parameter), used)
     if cells != _cells(recipes(layer), used):
@@ -291,7 +294,7 @@ def _parameter_row(parameter: str, layer: str, recipes: Recipes) -> Iterator[Row
 
 
 def _rows(where: str, layer: str, groups: Iterable[Sequence[str]], recipes: Recipes) -> Iterator[Row]:
-    """The rows of operations whose recipes differ from their layer's; those of a group that are alike share one."""
+    """Yield the rows of operations with roles that differ from their layer; equal operations of a group share a row."""
     for group in groups:
         alike: dict[Row, list[str]] = {}
         for name in group:
@@ -313,7 +316,7 @@ def _cells(recipe: Recipe, used: Iterable[str]) -> Row:
 def difference(
     names: tuple[str, str], recipes: tuple[Recipe, Recipe], overrides: Sequence[Sequence[Override]]
 ) -> Table:
-    """A row for each role with two values, and one for each override that only one of the policies has."""
+    """Return a table with a row for each role with two values, and for each override that only one policy has."""
     pairs = ((role, *(str(getattr(recipe, role)) for recipe in recipes)) for role in ROLES)
     rows: list[Row] = [("role", *names), *((role, mine, theirs) for role, mine, theirs in pairs if mine != theirs)]
     return aligned([*rows, *_overrides(*overrides)])

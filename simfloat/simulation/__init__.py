@@ -1,6 +1,6 @@
-"""What is in force and where: a policy, its random streams and its observer; the place of an operation, its arithmetic.
+"""The simulation in force: policy, random streams and observer; the place of an operation and its arithmetic.
 
-Every front end asks this room how an operation is to be carried out, and nothing else.
+Every front end (autodiff, torch, custom loops) computes its operations through this package.
 """
 
 from simfloat.simulation.context import no_grad

@@ -1,6 +1,6 @@
-"""The arithmetic of a place: operations on arrays whose every result is rounded once, as the policy says there.
+"""The arithmetic of a place: operations on arrays that round every result once, as the policy says for the place.
 
-`MeteredArithmetic` also counts results, operands and multiply-adds, with the roles of a policy that they concern.
+`MeteredArithmetic` also counts results, operands and multiply-adds, with the roles of the policy that they concern.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from simfloat.sums.scales import Scales, as_scales
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Input:
-    """How an operand of a contraction is rounded first, and the name by which an observer receives its events.
+    """The rounding of an operand of a contraction, and the name under which an observer receives its events.
 
-    One object for each operand of a place: it is a key by what it is, not by what it holds.
+    Each operand of a place has its own object, which serves as a key by identity.
     """
 
     cast: Cast
     operation: str  # cast_input, cast_weight or cast_gradient
-    is_already_in_format: bool = False  # whether the cast is known to leave its numbers as they are
+    is_already_in_format: bool = False  # True if the cast is known to change no value
 
 
 class Rotation(NamedTuple):
-    """Operands of a product turned along k by one orthogonal matrix, which leaves the exact product as it was."""
+    """The rotation of both operands of a product along k by one orthogonal matrix; it keeps the exact product."""
 
     transform: Hadamard
-    stream: BitStream  # whose seed the signs follow from; no call of it is taken
+    stream: BitStream  # its seed determines the signs; no call of it is used
 
     def rotate(self, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Matrices (..., m, k) and (..., k, n), turned along k."""
+        """Rotate matrices (..., m, k) and (..., k, n) along k."""
         return self._rotate_rows(a), self._rotate_rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
 
     def _rotate_rows(self, x: NDArray) -> NDArray:
-        """The numbers of runs of the last axis, filled up with zeros, transformed and rounded once to FP32."""
+        """Pad the last axis with zeros to whole runs, transform each run, and round once to FP32."""
         size = self.transform.size
         short = -x.shape[-1] % size
         filled = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, short)]) if short else x
@@ -69,59 +69,57 @@ class Rotation(NamedTuple):
 
 
 class Elementwise:
-    """The four operations of arithmetic, by `apply`."""
+    """The four arithmetic operations, by `apply`."""
 
     __slots__ = ()
 
     def apply(self, operation: str, *operands: Any) -> NDArray:
-        """An elementwise operation of the catalog."""
+        """Compute an elementwise operation of the catalog."""
         raise NotImplementedError
 
     def add(self, a: Any, b: Any) -> NDArray:
-        """a + b."""
+        """Return a + b."""
         return self.apply("add", a, b)
 
     def subtract(self, a: Any, b: Any) -> NDArray:
-        """a - b."""
+        """Return a - b."""
         return self.apply("subtract", a, b)
 
     def multiply(self, a: Any, b: Any) -> NDArray:
-        """a * b."""
+        """Return a * b."""
         return self.apply("multiply", a, b)
 
     def divide(self, a: Any, b: Any) -> NDArray:
-        """a / b."""
+        """Return a / b."""
         return self.apply("divide", a, b)
 
 
 class ArithmeticFields(NamedTuple):
-    """What an arithmetic computes by: the fields of `Arithmetic`."""
+    """The fields of `Arithmetic`."""
 
     target: Target
     accumulate: Accumulator  # of contractions
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
-    options_cache: dict[
-        Any, Options
-    ]  # the options of its sums on the CPU by the inputs of their operands, looked up once
-    refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
+    options_cache: dict[Any, Options]  # the options of sums on the CPU, by the inputs of their operands
+    refusal: str = ""  # the reason if results of elementwise operations would be rounded twice
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
-    metering: Any = None  # what counts its work, if it is counted
+    metering: Any = None  # counts the work, if given
 
 
 class Arithmetic(Elementwise, ArithmeticFields):
-    """Operations whose results go to one target: a format, a rounding mode, a random stream, an observer."""
+    """Operations with one target for results: a format, a rounding mode, a random stream, an observer."""
 
     __slots__ = ()
 
     @property
     def format(self) -> Format:
-        """The format of its results."""
+        """The format of results."""
         return self.target.format
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """An elementwise operation; ValueError where its result cannot be proven to be rounded once."""
+        """Compute an elementwise operation; ValueError if a single rounding of its result cannot be proven."""
         if self.refusal:
             raise ValueError(self.refusal)
         try:
@@ -130,16 +128,16 @@ class Arithmetic(Elementwise, ArithmeticFields):
             raise self._with_place(error) from None
 
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
-        """The numbers themselves, rounded; as which step of a formula makes no difference here."""
+        """Round values; the name of the step of a formula makes no difference in this class."""
         try:
             return round_array(x, self.target)
         except ValueError as error:
             raise self._with_place(error) from None
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-        """The sums over `axes`, in row-major order; the axes are dropped."""
+        """Sum over `axes` in row-major order; the axes are dropped."""
         if axes == tuple(range(len(axes))):
-            # Leading axes: the rows as they are, times ones from the left.
+            # Leading axes: multiply the unchanged rows by ones from the left.
             shape, count = x.shape[len(axes) :], math.prod(x.shape[: len(axes)])
             rows = x.reshape(count, math.prod(shape))
             return self._multiply(_ones(x, (1, count)), rows, self.reduce).reshape(shape)
@@ -149,16 +147,19 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return self._multiply(rows, _ones(x, (count, 1)), self.reduce).reshape(shape)
 
     def running_sums(self, rows: NDArray) -> NDArray:
-        """The sums of all rows (n, columns) up to each, every one as `sum` makes it; linear in n where that can be."""
+        """Return the sums of rows 0 to i for every i, of rows (n, columns), each as `sum` computes it.
+
+        The cost is linear in n if possible.
+        """
         count, columns = rows.shape
         if self._allows_float32_loop(rows) and self.reduce == sequential(FP32):
-            # NumPy accumulates float32 numbers one after the other, which is sequential(FP32) bit for bit. The row of
-            # zeros is the accumulator's start: a first -0 becomes +0.
+            # NumPy accumulates float32 values one after the other, which has the bits of sequential(FP32). The row of
+            # zeros is the start of the accumulator: a first -0 becomes +0.
             with np.errstate(invalid="ignore", over="ignore"):
                 return self.round(np.add.accumulate(np.concatenate([np.zeros_like(rows[:1]), rows]))[1:])
-        # Prefixes are sums of their own only where terms are added one at a time. A draw depends on the number of the
-        # call, and a meter counts every sum, so both need a sum for each row. With more columns than rows that is also
-        # the smaller number of calls.
+        # A prefix is a valid sum only if terms are added one at a time. Random bits depend on the number of the call,
+        # and a meter counts every sum, so both need a sum for each row. With more columns than rows, this is also the
+        # smaller number of calls.
         modes = (*self.reduce.roundings, self.target.rounding)
         is_linear = self.reduce.chunk == 1 and not any(mode.is_stochastic for mode in modes)
         if not is_linear or self.metering is not None or columns > count or type(rows) is not np.ndarray:
@@ -171,10 +172,10 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return np.stack(sums, 1)
 
     def running_products(self, rows: NDArray) -> NDArray:
-        """The products of all rows (n, columns) up to each, every one rounded."""
+        """Return the products of rows 0 to i for every i, of rows (n, columns), each product rounded."""
         target, products = self.target, [self.round(rows[0])]
         plan = plan_for(target.format, target.rounding, np.float64, CPU)
-        # Products of numbers of float32 and of the format are exact in float64.
+        # The product of a float32 value and a number of the format is exact in float64.
         if not (
             self._allows_float32_loop(rows)
             and target.format.precision <= 29
@@ -193,30 +194,30 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return results
 
     def _allows_float32_loop(self, x: NDArray) -> bool:
-        """Whether float32 numbers on the CPU are computed with that nobody counts, and for which nothing is drawn."""
+        """True for float32 arrays on the CPU without observer, meter or stochastic rounding."""
         is_seen = self.target.observer is not None or self.metering is not None
         return type(x) is np.ndarray and x.dtype == np.float32 and not (is_seen or self.target.rounding.is_stochastic)
 
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-        """The sums over `axes` divided by the number of terms: two roundings."""
+        """Return the sums over `axes` divided by the number of terms, with two roundings."""
         return self.divide(self.sum(x, axes), np.array(float(math.prod(x.shape[axis] for axis in axes))))
 
     def for_operation(self, operation: str) -> Arithmetic:
-        """The arithmetic of a formula's step: all steps have this one."""
+        """Return the arithmetic of a step of a formula, which is the same for all steps."""
         return self
 
     def with_format_of(self, x: NDArray, *sources: NDArray) -> NDArray:
-        """`x` itself, a new array of numbers that were those of `sources`: all steps have one format here."""
+        """Return `x`, a new array of values of `sources`; in this class all steps have one format."""
         return x
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
-        """The result of a formula that is a composite of its own where steps have places of their own."""
+        """Compute a formula that is a separate composite if steps have their own places."""
         return formula(self, *operands, **options)
 
     def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input, scales: Scales | None = None) -> NDArray:
-        """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says.
+        """Multiply matrices (..., m, k) and (..., k, n), with each operand rounded by its input.
 
-        Operands that bring `scales` of their blocks are elements, which no rotation turns.
+        Operands with block `scales` are elements, and are not rotated.
         """
         if scales is not None:
             return self._sum_products(_multiply_scaled, (a, b, scales), self.accumulate, (a_input, b_input))
@@ -225,9 +226,10 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return self._multiply(a, b, self.accumulate, (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
-        """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
+        """Convolve images (N, C, H, W) with kernels (O, C / groups, h, w), with each operand rounded by its input."""
         if self.rotation is not None:
-            # A rotation turns runs along k, the axis of the sum, which only the patches as rows of a matrix have.
+            # A rotation acts on runs along k, the axis of the sum, which exists only if the patches are rows of a
+            # matrix.
             patches, kernels = im2col(geometry.images_for_kernels(x), w, geometry.slices)
             product = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
             return product.reshape(len(patches), len(w), *geometry.slices.result)
@@ -236,7 +238,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
     def correlate(
         self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input
     ) -> NDArray:
-        """The gradient of a convolution's kernels from that of its results, each operand rounded as its input says."""
+        """Compute the gradient of the kernels of a convolution, with each operand rounded by its input."""
         if self.rotation is not None:
             images, slices = geometry.images_for_kernels(x), geometry.slices
             gradients, patches = weight_gradient_factors(g, images, slices)
@@ -253,9 +255,10 @@ class Arithmetic(Elementwise, ArithmeticFields):
         by: Accumulator,
         inputs: tuple[Input, Input] | None,
     ) -> NDArray:
-        """Sums of products, by a function of `operands`, of which the first two are arrays, and of Options."""
+        """Compute sums of products by a function of `operands`, of which the first two are arrays, and of Options."""
         machine = device_of(operands[0], operands[1])
-        # Options hold loops of one device, and the key does not name it: those of a GPU are made for every call.
+        # Options contain loops of one device, and the key does not name the device: for a GPU they are created for
+        # every call.
         options = self.options_cache.get(inputs) if machine is CPU else None
         try:
             if options is None:
@@ -267,7 +270,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
             raise self._with_place(error) from None
 
     def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None, machine: Device) -> Options:
-        """What is asked of sums of products: without inputs those through `reduce`."""
+        """Return the options of sums of products; without inputs, the options of `reduce`."""
         target = self.target
         if inputs is None:
             return Options(product_plan(by, None, target.format, target.rounding, machine), target)
@@ -281,7 +284,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return ValueError(f"{self.where}: {error}")
 
     def with_rounding(self, rounding: Rounding) -> Arithmetic:
-        """Return this arithmetic with a rounding mode that draws nothing."""
+        """Return this arithmetic with a rounding mode that uses no random bits."""
         return self.with_target(self.target._replace(rounding=rounding, stream=None))
 
     def with_observer(self, observer: Observer | None) -> Arithmetic:
@@ -289,7 +292,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return self.with_target(self.target._replace(observer=observer))
 
     def with_operation(self, operation: str) -> Arithmetic:
-        """Return this arithmetic with the name under which an observer receives its sums and roundings."""
+        """Return this arithmetic with another name of the operation for an observer."""
         return self.with_target(self.target._replace(operation=operation))
 
     def with_target(self, target: Target) -> Arithmetic:
@@ -298,12 +301,12 @@ class Arithmetic(Elementwise, ArithmeticFields):
 
 
 def _multiply_scaled(a: NDArray, b: NDArray, scales: Scales, options: Options) -> NDArray:
-    """The products of matrices whose blocks along k have scales."""
+    """Multiply matrices with block scales along k."""
     return multiply_matrices(a, b, options, as_scales(scales, a, b, options.accumulator))
 
 
 def _ones(x: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """As many ones as a sum has terms, where `x` is and of its type."""
+    """Return ones, as many as a sum has terms, on the device of x and with its type."""
     if type(x) is np.ndarray and math.prod(shape) <= LEAST_ALIGNED:
         return _few_ones(shape, x.dtype)
     return np.ones_like(x, order="C", shape=shape)
@@ -325,12 +328,12 @@ class WithPath(Observer):
     more: bool = False
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Pass the events on with the layer's path and the phase."""
+        """Pass the events on with the path of the layer and the phase."""
         notify(self.observer, events, operation, self.layer, self.stage)
 
 
 class PendingEvents(Observer):
-    """Keeps the events of one operation for an observer, until it is known at which path the last rounding counts."""
+    """Keeps the events of one operation for an observer until the path of its last rounding is known."""
 
     def __init__(self, observer: Observer | None, layer: str = "") -> None:
         self.observer, self.layer = observer, layer
@@ -339,7 +342,7 @@ class PendingEvents(Observer):
 
     @property
     def count(self) -> int:
-        """How many results the last rounding had."""
+        """The number of results of the last rounding."""
         return int(self.pending[-1][0][TOTAL]) if self.pending else 0
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
@@ -347,9 +350,9 @@ class PendingEvents(Observer):
         self.pending.append((events, operation))
 
     def release(self, path: str | None = None, elements: int | None = None) -> None:
-        """Give the observer the events of a backward pass: of the last rounding at `path`, of others at the layer's.
+        """Send the events of a backward pass to the observer: the last rounding at `path`, the others at the layer.
 
-        elements is how many have the numbers that were rounded last, where these are fewer.
+        `elements` is the number of elements that share the values of the last rounding, if these are fewer.
         """
         last = len(self.pending) - 1
         for number, (events, operation) in enumerate(self.pending):
@@ -361,23 +364,23 @@ class PendingEvents(Observer):
         self.pending.clear()
 
 
-#: The role by which an operand of a contraction is rounded, by the name of its cast.
+#: The role of an operand of a contraction, by the name of its cast.
 ROLE_OF_CAST = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
 
 
 class Site(NamedTuple):
-    """Where a policy is asked for a role: the layer, the path and the operations that it is asked by."""
+    """A role of the policy at a layer: with the path and the operations at which it is looked up."""
 
     layer: str
-    path: str  # of the layer, or of the parameter that the role concerns
+    path: str  # of the layer, or of the parameter concerned
     operations: tuple[str, ...]
     phase: str
     role: str
-    format: Format | None = None  # of results, where it follows from their operands
+    format: Format | None = None  # of results, if it follows from their operands
 
 
 class Product(NamedTuple):
-    """Products of two kinds of operands that are summed for one kind of result."""
+    """Products of two kinds of operands, summed for one kind of result."""
 
     result: Site
     a: Site
@@ -385,22 +388,24 @@ class Product(NamedTuple):
 
 
 class Silent(Observer):
-    """Wants no events: with any observer, gradients of parameters are kept apart from those of activations."""
+    """An observer that receives no events. With an observer, gradients of parameters and activations are separate."""
 
     def wants(self, path: str, phase: str) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Nothing comes here."""
+        """Do nothing; this method is never called."""
 
 
 class WorkMeter(Silent):
-    """Counts the work of a simulation: see `Simulation.meter`. As an observer it wants no events.
+    """Counts the work of a simulation: see `Simulation.meter`. As an observer it receives no events.
 
-    * results: numbers that are rounded to a role; read: those that elementwise operations and sums take for them;
-    * operands: numbers that are rounded for contractions;
-    * products: multiply-adds; sums: additions that belong to no contraction.
+    * results: values that are rounded to a role
+    * read: values that elementwise operations and sums read for them
+    * operands: values that are rounded for contractions
+    * products: multiply-adds
+    * sums: additions outside of contractions
     """
 
     def __init__(self) -> None:
@@ -412,7 +417,7 @@ class WorkMeter(Silent):
 
 
 class Metering(NamedTuple):
-    """The meter of an arithmetic, the site of its results, and the place, which knows whose its operands are."""
+    """The meter of an arithmetic, the site of its results, and the place, which identifies its operands."""
 
     meter: WorkMeter
     site: Site
@@ -420,40 +425,40 @@ class Metering(NamedTuple):
 
 
 def _hands_on(operation: str) -> bool:
-    """Whether the gradient of an operand is that of the result, perhaps moved."""
+    """True if the gradient of an operand is the gradient of the result, perhaps moved."""
     return operation == "add" or kind_of(operation) == "movement"
 
 
 class MeteredArithmetic(Arithmetic):
-    """An arithmetic whose work is counted."""
+    """An arithmetic that counts its work."""
 
     __slots__ = ()
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """An elementwise operation."""
+        """Compute an elementwise operation."""
         return self._count_result(super().apply(operation, *operands), operands)
 
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
-        """The numbers themselves, rounded; what hands a gradient on in its own format does no work."""
+        """Round values; passing on a gradient in its own format is not counted as work."""
         result, site = super().round(x, operation, *sources), self.metering.site
         is_handed_on = site.phase == "backward" and _hands_on(site.operations[-1])
         return result if is_handed_on else self._count_result(result, (x,))
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-        """The sums over `axes`."""
+        """Sum over `axes`."""
         self.metering.meter.sums[self.metering.site] += x.size
         return self._count_result(super().sum(x, axes), (x,))
 
     def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input, scales: Scales | None = None) -> NDArray:
-        """The products of matrices."""
+        """Multiply matrices."""
         result = super().matmul(a, b, a_input, b_input, scales)
         return self._count_products(result, result.size * a.shape[-1], (a, b), (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
-        """The convolution of images with kernels; a transposed one is as much work as the one that it is of."""
+        """Convolve images with kernels; a transposed convolution has the same work as the forward one."""
         result = super().conv2d(x, w, geometry, x_input, w_input)
         if self.rotation is not None:
-            return result  # a product of matrices, which was counted
+            return result  # it is a matrix product, which is already counted
         by_image = geometry.slices.is_transposed
         products = x.size * w.size // max(x.shape[1], 1) if by_image else result.size * w[0].size
         return self._count_products(result, products, (x, w), (x_input, w_input))
@@ -461,14 +466,14 @@ class MeteredArithmetic(Arithmetic):
     def correlate(
         self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input
     ) -> NDArray:
-        """The gradient of a convolution's kernels."""
+        """Compute the gradient of the kernels of a convolution."""
         result = super().correlate(g, x, geometry, g_input, x_input)
         if self.rotation is not None:
-            return result  # a product of matrices, which was counted
+            return result  # it is a matrix product, which is already counted
         return self._count_products(result, result.size * (g.size // max(g.shape[1], 1)), (g, x), (g_input, x_input))
 
     def _count_result(self, result: NDArray, operands: tuple[Any, ...]) -> NDArray:
-        """A result that operands were read for; numbers without axes are constants."""
+        """Count a result and the operands read for it; values without axes are constants, and not counted."""
         meter, site = self.metering.meter, self.metering.site
         meter.results[site] += result.size
         meter.read[site] += sum(math.prod(np.shape(x)) for x in operands if np.ndim(x))
@@ -477,7 +482,7 @@ class MeteredArithmetic(Arithmetic):
     def _count_products(
         self, result: NDArray, products: int, operands: tuple[NDArray, NDArray], inputs: tuple[Input, Input]
     ) -> NDArray:
-        """The result of a contraction of so many products."""
+        """Count a contraction with this number of products, and return its result."""
         meter, site = self.metering.meter, self.metering.site
         a, b = (self._site_of(x) for x in inputs)
         meter.results[site] += result.size
@@ -487,6 +492,6 @@ class MeteredArithmetic(Arithmetic):
         return result
 
     def _site_of(self, operand: Input) -> Site:
-        """Where a policy says how an operand is rounded."""
+        """Return the site at which the policy defines the rounding of an operand."""
         site, path = self.metering.site, self.metering.place.path_of_input(operand)
         return site._replace(path=path, role=ROLE_OF_CAST[operand.operation], format=None)

@@ -1,12 +1,11 @@
 """The current simulation, module path and composites, in one context variable.
 
-Its value is immutable: which blocks are open (`simulate`, `no_grad`), which module runs, under which names, and inside
-of which composite operations. Threads and tasks that start from a copy of the context go on from it without touching
-each other.
+Its value is immutable: the open blocks (`simulate`, `no_grad`), the running module, its names, and the composite
+operations around the current one. Threads and tasks that start from a copy of the context continue from it
+independently.
 
-A block that a generator opened is in force while the generator runs, and not for those who consume it: a suspended
-generator calls nothing. Generators that a library runs as context managers are the exception; their blocks belong
-to the `with` statement.
+A block that a generator opened is in force only while the generator runs, not for its consumer. Generators that a
+library runs as context managers are the exception: their blocks belong to the `with` statement.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from simfloat.uninterrupted import uninterrupted
 Function = TypeVar("Function", bound=Callable[..., Any])
 Module = TypeVar("Module")
 
-#: Modules whose generators are context managers: @contextmanager and @asynccontextmanager, fixtures that yield.
+#: Modules that run generators as context managers: @contextmanager, @asynccontextmanager, and fixtures that yield.
 MANAGERS = ("contextlib", "_pytest.fixtures")
 
 
 class Trees:
-    """The trees of all modules: `state` is another object after every change to the parts of any module."""
+    """The trees of all modules: `state` becomes a new object after every change to the parts of any module."""
 
     def __init__(self) -> None:
         self.state = object()
@@ -40,40 +39,40 @@ TREES = Trees()
 
 
 class Names(NamedTuple):
-    """The paths of a root module's parts, by identity, in one state of the trees."""
+    """The paths of the parts of a root module, by identity, for one state of the trees."""
 
     modules: Mapping[int, str]
     parameters: Mapping[int, str]
     state: object
-    renew: Callable[[], Names | None]  # finds those that the same root gives now; None once it is gone
-    outermost: ref[Any]  # the module at which the paths begin: the root, or the outermost of its owners
+    renew: Callable[[], Names | None]  # returns the current names of the same root; None if it no longer exists
+    outermost: ref[Any]  # the module at which the paths begin: the root or its outermost owner
 
 
 class OpenBlock(NamedTuple):
     """An open ``with`` block."""
 
     opener: object
-    field: str  # what of Context it decides
+    field: str  # the field of Context that it sets
     value: Any
     holder: FrameType | None  # the generator that opened it
 
     @property
     def is_suspended(self) -> bool:
-        """Whether it waits in a generator that does not run."""
+        """True if the block belongs to a generator that is not running."""
         # A generator's frame has a caller exactly while it runs.
         return self.holder is not None and self.holder.f_back is None
 
 
 class Context(NamedTuple):
-    """What is in force here and now."""
+    """The current context."""
 
     blocks: tuple[OpenBlock, ...] = ()
     simulation: Any = None
     recording: bool = True
-    is_in_generator: bool = False  # whether a generator holds one of the blocks
-    path: str = ""  # of the module that runs
+    is_in_generator: bool = False  # True if a generator opened one of the blocks
+    path: str = ""  # path of the running module
     composites: tuple[str, ...] = ()
-    names: Names | None = None  # those of the root module that runs, when it or the last module inside was called
+    names: Names | None = None  # of the running root module, from its last call or that of a module inside
 
     def with_blocks(self, blocks: tuple[OpenBlock, ...]) -> Context:
         """Return this context with these blocks open, the innermost last."""
@@ -91,13 +90,13 @@ _context: ContextVar[Context] = ContextVar("simfloat context", default=_NOTHING)
 
 
 def current_context() -> Context:
-    """What is in force here and now."""
+    """Return the current context."""
     now = _context.get()
     return now.with_blocks(now.blocks) if now.is_in_generator else now
 
 
 def context_in_block() -> Context:
-    """What is in force inside of a `simulate` block; ValueError outside of any."""
+    """Return the current context inside a `simulate` block; ValueError outside of any."""
     now = _context.get()
     if now.is_in_generator:
         now = now.with_blocks(now.blocks)
@@ -107,16 +106,16 @@ def context_in_block() -> Context:
 
 
 def open_block(opener: object, field: str, value: Any) -> None:
-    """Put `value` in force until the block is closed."""
+    """Set `field` of the context to `value` until the block is closed."""
     now = _context.get()
     _context.set(now.with_blocks((*now.blocks, OpenBlock(opener, field, value, _holder()))))
 
 
 def close_block(opener: object, error: type[BaseException] | None) -> bool:
-    """End the innermost block of `opener`; whether it was the outermost of its blocks that are open here.
+    """Close the innermost block of `opener`; return True if it was its outermost open block.
 
-    Raises ValueError, once the block is ended, if another one that was opened inside is still open; and if there is
-    none to end. While an `error` is on its way it is not covered by another.
+    After closing, raises ValueError if another block that was opened inside is still open, or if there is no block to
+    close; but not if an `error` is already propagating.
     """
     with uninterrupted():
         now, holder = _context.get(), _holder()
@@ -124,7 +123,7 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
         if not mine:
             if error is None:
                 raise ValueError(
-                    f"{opener!r} ends a block that was not begun here; begin and end it in one thread or task."
+                    f"{opener!r} ends a block that was not opened here; open and close it in one thread or task."
                 )
             return False
         place = next((i for i in reversed(mine) if now.blocks[i].holder is holder), mine[-1])
@@ -133,14 +132,14 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
     inside = [block for block in now.blocks[place + 1 :] if block.holder is now.blocks[place].holder]
     if inside and error is None:
         raise ValueError(
-            f"The block of {opener!r} ends while that of {inside[-1].opener!r}, begun inside, is open: end blocks in "
-            "the reverse order, for example by `with`."
+            f"The block of {opener!r} ends while the block of {inside[-1].opener!r} inside it is open: close blocks in "
+            "reverse order, for example by `with`."
         )
     return len(mine) == 1
 
 
 class no_grad(ContextDecorator):
-    """A ``with`` block, or a decorator ``@no_grad()``, under which operations are not recorded for backward.
+    """A ``with`` block, or a decorator ``@no_grad()``, in which operations are not recorded for backward.
 
     Examples:
         >>> with sf.simulate("fp32"), sf.no_grad():
@@ -156,10 +155,10 @@ class no_grad(ContextDecorator):
         close_block(self, kind)
 
     def __call__(self, function: Function) -> Function:
-        """The function, run inside such a block; ValueError for one whose body runs after the call."""
+        """Return the function, run inside such a block; ValueError for a generator or coroutine function."""
         if isgeneratorfunction(function) or iscoroutinefunction(function) or isasyncgenfunction(function):
             name = getattr(function, "__name__", "it")
-            raise ValueError(f"What {name} does runs later; put `with simfloat.no_grad():` inside of it.")
+            raise ValueError(f"The body of {name} runs after the call: put `with simfloat.no_grad():` inside it.")
         return super().__call__(function)
 
     def __repr__(self) -> str:
@@ -167,12 +166,12 @@ class no_grad(ContextDecorator):
 
 
 def is_recording() -> bool:
-    """Whether operations are recorded for backward."""
+    """True if operations are recorded for backward."""
     return current_context().recording
 
 
 class changed_context:
-    """A ``with`` block in which a module runs, or a composite operation: fields of Context take these values."""
+    """A ``with`` block that sets fields of the context: for a running module or a composite operation."""
 
     __slots__ = ("_after", "_before", "_changes")
 
@@ -186,7 +185,7 @@ class changed_context:
 
     def __exit__(self, *_: object) -> None:
         now, before = _context.get(), self._before
-        # Blocks that were opened or closed inside, by hand or by a generator, stay so.
+        # Blocks that were opened or closed inside, by hand or by a generator, remain so.
         same = now is self._after
         _context.set(
             before if same else now._replace(path=before.path, composites=before.composites, names=before.names)
@@ -194,15 +193,15 @@ class changed_context:
 
 
 def composite(name: str) -> changed_context:
-    """A ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
+    """Return a ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
     return changed_context(composites=(*_context.get().composites, name))
 
 
 def module_running(module: Module, find: Callable[[Module], Names]) -> changed_context:
-    """A ``with`` block in which `module` runs, at the path that the running root gives it.
+    """Return a ``with`` block in which `module` runs, at its path in the running root module.
 
-    A module that the root does not name becomes a root of its own, whose names `find` gives, with the path that its
-    first owner gives it. The root names its parts anew where a module has gained or lost one since.
+    A module that the root does not contain becomes a root itself: `find` returns its names, with the path from its
+    first owner. Names are renewed if a module has gained or lost a part since.
     """
     now = context_in_block()
     names = now.names
@@ -216,7 +215,7 @@ def module_running(module: Module, find: Callable[[Module], Names]) -> changed_c
 
 
 def _holder() -> FrameType | None:
-    """The innermost generator that the caller of `open_block` or `close_block` runs in, if there is one."""
+    """Return the innermost generator around the caller of `open_block` or `close_block`, if there is one."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):

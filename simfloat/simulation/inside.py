@@ -1,8 +1,8 @@
-"""The arithmetic of a composite, and gradients that are scattered: to rows of a table, and to windows of images.
+"""The arithmetic of a composite, and scattered gradients: to rows of a table, and to windows of images.
 
-Each step of a composite is rounded as the policy says for that operation inside of it. `add_rows` adds rows at places,
-as for gradients of embeddings. `spread_gradient` spreads the gradients of windows over the pixels that each of them
-meets, as pooling has them.
+Each step of a composite is rounded as the policy says for that operation inside of it. `add_rows` adds rows at given
+indices, as for gradients of embeddings. `spread_gradient` adds the gradients of windows to the pixels that they
+cover, as in pooling.
 """
 
 from __future__ import annotations
@@ -22,54 +22,57 @@ from simfloat.simulation.arithmetic import Arithmetic, Elementwise
 from simfloat.simulation.place import Place, widest_format
 from simfloat.simulation.simulation import Simulation
 
-#: The arithmetic of a step on these operands, at its place.
+#: Function that returns the arithmetic of a step on these operands at its place.
 Rounds = Callable[[Place, tuple[NDArray, ...]], Arithmetic]
 
 
 class ArrayFormats:
-    """The formats of arrays. They belong to memory, so that views of an array have its format.
+    """The formats of arrays. A format belongs to memory, so views of an array have its format.
 
-    None, for what nothing is known of, is the format of data: that of its type.
+    The format None means unknown: the array is data, in the format of its dtype.
     """
 
     def __init__(self) -> None:
-        self._by_array: dict[int, tuple[NDArray, Format]] = {}  # with the array, so that its id stays its own
+        self._by_array: dict[int, tuple[NDArray, Format]] = {}  # keeps the array alive, so that its id stays valid
 
     def format_of(self, x: NDArray) -> Format | None:
-        """The format of an array, if it is known."""
+        """Return the format of an array; None if it is unknown."""
         array_and_format = self._by_array.get(id(_owner(x)))
         return None if array_and_format is None else array_and_format[1]
 
     def note(self, x: NDArray, format: Format | None) -> None:
-        """Know the format of an array from now on."""
+        """Store the format of an array."""
         if format is not None:
             owner = _owner(x)
             self._by_array[id(owner)] = owner, format
 
     def widest(self, operands: Iterable[NDArray]) -> Format:
-        """The widest format of operands; as in array promotion, constants without axes do not count beside arrays."""
+        """Return the widest format of operands; as in array promotion, constants without axes are ignored next to
+        arrays.
+        """
         pairs = [(x, self.format_of(x)) for x in operands]
         counting = [(x, format) for x, format in pairs if format is not None or x.ndim] or pairs
         return widest_format(format or (FP32 if x.dtype == np.float32 else FP64) for x, format in counting)
 
 
 def _owner(x: NDArray) -> NDArray:
-    """The array whose memory it is."""
+    """Return the array that owns the memory."""
     return x.base if isinstance(x.base, type(x)) else x
 
 
 class CompositeArithmetic(Elementwise):
-    """What the formula of a composite computes with where every step has a place of its own.
+    """The arithmetic for the formula of a composite whose steps have their own places.
 
-    `rounds` gives the arithmetic of a step at its place, which lies inside of `place`, that of the composite. `formats`
-    knows those of operands where steps may have several, and comes to know those of results; else it is None.
+    `rounds` returns the arithmetic of a step at its place, which is inside of `place`, the place of the composite.
+    `formats` has the formats of operands and, later, of results, if steps may have different formats; otherwise it is
+    None.
     """
 
     def __init__(
         self, simulation: Simulation, place: Place, rounds: Rounds, formats: ArrayFormats | None = None
     ) -> None:
         self.place, self.formats = place, formats
-        self.places: list[Place] = []  # of the steps so far, those of composites inside of this one too
+        self.places: list[Place] = []  # of the steps so far, including steps of composites inside of this one
         self._simulation, self._rounds = simulation, rounds
         self._steps: dict[str, Place] = {}
         self._format: Format | None = None
@@ -82,9 +85,9 @@ class CompositeArithmetic(Elementwise):
         operands: Iterable[tuple[NDArray, Format | None]],
         fitting: Callable[[Place, Arithmetic], Arithmetic] = lambda place, arithmetic: arithmetic,
     ) -> CompositeArithmetic:
-        """That of the forward pass, of operands with the formats that are known of them.
+        """Return the arithmetic of the forward pass, for operands with formats (None if unknown).
 
-        A front end may have something to say about the arithmetic of a place: `fitting`.
+        With `fitting`, a front end can change the arithmetic of a place.
         """
         if not place.takes_formats and not place.active_policy.policy.overrides:
             return cls(simulation, place, lambda step, _: fitting(step, step.forward))
@@ -98,7 +101,7 @@ class CompositeArithmetic(Elementwise):
         return cls(simulation, place, rounds, formats)
 
     def format_of(self, x: NDArray) -> Format | None:
-        """The format of a result; None if no step made it."""
+        """Return the format of a result; None if it is not the result of a step."""
         return self._format if self.formats is None else self.formats.format_of(x)
 
     def _arithmetic(self, operation: str, operands: tuple[NDArray, ...]) -> Arithmetic:
@@ -123,42 +126,42 @@ class CompositeArithmetic(Elementwise):
         return result
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """An elementwise operation, which is the name of the step."""
+        """Compute an elementwise operation, which is also the name of the step."""
         arithmetic = self._arithmetic(operation, operands)
         return self._note_format(arithmetic.apply(operation, *operands), arithmetic)
 
     def round(self, x: NDArray, operation: str, *sources: NDArray) -> NDArray:
-        """What an operation finds without rounding, such as the size of a number, rounded as its step."""
+        """Round values that the step `operation` computes exactly, such as the magnitude."""
         arithmetic = self._arithmetic(operation, sources or (x,))
         return self._note_format(arithmetic.round(x), arithmetic)
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-        """The sums over `axes`, in row-major order; the axes are dropped."""
+        """Sum over `axes` in row-major order; the axes are dropped."""
         arithmetic = self._sum_arithmetic("sum", x)
         return self._note_format(arithmetic.sum(x, axes), arithmetic)
 
     def running_sums(self, rows: NDArray) -> NDArray:
-        """The sums of all rows up to each."""
+        """Return the sums of rows 0 to i for every i."""
         arithmetic = self._sum_arithmetic("sum", rows)
         return self._note_format(arithmetic.running_sums(rows), arithmetic)
 
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-        """The sums over `axes` divided by the number of terms: two roundings of one step."""
+        """Return the sums over `axes` divided by the number of terms: one step with two roundings."""
         arithmetic = self._sum_arithmetic("mean", x)
         return self._note_format(arithmetic.mean(x, axes), arithmetic)
 
     def for_operation(self, operation: str) -> Arithmetic:
-        """The arithmetic of the step of this name, for what is none of the operations here."""
+        """Return the arithmetic of the step of this name, for operations that are not methods of this class."""
         return self._arithmetic(operation, ())
 
     def with_format_of(self, x: NDArray, *sources: NDArray) -> NDArray:
-        """`x` itself, a new array of numbers that were those of `sources`."""
+        """Return `x`, a new array of values of `sources`, after storing its format."""
         if self.formats is not None and any(self.formats.format_of(source) is not None for source in sources):
             self.formats.note(x, self.formats.widest(sources))
         return x
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
-        """The result of a formula as a composite of this name, whose steps lie inside of it."""
+        """Compute a formula as a composite of this name; its steps are inside of this composite."""
         inner = CompositeArithmetic(self._simulation, self._place(name), self._rounds, self.formats)
         result = inner.round_result(formula(inner, *operands, **options), operands)
         self._format = inner.format_of(result)
@@ -166,7 +169,7 @@ class CompositeArithmetic(Elementwise):
         return result
 
     def round_result(self, result: NDArray, operands: tuple[NDArray, ...]) -> NDArray:
-        """The result of the composite on these operands: rounded once where it is fused, else as its steps left it."""
+        """Return the result of the composite on these operands: rounded once if it is fused, otherwise unchanged."""
         if not self.place.recipe.fused:
             return result
         arithmetic = self._rounds(self.place, operands)
@@ -174,9 +177,9 @@ class CompositeArithmetic(Elementwise):
 
 
 def add_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
-    """The rows of g, one for each of `places`, added into an array of `shape`; rows that none names are zero.
+    """Add the rows of g at the indices `places` into an array of `shape`; the other rows of the result are zero.
 
-    Rows of one place are added in their order; there is nothing to add where a place is named once.
+    Rows with the same index are added in their order. If every index occurs once, nothing is added.
     """
     count, width = shape
     rows, full = g.reshape(len(places), width), np.zeros(shape, g.dtype, like=g)
@@ -201,7 +204,7 @@ def add_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tupl
 
 
 class _SummedEvents(Observer):
-    """Adds up the events of several roundings, which make one result."""
+    """Adds up the events of several roundings that form one result."""
 
     def __init__(self, observer: Observer | None) -> None:
         self.events, self.more = events_for(observer), wants_optional_counts(observer)
@@ -212,7 +215,7 @@ class _SummedEvents(Observer):
 
 
 class WindowAxis(NamedTuple):
-    """Windows along one axis of images: their places, the steps between them, the border, gaps, and their number."""
+    """Windows along one axis of images: their size, step, border, gap (dilation) and number."""
 
     places: int
     step: int
@@ -224,14 +227,15 @@ class WindowAxis(NamedTuple):
 def spread_gradient(
     u: Arithmetic, shares: Iterable[NDArray], g: NDArray, sides: Sequence[WindowAxis], shape: tuple[int, ...]
 ) -> NDArray:
-    """The gradient of images, in an array like `g`: for every place of the windows, by rows, what each window gives to
-    the pixel there.
+    """Return the gradient of images, in an array like `g`.
 
-    Where windows overlap, it is a sum through `reduce`, over the windows in row-major order; those that give the pixel
-    nothing count as +0.
+    `shares` contains, for each position within a window in row-major order, the gradients that the windows give to
+    the pixel at that position. If windows overlap, the gradient is a sum with the accumulator `reduce` over the
+    windows in row-major order; windows without a share of the pixel count as +0.
     """
     offsets = [[side.gap * n - side.border for n in range(side.places)] for side in sides]
-    # Windows that share a pixel are whole strides apart; the later one has it at the earlier place.
+    # The distance of windows that share a pixel is a multiple of the stride; the pixel is at an earlier position of
+    # the later window.
     later = [sorted({o // side.step for o in along}, reverse=True) for along, side in zip(offsets, sides, strict=True)]
     sizes = shape[len(shape) - len(sides) :]
     terms = np.zeros((*map(len, later), *shape), g.dtype, like=g)
@@ -244,7 +248,7 @@ def spread_gradient(
 
 
 def _windows_and_pixels(offset: int, side: WindowAxis, size: int) -> tuple[slice, slice]:
-    """Which windows have an offset's pixel on the image; and these pixels."""
+    """Return the windows whose pixel at this offset is inside the image, and these pixels."""
     first = max(-(offset // side.step), 0)
     last = max(min((size - 1 - offset) // side.step + 1, side.number), first)
     start = first * side.step + offset

@@ -1,7 +1,7 @@
-"""The place of an operation: where it runs, and the arithmetic that its policy gives it there.
+"""The place of an operation, and its arithmetic under the policy.
 
-`UpdateRules` say how the update of a parameter is rounded under a recipe. `widest_format` finds the widest of several
-formats, in which an operation computes that a list of casts leaves alone.
+`UpdateRules` define the rounding of the update of a parameter. `widest_format` returns the widest of several formats;
+an operation that is on no list of casts computes in it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from simfloat.simulation.switching import Histories
 
 @dataclass(frozen=True, eq=False)
 class UpdateRules:
-    """How the operations of an update are rounded: one object for all parameters that are updated alike."""
+    """The rounding of the operations of an update: one object for all parameters with the same rules."""
 
     weights: Format
     rounding: Rounding
     optimizer_state: Format
-    last: Rounding  # of the last addition
+    last: Rounding  # of the final addition
     is_compensated: bool
     is_observed: bool
 
@@ -54,13 +54,13 @@ _rules = lru_cache(maxsize=1 << 10)(UpdateRules)
 
 
 def update_rules_of(recipe: Recipe, is_observed: bool) -> UpdateRules:
-    """The rules of a recipe's updates."""
+    """Return the rules of the updates of a recipe."""
     modes = recipe.rounding, recipe.optimizer_state, mode_of_update(recipe)
     return _rules(recipe.weights, *modes, recipe.update == "kahan", is_observed)
 
 
 def mode_of_update(recipe: Recipe) -> Rounding:
-    """How the last addition of an optimizer is rounded."""
+    """Return the rounding mode of the final addition of an optimizer."""
     if isinstance(recipe.update, Rounding):
         return recipe.update
     if recipe.update != "stochastic":
@@ -68,22 +68,22 @@ def mode_of_update(recipe: Recipe) -> Rounding:
     return recipe.rounding if recipe.rounding.is_stochastic else stochastic()
 
 
-#: What results are stored in: TF32 is a format of operands, and takes the memory of FP32.
+#: Storage formats of results. TF32 is excluded: it is a format of operands, stored as FP32.
 STORAGE_FORMATS = sorted(
     (format for format in CATALOG.values() if format.bits in (8, 16, 32, 64)), key=lambda f: f.bits
 )
 
 
 def widest_format(formats: Iterable[Format]) -> Format:
-    """The format that holds the numbers of all the others.
+    """Return the format that contains the numbers of all others.
 
-    If none of them does, the smallest format of the catalog that does: FP32 for FP16 and BF16.
+    If none of them does, return the smallest format of the catalog that does: FP32 for FP16 and BF16.
     """
     result: Format | None = None
     for format in formats:
         result = format if result is None else _wider(result, format)
     if result is None:
-        raise ValueError("The widest of no formats is asked for: an operation needs an operand.")
+        raise ValueError("The widest format of no operands is undefined: an operation needs an operand.")
     return result
 
 
@@ -94,7 +94,7 @@ def _wider(a: Format, b: Format) -> Format:
 
 
 def contains(wide: Format, narrow: Format) -> bool:
-    """Whether every number of one format is a number of the other."""
+    """True if every number of `narrow` is a number of `wide`."""
     return (
         wide.precision >= narrow.precision
         and wide.min <= narrow.min
@@ -108,31 +108,31 @@ def contains(wide: Format, narrow: Format) -> bool:
 
 
 class ActivePolicy(NamedTuple):
-    """What a simulation gives to all of its places."""
+    """The settings that a simulation shares with all of its places."""
 
     policy: Policy
-    streams: Streams | None  # None if the policy draws nothing
+    streams: Streams | None  # None if the policy uses no random bits
     observer: Observer | None
     histories: Histories
-    takes_formats: bool  # whether gradients may take the format of what they belong to
-    meter: WorkMeter | None = None  # what counts the work, if it is counted
+    takes_formats: bool  # True if gradients may take the format of their operand
+    meter: WorkMeter | None = None  # counts the work, if given
 
 
 class Place:
     """An operation (with the composites around it) in a layer, or the update of a parameter, under a policy.
 
-    Its arithmetics are made once and kept. Random bits come from the streams of its path, phase and operation. Where a
-    role is ``widest``, the result of the forward pass takes the widest format of the operands, and the gradient with
-    respect to an operand the format of that operand.
+    Its arithmetics are created once and cached. Random bits come from the streams of its path, phase and operation.
+    If a role is ``widest``, the result of the forward pass takes the widest format of the operands, and the gradient
+    with respect to an operand takes the format of this operand.
     """
 
     def __init__(self, in_force: ActivePolicy, path: str, operations: tuple[str, ...]) -> None:
         self.path = path
         self.operations = operations
-        self.operation = operations[-1]  # itself, without the composites around it
+        self.operation = operations[-1]  # without the composites around it
         self.recipe = _recipe(in_force.policy, path, operations)
         self.observer = in_force.observer
-        self.streams = in_force.streams  # None if the policy draws nothing
+        self.streams = in_force.streams  # None if the policy uses no random bits
         self.takes_formats = in_force.takes_formats
         self.kind = kind_of(self.operation)
         self.is_contraction = self.kind == CONTRACTION
@@ -143,10 +143,10 @@ class Place:
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self._siblings: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
-        self.tied: dict[str, str] = {}  # paths of parameters that are stored under another one, which is the value
-        self.type, self.untyped = FP32, self  # in which of a program's own types, and where none is told
+        self.tied: dict[str, str] = {}  # path of a tied parameter -> path under which it is stored
+        self.type, self.untyped = FP32, self  # the dtype of the program for this place, and the place without dtype
         self._typed: dict[Format, Place] = {}
-        self.has_summed = False  # whether a sum that is no contraction was made here, if the front end notes it
+        self.has_summed = False  # True if a sum outside of contractions ran here, if the front end records it
 
     @property
     def where(self) -> str:
@@ -155,27 +155,27 @@ class Place:
 
     @cached_property
     def fused_composite(self) -> tuple[str, ...]:
-        """The outermost fused composite around the operation, behind those around it; empty if there is none."""
+        """The outermost fused composite around the operation, after those around it; empty if there is none."""
         around = (self.operations[:count] for count in range(1, len(self.operations)))
         return next((names for names in around if _recipe(self.active_policy.policy, self.path, names).fused), ())
 
     @cached_property
     def is_written(self) -> bool:
-        """Whether the policy is written for a program's own types here."""
+        """True if the policy follows the dtypes of the program here."""
         return bool(self.recipe.written)
 
     @cached_property
     def is_for_cuda(self) -> bool:
-        """Whether it is so by the rules of PyTorch's CUDA kernels; else by those of its CPU kernels."""
+        """True if it follows the rules of PyTorch for CUDA kernels, not for CPU kernels."""
         return self.recipe.written == CUDA
 
     @cached_property
     def is_widest(self) -> bool:
-        """Whether results take the widest format of the operands."""
+        """True if results take the widest format of the operands."""
         return self.recipe.activations == WIDEST
 
     def sibling(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
-        """Where another operation runs under the same policy."""
+        """Return the place of another operation under the same policy."""
         place = self._siblings.get((operation, path, composites))
         if place is None:
             place = Place(self.active_policy, path, (*composites, operation))
@@ -183,11 +183,11 @@ class Place:
         return place
 
     def in_type(self, format: Format) -> Place:
-        """Return this place for a program's own type, which counts where the policy is `written` for such types."""
+        """Return this place for a dtype of the program, which matters if the policy is `written` for dtypes."""
         if format is self.type or not self.is_written or format == self.type:
             return self
-        # Typed places hang on the untyped one, which is the place for FP32, so that a type has one place however it is
-        # reached, and its arithmetics are made once.
+        # Typed places are stored at the untyped one, which is the place for FP32. So a dtype has one place, however
+        # it is reached, and its arithmetics are created once.
         untyped = self.untyped
         if format == FP32:
             return untyped
@@ -205,20 +205,21 @@ class Place:
 
     @property
     def draws(self) -> bool:
-        """Whether the policy draws random bits."""
+        """True if the policy uses random bits."""
         return self.streams is not None
 
     @cached_property
     def keeps_histories(self) -> bool:
-        """Whether operands of this contraction are scaled by what was met before, each by a history of its own."""
+        """True if operands of this contraction have delayed scales, each with its own history."""
         recipe = self.recipe
         casts = (recipe.compute, recipe.compute_weights, recipe.compute_gradients) if self.is_contraction else ()
         return any(isinstance(as_cast(cast).scale, Delayed) for cast in casts)
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether all calls here have one arithmetic, in formats of float32: no draws, types of operands, histories or
-        overrides tell them apart.
+        """True if all calls here have one arithmetic, in formats of float32.
+
+        This is the case if no random bits, formats of operands, histories or overrides can distinguish calls.
         """
         if self.draws or self.takes_formats or self.keeps_histories or self.is_written:
             return False
@@ -229,29 +230,29 @@ class Place:
 
     @property
     def is_particular(self) -> bool:
-        """Whether an operation's parameter matters: overrides may name it, an observer receives its path."""
+        """True if the parameter of an operation matters: overrides may name it, or an observer receives its path."""
         return bool(self.active_policy.policy.overrides) or self.observer is not None
 
     @cached_property
     def forward(self) -> Arithmetic:
-        """The arithmetic of the forward pass, where results have a format of their own."""
+        """The arithmetic of the forward pass, if results have a fixed format."""
         return self._arithmetic("activations", self.recipe, "forward")
 
     def forward_in(self, format: Format) -> Arithmetic:
-        """The arithmetic of a forward pass whose results take the format of its operands."""
+        """Return the arithmetic of a forward pass whose results take the format of its operands."""
         if format not in self._forward:
             self._forward[format] = self._arithmetic("activations", self.recipe, "forward", format=format)
         return self._forward[format]
 
     def to_activation(self, operand: int = 0, format: Format | None = None) -> Arithmetic:
-        """The arithmetic of the backward pass to an operand, of this `format` where gradients take that of theirs."""
+        """Return the arithmetic of the backward pass to an operand; `format` is its format, if gradients take it."""
         key = (operand, None, format)
         if key not in self._backward:
             self._backward[key] = self._arithmetic("activation_gradients", self.recipe, "backward", operand, format)
         return self._backward[key]
 
     def to_weight(self, parameter: str, operand: int = 0, format: Format | None = None) -> Arithmetic:
-        """The arithmetic of the backward pass to the parameter at this path."""
+        """Return the arithmetic of the backward pass to the parameter at this path."""
         key = (operand, parameter, format)
         if key not in self._backward:
             recipe = self.recipe_of_parameter(parameter)
@@ -261,10 +262,12 @@ class Place:
         return self._backward[key]
 
     def to_stored(self, parameter: str | None, operand: int, own_format: Format) -> Arithmetic:
-        """The arithmetic that adds a gradient to that of an earlier backward pass, of a parameter or of data.
+        """Return the arithmetic that adds a gradient to the one of an earlier backward pass, of a parameter or of
+        data.
 
-        Where results take the formats of operands, as under automatic mixed precision, it is kept in the format of what
-        it belongs to, `own_format`: only what one pass adds up meets in the narrower format of a product.
+        If results take the formats of operands, as under automatic mixed precision, the sum has the format of the
+        parameter or data, `own_format`. Only the contributions within one pass are added in the narrower format of a
+        product.
         """
         if parameter is None:
             arithmetic = self.to_activation(operand, own_format)
@@ -278,17 +281,17 @@ class Place:
 
     @cached_property
     def weights(self) -> Format:
-        """The format of the parameter whose update this is."""
+        """The format of the updated parameter."""
         return self.recipe.weights
 
     @cached_property
     def is_compensated(self) -> bool:
-        """Whether an update keeps what its sums have lost, as Kahan's."""
+        """True if the update keeps the rounding errors of its sums, as Kahan's does."""
         return self.recipe.update == "kahan"
 
     @cached_property
     def update_rules(self) -> UpdateRules | None:
-        """How an update is rounded; None where draws are given, or an observer counts more than events."""
+        """The rounding of an update; None if random bits are given, or an observer needs optional counts."""
         recipe, observer = self.recipe, self.observer
         if self._given_draws is not None or (observer is not None and wants_optional_counts(observer)):
             return None
@@ -296,11 +299,11 @@ class Place:
 
     @cached_property
     def to_update(self) -> Arithmetic:
-        """The arithmetic of an optimizer before the last addition."""
+        """The arithmetic of an optimizer before the final addition."""
         return self._arithmetic("weights", self.recipe, "update", below=".update")
 
     def to_moment(self, name: str) -> Arithmetic:
-        """The arithmetic of an optimizer where the moment of this name is made."""
+        """Return the arithmetic of an optimizer for the moment of this name."""
         if name not in self._moments:
             arithmetic = self._arithmetic("optimizer_state", self.recipe, "update", below=f".{name}")
             self._moments[name] = arithmetic.with_operation("moment")
@@ -308,40 +311,40 @@ class Place:
 
     @cached_property
     def to_unscaled(self) -> Arithmetic:
-        """The arithmetic by which the scale of the loss is taken out of a parameter's gradient."""
+        """The arithmetic that divides the gradient of a parameter by the loss scale."""
         return self._arithmetic("weights", self.recipe, "update", below=".unscale")
 
     @cached_property
     def to_replicas(self) -> Arithmetic:
-        """The arithmetic by which a parameter's gradients of several replicas become that of all."""
+        """The arithmetic that sums the gradients of a parameter over replicas."""
         return self._arithmetic("all_reduce", self.recipe, "update", format=self.recipe.weights, below=".all_reduce")
 
     @cached_property
     def to_clipped(self) -> Arithmetic:
-        """The arithmetic by which a parameter's gradient, or the norm of all of them, is clipped."""
+        """The arithmetic that clips the gradient of a parameter, or computes the norm of all gradients."""
         return self._arithmetic("weights", self.recipe, "update", below=".clip" if self.path else "clip")
 
     @cached_property
     def to_parameter(self) -> Arithmetic:
-        """The arithmetic of the last addition, w + u; ValueError for draws that it takes none of."""
+        """The arithmetic of the final addition, w + u; ValueError for given random bits that it does not use."""
         rounding, draws = mode_of_update(self.recipe), self._given_draws
         arithmetic = self._arithmetic("weights", self.recipe, "update", rounding=rounding)
         if draws is None:
             return arithmetic
         if not rounding.is_stochastic:
             raise ValueError(
-                f"draws= are given for {self.path!r}, whose update is {self.recipe.update}, and takes none: say "
+                f"draws= are given for {self.path!r}, but its update is {self.recipe.update} and uses none: set "
                 "update=stochastic(bits=...) in the policy, or leave the draws out."
             )
         return arithmetic._replace(target=arithmetic.target._replace(stream=draws))
 
     @property
     def _given_draws(self) -> GivenBits | None:
-        """The user's own draws for this parameter's updates."""
+        """The given random bits for the updates of this parameter."""
         return self.streams.given_draws.get(self.path) if self.streams else None
 
     def recipe_of_parameter(self, parameter: str) -> Recipe:
-        """The recipe of the operation for the parameter at this path, which overrides may name too."""
+        """Return the recipe of the operation for the parameter at this path, which overrides may also name."""
         path = self.path_in_layer(parameter)
         if path not in self.recipes:
             self.recipes[path] = _recipe(self.active_policy.policy, path, self.operations)
@@ -350,16 +353,18 @@ class Place:
         return self.recipes[path]
 
     def path_in_layer(self, parameter: str) -> str:
-        """The path of a parameter here: a tied one, of another layer, has the name that it would have as this one's."""
+        """Return the path of a parameter in this layer: a tied one of another layer has the name that it would have
+        here.
+        """
         path = parameter or self.path
         if self.path and not path.startswith(f"{self.path}."):
             path = f"{self.path}.{path.rpartition('.')[2]}"
         return path
 
     def input(self, parameter: str | None = None, current_format: Format | None = None) -> Input:
-        """How an operand of a contraction is rounded: data, an activation, or the parameter at this path.
+        """Return the rounding of an operand of a contraction: data, an activation, or the parameter at this path.
 
-        All its numbers are known to be of `current_format`, if that is given.
+        If `current_format` is given, all values of the operand are known to be in it.
         """
         operand_input = self._inputs.get((parameter, current_format))
         if operand_input is None:
@@ -367,7 +372,9 @@ class Place:
         return operand_input
 
     def path_of_input(self, operand: Input) -> str:
-        """The path by which the policy was asked how this operand is rounded: a parameter's, or that of the layer."""
+        """Return the path at which the policy defines the rounding of this operand: the path of a parameter, or of
+        the layer.
+        """
         parameters = (parameter for (parameter, _), its_input in self._inputs.items() if its_input is operand)
         parameter = next(parameters, None)
         return self.path if parameter is None else self.path_in_layer(parameter)
@@ -381,15 +388,15 @@ class Place:
 
     @cached_property
     def gradient(self) -> Input:
-        """How a gradient is rounded as an operand of a contraction."""
+        """The rounding of a gradient as an operand of a contraction."""
         return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
 
     def round_constant(self, x: NDArray, format: Format) -> NDArray:
-        """Numbers that a movement puts among those of a format, rounded to it; nothing is drawn, and nothing counted.
+        """Round constants that a data movement inserts into an array of `format`; without random bits or events.
 
-        A stochastic mode rounds them to nearest even: they are constants, as a program writes them.
+        Instead of a stochastic mode, nearest even is used: the values are constants of the program.
         """
-        # A draw here would move on the stream of the operation, and with it the bits of all that draws after it.
+        # Random bits used here would shift the stream of the operation, and change all of its later results.
         rounding = self.recipe.rounding
         if rounding.is_stochastic:
             rounding = nearest_even.saturating() if rounding.saturates else nearest_even
@@ -399,8 +406,10 @@ class Place:
             raise ValueError(f"{self.where}: {error}") from None
 
     def roles_used(self) -> Iterator[tuple[str | None, str, Any]]:
-        """The roles used so far: the path of the parameter that one concerns, if any, its name, its value."""
-        # A cached property stands in __dict__ from its first use on: to ask for it here would count it as used.
+        """Yield the roles used so far: the path of the parameter concerned (or None), the name of the role, its
+        value.
+        """
+        # A cached property is in __dict__ after its first use; reading it here would count as a use.
         formats = [self.forward.format] if "forward" in self.__dict__ else list(self._forward)
         yield from ((None, "activations", format) for format in formats)
         for parameter, _ in self._inputs:
@@ -430,9 +439,9 @@ class Place:
         rounding: Rounding | None = None,
         asked_path: str | None = None,
     ) -> Arithmetic:
-        """The arithmetic of a role, at the place's path or at a name `below` it.
+        """Return the arithmetic of a role, at the path of the place or at a name `below` it.
 
-        `asked_path` is the path by which the policy was asked for it, where that is another one.
+        `asked_path` is the path at which the policy defines the role, if it differs.
         """
         path, observer = self.path + below, self.observer
         chosen = getattr(recipe, role)
@@ -459,9 +468,11 @@ class Place:
         return MeteredArithmetic(*arithmetic[:-1], Metering(meter, site, self))
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
-        """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
-        # Both factors have to be turned by one matrix, else the exact product changes. So the signs follow from one
-        # stream of the whole simulation, of which only the seed is read: no call moves the other draws on.
+        """Return the rotation of the operands of a product for the gradient of a parameter; its signs are the same
+        everywhere.
+        """
+        # Both factors must be rotated by the same matrix; otherwise the exact product changes. The signs therefore
+        # follow from one stream of the whole simulation. Only its seed is read, so no other random bits change.
         streams, transform = self.streams, recipe.rotation
         if streams is None or not isinstance(transform, Hadamard):
             return None
@@ -470,12 +481,12 @@ class Place:
 
 @lru_cache(maxsize=1 << 12)
 def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
-    """The policy's recipe; simulations of one policy share them."""
+    """Return the recipe of the policy; simulations with the same policy share the cache."""
     return policy.recipe(path, *operations)
 
 
 def _refusal(format: Format, rounding: Rounding, role: str, where: str) -> str:
-    """Why an elementwise operation cannot be emulated with this format and mode; empty if it can."""
+    """Return the reason why an elementwise operation with this format and mode cannot be emulated; empty if it can."""
     try:
         check_precision(format, rounding)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What is in force: the policy, the random streams and the observer of a `simulate` block."""
+"""Simulation: the policy, the random streams and the observer of a `simulate` block."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ from simfloat.uninterrupted import uninterrupted
 
 
 class StreamPositions(NamedTuple):
-    """Where the random streams and the delayed scalings of a simulation are at some time."""
+    """The positions of the random streams and of the delayed scalings of a simulation at one time."""
 
     calls: dict[Any, int]
     histories: dict[Any, AmaxHistory]
 
 
 class HasPath(Protocol):
-    """A parameter: it has a path, by way of its first owner."""
+    """A parameter, which has a path through its first owner."""
 
     @property
     def path(self) -> str:
-        """The names from the outermost module down to this, joined by dots."""
+        """The names from the outermost module to the parameter, joined by dots."""
 
     @property
     def _outermost(self) -> Any:
-        """The module at which the path begins; None where no module owns the parameter."""
+        """The module at which the path begins; None if no module owns the parameter."""
 
 
 class KnownParameter(NamedTuple):
-    """A parameter that was met, and its path in the model in which that was."""
+    """A parameter that was used, and its path in the model at that time."""
 
     parameter: ref[Any]
     path: str
-    state: object  # of the trees of modules, in which the path is right
+    state: object  # the state of the module trees for which the path is valid
     outermost: ref[Any] | None  # the module at which the path begins
-    renew: Callable[[], Names | None] | None  # finds the names that the root gives now which ran then
+    renew: Callable[[], Names | None] | None  # returns the current names of the root that ran then
 
     @property
     def is_there(self) -> bool:
-        """Whether the parameter still has the path."""
+        """True if the parameter still has this path."""
         part = None if self.outermost is None else self.outermost()
         for name in self.path.split("."):
             part = None if part is None else vars(part).get(name)
@@ -70,10 +70,20 @@ class KnownParameter(NamedTuple):
 
 
 class Simulation:
-    """A policy in force, with random streams, the state of casts, and an observer: see :func:`simulate`.
+    """A policy in force, with random streams, the state of casts, and an observer; created by :func:`simulate`.
 
-    It may be entered again and again, nested too; its streams and its casts go on. `state` is what `load_state` needs
-    to continue with the same bits. Copies and pickles are simulations of their own in the same state.
+    A simulation can be entered several times, also nested; its streams and casts continue. `state` contains
+    everything that `load_state` needs to continue with the same bits. Copies and pickles are independent simulations
+    in the same state.
+
+    Parameters:
+        policy: the policy.
+        seed: the seed of the random streams.
+        observer: receives the events of every rounding; None for none.
+        draws: given random bits for stochastic updates, by path of the parameter; see :func:`simulate`.
+
+    Raises:
+        ValueError: if the observer is not an observer, or `draws` are given and the policy is not stochastic.
 
     Examples:
         >>> sim = sf.simulate("bf16-stochastic", seed=7)
@@ -94,7 +104,7 @@ class Simulation:
         self.streams = Streams(seed, draws)
         if self.streams.given_draws and not draws_bits(policy):
             raise ValueError("draws= are for stochastic updates, and nothing is stochastic under this policy.")
-        self.is_plain = False  # whether it is for tensors of our own alone
+        self.is_plain = False  # True if it is only for tensors of simfloat
         self._torch_module_check: TorchModuleInNumpyBlock | None = None  # while such a block is open
         self.repeated_draws = RepeatedDraws(self.streams)
         self.histories = Histories()
@@ -106,19 +116,19 @@ class Simulation:
         self._parameters: dict[int, KnownParameter] = {}
 
     def _activate(self, policy: Policy) -> None:
-        """Let operations from now on follow the policy; those that are recorded keep theirs."""
+        """Use the policy for all operations from now on; recorded operations keep theirs."""
         streams = self.streams if draws_bits(policy) else None
         self._active_policy = ActivePolicy(
             policy, streams, self.observer, self.histories, takes_formats(policy), self._meter
         )
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
-        follow = getattr(self.observer, "follow_policy", None)  # an observer need not be an Observer
+        follow = getattr(self.observer, "follow_policy", None)  # an observer need not inherit from Observer
         if follow is not None:
             follow(policy)
 
     @property
     def meter(self) -> WorkMeter | None:
-        """What counts the work of operations; it may be assigned before the first block, and is its observer, too."""
+        """The meter that counts the work of operations; assign it before the first block. It becomes the observer."""
         return self._meter
 
     @meter.setter
@@ -128,11 +138,12 @@ class Simulation:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force. It may be assigned between steps, a Policy or a name; `switches` is the log of that.
+        """The policy in force; assign a Policy or a name between steps to switch it. `switches` is the log of
+        changes.
 
-        Random streams and the state of casts go on. Operations that were recorded keep their policy in the backward
-        pass; parameters are used as rounded to the new `weights`. Raises ValueError while a module runs,
-        and if an override of the policy that ends met nothing.
+        Random streams and the state of casts continue. Recorded operations keep their policy in the backward pass;
+        parameters are used as rounded to the new `weights`. Raises ValueError while a module runs, and if an override
+        of the old policy matched nothing.
         """
         return self._switches.policy
 
@@ -142,25 +153,26 @@ class Simulation:
 
     @property
     def first_policy(self) -> Policy:
-        """The policy that the simulation began with."""
+        """The policy at the start of the simulation."""
         return self._switches.first
 
     @property
     def switches(self) -> tuple[Switch, ...]:
-        """The changes of policy so far, each with the step after which it happened, if that is known."""
+        """The changes of policy so far, each with the step after which it happened, if known."""
         return self._switches.log
 
     def follow(self, rule: SwitchingRule, step: int) -> None:
-        """Ask a rule, after the step of this number, which policy the next step takes, and switch to it.
+        """Apply a rule after step number `step`: switch to the policy that it returns for the next step.
 
-        rule is a `simfloat.Switching`, or any function of the step and the observer that returns a policy or a name.
+        `rule` is a `simfloat.Switching`, or a function of the step and the observer that returns a policy or a name.
+        Raises ValueError if the step is not an integer or the rule is not callable.
         """
         if not is_integer(step):
-            raise ValueError(f"follow takes the number of the step that was made, an integer, got {step!r}.")
+            raise ValueError(f"follow takes the number of the last step, an integer, got {step!r}.")
         self._switch(self._switches.ask_rule(rule, int(step), self.observer), int(step))
 
     def begin_following(self, rule: SwitchingRule) -> None:
-        """Let a rule, whose first step is to come, leave out what the observer has counted by now."""
+        """Before the first step of a rule, make it ignore the counts of the observer so far."""
         self._switches.begin(rule, self.observer)
 
     def _switch(self, policy: Policy, step: int | None) -> None:
@@ -168,7 +180,7 @@ class Simulation:
             return
         now = current_context()
         if now.simulation is self and (now.names is not None or now.composites):
-            raise ValueError(f"A policy is switched between steps, not while the module {now.path!r} runs.")
+            raise ValueError(f"Switch a policy between steps, not while the module {now.path!r} runs.")
         self._check_matched()
         self._switches.log += (Switch(step, policy),)
         for place in self._places.values():
@@ -177,7 +189,7 @@ class Simulation:
 
     @property
     def seed(self) -> int:
-        """The seed from which the streams are derived."""
+        """The seed of the random streams."""
         return self.streams.seed
 
     def __enter__(self) -> Simulation:
@@ -198,12 +210,13 @@ class Simulation:
 
     @contextmanager
     def aside(self) -> Iterator[Simulation]:
-        """A ``with`` block for an evaluation in the middle of a training, which changes no bit of that.
+        """Return a ``with`` block for an evaluation in the middle of a training, which does not change the bits of
+        the training.
 
-        Inside, a copy of the simulation is in force, with its policy, which goes on from where this one is: random
-        streams and amax histories stay here as they are, and the observer receives nothing. The block yields the copy,
-        whose overrides need not match anything. Call `model.eval()` as for any evaluation: in training batch norm
-        writes to its buffers. `no_grad` saves memory.
+        Inside, a copy of the simulation is in force, with the same policy and the current random streams. The random
+        streams and amax histories of the original do not change, and its observer receives nothing. The block yields
+        the copy; its overrides need not match anything. Call `model.eval()` as for any evaluation: in training mode
+        batch norm writes to its buffers. `no_grad` saves memory.
 
         Examples:
             >>> layer, sim = sf.nn.Dropout(), sf.simulate("fp32")
@@ -227,7 +240,7 @@ class Simulation:
 
     @contextmanager
     def trial_run(self) -> Iterator[None]:
-        """A block that goes on from here, and after which all is where it was; the observer receives nothing."""
+        """Return a block that continues from here and restores everything at its end; the observer receives nothing."""
         before = self._active_policy, self._places, self.observer
         try:
             self.observer = None
@@ -238,7 +251,9 @@ class Simulation:
             self._active_policy, self._places, self.observer = before
 
     def _check_matched(self) -> None:
-        """Raise ValueError if an override met nothing of all that was seen, or only another name of a parameter."""
+        """Raise ValueError if an override matched nothing, or only another name of a tied parameter; also for
+        `draws`.
+        """
         parameters = (path for place in list(self._places.values()) for path in place.recipes)
         paths = dict.fromkeys((*self._paths, *parameters))
         self.policy.check_matched(paths, list(self._operations))
@@ -248,28 +263,28 @@ class Simulation:
             if path in tied:
                 raise ValueError(f"draws= names {path!r}, a parameter that is tied and stored once, as {tied[path]!r}.")
             if paths and path not in paths:
-                raise ValueError(f"draws= names {path!r}, which was not met.{did_you_mean(path, paths)}")
+                raise ValueError(f"draws= names {path!r}, which was not used.{did_you_mean(path, paths)}")
 
     def place(self, operation: str, path: str | None = None, composites: tuple[str, ...] = ()) -> Place:
-        """Where an operation runs: at `path`, inside of `composites`; by default in what runs."""
+        """Return the place of an operation at `path`, inside of `composites`; by default in the running module."""
         if path is None:
             now = current_context()
             path, composites = now.path, now.composites
         return self.place_at(operation, path, composites)
 
     def sibling(self, place: Place, operation: str, path: str, composites: tuple[str, ...] = ()) -> Place:
-        """Where another operation runs under the policy of this place, which may have been switched since."""
+        """Return the place of another operation under the policy of `place`, even if the policy was switched since."""
         untyped = place.untyped
         is_in_force = untyped.active_policy is self._active_policy
         find = self.place_at if is_in_force else untyped.sibling
         return find(operation, path, composites).in_type(place.type)
 
     def places(self) -> list[Place]:
-        """Every place that was asked for under the policy in force, in that order."""
+        """Return every place that was used under the policy in force, in order of first use."""
         return list(self._places.values())
 
     def place_at(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
-        """Where an operation runs: at this path, inside of these composites."""
+        """Return the place of an operation at this path, inside of these composites."""
         place = self._places.get((operation, path, composites))
         return self._new_place(operation, path, composites) if place is None else place
 
@@ -281,17 +296,18 @@ class Simulation:
         return self._places.setdefault((operation, path, composites), place)
 
     def stream(self, operation: str) -> BitStream:
-        """The stream of an operation of the forward pass that draws by itself, in the running module."""
+        """Return the random stream of a forward operation that uses random bits itself, in the running module."""
         return self.streams.stream_at(current_context().path, "forward", operation)
 
     def note_path(self, path: str) -> None:
-        """Count the path among those that were seen."""
+        """Add the path to the paths that occurred."""
         self._paths[path] = None
 
     def path_of(self, parameter: HasPath) -> str:
-        """The path of a parameter here: that under which it was first met, by the running root or by its owner.
+        """Return the path of a parameter in this simulation.
 
-        One that has moved since has its new path in the same model; one that left it is met anew.
+        It is the path of its first use, as named by the running root module or, outside of one, by its owner. A
+        parameter that has moved within the model has its new path; one that left the model is named again.
         """
         entry = self._parameters.get(id(parameter))
         if entry is None or entry.parameter() is not parameter:
@@ -307,7 +323,7 @@ class Simulation:
         return self._meet(parameter, names if is_part else current_context().names)
 
     def _meet(self, parameter: HasPath, names: Names | None) -> str:
-        """The path of a parameter by these names, or by its owner where they do not have it."""
+        """Return the path of a parameter by these names, or by its owner if they do not contain it."""
         state = TREES.state
         if names is not None and names.state is not state:
             names = names.renew()
@@ -321,12 +337,14 @@ class Simulation:
         return entry.path
 
     def stream_positions(self) -> StreamPositions:
-        """Where random streams and delayed scalings are now, for `replay_from`."""
+        """Return the current positions of random streams and delayed scalings, for `replay_from`."""
         return StreamPositions(self.streams.calls, self.histories.copies)
 
     @contextmanager
     def replay_from(self, positions: StreamPositions) -> Iterator[None]:
-        """A block that sees the random draws and the scales that followed on this moment, and moves nothing on."""
+        """Return a block with the random bits and the scales that followed `positions`; at its end the streams are
+        unchanged.
+        """
         now = self.stream_positions()
         try:
             self._rewind(positions)
@@ -341,16 +359,16 @@ class Simulation:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs to go on with the same bits, in this or another process; JSON-able.
+        """The state that `load_state` needs to continue with the same bits, in this or another process; JSON-able.
 
-        Its key `casts`, what delayed scalings met, is there if they met anything; `switches`, the log of changes of
-        policy, and `rule`, the state of the rule that makes them, if there are any.
+        The key `casts` (the state of delayed scalings) is present if there is any; so are `switches` (the log of
+        changes of policy) and `rule` (the state of the rule that makes them).
         """
         casts = self.histories.state
         return self.streams.state | ({"casts": casts} if casts else {}) | self._switches.state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
+        """Continue from `state`; ValueError names an error in it, and then nothing is changed."""
         streams_state = dict(state) if isinstance(state, dict) else {}
         casts, log, rule = (streams_state.pop(key, None) for key in ("casts", "switches", "rule"))
         histories = {} if casts is None else read_state(casts)
@@ -361,13 +379,13 @@ class Simulation:
         self._switches.load(switches, rule)
         if self.policy != before:
             self._activate(self.policy)
-        self.repeated_draws.is_silenced = True  # it repeats draws on purpose
+        self.repeated_draws.is_silenced = True  # it repeats random bits on purpose
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:
         return _restored, (self._switches.first, self.observer, deepcopy(self.streams.given_draws), self.state)
 
     def __repr__(self) -> str:
-        # By its kind: a Recorder that has counted prints as its table.
+        # Show the type of the observer: a Recorder with counts prints as a table.
         observed = f", observer={type(self.observer).__name__}()" if self.observer is not None else ""
         return f"simulate({self.policy.name or self.policy!r}, seed={self.seed}{observed})"
 
@@ -375,7 +393,7 @@ class Simulation:
 def _restored(
     policy: Policy, observer: Observer | None, draws: dict[str, GivenBits], state: dict[str, Any]
 ) -> Simulation:
-    """A simulation in a state that another one had."""
+    """Return a simulation in the state of another one."""
     simulation = Simulation(policy, state["seed"], observer, draws)
     simulation.load_state(state)
     return simulation
@@ -388,21 +406,30 @@ def simulate(
     *,
     draws: Mapping[str, GivenBits] | None = None,
 ) -> Simulation:
-    """A ``with`` block in which every Tensor operation is carried out under `policy`.
+    """Create a ``with`` block in which every Tensor operation is carried out under `policy`.
 
-    policy is a Policy or the name of one in `simfloat.policies`. `seed` is that of the random streams, one for each
-    place; `observer`, for example a Recorder, receives the events of every rounding. Blocks nest; each operation
-    remembers what was in force, so that its backward pass follows the same policy. Keep the simulation and enter it
-    again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again. That
-    warns where it goes on with the other one's numbers or trained parameters, and where twenty in a row under the same
-    policy begin alike and train nothing, as samples do that are meant to differ; runs of one seed may be compared.
-    PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`. `draws` are your own
-    for stochastic updates, by the paths of parameters, as an LFSR gives them: the last addition takes one for each
-    element, in C order, step after step.
+    Blocks can be nested. Each operation remembers the simulation in force, so its backward pass follows the same
+    policy. Keep the simulation and enter it again, ``with simulation:``, to continue its random streams. The block
+    does not affect PyTorch tensors and models: use `simfloat.torch.simulate` for them.
 
-    Raises ValueError for an unknown policy, and at the end of the block if an override or a path of `draws` matched
-    nothing that it saw.
-    A block in which a PyTorch model was called, and no operation of ours was met, warns: it has no part in that model.
+    Two simulations with the same seed use the same random bits, which is useful to compare runs. simfloat warns in
+    two cases where this is probably a mistake: the second simulation continues with tensors or trained parameters of
+    the first; or twenty simulations in a row under the same policy start with the same operation on the same values
+    and train nothing. It also warns if a PyTorch model was called in the block and no operation of simfloat ran.
+
+    Parameters:
+        policy: a Policy, or the name of one in `simfloat.policies`.
+        seed: the seed of the random streams; every place has its own stream.
+        observer: receives the events of every rounding, for example a Recorder; None for none.
+        draws: given random bits for stochastic updates, such as the output of an LFSR, as `GivenBits` by path of the
+            parameter. The final addition uses one integer per element, in C order, step after step.
+
+    Returns:
+        A `Simulation`, to be entered with ``with``.
+
+    Raises:
+        ValueError: if the policy is unknown, or a model is given instead of a policy.
+        ValueError: at the end of the block, if an override or a path of `draws` matched nothing.
 
     Examples:
         >>> y = sf.Tensor(1.0)
@@ -419,11 +446,11 @@ def simulate(
 
 
 def _check_is_no_model(value: object) -> None:
-    """Raise ValueError for a model that is given where the policy belongs."""
+    """Raise ValueError if a model is given instead of a policy."""
     if any(one.__module__.partition(".")[0] == "torch" for one in type(value).__mro__):
         raise ValueError(
-            "simulate takes a simfloat.Policy or its name, and is for tensors of simfloat's own; got a "
-            f"{type(value).__name__} of PyTorch's: write simfloat.torch.simulate(model, policy)."
+            "simulate takes a simfloat.Policy or its name, and simulates only tensors of simfloat; got a "
+            f"{type(value).__name__} of PyTorch: write simfloat.torch.simulate(model, policy)."
         )
     if callable(value):
         raise ValueError(
@@ -433,13 +460,13 @@ def _check_is_no_model(value: object) -> None:
 
 
 def current() -> Simulation:
-    """The innermost `simulate` block; ValueError outside of any."""
+    """Return the innermost `simulate` block; ValueError outside of any."""
     simulation: Simulation = context_in_block().simulation
     return simulation
 
 
 def _observer_here() -> Observer | None:
-    """Return the observer of operations that follow no policy: those of arrays that know their format."""
+    """Return the observer for operations that follow no policy, namely of `simfloat.array`."""
     now = current_context()
     observer = None if now.simulation is None else now.simulation.observer
     if observer is None or not wants(observer, now.path, "forward"):

@@ -1,7 +1,7 @@
-"""State that changes during a training: the rule that switches the policy, and the amax histories of delayed scaling.
+"""State that changes during training: the rule that switches the policy, and the amax histories of delayed scaling.
 
-A rule changes the policy while a model trains, by measurements. There is one amax history for each operand of each
-contraction at a place.
+A rule changes the policy while a model trains, depending on measurements. Each operand of each contraction at a place
+has one amax history.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from simfloat.common import is_integer, one_number
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 
-#: What a Recorder counts and a rule can measure: each is a share of all results.
+#: Counts of a Recorder that a rule can measure, each as a share of all results.
 MEASURES = ("overflow", "underflow", "subnormal", "nan", "unchanged")
 
-#: Which policy the next step takes: from the number of the step that was just taken, and the simulation's observer.
+#: A function of the number of the last step and of the observer that returns the policy of the next step.
 SwitchingRule = Callable[[int, Observer | None], Policy | str]
 
 
 class Switch(NamedTuple):
-    """A change of policy, in a simulation's `switches`: after which step, None if unknown, and to which policy."""
+    """A change of policy: the step after which it happened (None if unknown), and the new policy."""
 
     step: int | None
     policy: Policy
 
 
 class Switches:
-    """The log of a simulation's changes of policy, and the rule that it follows."""
+    """The log of policy changes of a simulation, and the rule that it follows."""
 
     def __init__(self, first: Policy) -> None:
         self.first = first
         self.log: tuple[Switch, ...] = ()
         self._rule: Any = None
-        self._loaded: Any = None  # the state of a rule that is still to come
+        self._loaded: Any = None  # the state for a rule that will be followed later
 
     @property
     def policy(self) -> Policy:
@@ -46,35 +46,37 @@ class Switches:
         return self.log[-1].policy if self.log else self.first
 
     def ask_rule(self, rule: SwitchingRule, step: int, observer: Observer | None) -> Policy:
-        """The policy that a rule wants, which becomes the rule that is followed."""
+        """Return the policy that a rule chooses; the rule becomes the current one."""
         if not callable(rule):
-            raise ValueError(f"A rule is simfloat.Switching or a function of the step and the observer, got {rule!r}.")
+            raise ValueError(
+                f"A rule must be a simfloat.Switching or a function of the step and the observer, got {rule!r}."
+            )
         if self._loaded is not None and hasattr(rule, "load_state"):
             rule.load_state(self._loaded)
         self._rule, self._loaded = rule, None
         return as_policy(rule(step, observer), "A rule for switching")
 
     def begin(self, rule: SwitchingRule, observer: Observer | None) -> None:
-        """Let a rule note what the observer has counted before the rule's first step, if it has no state to come."""
+        """Make a rule ignore the counts before its first step, unless a state will be loaded into it."""
         if self._loaded is None and hasattr(rule, "begin"):
             rule.begin(observer)
 
     @property
     def state(self) -> dict[str, Any]:
-        """The log and the rule's state, as far as there are any; JSON-able."""
+        """The log and the state of the rule, if there are any; JSON-able."""
         log = [{"step": step, "policy": policy.to_dict()} for step, policy in self.log]
         rule = getattr(self._rule, "state", None) if self._loaded is None else self._loaded
         return ({"switches": log} if log else {}) | ({"rule": rule} if rule is not None else {})
 
     def load(self, log: tuple[Switch, ...], rule: Any) -> None:
-        """Go on from a log that :func:`read_log` read; `rule` is the state for the rule that is followed next."""
+        """Continue from a log that :func:`read_log` returned; `rule` is the state for the next rule."""
         self.log, self._rule, self._loaded = log, None, rule
 
 
 def read_log(state: Any) -> tuple[Switch, ...]:
-    """The switches in a state; ValueError for what cannot be them."""
+    """Return the switches in a state; ValueError if it is invalid."""
     if not isinstance(state, list):
-        raise ValueError(f"The switches of a simulation's state are a list, got {state!r}.")
+        raise ValueError(f"The switches in the state of a simulation must be a list, got {state!r}.")
     return tuple(map(_switch, state))
 
 
@@ -87,27 +89,38 @@ def _switch(entry: Any) -> Switch:
 
 
 class Switching:
-    """A rule: train under `narrow`, under `wide` as long as a measure is too high, and then under `narrow` again.
+    """A rule that switches from `narrow` to `wide` while a measure is too high, and then back.
 
-    ``simfloat.train.fit`` asks it after every step, as does ``simulation.follow(rule, step)`` in a loop of one's own.
-    After each `window` steps the measure of these steps is taken: the share of results that met "overflow",
-    "underflow", "subnormal", "nan" or "unchanged", as the simulation's Recorder counted them where `path`, `phase` and
-    `operation` match; or what a function without arguments returns, such as the variance of a gradient. `fit` leaves
-    out what the Recorder counted before its first step; a loop of one's own does so by ``rule.begin(sim.observer)``.
-    A rule on lost updates needs "unchanged" and ``operation="update"``: it measures the share of these steps that
-    ``recorder.lost_updates(path)`` returns for all. Without the operation, every other result that matches counts too.
-
-    Above `above`, or if it is NaN, `wide` comes into force; at or below `below` (default `above`) `narrow` again, once
-    `wide` was in force for `hold` steps: that little overflows under wide formats says nothing about narrow ones. Both
-    are policies or their names; to switch some layers only, make `wide` of `narrow` by overrides:
+    `simfloat.train.fit` applies it after every step; in your own loop, call ``simulation.follow(rule, step)``. After
+    each `window` steps, the measure of these steps is computed. If it is above `above` or NaN, `wide` comes into
+    force. If it is at or below `below`, and `wide` was in force for at least `hold` steps, `narrow` returns. Use
+    `hold` because few overflows in wide formats say nothing about narrow ones. To switch only some layers, derive
+    `wide` from `narrow` by overrides::
 
         wide = narrow.override("head", compute=sf.FP16)
         by_rate = sf.Switching(narrow, wide, "overflow", above=1e-3, path="head", window=100, hold=1000)
         by_variance = sf.Switching(narrow, wide, lambda: model.head.weight.grad.var(), above=1e-4)
 
-    Its state is part of the simulation's, so that a resumed run switches where it would have.
+    For a rule on lost updates, use the measure "unchanged" with ``operation="update"``: it is then the share that
+    ``recorder.lost_updates(path)`` returns, restricted to these steps. Without the operation, all other matching
+    results also count.
 
-    Raises ValueError for policies, measures and numbers that are none.
+    `fit` ignores the counts before its first step; in your own loop, call ``rule.begin(sim.observer)``. The state of
+    the rule is part of the state of the simulation, so a resumed run switches at the same steps.
+
+    Parameters:
+        narrow, wide: policies or their names.
+        measure: "overflow", "underflow", "subnormal", "nan" or "unchanged", the share of results with this event in
+            the Recorder of the simulation; or a function without arguments that returns a number.
+        above: the limit above which `wide` comes into force.
+        below: the limit at or below which `narrow` returns; by default `above`.
+        window: the number of steps of each measurement.
+        hold: the smallest number of steps under `wide`.
+        path, operation: shell patterns of the results that are counted; None for all.
+        phase: the phase that is counted; None for all.
+
+    Raises:
+        ValueError: if a policy, the measure or a number is invalid.
 
     Examples:
         >>> rule = sf.Switching("fp8-delayed", "fp16-master", "overflow", above=1e-4, window=5, hold=20)
@@ -130,9 +143,13 @@ class Switching:
         operation: str | None = None,
     ) -> None:
         if measure not in MEASURES and not callable(measure):
-            raise ValueError(f"measure is one of {', '.join(MEASURES)}, or a function of nothing; got {measure!r}.")
+            raise ValueError(
+                f"measure must be one of {', '.join(MEASURES)}, or a function without arguments; got {measure!r}."
+            )
         if not is_integer(window, 1) or not is_integer(hold, 0):
-            raise ValueError(f"window is a positive number of steps, hold one of at least 0; got {window!r}, {hold!r}.")
+            raise ValueError(
+                f"window must be an integer of at least 1, hold one of at least 0; got {window!r}, {hold!r}."
+            )
         below = above if below is None else below
         if not (_is_number(above) and _is_number(below) and below <= above):
             raise ValueError(f"above and below are numbers, below at most above; got {above!r} and {below!r}.")
@@ -140,11 +157,11 @@ class Switching:
         self.measure, self.above, self.below, self.window, self.hold = measure, above, below, window, hold
         self._seen_where = {"path": path, "phase": phase, "operation": operation}
         self._state = {"steps": 0, "since": -1, "met": 0, "of": 0, "seen_met": 0, "seen_of": 0}
-        self._before: tuple[Observer | None, int, int] = (None, 0, 0)  # the observer, and what it had counted
-        self._is_loaded = False  # whether nothing was counted since a state was loaded
+        self._before: tuple[Observer | None, int, int] = (None, 0, 0)  # the observer and its counts
+        self._is_loaded = False  # True if nothing was counted since a state was loaded
 
     def __call__(self, step: int, observer: Observer | None) -> Policy:
-        """The policy for the step after this one."""
+        """Return the policy for the step after `step`."""
         now = self._state
         now["steps"] += 1
         if isinstance(self.measure, str):
@@ -171,17 +188,17 @@ class Switching:
         return self._state["met"] / self._state["of"] if self._state["of"] else 0.0
 
     def begin(self, observer: Any) -> None:
-        """Leave out what the observer has counted by now, such as an evaluation before the training.
+        """Ignore the counts of the observer so far, for example the counts of an evaluation before the training.
 
-        ``simfloat.train.fit`` calls it before its first step. A loop of one's own calls it where the observer has
-        counted something before the rule's first step; else the first window has that too.
+        `simfloat.train.fit` calls it before its first step. In your own loop, call it if the observer counted
+        anything before the first step; otherwise the first window includes these counts.
         """
         if isinstance(self.measure, str) and hasattr(observer, "counts") and not self._is_loaded:
             counts = observer.counts(**self._seen_where)
             self._before = observer, counts[self.measure], counts["total"]
 
     def _count(self, event: str, observer: Any) -> None:
-        """Add what the observer counted since it was last asked, or since `begin`; if neither was, all it counted."""
+        """Add the counts of the observer since the last call or `begin`; without either, all its counts."""
         if not hasattr(observer, "counts"):
             raise ValueError(
                 f"Switching by {event} needs a simulation whose observer counts, such as "
@@ -200,16 +217,17 @@ class Switching:
 
     @property
     def state(self) -> dict[str, int]:
-        """What `load_state` needs to go on: steps, since which `wide` is in force or -1, and counts.
+        """The state that `load_state` needs to continue: steps, the step since which `wide` is in force or -1, and
+        counts.
 
-        Counted are the events and results of the window, and all that the observer told of when it was last asked.
+        The counts are the events and results of the window, and the totals of the observer at the last measurement.
         """
         return dict(self._state)
 
     def load_state(self, state: Any) -> None:
-        """Go on from what `state` gave; an observer whose attribute `goes_on` is not true has counted from zero.
+        """Continue from `state`; an observer without a true `goes_on` attribute is assumed to have counted from zero.
 
-        Raises ValueError for anything else, and then changes nothing.
+        Raises ValueError for any other value, and then changes nothing.
         """
         if not isinstance(state, dict) or set(state) != set(self._state) or not all(map(is_integer, state.values())):
             raise ValueError(f"The state of Switching has the integers {', '.join(self._state)}; got {state!r}.")
@@ -226,7 +244,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
-#: (path, phase, operation, number of the operand whose gradient is computed or None, which factor of the product)
+#: (path, phase, operation, index of the operand of a gradient or None, factor of the product: 0 or 1)
 Key = tuple[str, str, str, int | None, int]
 
 FIELDS = ("path", "phase", "operation", "operand", "factor")
@@ -234,7 +252,7 @@ AMAXES, GREATEST = "amaxes", "greatest"
 
 
 class Histories:
-    """The histories of a simulation: one for each factor of a contraction at a place."""
+    """The amax histories of a simulation: one for each factor of a contraction at a place."""
 
     def __init__(self) -> None:
         self._histories: dict[Key, AmaxHistory] = {}
@@ -242,24 +260,24 @@ class Histories:
     def histories_at(
         self, path: str, phase: str, operation: str, operand: int | None
     ) -> tuple[AmaxHistory, AmaxHistory]:
-        """Those of the left and of the right factor of the contraction at a place."""
+        """Return the histories of the left and of the right factor of the contraction at a place."""
         return self._history_at((path, phase, operation, operand, 0)), self._history_at(
             (path, phase, operation, operand, 1)
         )
 
     def _history_at(self, key: Key) -> AmaxHistory:
         history = self._histories.get(key)
-        # Where two threads come here at once, the history of one of them stays.
+        # If two threads arrive at the same time, one of the new histories is kept.
         return self._histories.setdefault(key, AmaxHistory()) if history is None else history
 
     @property
     def copies(self) -> dict[Key, AmaxHistory]:
-        """A copy of each history that holds any magnitude, for `load_state`."""
+        """A copy of each history that contains magnitudes, for `load_state`."""
         return {key: history.copy() for key, history in list(self._histories.items()) if history.amaxes}
 
     @property
     def state(self) -> list[dict[str, Any]]:
-        """The magnitudes that each history holds, of those that hold any; JSON-able."""
+        """The magnitudes of each history that is not empty; JSON-able."""
         return [
             {**dict(zip(FIELDS, key, strict=True)), AMAXES: list(history.amaxes), GREATEST: history.greatest}
             for key, history in list(self._histories.items())
@@ -267,22 +285,22 @@ class Histories:
         ]
 
     def load_state(self, histories: dict[Key, AmaxHistory]) -> None:
-        """Go on from what :func:`read_state` read."""
-        # Places keep their histories, so these are changed, not replaced.
+        """Continue from the result of :func:`read_state`."""
+        # Places keep references to their histories, so change them in place.
         for key in {**self._histories, **histories}:
             history, loaded = self._history_at(key), histories.get(key, AmaxHistory())
             history.amaxes, history.greatest = list(loaded.amaxes), loaded.greatest
 
 
 def read_state(state: Any) -> dict[Key, AmaxHistory]:
-    """The histories in a state; ValueError for what cannot be one."""
+    """Return the histories in a state; ValueError if it is invalid."""
     if not isinstance(state, list):
-        raise ValueError(f"The casts of a simulation's state are a list, got {state!r}.")
+        raise ValueError(f"The casts in the state of a simulation must be a list, got {state!r}.")
     histories: dict[Key, AmaxHistory] = {}
     for entry in state:
         key, history = _entry(entry)
         if key in histories:
-            raise ValueError(f"A simulation's state names every cast once, got a second entry {entry!r}.")
+            raise ValueError(f"The state of a simulation contains two entries for one cast, {entry!r}.")
         histories[key] = history
     return histories
 

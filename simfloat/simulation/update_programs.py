@@ -1,6 +1,6 @@
-"""The update of a parameter as a program, where all its operations are elementwise and on float32 arrays.
+"""The update of a parameter as a compiled program, if all its operations are elementwise and on float32 arrays.
 
-A step is written down once (`RecordedStep`) and then serves all parameters to which the same is done
+A step is recorded once (`RecordedStep`), and then serves all parameters with the same update rules
 (`run_as_program`).
 """
 
@@ -32,16 +32,18 @@ from simfloat.kernels.rounding.events import PRECISE, TOTAL, UNCHANGED, WIDE
 from simfloat.simulation.place import UpdateRules
 from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic, count_stalled
 
-#: Among the outputs, what the parameter becomes.
+#: The name of the new parameter among the outputs.
 WEIGHT = ""
 
-#: The place of the gradient among the vectors that a program reads; behind it stand those that are kept.
+#: The position of the gradient among the vectors that a program reads; the optimizer state follows.
 GRADIENT = 1
 
 
 class ObservedMoment(NamedTuple):
-    """A moment whose observer receives how many of its elements stall, by the places of its vectors among those that
-    the program reads, None if it is new, and writes.
+    """A moment with stalled elements to be counted for an observer.
+
+    `before` is the position of its vector among the vectors that the program reads, None for a new moment; `after` is
+    its position among the vectors that the program writes.
     """
 
     stream: str
@@ -49,31 +51,31 @@ class ObservedMoment(NamedTuple):
     after: int
 
     def count_stalls(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> int:
-        """Count the elements that stay as they were under a gradient other than zero."""
+        """Count the elements that keep their value under a nonzero gradient."""
         before = None if self.before is None else read[self.before]
         return count_stalled(before, written[self.after], read[GRADIENT])
 
 
 class UpdateNumbers(NamedTuple):
-    """The numbers of a step."""
+    """The scalars of a step."""
 
     scalars: NDArray[np.float64]
     counters: dict[str, NDArray]  # after the step
 
 
 class UpdateProgram(NamedTuple):
-    """The update of a parameter: it reads the weight, the gradient and what is kept, in this order."""
+    """The update of a parameter: it reads the weight, the gradient and the optimizer state, in this order."""
 
     instructions: Instructions
-    outputs: tuple[str, ...]  # what it writes, by name
-    state_names: tuple[str, ...]  # what of that is kept, and the names of counters, in this order
+    outputs: tuple[str, ...]  # the names of the arrays that it writes
+    state_names: tuple[str, ...]  # the names of stored arrays, then of counters
     trace: NumberTrace  # of counters and options
-    scalars: tuple[int, ...]  # the places of its scalars in the trace
-    counters: dict[str, int]  # and of what the counters are after the step
+    scalars: tuple[int, ...]  # the positions of its scalars in the trace
+    counters: dict[str, int]  # the positions of the counters after the step
     moments: tuple[ObservedMoment, ...]
 
     def step_numbers(self, values: Sequence[float]) -> UpdateNumbers | None:
-        """The numbers of a step; None if the program does not serve these values."""
+        """Return the scalars of a step; None if the program is not valid for these values."""
         traced = self.trace.repeat_with(values)
         if traced is None:
             return None
@@ -85,10 +87,10 @@ class UpdateProgram(NamedTuple):
 
 
 class RecordedStep(UpdateArithmetic):
-    """A step whose arrays are registers: the weight, the gradient, and what is kept of a parameter by these names.
+    """A step on registers instead of arrays: the weight, the gradient, and the optimizer state with these names.
 
-    Its numbers are traced, so that it serves others. Raises NoProgram for what is no elementwise operation, and where a
-    format or a mode needs more than programs have.
+    Its scalars are traced, so that the program is valid for others. Raises NoProgram for an operation that is not
+    elementwise, and for a format or a mode that programs do not support.
     """
 
     __slots__ = ("_before", "_grid", "_moments", "_names", "_rules", "_trace", "_writer")
@@ -109,9 +111,9 @@ class RecordedStep(UpdateArithmetic):
         self._moments: list[str] = []
 
     def program(self, u: Any) -> UpdateProgram:
-        """The program that ends with the addition of u."""
+        """Return the program that ends with the addition of u."""
         after: Any = self._last_addition(u)
-        # An array of the state that the step left alone is not written: it stays the array that is kept already.
+        # An array of the state that the step did not change is not written: the stored array remains.
         changed_state = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
         outputs = {WEIGHT: after, **{name: x for name, x in changed_state.items() if name not in COUNTERS}}
         counters = {name: self._trace.place_of(x) for name, x in changed_state.items() if name in COUNTERS}
@@ -126,7 +128,7 @@ class RecordedStep(UpdateArithmetic):
 
     @property
     def format(self) -> Format:
-        """What results are rounded to."""
+        """The format of results."""
         return self._rules.weights
 
     @property
@@ -134,44 +136,44 @@ class RecordedStep(UpdateArithmetic):
         return self._rules.is_compensated
 
     def sign(self, x: Any) -> Any:
-        """-1, 0 or 1, exactly; NaN for NaN."""
+        """Return -1, 0 or 1, exactly; NaN for NaN."""
         return self._writer.apply_unrounded(program_table.SIGN, x)
 
     def negative(self, x: Any) -> Any:
-        """-x, exactly."""
+        """Return -x, exactly."""
         return self._writer.apply_unrounded(program_table.NEGATE, x)
 
     def magnitude(self, x: Any) -> Any:
-        """|x|, rounded to `weights`."""
+        """Return |x|, rounded to `weights`."""
         larger = self._writer.apply_unrounded(program_table.LARGEST, x, self.negative(x))
         # The larger one of two zeros may be -0.
         size = self._writer.apply_unrounded(program_table.LARGEST, self._writer.fill(0.0), larger)
         return self._writer.round(size, self._grid)
 
     def at_least(self, least: float, x: Any) -> Any:
-        """No instruction."""
+        """Raise NoProgram: there is no instruction."""
         raise NoProgram
 
     def sum(self, x: Any, axis: int | None = None) -> Any:
-        """No elementwise operation."""
+        """Raise NoProgram: a sum is not elementwise."""
         raise NoProgram
 
     def matmul(self, a: Any, b: Any) -> Any:
-        """No elementwise operation."""
+        """Raise NoProgram: a matrix product is not elementwise."""
         raise NoProgram
 
     def count(self) -> Any:
-        """The number of this step of the parameter, the first being 1; it is kept."""
+        """Return the number of this step of the parameter, starting with 1, and store it."""
         self.state[STEP] = self.state.get(STEP, 0.0) + 1.0
         return self.state[STEP]
 
     def product(self, name: str, factor: Any) -> Any:
-        """The product of this factor and those of the steps before in float32; it is kept."""
+        """Return the float32 product of this factor and all earlier ones, and store it."""
         self.state[name] = self._trace.apply(_single_product, self.state.get(name, 1.0), factor)
         return self.state[name]
 
     def previous_moment(self, name: str, shape: tuple[int, ...]) -> Any:
-        """The moment of this name as the last step left it; zeros at first."""
+        """Return the moment of this name after the last step; zeros before the first step."""
         if name in self.state:
             return self.state[name]
         return self._writer.fill(0.0)
@@ -204,20 +206,21 @@ def _single_product(a: float, b: float) -> float:
 
 Addend = Callable[[Any, Any, SimpleNamespace], Any]
 
-#: The latest programs by what their instructions follow from: several where numbers decide what is done, None where
-#: there is no program.
+#: The latest programs by everything that determines their instructions. There are several if scalars decide on the
+#: operations, and None if there is no program.
 _programs: dict[Any, tuple[UpdateProgram, ...] | None] = {}
 
-#: So many kinds of programs are known at most, and so many programs of a kind beside the latest.
+#: Maximum numbers of kinds of programs, and of programs of a kind in addition to the latest.
 MOST, MOST_OF_A_KIND = 256, 15
 
 
 def run_as_program(
     kind: Any, addend: Addend, step: UpdateArithmetic, gradient: NDArray, options: SimpleNamespace
 ) -> bool:
-    """Update a parameter by a program; returns whether it was done. Where it was not, nothing was changed.
+    """Update a parameter by a program; return True if this was possible. Otherwise nothing is changed.
 
-    `kind` stands for the function `addend`: what is added to the parameter, of the step, the gradient and the options.
+    `kind` identifies the function `addend`, which returns the value to add to the parameter from the step, the
+    gradient and the options.
     """
     rules, state = step.rules, step.state
     if rules is None:
@@ -258,9 +261,9 @@ def _program(
     counters: dict[str, float],
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
-    """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
-    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option`
-    # appends them in the order in which `_with_numbers` takes them out, so both walk through nested tuples alike.
+    """Return the program of an update, cached or new, with its scalars; NoProgram if there is none."""
+    # The scalars of a step are in one list: first the counters, then the options. `_split_option` appends them in the
+    # order in which `_with_numbers` reads them, so both traverse nested tuples in the same order.
     values = [*counters.values()]
     key = (
         kind,
@@ -269,7 +272,7 @@ def _program(
         (*counters,),
         tuple([(name, _split_option(value, values)) for name, value in vars(options).items()]),
     )
-    # None is known too: a step without a program is not recorded again each time it is made.
+    # None is cached also: a step without a program is not recorded again every time.
     programs = _programs.get(key, ())
     if programs is None:
         raise NoProgram
@@ -280,7 +283,8 @@ def _program(
     try:
         trace = NumberTrace(values)
         program = _write_program(addend, rules, names, counters, options, trace, iter(trace.traced_inputs))
-    except (TypeError, AttributeError):  # what is done with a number leaves no trace: the program is for these numbers
+    except (TypeError, AttributeError):
+        # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
         return _program_for_these(key, values, addend, rules, names, counters, options)
     except NoProgram:
         _keep(key, None)
@@ -298,8 +302,8 @@ def _program_for_these(
     counters: dict[str, float],
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
-    """Return a program that serves these values alone, with its numbers; NoProgram if there is none."""
-    key = (*key, *map(repr, values))  # texts tell 0.0 from -0.0
+    """Return a program that is only valid for these values, with its scalars; NoProgram if there is none."""
+    key = (*key, *map(repr, values))  # texts distinguish 0.0 from -0.0
     programs = _programs.get(key, ())
     if programs is None:
         raise NoProgram
@@ -322,19 +326,19 @@ def _write_program(
     trace: NumberTrace,
     numbers: Iterator[Any],
 ) -> UpdateProgram:
-    """The program of an update, whose numbers stand in place of those of the counters and options."""
+    """Write the program of an update, with `numbers` instead of the counters and options."""
     counts = {name: next(numbers) for name in counters}
     chosen = SimpleNamespace(**{name: _with_numbers(value, numbers) for name, value in vars(options).items()})
     step = RecordedStep(rules, names, counts, trace)
     u = addend(step, step.gradient, chosen)
     if not isinstance(u, Register):
-        raise NoProgram  # what it is instead is an error
+        raise NoProgram  # any other type is an error, which is raised without a program
     return step.program(u)
 
 
 def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
     step_numbers = program.step_numbers(values)
-    assert step_numbers is not None, "a trace holds for the numbers it is of"
+    assert step_numbers is not None, "a trace is valid for its own scalars"
     return step_numbers
 
 
@@ -345,7 +349,7 @@ def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
 
 
 def _split_option(value: Any, values: list[float]) -> Any:
-    """Return what an option has in common in all programs of a kind, and append its numbers to `values`."""
+    """Append the scalars of an option to `values`, and return the rest, which all programs of a kind share."""
     if type(value) is float:
         values.append(value)
         return None
@@ -353,7 +357,7 @@ def _split_option(value: Any, values: list[float]) -> Any:
 
 
 def _with_numbers(value: Any, numbers: Iterator[Any]) -> Any:
-    """An option with these numbers in place of its own."""
+    """Return an option with its scalars replaced by these."""
     if type(value) is float:
         return next(numbers)
     return tuple([_with_numbers(part, numbers) for part in value]) if type(value) is tuple else value

@@ -1,6 +1,6 @@
-"""Studies: claims and what a test over seeds says of them; jobs, their results on disk, and one page of all.
+"""Studies: claims and their tests over seeds, jobs, results on disk, and one report of everything.
 
-It needs the packages of simfloat's extra `studies`: pip install 'simfloat[studies]'.
+The package needs simfloat's extra `studies`: pip install 'simfloat[studies]'.
 """
 
 from importlib.util import find_spec as _find_spec

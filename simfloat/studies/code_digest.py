@@ -1,7 +1,7 @@
-"""A digest of code: of functions and classes, and of the objects whose names they use.
+"""A digest of code: of functions and classes, and of the objects that their names refer to.
 
-The bytecode of a function tells the names that it takes from outside, and their use. An object of an installed package
-is known by its name and the package's version.
+The bytecode of a function contains the names that it takes from outside, and their use. An object of an installed
+package is represented by its name and the version of the package.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Instructions that load a name from outside, and store one.
+#: Instructions that load a name from outside the function, and instructions that store one.
 GLOBAL_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 CELL_LOADS = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 STORES = {"STORE_GLOBAL", "STORE_DEREF"}
 
-#: An attribute or a method of what was loaded: LOAD_METHOD until Python 3.11.
+#: Instructions that load an attribute or a method; LOAD_METHOD exists until Python 3.11.
 ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 
-#: What loads a single value that is of no interest.
+#: Instructions that load one local value or constant.
 SIMPLE_LOADS = {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
 
-#: What tells nothing of the order of a program.
+#: Instructions without meaning for the analysis.
 IGNORED = {"EXTENDED_ARG", "CACHE", "NOP", "RESUME", "PRECALL", "PUSH_NULL", "NOT_TAKEN"}
 
-#: Methods that change a container and tell nothing of it.
+#: Methods that change a container and return nothing about it.
 WRITES: dict[Any, set[str]] = {
     list: {"append", "extend", "insert", "clear"},
     deque: {"append", "appendleft", "extend", "extendleft", "clear"},
     set: {"add", "update", "discard", "clear"},
     dict: {"update", "clear"},
 }
-#: Dictionaries whose items are set like a dictionary's.
+#: Classes of dictionaries.
 DICTIONARIES = (dict, defaultdict, OrderedDict, Counter)
 
-#: What a name is used for that only writes: an item of it is set, it is counted up, it is set.
+#: Marks of uses that only write: an item is set; a number is incremented.
 ITEM, COUNT = "[]", "+="
 
 
 class Import(NamedTuple):
-    """A module that a function imports when it runs, and the names that it takes from there; none for all of it."""
+    """A module that a function imports when it runs, and the imported names; none for the module itself."""
 
     name: str
     level: int
@@ -63,7 +63,7 @@ class Import(NamedTuple):
 
 
 class NameUses:
-    """The names that a function and all functions inside of it load, and what each is used for."""
+    """The names that a function and its inner functions load, and the uses of each name."""
 
     def __init__(self, codes: Iterator[CodeType]) -> None:
         self.global_names: dict[str, None] = {}
@@ -73,18 +73,18 @@ class NameUses:
             self._read_code(code)
 
     def chains(self, name: str) -> set[tuple[str, ...]]:
-        """The attributes that are taken of what a name stands for; an empty chain where it is used itself."""
+        """Return the chains of attributes that are taken from a name; an empty chain if the name itself is used."""
         return {() if chain in ((ITEM,), (COUNT,)) else chain for chain in self._uses.get(name, {()})}
 
     def only_writes(self, name: str, value: Any) -> bool:
-        """Whether a container is only written to, or a number only counted up, so that no result depends on it."""
+        """True if a container is only written to, or a number only incremented, so that no result depends on it."""
         kind, uses = type(value), self._uses.get(name, set())
         allowed: set[tuple[str, ...]] = {(each,) for each in WRITES.get(dict if kind in DICTIONARIES else kind, ())}
         if kind in DICTIONARIES:
             allowed.add((ITEM,))
         if kind in (int, float):
             allowed.add((COUNT,))
-        return uses <= allowed and name != "__class__"  # which super() reads without loading it
+        return uses <= allowed and name != "__class__"  # super() reads __class__ without a load
 
     def _read_code(self, code: CodeType) -> None:
         steps = [step for step in dis.get_instructions(code) if step.opname not in IGNORED]
@@ -99,7 +99,7 @@ class NameUses:
 
 
 def _name_use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
-    """Return the use of the name that is loaded at this place: a chain of attributes, or the mark ITEM or COUNT."""
+    """Return the use of the name loaded by instruction `place`: a chain of attributes, or the mark ITEM or COUNT."""
     name, following = steps[place].argval, steps[place + 1 : place + 4]
     if following and following[0].opname in SIMPLE_LOADS:
         if len(following) > 1 and following[1].opname == "STORE_SUBSCR":
@@ -117,25 +117,25 @@ def _name_use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
 
 @cache
 def name_uses(code: CodeType) -> NameUses:
-    """The names that a function of this code uses."""
+    """Return the uses of names in a function with this code."""
     return NameUses(_codes(code))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of all functions inside of it."""
+    """Yield the code of a function and of all its inner functions."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield from _codes(each)
 
 
-#: Values that are written as they are, to the last bit of a float.
+#: Types of values that are written exactly by marshal.
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...))
 
-#: Version of marshal's layout without marks for values that are met again, which hang on how a program was compiled.
+#: A version of marshal's layout without marks for repeated values, which depend on how a program was compiled.
 LAYOUT = 2
 
-#: What stands in a class and says nothing of what it computes, or follows from the rest.
+#: Attributes of a class that do not affect its results, or follow from its other attributes.
 NOT_OF_A_CLASS = {
     "__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__firstlineno__", "__static_attributes__",
     "__slotnames__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__",
@@ -143,45 +143,45 @@ NOT_OF_A_CLASS = {
     "__protocol_attrs__", "__non_callable_proto_members__", "__classdictcell__",
 }  # fmt: skip
 
-#: A class that a program or a package has made while it ran; others are compiled, and found by their names.
+#: Flag of a class that was created at run time; other classes are compiled, and represented by their names.
 HEAP_TYPE_FLAG = 1 << 9
 
-#: What reaches values by texts, which may be any.
+#: Objects that give access to values by arbitrary text.
 DYNAMIC = {id(each) for each in (eval, exec, globals, __import__, importlib.import_module, sys.modules)}
 
-#: Where Python and installed packages lie.
+#: Folders of Python and of installed packages.
 INSTALLED = tuple({get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 PACKAGES = ("site-packages", "dist-packages")
 OWN_PACKAGE = "simfloat"
 
 
 class CodeDigest(ABC):
-    """A walk through code, which writes it into a digest; what values are beside code, a subclass writes.
+    """A traversal of code, which writes it into a digest; a subclass writes all other values.
 
-    What is met again, or contains itself, is written once. The names that functions and classes use come after the
-    value itself, in the order in which these were met, so that a long chain of calls is no deep one.
+    A value that occurs again, or contains itself, is written once. The names that functions and classes use are written
+    after the value itself, in the order of occurrence, so that a long chain of calls does not become a deep recursion.
     """
 
     def __init__(self, name: str, seen: Mapping[int, int] | None = None, trail: Iterable[str] = ()) -> None:
         self.content = hashlib.sha256()
         self._name, self._trail = name, list(trail)
         self._numbers_by_id = dict(seen or {})
-        self._kept_alive: list[Any] = []  # what was met stays alive: an id stands for one object only
+        self._kept_alive: list[Any] = []  # keeps visited objects alive, so that no id is reused
         self._waiting: deque[tuple[Callable[[], None], list[str]]] = deque()
 
     def where(self) -> str:
-        """What is being read, by names from the function on."""
+        """Return the position of the traversal as text: the names from the function to the present value."""
         return f"{self._name} uses {''.join(self._trail).lstrip('.')}, which" if self._trail else self._name
 
     def finish(self) -> None:
-        """Write what waits, and what is met by that."""
+        """Write everything that was postponed, including what this postpones."""
         while self._waiting:
             write, self._trail = self._waiting.popleft()
             write()
 
     @abstractmethod
     def add(self, value: Any) -> None:
-        """Write a value."""
+        """Write a value into the digest."""
 
     def _write_pieces(self, *pieces: str | bytes) -> None:
         for piece in pieces:
@@ -197,10 +197,10 @@ class CodeDigest(ABC):
     def _postpone(self, write: Callable[[], None]) -> None:
         self._waiting.append((write, [*self._trail]))
 
-    def _refuse(self, what: str, instead: str = "make it inside of the function, of the function's arguments") -> None:
+    def _refuse(self, what: str, instead: str = "create it inside the function, from its arguments") -> None:
         raise ValueError(
-            f"{self.where()} is {what}: what it holds cannot be read, so results in a folder could be those of another "
-            f"state. Instead {instead}; or give no folder."
+            f"{self.where()} is {what}: its content cannot be read, so results in a folder could be those of another "
+            f"state. Instead {instead}; or use no folder."
         )
 
     def _dictionary(self, value: Mapping[Any, Any]) -> None:
@@ -213,31 +213,31 @@ class CodeDigest(ABC):
                 self.add(item)
 
     def _add_named_values(self, values: Mapping[str, Any], prefix: str = ".") -> None:
-        """Values by name, whose order tells nothing."""
+        """Write values by name, in sorted order."""
         self._write_pieces("named", str(len(values)))
         for name in sorted(values, key=str):
             with self._step_into(f"{prefix}{name}"):
                 self._write_pieces(str(name))
                 self.add(values[name])
 
-    # What is found by name.
+    # Values that are represented by names.
 
     def _module(self, value: ModuleType) -> None:
-        """A module that is used as a value: all that is in it, unless it is an installed one."""
+        """Write a module that is used as a value: its whole content, unless it is installed."""
         self._write_pieces("module", value.__name__)
         if not self._write_if_installed(value.__name__):
             ours = {name: item for name, item in vars(value).items() if not name.startswith("__")}
             self._postpone(partial(self._add_named_values, ours))
 
     def _write_if_installed(self, module: Any) -> bool:
-        """Write the package and its version if it is installed, and nothing if the module is of the user's."""
+        """Write the package and its version if the module is installed; return True if so."""
         package = package_of(module)
         if package:
             self._write_pieces(package)
         return bool(package)
 
     def _is_found_by_name(self, value: Any) -> bool:
-        """Whether an installed module has this very object by its name, which then stands for it."""
+        """True if an installed module contains this very object under its name, which is then written instead."""
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
         named_object: Any = sys.modules.get(module) if isinstance(module, str) else None
         for step in str(name).split("."):
@@ -248,7 +248,7 @@ class CodeDigest(ABC):
         return True
 
     def _builtin(self, value: Any) -> None:
-        """A function that is compiled, or the bound method of a compiled object."""
+        """Write a compiled function, or a bound method of a compiled object."""
         owner = value.__self__
         self._write_pieces("builtin", value.__name__)
         if self._is_found_by_name(value) or isinstance(owner, ModuleType) or owner is np.random.mtrand._rand:
@@ -261,11 +261,11 @@ class CodeDigest(ABC):
 
     def _method(self, value: MethodType) -> None:
         if getattr(sys.modules.get(getattr(value, "__module__", "")), value.__name__, None) is value and (
-            self._write_if_installed(value.__module__)  # such as random.random, of a generator that all share
+            self._write_if_installed(value.__module__)  # such as random.random, a method of the shared generator
         ):
             return self._write_pieces(value.__module__, value.__name__)
         self._write_pieces("method", value.__name__)
-        if isinstance(value.__func__, FunctionType):  # else a compiled one, of its object's type
+        if isinstance(value.__func__, FunctionType):  # otherwise a compiled one, determined by the type of its object
             self.add(value.__func__)
         with self._step_into(".__self__"):
             self.add(value.__self__)
@@ -273,7 +273,7 @@ class CodeDigest(ABC):
     # Functions and classes.
 
     def _code(self, value: CodeType) -> None:
-        """What is carried out, and with which arguments; not where it stands, nor how local names are called."""
+        """Write the instructions and the arguments; neither line numbers nor the names of local variables."""
         arguments = value.co_argcount + value.co_kwonlyargcount + sum(bool(value.co_flags & flag) for flag in (4, 8))
         counts = value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags
         self._write_pieces("code", value.co_code, value.co_exceptiontable, str(counts))
@@ -286,7 +286,7 @@ class CodeDigest(ABC):
         self._write_pieces("function")
         if self._is_found_by_name(value):
             return
-        if hasattr(value, "registry") and hasattr(value, "_clear_cache"):  # of functools.singledispatch
+        if hasattr(value, "registry") and hasattr(value, "_clear_cache"):  # a functools.singledispatch function
             self._dictionary(value.registry)
             return
         self._write_pieces(value.__name__)
@@ -298,7 +298,7 @@ class CodeDigest(ABC):
         self._postpone(partial(self._add_used_names, value))
 
     def _add_used_names(self, function: FunctionType) -> None:
-        """What the names stand for that a function takes from outside."""
+        """Write the values of the names that a function takes from outside."""
         code, uses = function.__code__, name_uses(function.__code__)
         self._write_pieces("used by", function.__name__)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -323,14 +323,14 @@ class CodeDigest(ABC):
             self._add_import(statement, function.__globals__)
 
     def _chains(self, name: str, value: Any, uses: NameUses) -> None:
-        """What a name stands for; of a module only what the function takes from it."""
+        """Write the value of a name; for a module, only what the function takes from it."""
         self._write_pieces(name)
         with self._step_into(f".{name}"):
             for chain in sorted(uses.chains(name)) if isinstance(value, ModuleType) else [()]:
                 self._attribute(value, chain)
 
     def _attribute(self, value: Any, chain: tuple[str, ...]) -> None:
-        """What a chain of attributes leads to, from a module as far as there are modules."""
+        """Write the value at the end of a chain of attributes, which is followed while its elements are modules."""
         self._check_dynamic(value)
         if not isinstance(value, ModuleType) or not chain:
             return self.add(value)
@@ -351,10 +351,10 @@ class CodeDigest(ABC):
 
     def _check_dynamic(self, value: Any) -> None:
         if id(value) in DYNAMIC:
-            self._refuse("a way to what no name tells", "use the names themselves")
+            self._refuse("an access to values without their names", "use the names themselves")
 
     def _add_import(self, statement: Import, globals: Mapping[str, Any]) -> None:
-        """What a function imports when it runs."""
+        """Write what a function imports when it runs."""
         name, package = "." * statement.level + statement.name, globals.get("__package__") or globals.get("__name__")
         self._write_pieces("import", name, *statement.names)
         try:
@@ -405,17 +405,17 @@ class CodeDigest(ABC):
 
 @cache
 def package_of(module: Any) -> str:
-    """The package that an installed module is of, with its version; empty for a module of the user's."""
+    """Return the package of an installed module, with its version; an empty text for a user's module."""
     top = module.partition(".")[0] if isinstance(module, str) else "__main__"
     if top == OWN_PACKAGE:
-        return top  # results are kept for its sources
+        return top  # its sources are in the digest of a job
     if top == "__main__" or not _is_installed(top):
         return ""
     return top if top in sys.stdlib_module_names else _version(top)
 
 
 def _is_installed(top: str) -> bool:
-    """Whether a package lies among those of Python and the installed ones."""
+    """True if a package is in a folder of Python or of installed packages."""
     module = sys.modules.get(top)
     try:
         spec = getattr(module, "__spec__", None) or find_spec(top)
@@ -430,7 +430,10 @@ def _is_installed(top: str) -> bool:
 
 
 def _version(top: str) -> str:
-    """An installed package's version, and its list of files where there is one: two builds may have one version."""
+    """Return the version of an installed package and a digest of its list of files.
+
+    Two builds may have the same version.
+    """
     try:
         installed = distribution(top)
     except (PackageNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Comparing what a study measured, pair by pair, with the words of verdicts."""
+"""The comparison of measured values in pairs, with the words of verdicts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ from simfloat.studies.stored import as_label, read_parquet
 from simfloat.studies.sweeping import StudyTable
 from simfloat.studies.verdicts import MATCH, comparison_of, differences, exponential, log_ratios
 
-#: What two values are compared by.
+#: The kinds of comparison.
 RATIO, DIFFERENCE = "ratio", "difference"
 
 
 class Compared(NamedTuple):
-    """How one value of a column stands beside the reference, where all the rest (`among`) is the same.
+    """The comparison of one value of a column with the reference.
 
-    `mean` is the geometric mean of ratios, or the mean of differences, in the interval from `low` to `high` (95 %,
-    Student's t over `pairs` pairs); `word` is the verdict, `p` the level at which it would be open.
+    Parameters:
+        label: the value of the column.
+        among: the names and values of all other axes.
+        mean: the geometric mean of ratios, or the mean of differences.
+        low, high: its 95 % interval (Student's t).
+        pairs: the number of pairs.
+        word: the verdict.
+        p: the level at which the verdict would be open.
     """
 
     label: Any
@@ -40,9 +46,17 @@ class Compared(NamedTuple):
 
 
 class PairedComparison(Sequence[Compared]):
-    """What `compare` found: a row for each value; it prints as a table, ``comparison["bf16-standard"]`` is a row.
+    """The result of `compare`: a row for each value; it prints as a table.
 
-    Where values are numbers, such as bits, ``comparison[8]`` is the row of that value; ``.rows[0]`` is the first one.
+    ``comparison["bf16-standard"]`` is the row of a value. If the values are numbers, such as bits, ``comparison[8]`` is
+    the row of the value 8, and ``.rows[0]`` the first row.
+
+    Parameters:
+        rows: the rows, each a `Compared`.
+        by: the column of the values that are compared.
+        value: the column of the measured values.
+        reference: the label of the reference.
+        kind: "ratio" or "difference".
     """
 
     def __init__(self, rows: Iterable[Compared], by: str, value: str, reference: Any, kind: str) -> None:
@@ -69,11 +83,11 @@ class PairedComparison(Sequence[Compared]):
 
     @property
     def discoveries(self) -> Discoveries:
-        """How many comparisons are decided, and the false discovery rate of these decisions."""
+        """The number of decided comparisons, and the false discovery rate of these decisions."""
         return discoveries(row.p for row in self.rows)
 
     def table(self) -> Table:
-        """The rows as a table."""
+        """Return the rows as a table."""
         among = [name for name, _ in self.rows[0].among] if self.rows else []
         head = (*among, self.by, "verdict", f"{self.kind} of {self.value}", "95 %", "pairs")
         return aligned([head, *(self._line(row) for row in self.rows)], number_columns=3)
@@ -83,10 +97,10 @@ class PairedComparison(Sequence[Compared]):
         return (*(str(value) for _, value in row.among), str(row.label), row.word, *texts)
 
     def __repr__(self) -> str:
-        return f"{self.table()}\nbeside {self.reference}. {self.discoveries}"
+        return f"{self.table()}\ncompared with {self.reference}. {self.discoveries}"
 
     def _repr_html_(self) -> str:
-        return f"{self.table()._repr_html_()}<p>beside {self.reference}. {self.discoveries}</p>"
+        return f"{self.table()._repr_html_()}<p>compared with {self.reference}. {self.discoveries}</p>"
 
 
 @in_usual_environment
@@ -101,21 +115,39 @@ def compare(
     margin: float | None = None,
     higher_is_better: bool = False,
 ) -> PairedComparison:
-    """How every value of the column `by` stands beside the `reference`, by the column `value`, in pairs.
+    """Compare the results for each value of a column, such as the policy, with those for a reference, in pairs.
 
-    Two rows are a pair if they have the same `pairs`, such as the seed, and are alike on all other axes of a sweep's
-    table, for each combination of which there is a row of the answer. A pair gives a ratio (its logarithm is averaged)
-    or, with ``kind="difference"``, a difference; a run that is NaN counts as infinitely bad. The 95 % interval of the
-    mean decides: *equal* if it holds no difference and nothing beyond the margin, *better* or *worse* if it lies on one
-    side of no difference, *worse within the margin* if it does not reach beyond it either, else *inconclusive*.
+    Two rows are a pair if they agree in the columns `pairs`, such as the seed, and in all other axes of the table. The
+    result has a row for each combination of these other axes. A pair gives a ratio, and the mean of its logarithm is
+    tested, or a difference. A measured NaN counts as infinitely bad. The 95 % interval of the mean decides:
 
-    `margin` is a factor of more than 1 for ratios (default 1.05) or a number above 0 for differences, which has no
-    default. table: what `sweep` returns, a sequence of rows as dictionaries, a dictionary of columns, a data frame, or
-    the path of a sweep's Parquet file. It judges results that there are, of whatever was run; `simfloat.compare` runs
-    a model itself, on one batch, and gives the errors of its loss and gradient under each policy.
+    * "better": all of it is better than the reference;
+    * "worse": all of it is worse, and it reaches beyond the margin;
+    * "worse within the margin": all of it is worse, and it is inside the margin;
+    * "equal": it contains the ratio 1, or the difference 0, and is inside the margin;
+    * "inconclusive": otherwise.
 
-    Raises ValueError for columns that there are not, for a reference that is not in the column, where a row has no
-    partner or several, and for ratios of negative numbers.
+    This function judges existing results. `simfloat.compare` runs a model itself, on one batch, and returns the errors
+    of its loss and gradient under each policy.
+
+    Parameters:
+        table: the result of `sweep`, a sequence of rows as dictionaries, a dictionary of columns, a data frame, or the
+            path of a sweep's Parquet file.
+        value: the column of the measured values.
+        by: the column of the values that are compared.
+        reference: the value of that column with which all others are compared.
+        pairs: the column, or columns, that identify a pair.
+        kind: "ratio" or "difference".
+        margin: the largest change that does not matter: a factor above 1 for ratios (default 1.05), or a number above 0
+            for differences (no default).
+        higher_is_better: True if larger values are better, as for accuracies.
+
+    Returns:
+        A `PairedComparison`.
+
+    Raises:
+        ValueError: if a column or the reference is missing; if a row has no partner or several; for ratios of negative
+            numbers.
 
     Examples:
         >>> rows = [{"policy": policy, "seed": seed, "loss": loss + seed / 10}
@@ -130,7 +162,7 @@ def compare(
     with_pairs = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [pairs]
     for name in (value, by, *with_pairs):
         if not isinstance(name, str):
-            raise ValueError(f"value, by and pairs name columns, got {name!r}.")
+            raise ValueError(f"value, by and pairs must be names of columns, got {name!r}.")
         results[name]
     label = _reference_label(results[by], by, reference)
     among = [name for name in results.axes if name not in (by, value, *with_pairs)]
@@ -154,12 +186,12 @@ def compare(
         if other != label
     ]
     if not rows:
-        raise ValueError(f"The column {by} has nothing beside the reference {label!r}.")
+        raise ValueError(f"The column {by} has no value except the reference {label!r}.")
     return PairedComparison(rows, by, value, label, kind)
 
 
 def as_table(table: Any) -> StudyTable:
-    """Rows of whatever kind as a table. Raises ValueError for what has none."""
+    """Return rows of any supported kind as a table; raise ValueError for other objects."""
     if isinstance(table, StudyTable):
         return table
     if isinstance(table, str | Path):
@@ -169,12 +201,12 @@ def as_table(table: Any) -> StudyTable:
     if isinstance(table, Mapping):
         lengths = {name: len(values) for name, values in table.items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"Columns have as many values as one another, got {lengths}.")
+            raise ValueError(f"All columns must have the same number of values, got {lengths}.")
         return StudyTable(dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True))
     rows = list(table) if isinstance(table, Iterable) else [table]
     if all(isinstance(row, Mapping) for row in rows):
         return StudyTable(rows)
-    raise ValueError(f"A table is rows as dictionaries, or columns in one; got a {type(table).__name__}.")
+    raise ValueError(f"table must be rows as dictionaries, or a dictionary of columns; got a {type(table).__name__}.")
 
 
 def _comparison_row(
@@ -184,7 +216,7 @@ def _comparison_row(
     how: tuple[str, float],
     sign: int,
 ) -> Compared:
-    """The row of a value: its numbers and those of the reference, by pair; `sign` is -1 where more is better."""
+    """Return the row of a value, from its values and the reference's by pair; `sign` is -1 if larger is better."""
     measured, reference = values
     if alone := sorted(set(measured) ^ set(reference), key=str):
         where = "".join(f", {name}={value!r}" for name, value in among)
@@ -193,7 +225,7 @@ def _comparison_row(
     ours, theirs = np.array([measured[pair] for pair in measured]), np.array([reference[pair] for pair in measured])
     if kind == RATIO:
         _check_positive(label, ours, theirs)
-        # A run that is NaN is infinitely bad, which is a ratio of 0 where more is better.
+        # A run that is NaN counts as infinitely bad, which is a ratio of 0 if larger is better.
         samples = log_ratios(ours if sign > 0 else np.nan_to_num(ours, nan=0.0, posinf=np.inf), theirs)
     else:
         samples = differences(np.where(np.isnan(ours), sign * np.inf, ours), theirs)
@@ -205,18 +237,18 @@ def _comparison_row(
 
 
 def _check_positive(label: Any, *numbers: NDArray) -> None:
-    """Refuse numbers below zero, whose ratios say nothing."""
+    """Raise ValueError for values below zero, because their ratios have no meaning."""
     below = [float(x) for x in np.concatenate(numbers) if x < 0]
     if below:
         raise ValueError(
-            f"{label!r} or the reference has {below[0]!r}, and a ratio compares numbers from 0: pass "
-            "kind='difference' and a margin."
+            f"{label!r} or the reference has {below[0]!r}, but ratios need numbers from 0: pass kind='difference' and "
+            "a margin."
         )
 
 
 def _checked_margin(kind: str, margin: float | None) -> float:
     if kind not in (RATIO, DIFFERENCE):
-        raise ValueError(f"kind is {RATIO!r} or {DIFFERENCE!r}, got {kind!r}.")
+        raise ValueError(f"kind must be {RATIO!r} or {DIFFERENCE!r}, got {kind!r}.")
     margin = MATCH if margin is None and kind == RATIO else margin
     if margin is None:
         raise ValueError("A comparison by differences needs margin=: the largest difference that does not matter.")
@@ -227,7 +259,7 @@ def _checked_margin(kind: str, margin: float | None) -> float:
 
 
 def _reference_label(labels: list[Any], by: str, reference: Any) -> Any:
-    """The label of the reference, whatever its case."""
+    """Return the label of the reference; upper and lower case do not matter."""
     wanted = as_label(reference)
     if wanted in labels:
         return wanted
@@ -244,7 +276,7 @@ def _as_number(name: str, value: Any) -> float:
             return float(value)
     except TypeError:
         pass
-    raise ValueError(f"The column {name} must hold numbers, got {value!r}.")
+    raise ValueError(f"The column {name} must contain numbers, got {value!r}.")
 
 
 def _values_text(names: Sequence[str], values: Sequence[Any]) -> str:

@@ -1,8 +1,8 @@
-"""Executors: functions that take a function and jobs, and yield the results as they are finished.
+"""Executors: functions that take a function and jobs, and yield the results in the order of completion.
 
-An executor is any function of that shape: the scheduler of a machine room is one as well (`workspace.py`). A process
-reads a job from each line of its standard input, and answers it by a line, {"result": ...}, or {"error": ...} with
-"refused" true for a ValueError; it ends when its input does, even in the middle of a job (`serve`).
+Any function with this signature is an executor; `workspace.py` has one for a Dask scheduler. A worker process reads one
+job per line from its standard input, and answers each with a line: {"result": ...}, or {"error": ...}, with "refused"
+true for a ValueError. It ends with its input, even in the middle of a job (`serve`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Any, BinaryIO
 import simfloat as sf
 from simfloat import terminal
 
-#: A job is a dictionary of plain values, as JSON has them; so is its result. Both travel between processes and to disk.
+#: A job and its result are dictionaries of JSON types, which are sent between processes and stored on disk.
 Job = dict[str, Any]
 Result = dict[str, Any]
 
-#: Gives pairs of a job's place among the jobs and its result, in any order; raises JobError where a job has none.
+#: (function, jobs) -> pairs of a job's index and its result, in any order; raises JobError if a job fails.
 Executor = Callable[[Callable[[Job], Result], Sequence[Job]], Generator[tuple[int, Result]]]
 
 
-#: What a process runs.
+#: The program of a worker process.
 SERVE = "import sys; from simfloat.studies.executors import serve; serve(*sys.argv[1:])"
 
 
 class JobError(Exception):
-    """A job gave no result. `refused` if it raised ValueError: what it was given cannot be computed."""
+    """A job failed; `refused` is True if it raised ValueError, which means that its arguments are impossible."""
 
     def __init__(self, job: Job, reason: str, refused: bool = False) -> None:
         what = ", ".join(str(job[key]) for key in ("problem", "label") if key in job) or job.get("kind", "a job")
@@ -46,13 +46,24 @@ class JobError(Exception):
 
 
 def one_by_one(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Generator[tuple[int, Result]]:
-    """Carry out the jobs here, in order."""
+    """Run the jobs in this process, in order.
+
+    Parameters:
+        function: a function of a job that returns its result.
+        jobs: the jobs.
+
+    Returns:
+        A generator of pairs of a job's index and its result.
+
+    Raises:
+        JobError: if the function fails.
+    """
     for place, job in enumerate(jobs):
         try:
             result = function(job)
         except ValueError as error:
             raise JobError(job, str(error), refused=True) from error
-        except Exception as error:  # a fault of the function, whose place is the cause's
+        except Exception as error:  # an error in the function; the cause has the traceback
             raise JobError(job, f"{type(error).__name__}: {error}") from error
         yield place, result
 
@@ -60,11 +71,23 @@ def one_by_one(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Genera
 def in_processes(
     function: Callable[[Job], Result], jobs: Sequence[Job], *, workers: int | None = None, attempts: int = 1
 ) -> Generator[tuple[int, Result]]:
-    """Carry out the jobs in so many processes, by default `simfloat.get_threads()`, each with one thread.
+    """Run the jobs in several processes, each with one thread.
 
-    Every other process takes jobs from the end: neighbours need the same kernels, and what one process has compiled the
-    others find on disk. A job whose process dies is begun anew in another one until it has had all its attempts. The
-    processes end with this one, whatever ends it, and at once when the iteration is given up.
+    Every other process takes jobs from the end of the list, because neighbouring jobs need the same kernels, and the
+    other processes find on disk what one process has compiled. A job is restarted in another process if its process
+    dies. The processes end with this one, whatever ends it, and immediately when the generator is closed.
+
+    Parameters:
+        function: a function of a job that returns its result.
+        jobs: the jobs.
+        workers: the number of processes; by default `simfloat.get_threads()`.
+        attempts: the number of processes in which a job is tried if its process dies.
+
+    Returns:
+        A generator of pairs of a job's index and its result, in the order of completion.
+
+    Raises:
+        JobError: if the function fails, or a job's process has died `attempts` times.
     """
     waiting = deque[tuple[int, Job]](enumerate(jobs))
     ends = waiting.popleft, waiting.pop
@@ -89,16 +112,16 @@ def in_processes(
 
 
 def result_of(job: Job, answer: dict[str, Any]) -> Result:
-    """The result in a worker's answer; JobError if there is none."""
+    """Return the result in a worker's answer; raise JobError if there is none."""
     if "result" not in answer:
         raise JobError(job, answer["error"], answer.get("refused", False))
     return answer["result"]
 
 
 class Worker:
-    """A process that takes jobs as lines of JSON and answers each with a line, and the thread that talks to it.
+    """A process that answers jobs, given as lines of JSON, and the thread that communicates with it.
 
-    The process belongs to a session of its own: Ctrl-C in a terminal reaches the parent alone.
+    The process has a session of its own, so Ctrl-C in a terminal reaches only the parent.
     """
 
     def __init__(
@@ -108,7 +131,7 @@ class Worker:
         answers: queue.SimpleQueue[tuple[int, Any]],
     ) -> None:
         self._next_job, self._answers = next_job, answers
-        # The same places are searched for modules as here.
+        # The process searches the same folders for modules as this one.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVE, function.__module__, function.__name__],
@@ -125,7 +148,7 @@ class Worker:
         while True:
             try:
                 place, job = self._next_job()
-            except IndexError:  # there are no more
+            except IndexError:  # no jobs are left
                 return
             line = self.answer_to_line(json.dumps(job).encode())
             if not line.endswith(b"\n"):
@@ -134,7 +157,7 @@ class Worker:
             self._answers.put((place, json.loads(line)))
 
     def answer_to_line(self, line: bytes) -> bytes:
-        """The answer to a line; empty, or without its end, if the process has ended."""
+        """Return the answer to a line; it is empty or incomplete if the process has ended."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(line + b"\n")
@@ -151,19 +174,19 @@ class Worker:
         return f"its process ended with exit code {code}."
 
     def end(self) -> None:
-        """End the process now; its thread sees the end of its answers."""
+        """End the process now, and wait for its thread."""
         self.process.kill()
         self.process.wait()
         self._thread.join()
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdout.close()
-        with suppress(OSError):  # a line that the process did not read any more
+        with suppress(OSError):  # the process ended before it read the last line
             self.process.stdin.close()
 
 
 def serve(module: str, name: str) -> None:
-    """Answer jobs by the function of that name until standard input ends."""
-    # What a job prints must not get among the answers.
+    """Answer jobs with the function of that name until standard input ends."""
+    # Redirect the output of jobs to standard error, so that it does not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     jobs = queue.SimpleQueue[bytes]()
@@ -174,20 +197,20 @@ def serve(module: str, name: str) -> None:
 
 
 def _forward_lines(lines: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
-    """Forward the lines; end the process when there are no more."""
+    """Forward the lines to the queue; end the process after the last one."""
     for line in lines:
         jobs.put(line)
     os._exit(0)
 
 
 def answer(module: str, name: str, job: Job) -> dict[str, Any]:
-    """The result of a job by the function of that name, in one thread, or why there is none."""
+    """Return the answer to a job: the result of the function of that name in one thread, or an error."""
     terminal.silence()
     sf.set_threads(1)  # the other cores have other jobs
     try:
         return {"result": getattr(importlib.import_module(module), name)(job)}
     except ValueError as error:
         return {"error": str(error), "refused": True}
-    except Exception as error:  # a fault of the function: the parent says so, with the place
+    except Exception as error:  # an error in the function, which the parent reports with file and line
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return {"error": f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"}

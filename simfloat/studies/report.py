@@ -1,9 +1,9 @@
-"""One page of all results below a folder: claims, verdicts, figures, tables, configurations and versions.
+"""One page with all results below a folder: claims, verdicts, figures, tables, configurations and versions.
 
-The limits and the sources of a study are read out of its Markdown.
+The limits and sources of a study are read from its Markdown files.
 
-A user's function travels to another process. A function of a module is found there by its name; one of a notebook, of
-the program itself or inside of another function travels as its code, by cloudpickle.
+The module also sends a user's function to another process. A function of a module is found there by name. A function of
+a notebook, of the main program, or inside another function is sent as code, by cloudpickle.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from simfloat.studies.stored import column_names
 from simfloat.studies.verdicts import RANKS
 from simfloat.studies.workspace import code_digest, import_folder, write_file
 
-#: What a page shows of them, by the headings, or the words in bold type, under which they stand.
+#: Parts of a study's notes on the page -> the headings, or initial words in bold type, that mark them.
 NOTES = {"limits": "limits?", "sources": "sources?"}
 
 LINK = re.compile(r"\[([^]]+)\]\(([^)\s]+)\)")
 
 
 def notes_in(markdown: str) -> dict[str, list[str]]:
-    """The paragraphs on limits and on sources, as plain text; what is not there is left out."""
+    """Return the paragraphs on limits and on sources as plain text; a missing part is omitted."""
     paragraphs_by_name = {
         name: _section_paragraphs(markdown, words) or _bold_paragraphs(markdown, words) for name, words in NOTES.items()
     }
@@ -46,27 +46,27 @@ def notes_in(markdown: str) -> dict[str, list[str]]:
 
 
 def plain_text(markdown: str) -> str:
-    """A paragraph without marks: code and emphasis as the words alone, links with their address if it is on the web."""
+    """Return a paragraph without markup: plain words instead of code and emphasis, and web links with their address."""
     text = LINK.sub(lambda link: f"{link[1]} ({link[2]})" if link[2].startswith("http") else link[1], markdown)
     text = re.sub(r"`([^`]*)`|(?<!\w)[*_]{1,2}([^*_]+)[*_]{1,2}(?!\w)", lambda mark: mark[1] or mark[2] or "", text)
     return " ".join(text.split())
 
 
 def _section_paragraphs(markdown: str, words: str) -> list[str]:
-    """The paragraphs of the section of that name."""
+    """Return the paragraphs of the section with this heading."""
     section = re.search(rf"^#+ (?:{words})\s*\n(.*?)(?=^#+ |\Z)", markdown, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     return [part for part in re.split(r"\n\s*\n", section[1].strip()) if part] if section else []
 
 
 def _bold_paragraphs(markdown: str, words: str) -> list[str]:
-    """The paragraphs that begin with that word in bold type, without it."""
+    """Return the paragraphs that begin with this word in bold type, without the word."""
     parts = (re.match(rf"\*\*(?:{words})\.?\*\*\.?\s*(.+)", part, re.DOTALL | re.IGNORECASE)
              for part in re.split(r"\n\s*\n", markdown))  # fmt: skip
     return [part[1] for part in parts if part]
 
 
 def home_module(function: Any) -> str:
-    """The module by whose sources a function's results are kept; simfloat alone where it has no file of its own."""
+    """Return the module that determines the sources for stored results; "simfloat" if it has no file of its own."""
     function = _innermost(function)
     name = getattr(function, "__module__", None) or type(function).__module__
     module = sys.modules.get(name)
@@ -74,7 +74,7 @@ def home_module(function: Any) -> str:
 
 
 def function_reference(function: Callable[..., Any]) -> dict[str, str]:
-    """Describe a function so that another process can find it. Raises ValueError for one that cannot be sent."""
+    """Return a description by which another process finds a function; raise ValueError if it cannot be sent."""
     name = getattr(function, "__qualname__", "")
     home = home_module(function)
     if home != "simfloat" and getattr(sys.modules[home], name, None) is function and find_spec(home):
@@ -94,7 +94,7 @@ def function_reference(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def resolve_function(reference: dict[str, str]) -> Callable[..., Any]:
-    """The function that was meant. Raises RuntimeError where another process has other code or another state of it."""
+    """Return the described function; raise RuntimeError if this process has other code or another state of it."""
     if "code" in reference:
         return pickle.loads(base64.b64decode(reference["code"]))
     return _import_function(*(reference[key] for key in ("module", "name", "place", "versions", "digest")))
@@ -102,7 +102,7 @@ def resolve_function(reference: dict[str, str]) -> Callable[..., Any]:
 
 @cache
 def _import_function(module: str, name: str, place: str, versions: str, digest: str) -> Callable[..., Any]:
-    """A function of a module, which is looked at once: it may change its module while it runs."""
+    """Return a function of a module after a check; the result is cached, because a run may change the module."""
     if place not in sys.path:
         sys.path.insert(0, place)
     if code_digest("simfloat") != versions:
@@ -126,37 +126,37 @@ def _innermost(function: Any) -> Any:
     return _innermost(function.func) if isinstance(function, partial) else function
 
 
-#: What a run leaves: its records and what it found; what a sweep leaves: its table, twice, and what was asked.
+#: Files of a run: its records and its findings. Files of a sweep: its table in two formats, and the request.
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 CSV, PARQUET, SWEEP = "sweep.csv", "sweep.parquet", "sweep.json"
 
-#: What a search leaves: its points, and what was asked and found.
+#: Files of a search: its points, and the request with the answer.
 SEARCH_POINTS, SEARCH = "search.csv", "search.json"
 
-#: What stands beside the results of a run, a sweep and a search, and tells that there are some.
+#: Summary files; their presence marks a folder as the result of a run, a sweep or a search.
 SUMMARIES = {SUMMARY: "run", SWEEP: "sweep", SEARCH: "search"}
 
-#: What tells of a study, beside its results: the page takes limits and sources from it.
+#: The file next to the results from which the page takes limits and sources.
 README = "README.md"
 
 REPORT = "report.html"
 TEMPLATE = Path(__file__).with_name("report_page.html.jinja")
 
-#: A claim that a tiny run looked at.
+#: The verdict on a claim after a tiny run.
 UNDECIDED = "no verdict"
 
 VERDICTS = (*reversed(RANKS), UNDECIDED)
 
 
-#: Kinds of pictures that a page can hold, by the ends of their files' names.
+#: Media types of the pictures on a page, by file suffix.
 PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
 
-#: More rows of a table are not for reading; the file has them all.
+#: The largest number of rows of a table on the page; the file contains all rows.
 MOST_ROWS = 1000
 
 
 class Figure(NamedTuple):
-    """A picture as text: its name and a data URI, and the name of the same figure as PDF, if that lies beside it."""
+    """A picture as text: its name, a data URI, and the name of the PDF of the same figure, if there is one."""
 
     name: str
     uri: str
@@ -164,7 +164,7 @@ class Figure(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """The first rows of a table, the number of all, and the file that has them."""
+    """The first rows of a table, the number of all rows, and the file that contains them."""
 
     title: str
     columns: list[str]
@@ -174,7 +174,7 @@ class Preview(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A run, a sweep or a search: where it lies, its summary, its figures, its table, its limits and sources."""
+    """A run, a sweep or a search: its folder, summary, figures, table, limits and sources."""
 
     place: str
     kind: str
@@ -185,28 +185,28 @@ class Section(NamedTuple):
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """The findings of a run; others have none."""
+        """The findings of a run; sweeps and searches have none."""
         return self.summary.get("findings", [])
 
 
 class Archive(NamedTuple):
-    """All sections, in the order of their places, and what could not be read: pairs of a file and the reason."""
+    """All sections in the order of their folders, and the damaged files with the reasons."""
 
     sections: list[Section]
     damaged: list[tuple[str, str]]
 
 
 def read_archive(root: Path) -> Archive:
-    """Read all results below `root`. Hidden folders, and summaries that belong to no experiment, are passed over."""
+    """Read all results below `root`, except hidden folders and summaries that belong to no experiment."""
     sections, damaged = [], []
     for path in summary_paths(root):
         try:
             section = read_section(root, path)
             if section:
-                render_page(Archive([section], []))  # what cannot be shown is as good as damaged
+                render_page(Archive([section], []))  # results that cannot be rendered count as damaged
         except ImportError:
             raise
-        except Exception as error:  # whatever else stands in these files
+        except Exception as error:  # the files may contain anything
             damaged.append((str(path.relative_to(root)), f"{type(error).__name__}: {error}"))
         else:
             sections += [section] if section else []
@@ -214,19 +214,19 @@ def read_archive(root: Path) -> Archive:
 
 
 def summary_paths(root: Path) -> Iterator[Path]:
-    """The summaries below a folder, those of one folder in the order of their kinds."""
+    """Yield the summaries below a folder; several in one folder are in the order of their kinds."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(folder) / name for name in SUMMARIES if name in files)
 
 
 def read_section(root: Path, path: Path) -> Section | None:
-    """The section that a summary stands for; None if it is none of an experiment."""
+    """Return the section of a summary; None if the summary belongs to no experiment."""
     summary = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(summary, dict) or not {"experiment", "question", "versions"} <= summary.keys():
         return None
     folder, kind = path.parent, SUMMARIES[path.name]
-    # Pictures belong to the run where there are both: a sweep draws none.
+    # If a folder has both, the pictures belong to the run, because a sweep draws none.
     shared = kind == "sweep" and (folder / SUMMARY).exists()
     tables = {"sweep": CSV, "search": SEARCH_POINTS}
     listing = last_records(folder / METRICS) if kind == "run" else read_table_preview(folder / tables[kind])
@@ -235,31 +235,31 @@ def read_section(root: Path, path: Path) -> Section | None:
 
 
 def study_notes(folder: Path, summary: dict[str, Any]) -> dict[str, list[str]]:
-    """The limits and sources that a summary has, or a README.md beside it, whose words count first."""
+    """Return the limits and sources from a README.md in the folder, or otherwise from the summary."""
     readme = folder / README
     readme_notes = notes_in(readme.read_text(encoding="utf-8")) if readme.is_file() else {}
     return {name: paragraphs for name in NOTES if (paragraphs := readme_notes.get(name) or summary.get(name))}
 
 
 def read_figures(folder: Path) -> list[Figure]:
-    """The pictures in a folder, by name."""
+    """Return the pictures in a folder, by name."""
     paths = sorted(path for path in folder.iterdir() if path.suffix in PICTURES and path.is_file())
     return [Figure(path.name, data_uri(path), pdf_name(path)) for path in paths]
 
 
 def pdf_name(path: Path) -> str:
-    """The name of the PDF of a picture; nothing if there is none."""
+    """Return the name of the PDF of a picture; empty if there is none."""
     pdf = path.with_suffix(".pdf")
     return pdf.name if pdf.is_file() else ""
 
 
 def data_uri(path: Path) -> str:
-    """The file's bytes inside of an address."""
+    """Return the content of a file as a data URI."""
     return f"data:{PICTURES[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 
 def last_records(path: Path) -> Preview:
-    """The last record of each run in metrics.jsonl: records that have the same texts and seed are of one run."""
+    """Return the last record of each run in metrics.jsonl; records with the same texts and seed belong to one run."""
     last: dict[tuple, dict[str, Any]] = {}
     with path.open(encoding="utf-8") as lines:
         for row in map(json.loads, lines):
@@ -272,19 +272,19 @@ def last_records(path: Path) -> Preview:
 
 
 def read_table_preview(path: Path) -> Preview:
-    """The table of a sweep or a search."""
+    """Return the table of a sweep or a search."""
     with path.open(encoding="utf-8", newline="") as lines:
         columns, *rows = csv.reader(lines)
     return table_preview("Points", columns, rows, path)
 
 
 def table_preview(title: str, columns: list[str], rows: Sequence[Sequence[Any]], path: Path) -> Preview:
-    """The first of the rows as texts."""
+    """Return the first rows as text."""
     return Preview(title, columns, [list(map(cell_text, row)) for row in rows[:MOST_ROWS]], len(rows), path.name)
 
 
 def cell_text(value: Any) -> str:
-    """A value as a table to read has it: fractions with six digits, nothing for None."""
+    """Return a value for reading: fractions with six digits, and an empty text for None."""
     if isinstance(value, str) and set(value) <= set("0123456789.e+-") and "." in value:
         try:
             value = float(value)
@@ -294,14 +294,21 @@ def cell_text(value: Any) -> str:
 
 
 def report(folder: str | Path) -> Path:
-    """Make report.html of all that runs, sweeps and searches have left below the folder; returns its path.
+    """Write report.html about all runs, sweeps and searches below a folder, and return its path.
 
-    It is one file, which asks for nothing on the network: of each study its question, claims and verdicts, figures (PNG
-    or SVG; a PDF that lies beside one is named), its table, limits, sources, configuration and versions. Limits and
-    sources are those of the experiment's README, or of a README.md that lies beside the results: what stands below
-    headings, or behind words in bold type, that say so.
+    The page is one file that loads nothing from the network. It shows, for each study, the question, claims and
+    verdicts, figures (PNG or SVG, with the name of a PDF of the same figure), the table, limits, sources, the
+    configuration and versions. Limits and sources are read from the README of the experiment, or from a README.md next
+    to the results: the text below headings, or after words in bold type, with these names.
 
-    Raises ValueError if there are no results.
+    Parameters:
+        folder: the folder with the results.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        ValueError: if there are no results.
 
     Examples:
         >>> table = sf.studies.sweep(lambda seed: seed**2, {"seed": range(3)}, folder=folder)
@@ -312,15 +319,16 @@ def report(folder: str | Path) -> Path:
 
 
 def write_report(folder: Path) -> tuple[Path, Archive]:
-    """Write report.html about all results below the folder; returns its path and what it is about.
+    """Write report.html about all results below `folder`, a path; return its path and the results that it shows.
 
-    Raises ValueError if there are none.
+    Raises:
+        ValueError: if there are no results.
     """
     archive = read_archive(folder)
     if not archive.sections and not archive.damaged:
         raise ValueError(
-            f"There are no results below {folder}. simfloat.studies.sweep with a folder makes some, and `python -m "
-            "experiments run NAME`, in results/NAME or the folder that --out names."
+            f"There are no results below {folder}. Create some by simfloat.studies.sweep with a folder, or by `python "
+            "-m experiments run NAME`, which writes to results/NAME or to the folder of --out."
         )
     text = render_page(archive)
     write_file(folder / REPORT, lambda path: path.write_text(text, encoding="utf-8"), folder)
@@ -328,8 +336,8 @@ def write_report(folder: Path) -> tuple[Path, Archive]:
 
 
 def render_page(archive: Archive) -> str:
-    """The page as HTML, which loads no other file."""
-    from jinja2 import Environment, StrictUndefined  # a tenth of a second
+    """Return the page as HTML that loads no other file."""
+    from jinja2 import Environment, StrictUndefined  # the import takes a tenth of a second
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"tally": count_verdicts, "plain": configuration_text, "earlier": earlier_verdicts_text}
@@ -344,18 +352,18 @@ def render_page(archive: Archive) -> str:
 
 
 def count_verdicts(sections: Sequence[Section]) -> dict[str, int]:
-    """How many claims of these sections have which verdict, for every verdict that one has."""
+    """Return the number of claims in these sections for each verdict that occurs."""
     counts = Counter(finding.get("verdict") or UNDECIDED for section in sections for finding in section.findings)
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
 
 
 def earlier_verdicts_text(verdicts: Sequence[Sequence[Any]]) -> str:
-    """The verdicts over fewer seeds as text."""
+    """Return the verdicts over fewer seeds as text."""
     return ", ".join(f"{verdict or UNDECIDED} with {number} seeds" for number, verdict in verdicts)
 
 
 def configuration_text(value: Any) -> str:
-    """A value of a configuration as text."""
+    """Return a value of a configuration as text."""
     if isinstance(value, list):
         return ", ".join(map(configuration_text, value)) or "none"
     if isinstance(value, dict):

@@ -1,14 +1,12 @@
-"""The search for the cheapest policy whose loss is close to the reference's, and the files in its folder.
+"""The search for the cheapest policy with a loss close to that of the reference, and the files in its folder.
 
-The files that a search leaves in its folder.
+The search first changes all parts at once, and then each part alone, in the order in which combinations need them. It
+assumes that the errors e of single parts combine as (sum of e^p)^(1/p). At first p is large: the combined error is
+hardly more than the largest one. If combinations turn out worse than that, p decreases, down to 1, the sum.
 
-The search for the cheapest policy whose loss is close to the reference's.
-
-All parts are first changed at once, then each alone, in the order in which combinations need them. Errors of single
-parts are taken to add up by a power p, (sum of e^p)^(1/p): to hardly more than the largest at first, and then as the
-first combinations show that are worse than that, down to p = 1, their sum. The cheapest combination that lies within
-the share by this is trained. One that fails is left, with all that is narrower; where even the sum promised too much,
-its parts are trusted less. At the end single parts are made cheaper as long as the loss stays within the share.
+The cheapest combination that is predicted to be within the share is trained. If it fails, it is excluded, together with
+all narrower combinations. If even the sum predicted too little, the missing error is added to its parts. At the end,
+single parts are made cheaper as long as the loss remains within the share.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ SEARCH_FILES = (SEARCH_POINTS, POLICY, *FRONT, SEARCH)
 
 
 def write_search(search: Search, train: Any, workspace: Workspace) -> None:
-    """Write the points, the answer as a policy file, the front where matplotlib is installed, and the summary."""
+    """Write the points, the winning policy, the front if matplotlib is installed, and the summary."""
     rows = [{key: value for key, value in point._asdict().items() if key != "policy"} for point in search.points]
     workspace.write(SEARCH_POINTS, partial(write_csv, rows))
     workspace.write(POLICY, lambda path: path.write_text(search.policy.to_toml(), encoding="utf-8"))
@@ -87,16 +85,16 @@ def _draw_front(search: Search, path: Path) -> None:
     save_figure(front(search), path)
 
 
-#: The power that errors are first taken to add up by: little more than the largest of them.
+#: The initial power by which errors are combined: the result is little more than the largest error.
 MOST_POWER = 8.0
 
-#: Sums that lie at the limit, but for their last bits, lie within it.
+#: Sums that exceed the limit only in their last bits count as within it.
 SUM_SLACK = 1e-9
 
-#: For so many combinations with all seeds there are trainings, however few there are.
+#: The budget of trainings suffices for at least this number of combinations with all seeds.
 LEAST_COMBINATIONS = 20
 
-#: A combination is worth a training if its errors add up to so many times what they may.
+#: A combination is trained only if its predicted error is at most this multiple of the allowed error.
 WORTHWHILE_ERROR = 2.0
 
 
@@ -114,39 +112,51 @@ def search(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> Search:
-    """The cheapest policy under which ``train(policy, seed)`` ends with a loss within a share of the reference's.
+    """Find the cheapest policy under which the loss of ``train(policy, seed)`` is close to that of a reference.
 
-    train makes one training from beginning to end under `policy`, with everything that is random drawn from `seed`, and
-    returns its loss, a positive number; NaN or infinity is a training that diverged. Losses are compared seed by seed:
-    one seed is enough for what is far, two where their interval tells, and all `seeds` for what is close.
+    Losses are compared seed by seed. One seed is enough if a loss is far from the reference, two if their interval
+    decides, and all `seeds` are used for close ones.
 
-    The search changes `parts` of `start` (the reference, unless another policy is given) to one of the `formats`, a
-    list of them or a dictionary by labels; casts and accumulators are taken too, for the roles that take them. Parts:
+    The winner is confirmed on fresh seeds: the integers after the largest of `seeds`, as many as in `seeds`, or two or
+    four times as many if needed. The upper end of the 95 % interval of its loss ratio must be below 1 + `within`. The
+    level applies jointly to all policies that are confirmed in this way. If a policy is not confirmed, the next
+    cheapest one is tried; in the end, or after a tenth of all trainings, the answer is the reference. If losses vary by
+    chance as much as the share allows, only more seeds or a smoother loss help. A cheaper combination may exist,
+    because only few are trained. The search found the cheapest one in tests in which the errors of parts add up,
+    multiply, or count as the largest of them.
 
-    * a role, ``"weights"``, for the whole model, or a layer by its path or pattern, ``"hidden.*"``, which means the
-      operands of its products; or both, ``("hidden.0", "activations")``, with several roles that change together
-      as ``("head", ("compute", "accumulate"))``;
-    * None: the operands of every layer with products, and ``activations``, ``weights`` and ``optimizer_state`` of all.
-      Layers are those that the first training under the reference meets.
+    A `folder` stores finished trainings, so the same call after kill -9 gives the same answer. A training is reused
+    only for the same code and state, as in `simfloat.studies.sweep`. The call also writes search.csv, search.json and
+    policy.toml there, and the Pareto front as PNG and PDF if matplotlib is installed. `simfloat.plots.front` draws the
+    front.
 
-    `cost` is a function of a policy, such as ``lambda policy: work.cost(policy).bits_moved`` with the `work` that
-    `simfloat.count_work` counted; by default it is the bits of one number in each part, added.
+    Parameters:
+        train: a function that makes one complete training under `policy`, with all random values drawn from `seed`, and
+            returns its loss, a positive number; NaN or infinity if it diverged. If it raises ValueError, the policy is
+            impossible for this training.
+        reference: the policy with which losses are compared.
+        within: the allowed share of additional loss, a number above 0.
+        start: the policy that is changed; by default the reference.
+        formats: the formats to try, a list, or a dictionary by labels; also casts and accumulators, for roles that
+            accept them.
+        parts: a list of the parts of the policy that change separately. A part is a role for the whole model
+            (``"weights"``), a layer by path or pattern (``"hidden.*"``, which means the operands of its products), or a
+            pair of a path and one or several roles that change together (``("head", ("compute", "accumulate"))``). None
+            means the operands of every layer with products, and the roles ``activations``, ``weights`` and
+            ``optimizer_state`` of the whole model. Layers are found in the first training under the reference.
+        cost: a function of a policy, such as ``lambda policy: work.cost(policy).bits_moved`` with `work` from
+            `simfloat.count_work`; by default the sum, over all parts, of the bits of one element.
+        seeds: two or more different integers from 0.
+        folder: a folder for finished trainings and results; None for no folder.
+        workers: the number of processes; None to train in this process.
+        scheduler: the address of a Dask scheduler, instead of `workers`.
 
-    The answer's interval, over seeds that the search did not use, ends below 1 + `within`: these are the numbers after
-    the largest of `seeds`, as many as those, or two or four times as many until the interval tells (95 %, jointly for
-    all policies that are looked at so). What is not confirmed is not the answer: then the next cheapest is, and in the
-    end, or after a tenth of all trainings, the reference itself. Where losses differ by chance as much as the share
-    allows, only more seeds or a smoother loss help. That no combination is cheaper is not certain, since few of them
-    are trained; it was so in tests in which errors of parts add up, multiply, or count as the largest of them does.
+    Returns:
+        A `Search` with the winning policy, its confirmation, and all points that were tried.
 
-    With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer. A training
-    counts as finished for the same code and state, as a point of `simfloat.studies.sweep` does. The call also writes
-    search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.
-    `workers` and `scheduler` are those of `simfloat.studies.sweep`. `simfloat.plots.front` draws what was found.
-
-    Raises ValueError for a reference that does not train, losses that are not positive, a start that is not within the
-    share, parts, formats and seeds that are none, and where no format is cheaper. A ValueError of `train` under another
-    policy means that it cannot have that policy. Needs ``pip install 'simfloat[studies]'``.
+    Raises:
+        ValueError: if the reference does not train; if a loss is not positive; if `start` is not within the share; if
+            parts, formats or seeds are invalid; if no format is cheaper.
 
     Examples:
         >>> def train(policy, seed):
@@ -177,7 +187,7 @@ def search(
 
 
 class PolicySearch:
-    """The state of a search: which combinations were tried, and what follows from it."""
+    """The state of a search: the combinations that were tried, and the conclusions from them."""
 
     def __init__(
         self,
@@ -195,21 +205,21 @@ class PolicySearch:
             price,
         )
         self.trials: dict[Choice, Trial] = {}
-        self.excluded: set[Choice] = set()  # what is not the answer, nor what is narrower
-        self.error_power = MOST_POWER  # by which errors add up
+        self.excluded: set[Choice] = set()  # choices that failed; everything narrower than one of them is skipped
+        self.error_power = MOST_POWER  # the power by which errors combine
         self.combinations = math.prod(len(each) + 1 for each in options)
         self.budget = len(paired_trials.seeds) * max(self.combinations // 10, LEAST_COMBINATIONS)
-        self.extra_errors: dict[tuple[int, int], float] = {}  # what options have added where sums did not hold
+        self.extra_errors: dict[tuple[int, int], float] = {}  # errors of options in addition to those measured alone
         self.unchanged: Choice = (0,) * len(parts)
         self._has_begun = False
 
     def run(self) -> Search:
-        """Search; every step follows from the losses alone."""
+        """Run the search; every step follows only from the losses."""
         if self.start != self.paired_trials.reference and not self.run_trials([self.unchanged])[0].is_inside:
             ratio = exponential(self.trials[self.unchanged].mean)
             raise ValueError(
-                f"The loss under start is {ratio:.4g} of the reference's, which is not within the share; start from a "
-                "wider policy."
+                f"The loss under start is {ratio:.4g} times that of the reference, which is not within the share; "
+                "start from a wider policy."
             )
         while self.paired_trials.trainings.count < self.budget and any(
             choice := self.refine(self.cheapest_within_share())
@@ -227,9 +237,9 @@ class PolicySearch:
         )
 
     def cheapest_within_share(self) -> Choice:
-        """The cheapest combination that, as far as is known, is within the share; that of no change if there is none.
+        """Return the cheapest combination that is within the share by present knowledge, or the unchanged one.
 
-        The first is tried as a whole: if all can be narrow at once, no part needs to be tried alone.
+        The first one is trained as a whole: if all parts can be narrow at once, no part must be tried alone.
         """
         while True:
             choice = next(self.candidates())
@@ -244,8 +254,10 @@ class PolicySearch:
                 self.exclude(choice)
 
     def exclude(self, choice: Choice) -> None:
-        """Leave a combination whose parts promised more: its errors add up by a smaller power, or its parts are trusted
-        so much less that it is none any more.
+        """Exclude a combination that was worse than predicted, and correct the predictions.
+
+        Either the power by which errors combine decreases, or the parts get additional errors, so that the prediction
+        no longer allows the combination.
         """
         self.excluded.add(choice)
         if not all(single in self.trials for single in self.single_changes(choice)):
@@ -262,9 +274,9 @@ class PolicySearch:
                 self.extra_errors[each] = self.extra_errors.get(each, 0.0) + (1 - predicted) / len(chosen) + SUM_SLACK
 
     def refine(self, choice: Choice) -> Choice:
-        """The combination with single parts made cheaper as long as that stays within the share.
+        """Return the combination after single parts were made cheaper, as long as the loss remains within the share.
 
-        Tried are those that the sum of their parts has not too far outside: errors often add up to less.
+        Combinations are tried unless the predicted error is far too large: errors often combine to less than predicted.
         """
         while True:
             near = [
@@ -281,12 +293,12 @@ class PolicySearch:
             choice = better
 
     def is_hopeless(self, choice: Choice) -> bool:
-        """Whether a combination is not worth a training: a part of it fails alone, or all add up to too much."""
+        """True if a combination is not worth a training: a part fails alone, or the predicted error is too large."""
         errors = list(map(self.part_error, range(len(choice)), choice))
         return self.is_excluded(choice) or combined_error(errors, self.error_power) > WORTHWHILE_ERROR
 
     def candidates(self) -> Iterator[Choice]:
-        """Combinations that may be within the share by what is known of their parts, the cheapest first, then none."""
+        """Yield combinations that may be within the share, the cheapest first, and finally the unchanged one."""
         saved = [[0.0, *(option.saving for option in options)] for options in self.options]
         excess = [
             [
@@ -308,19 +320,19 @@ class PolicySearch:
         return max(0.0, exponential(trial.mean) - 1) / self.paired_trials.within if trial.is_inside else math.inf
 
     def is_excluded(self, choice: Choice) -> bool:
-        """Tell whether the combination, or one that is wider in every part, was excluded."""
+        """True if the combination, or one that is wider in every part, was excluded."""
         return any(is_narrower(self.choice_values(choice), self.choice_values(other)) for other in self.excluded)
 
     def choice_values(self, choice: Choice) -> list[Any]:
-        """The value of each part, None for the start's own."""
+        """Return the value of each part; None for parts that keep the value of the start."""
         return [self.options[part][option - 1].value if option else None for part, option in enumerate(choice)]
 
     def single_change(self, part: int, option: int) -> Choice:
-        """The combination in which this part alone changes."""
+        """Return the combination in which only this part changes."""
         return tuple(option if place == part else 0 for place in range(len(self.parts)))
 
     def single_changes(self, choice: Choice) -> list[Choice]:
-        """Return a combination for each part that changes, in which it changes alone."""
+        """Return, for each part that changes, the combination in which only this part changes."""
         return [self.single_change(part, option) for part, option in enumerate(choice) if option]
 
     def saving(self, part: int, option: int) -> float:
@@ -328,14 +340,14 @@ class PolicySearch:
         return self.options[part][option - 1].saving if option else 0.0
 
     def run_trials(self, choices: Sequence[Choice]) -> list[Trial]:
-        """The trials of these combinations; those that fail are left."""
+        """Return the trials of these combinations after their trainings; exclude those that fail."""
         trials = [self.trials.setdefault(choice, self.new_trial(choice)) for choice in choices]
         self.paired_trials.decide(trials)
         self.excluded.update(choice for choice, trial in zip(choices, trials, strict=True) if not trial.is_inside)
         return trials
 
     def new_trial(self, choice: Choice) -> Trial:
-        """Return a new trial of the policy that a combination stands for."""
+        """Return a new trial of the policy that a combination represents."""
         policy, names = with_explicit_roles(self.start, self.parts), []
         for part, option in enumerate(choice):
             if option:
@@ -386,9 +398,9 @@ def _check_arguments(train: Any, within: Any, formats: Any) -> None:
     except TypeError as error:
         raise ValueError(f"search calls train(policy, seed); {train!r} does not take these: {error}.") from None
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
-        raise ValueError(f"within is a share of the reference's loss above 0, such as 0.01; got {within!r}.")
+        raise ValueError(f"within must be a share of the reference's loss above 0, such as 0.01; got {within!r}.")
     if isinstance(formats, str) or not isinstance(formats, Collection) or not len(formats):
-        raise ValueError(f"formats is a list of formats, got {formats!r}.")
+        raise ValueError(f"formats must be a list of formats, got {formats!r}.")
 
 
 def _checked_seeds(seeds: Any) -> list[int]:
@@ -398,5 +410,5 @@ def _checked_seeds(seeds: Any) -> list[int]:
         or len(set(seed_list)) < len(seed_list)
         or not all(type(seed) is int and seed >= 0 for seed in seed_list)
     ):
-        raise ValueError(f"seeds are two or more different whole numbers from 0 on, such as range(5); got {seeds!r}.")
+        raise ValueError(f"seeds must be two or more different integers from 0, such as range(5); got {seeds!r}.")
     return seed_list

@@ -1,6 +1,6 @@
 """The parts of a policy that a search changes, their formats and default cost, and the result of a search.
 
-The result has its points, their front, the winner and its confirmation.
+The result contains its points, their Pareto front, the winner and its confirmation.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from simfloat.policy.text import parse
 from simfloat.studies.stored import label_of
 from simfloat.sums import Accumulator
 
-#: The roles of the whole model that a search changes where it is not told which: operands are changed layer by layer.
+#: The roles of the whole model that a search changes by default; operands are changed layer by layer.
 MODEL_ROLES = ("activations", "weights", "optimizer_state")
 LAYER_ROLE = "compute"
 
 #: The kinds of roles that have a format.
 FORMATTED_KINDS = (OPERAND, RESULT, FORWARD_RESULT, STORAGE, SUM)
 
-#: The bits of a number that no format bounds: of an exact sum.
+#: The bits that count for a value without a format, such as an exact sum.
 UNBOUNDED_BITS = 64
 
 
 class SearchPart(NamedTuple):
-    """Roles that change together, in the layers or parameters whose path matches; in the whole model if it is empty."""
+    """Roles that change together in the layers or parameters at a path; an empty path means the whole model."""
 
     path: str
     roles: tuple[str, ...]
@@ -43,44 +43,51 @@ class SearchPart(NamedTuple):
         return roles if not self.path else self.path if roles == LAYER_ROLE else f"{self.path}: {roles}"
 
     def apply_to_policy(self, policy: Policy, value: Any) -> Policy:
-        """The policy with this value in all of its roles."""
+        """Return the policy with this value in all roles of the part."""
         values = dict.fromkeys(self.roles, value)
         return policy.override(self.path, **values) if self.path else replace(policy, **values)
 
     def bits(self, policy: Policy) -> int:
-        """The bits of a number in each of its roles, together."""
+        """Return the bits of one element, added over the roles of the part."""
         recipe = policy.recipe(self.path)
         values = [getattr(recipe, role) for role in self.roles]
         return sum(element_bits(recipe.weights if value == WIDEST else value) for value in values)
 
 
 def with_explicit_roles(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
-    """Give the roles of results, of storage and of the parts values of their own, so that they follow no other role."""
+    """Return the policy with explicit values for results, storage and the roles of parts.
+
+    These roles then follow no other role.
+    """
     recipe = policy.recipe()
     roles = dict.fromkeys([*MODEL_ROLES, *(role for part in parts for role in part.roles)])
     return replace(policy, **{role: getattr(recipe, role) for role in roles if getattr(policy, role) is None})
 
 
 def element_bits(value: Any) -> int:
-    """The bits of the numbers that a role's value makes, without scales of blocks; of a sum, of its running total."""
+    """Return the bits of an element for the value of a role, without block scales.
+
+    For an accumulator, they are the bits of its partial sum.
+    """
     if isinstance(value, Accumulator):
         return value.result.bits if value.result is not None else UNBOUNDED_BITS
     return value.bits if isinstance(value, Format) else getattr(getattr(value, "format", None), "bits", UNBOUNDED_BITS)
 
 
 def default_cost(parts: Sequence[SearchPart]) -> Callable[[Policy], float]:
-    """The bits of one number in each part, added: every part counts the same, however many numbers it has.
+    """Return the default cost: the bits of one element, added over all parts.
 
-    Results that have the widest format of their operands count as the weights do.
+    Every part counts the same, whatever its number of elements. Results in the widest format of their operands count
+    like the weights.
     """
     return lambda policy: float(sum(part.bits(policy) for part in parts))
 
 
 def checked_cost(cost: Any) -> Callable[[Policy], float]:
-    """The function of a policy; its results are finite numbers. Raises ValueError for what is none."""
+    """Return the cost function with a check of its results; raise ValueError if it is not a function."""
     if not callable(cost):
         raise ValueError(
-            "cost is a function of a policy, such as lambda policy: work.cost(policy).bits_moved; "
+            "cost must be a function of a policy, such as lambda policy: work.cost(policy).bits_moved; "
             f"got a {type(cost).__name__}."
         )
 
@@ -94,10 +101,10 @@ def checked_cost(cost: Any) -> Callable[[Policy], float]:
 
 
 def checked_parts(parts: Iterable[Any]) -> list[SearchPart]:
-    """The parts that are meant. Raises ValueError for what is none, and for one that is given twice."""
+    """Return the parts; raise ValueError if one is invalid or given twice."""
     if isinstance(parts, str) or not isinstance(parts, Iterable):
         got = f"the text {parts!r}; give [{parts!r}]" if isinstance(parts, str) else repr(parts)
-        raise ValueError(f"parts is a list of parts, got {got}.")
+        raise ValueError(f"parts must be a list of parts, got {got}.")
     parts_list = [_as_part(part) for part in parts]
     twice = [part for part in parts_list if parts_list.count(part) > 1]
     if twice or not parts_list:
@@ -106,7 +113,7 @@ def checked_parts(parts: Iterable[Any]) -> list[SearchPart]:
 
 
 def _as_part(part: Any) -> SearchPart:
-    """A role by its name, a layer by its path, or a pair of a path and one or several roles."""
+    """Return the part for a role, a layer's path, or a pair of a path and one or several roles."""
     if isinstance(part, str):
         return SearchPart("", _roles(part)) if part in ROLES else SearchPart(part, (LAYER_ROLE,))
     if not isinstance(part, tuple | list) or len(part) != 2 or not isinstance(part[0], str):
@@ -118,18 +125,18 @@ def _as_part(part: Any) -> SearchPart:
 
 
 def _roles(roles: Any) -> tuple[str, ...]:
-    """Roles of formats and sums. Raises ValueError for others, with the nearest names."""
+    """Return roles that have a format; raise ValueError for others, with the nearest names."""
     allowed = [name for name, role in ROLES.items() if role.kind in FORMATTED_KINDS]
     names = (roles,) if isinstance(roles, str) else tuple(roles)
     for role in names:
         if role not in allowed:
             near = did_you_mean(str(role), allowed)
-            raise ValueError(f"{role!r} is no role that has a format. Roles: {', '.join(allowed)}.{near}")
+            raise ValueError(f"{role!r} is not a role with a format. Roles: {', '.join(allowed)}.{near}")
     return names
 
 
 def parts_of_places(places: Iterable[Sequence[str]]) -> list[SearchPart]:
-    """The parts of a training that was watched: operands of each layer with contractions, and roles of all layers."""
+    """Return the default parts after a watched training: operands of layers with contractions, and three roles."""
     pairs = [(path, operations) for path, *operations in places]
     parameters = {path for path, operations in pairs if UPDATE in operations}
     layers = dict.fromkeys(path for path, operations in pairs if any(map(_is_contraction, operations)))
@@ -142,7 +149,7 @@ def _is_contraction(operation: str) -> bool:
 
 
 def watch_policy(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple[str, ...], None]]:
-    """A policy of the same recipes that notes for which path and operations it is asked, and its notes."""
+    """Return a policy with the same recipes that records the path and operations of each request, and its record."""
     if not watch:
         return policy, {}
     notes: dict[tuple[str, ...], None] = {}
@@ -152,7 +159,7 @@ def watch_policy(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple
             notes[path, *operations] = None
             return super().given_roles(path, operations)
 
-        # Recipes are kept by the policy's hash: this one is asked anew.
+        # Recipes are cached by the hash of the policy; this hash is new, so every request reaches the method above.
         __hash__ = object.__hash__
 
         def __eq__(self, other: object) -> bool:
@@ -163,7 +170,7 @@ def watch_policy(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple
 
 
 class SearchOption(NamedTuple):
-    """A value that a part can have, its label, and what a policy costs less than `start` if this alone changes."""
+    """A value that a part can have, its label, and the cost that it saves if only this part changes."""
 
     value: Any
     label: str
@@ -173,9 +180,9 @@ class SearchOption(NamedTuple):
 def part_options(
     parts: Sequence[SearchPart], start: Policy, formats: Iterable[Any], cost: Callable[[Policy], float]
 ) -> list[list[SearchOption]]:
-    """For each part the formats that are cheaper than its own and that it can have, the cheapest first.
+    """Return for each part the formats that it accepts and that are cheaper than its own, the cheapest first.
 
-    Raises ValueError where there are none, with what was said of the first format that a part cannot have.
+    Raises ValueError if no part has such a format, with the message for the first format that a part does not accept.
     """
     pairs = formats.items() if isinstance(formats, Mapping) else ((str(label_of(value)), value) for value in formats)
     named = [(label, parse(value) if isinstance(value, str) else value) for label, value in pairs]
@@ -186,7 +193,7 @@ def part_options(
         for label, value in named:
             try:
                 saved = whole - cost(part.apply_to_policy(start, value))
-            except ValueError as error:  # the role takes no such format
+            except ValueError as error:  # the role does not accept this format
                 refused = refused or f" {part} cannot have {label}: {error}"
                 continue
             if saved > 0:
@@ -197,17 +204,24 @@ def part_options(
     return options_by_part
 
 
-#: What became of a policy in a search.
+#: The outcomes of a policy in a search.
 REFERENCE, INSIDE, OUTSIDE, OPEN = "reference", "within", "not within", "inconclusive"
 FAR, DIVERGED, REFUSED = "far", "diverged", "refused"
 
 
 class SearchPoint(NamedTuple):
-    """A policy that was tried: what it costs, and its loss as a ratio to the reference's, seed by seed.
+    """A policy that a search tried: its cost, and the ratio of its loss to that of the reference, seed by seed.
 
-    `ratio` is the geometric mean over `seeds` pairs, its 95 % interval goes from `low` to `high`; one seed, which is
-    enough where the loss is far from the reference's, has no interval: it goes from 0 to infinity. `refused` is what
-    the ValueError said of a policy that the training cannot have.
+    Parameters:
+        label: the changes of the start, as text.
+        policy: the policy.
+        cost: its cost.
+        ratio: the geometric mean of the ratios.
+        low, high: the 95 % interval of the ratio; from 0 to infinity for a single seed, which is enough if the loss is
+            far from the reference.
+        seeds: the number of seeds.
+        outcome: "reference", "within", "not within", "inconclusive", "far", "diverged" or "refused".
+        refused: the message of the ValueError if the policy is impossible for the training.
     """
 
     label: str
@@ -222,7 +236,13 @@ class SearchPoint(NamedTuple):
 
 
 class Confirmation(NamedTuple):
-    """The winner's ratio on seeds that the search did not use: its mean, its interval, and which seeds they were."""
+    """The ratio of the winner on seeds that the search did not use.
+
+    Parameters:
+        ratio: the geometric mean of the ratios.
+        low, high: the interval of the ratio.
+        seeds: the seeds.
+    """
 
     ratio: float
     low: float
@@ -232,12 +252,18 @@ class Confirmation(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Search:
-    """What `simfloat.search` found.
+    """The result of `simfloat.search`; it prints as a table of all points with the answer.
 
-    * policy: the cheapest policy that was found and confirmed, `cost` what it costs, beside `reference_cost`;
-    * confirmation: its ratio on fresh seeds;
-    * points: all policies that were tried, in their order, `front` those that no other one beats in cost and loss;
-    * trainings: how many were made, and combinations: how many policies there would have been.
+    Parameters:
+        policy: the cheapest policy that was found and confirmed.
+        label: its changes of the start, as text.
+        reference: the name of the reference.
+        within: the allowed share of additional loss.
+        cost, reference_cost: the costs of the policy and of the reference.
+        confirmation: the ratio of the policy on fresh seeds.
+        points: all policies that were tried, in order.
+        trainings: the number of trainings.
+        combinations: the number of all possible policies.
     """
 
     policy: Policy
@@ -253,7 +279,7 @@ class Search:
 
     @property
     def front(self) -> tuple[SearchPoint, ...]:
-        """The points that no other one beats: those that cost as little have larger losses. The cheapest first."""
+        """The Pareto front, cheapest first: points for which no other point has both lower cost and lower loss."""
         finite_points = sorted((p for p in self.points if math.isfinite(p.ratio)), key=lambda p: (p.cost, p.ratio))
         best: list[SearchPoint] = []
         for point in finite_points:
@@ -262,7 +288,7 @@ class Search:
         return tuple(best)
 
     def table(self) -> Table:
-        """All points by their cost: ratio of the loss to the reference's, interval, seeds and what became of them."""
+        """Return all points by cost, with the ratio of the loss, its interval, the number of seeds and the outcome."""
         front = {point.label for point in self.front}
         head = ("policy", "outcome", "front", "cost", "ratio", "95 %", "seeds")
         rows = [self._line(point, front) for point in sorted(self.points, key=lambda p: (p.cost, p.ratio))]
@@ -279,7 +305,7 @@ class Search:
 
     @property
     def answer(self) -> str:
-        """The result in two sentences, and the reasons for which policies were refused, each once."""
+        """The result in two sentences, and the reasons for refused policies, each once."""
         confirmation, whole = self.confirmation, self.reference_cost
         share = f"{self.cost / whole:.3g} of {self.reference}'s {whole:.6g}" if whole else f"{self.cost:.6g}"
         ratio = f"loss / {self.reference}'s on {len(confirmation.seeds)} fresh seeds: {confirmation.ratio:.4g}"

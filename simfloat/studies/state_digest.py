@@ -1,8 +1,9 @@
-"""A digest of all that a function computes with: its code, and the state of everything that it reaches.
+"""A digest of everything that a function computes with: its code, and the state of everything that it uses.
 
-Objects are their state, as pickle takes it; functions and classes are their code with the names that it uses, and with
-what these names stand for now (`code_digest.py`). Nothing depends on addresses, on hash seeds, or on the order of a
-set. What cannot be read is refused by name: kept results must never be those of another state.
+Objects are represented by their state, as in pickle. Functions and classes are represented by their code, the names in
+it, and the present values of these names (`code_digest.py`). The digest does not depend on addresses, hash seeds, or
+the order of a set. A value that cannot be read raises ValueError with its name, because stored results must never be
+those of another state.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from simfloat.autodiff.variable import ChangeGuard, Variable
 from simfloat.studies.code_digest import ATOMS, LAYOUT, CodeDigest
 from simfloat.train.states import array_of_tensor, is_tensor
 
-#: What has one meaning wherever it is, and may be the same object or an equal one.
+#: Types of immutable values, for which identity has no meaning: equal values need no mark for a second occurrence.
 UNMARKED = (*ATOMS, tuple, frozenset, CodeType, np.generic, np.dtype)
 
-#: Methods of types that are compiled, which belong to a class by name.
+#: Types of methods of compiled classes, which are represented by class and name.
 OF_A_CLASS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
 
-#: What tensors note of their use, which changes no number.
+#: Attributes of tensors that record their use and do not affect values.
 BOOKKEEPING = {"node", "moved", "made_with", "_is_lent", "_rounded", "_owners", "_trace"}
 
-#: Of functools.cache, and of threading.Lock.
+#: The types of functools.cache functions and of threading.Lock objects.
 CACHED, LOCK = type(cache(len)), type(Lock())
 
 
 def function_digest(function: Any) -> str:
-    """A digest of the function's code and of the state of all that it reaches: another state has another one.
+    """Return a digest of the function's code and of the state of everything that it uses.
 
-    Lists, dictionaries and sets that the function itself only appends to or fills, and numbers that it only counts up,
-    are no part of it. Raises ValueError, by name, for what cannot be read.
+    The digest ignores lists, dictionaries and sets that the function only appends to or fills, and numbers that it only
+    increments. Raises ValueError, with the name, for a value that cannot be read.
     """
     digest = StateDigest(getattr(function, "__name__", type(function).__name__))
     try:
@@ -55,17 +56,17 @@ def function_digest(function: Any) -> str:
         digest.finish()
     except RecursionError:
         raise ValueError(
-            f"{digest.where()} is nested too deeply for a digest, which tells results in a folder apart. Build it "
-            "inside of the function, or give no folder."
+            f"{digest.where()} is nested too deeply for the digest that identifies results in a folder. Build it "
+            "inside the function, or use no folder."
         ) from None
     return digest.content.hexdigest()
 
 
 class StateDigest(CodeDigest):
-    """A walk through all that a value reaches, which writes it into a digest: values, and their code by its base."""
+    """A traversal of everything that a value refers to; this class writes values, its base class writes code."""
 
     def add(self, value: Any) -> None:
-        """Write a value."""
+        """Write a value into the digest."""
         kind = type(value)
         if kind in ATOMS:
             return self._write_pieces(kind.__name__, marshal.dumps(value, LAYOUT))
@@ -96,7 +97,7 @@ class StateDigest(CodeDigest):
                 self.add(item)
 
     def _set(self, value: set[Any] | frozenset[Any]) -> None:
-        """A set, each item by a digest of its own: no order decides what was met before."""
+        """Write a set, with a separate digest for each item, so that the order of the set has no effect."""
         are_atoms = set(map(type, value)) <= {*ATOMS}
         items = [marshal.dumps(item, LAYOUT) if are_atoms else self._digest_of_item(item) for item in value]
         self._write_pieces(type(value).__name__, str(are_atoms), str(len(items)), *sorted(items))
@@ -144,9 +145,9 @@ class StateDigest(CodeDigest):
         self._write_pieces(type(value).__name__)
 
     def _tensor(self, value: Any) -> None:
-        """A tensor of PyTorch: numbers, gradient, and what is set on it."""
+        """Write a PyTorch tensor: values, gradient, and attributes."""
         if value.grad_fn is not None:
-            self._refuse("a tensor that an operation made, with its history", "use x.detach(), or make it inside")
+            self._refuse("a tensor that an operation made, with its history", "use x.detach(), or create it inside")
         self.add(type(value))
         try:
             array, name = array_of_tensor(value, self.where())
@@ -159,9 +160,9 @@ class StateDigest(CodeDigest):
         self._add_named_values(vars(value))
 
     def _variable(self, value: Variable) -> None:
-        """A tensor or parameter of this package."""
+        """Write a tensor or parameter of simfloat."""
         if value.node is not None:
-            self._refuse("a tensor that an operation made, with its history", "use x.detach(), or make it inside")
+            self._refuse("a tensor that an operation made, with its history", "use x.detach(), or create it inside")
         dropped = BOOKKEEPING | ({"format"} if value.is_weight else set())
         self.add(type(value))
         self._add_named_values({name: item for name, item in vars(value).items() if name not in dropped})
@@ -189,19 +190,19 @@ class StateDigest(CodeDigest):
         self.add(content)
 
     def _logger(self, value: logging.Logger) -> None:
-        self._write_pieces("logger", value.name)  # what it writes changes no result
+        self._write_pieces("logger", value.name)  # its output does not affect results
 
     def _skip(self, value: Any) -> None:
-        """What guards numbers against writing, and is none itself."""
+        """Write nothing: the value only protects arrays against changes."""
 
     def _object(self, value: Any) -> None:
-        """An object: its type, and its state as pickle takes it."""
+        """Write an object: its type, and its state as in pickle."""
         kind = type(value)
-        if kind.__module__.startswith("numba.") and hasattr(value, "py_func"):  # whose pickle holds a number drawn anew
+        if kind.__module__.startswith("numba.") and hasattr(value, "py_func"):  # its pickle contains a random number
             self._write_pieces("compiled")
             self.add(value.py_func)
             return self._add_named_values({"options": value.targetoptions, "locals": value.locals})
-        if isinstance(value, CACHED):  # what it has kept follows from the function
+        if isinstance(value, CACHED):  # its cache follows from the function
             self._write_pieces("cached")
             return self.add(value.__wrapped__)
         if any(value is stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
@@ -238,7 +239,7 @@ class StateDigest(CodeDigest):
         self._sequence([] if pairs is None else list(pairs))
 
     def _global(self, value: Any, name: str) -> None:
-        """An object that is pickled by its name in a module."""
+        """Write an object that is pickled by its name in a module."""
         own = getattr(value, "__module__", None), type(value).__module__
         for place in [*own, *(str(each).partition(".")[0] for each in own), "scipy.special"]:
             if getattr(sys.modules.get(str(place)), name, None) is value:
@@ -249,20 +250,20 @@ class StateDigest(CodeDigest):
 
 
 def _object_text(value: Any) -> str:
-    """What a value is, for a message."""
+    """Return a description of a value for a message."""
     if hasattr(value, "fileno") and hasattr(value, "read"):
         return f"the open file {getattr(value, 'name', '')!r}"
     kind = type(value)
     return f"a {kind.__name__}" if kind.__module__ == "builtins" else f"a {kind.__module__}.{kind.__name__}"
 
 
-#: Containers of these very types; those of subclasses are objects.
+#: Writers for containers of exactly these types; subclasses are written as objects.
 PLAIN: dict[type, Callable[[StateDigest, Any], None]] = {
     list: StateDigest._sequence, tuple: StateDigest._sequence, dict: StateDigest._dictionary,
     MappingProxyType: StateDigest._dictionary,
 }  # fmt: skip
 
-#: How values of each kind are written, the first that fits.
+#: Writers by type; the first type that fits is used.
 WRITERS: tuple[tuple[Any, Callable[[StateDigest, Any], None]], ...] = (
     (np.generic, StateDigest._number),
     (np.ndarray, StateDigest._array),

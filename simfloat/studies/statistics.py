@@ -1,12 +1,10 @@
-"""Statistics of a study: intervals, levels, false discoveries, and combinations of options.
+"""Statistics of a study: confidence intervals, p values, false discovery rates, and combinations of options.
 
-Intervals of a mean and of a probability, the levels at which they would just touch a limit, and false discoveries.
+The level of a limit is the p value of the two-sided test that the mean, or the probability, equals the limit: an
+interval with confidence 1 - level ends there. The false discovery rate estimates the share of false verdicts among
+several (Benjamini and Hochberg, 1995).
 
-The level of a limit is the p value of the two-sided test that the mean, or the probability, is that limit: an interval
-with a confidence of 1 - level ends there. How many of several verdicts may be false is their false discovery rate
-(Benjamini and Hochberg, 1995).
-
-Combinations of options, one for each part: the cheapest of those whose errors add up to little enough.
+`cheapest_choices` combines options, one for each part, and finds the cheapest combinations with a small enough error.
 """
 
 from __future__ import annotations
@@ -23,12 +21,17 @@ from simfloat.common import as_rectangular_array
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 
-#: How surely an interval holds what it is of.
+#: The probability that an interval contains the true value.
 CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """An interval of a quantity at the requested confidence, from so many independent cases."""
+    """A confidence interval.
+
+    Parameters:
+        low, high: the ends of the interval.
+        cases: the number of independent cases.
+    """
 
     low: float
     high: float
@@ -37,7 +40,15 @@ class Interval(NamedTuple):
 
 @in_usual_environment
 def spread(values: NDArray, digits: int = 2) -> str:
-    """Mean and standard deviation over seeds, as text: the mean alone of one seed, and of what is not finite."""
+    """Return the mean and the standard deviation over seeds as text.
+
+    Parameters:
+        values: an array with a value for each seed.
+        digits: the number of digits after the point.
+
+    Returns:
+        Text such as "0.51 ± 0.02"; only the mean for a single seed, or if the mean is not finite.
+    """
     samples = as_rectangular_array(values, "values", np.float64)
     mean, error = mean_and_error(samples)
     if len(samples) < 2 or not math.isfinite(mean):
@@ -47,12 +58,20 @@ def spread(values: NDArray, digits: int = 2) -> str:
 
 @in_usual_environment
 def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
-    """Student's t interval of the mean of independent samples.
+    """Return Student's t interval for the mean of independent samples.
 
-    One sample says nothing: the interval is everything. An infinite sample, which is what a run that diverged becomes,
-    makes the mean infinite; NaN, where the reference diverged, leaves it unknown, as do infinite samples of both signs.
+    One sample gives the interval from -inf to inf. An infinite sample, such as a diverged run, makes the mean infinite.
+    NaN, from a diverged reference, and infinite samples of both signs leave the mean unknown.
 
-    Raises ValueError for a confidence that does not lie between 0 and 1.
+    Parameters:
+        samples: an array with a sample for each case.
+        confidence: the confidence, between 0 and 1.
+
+    Returns:
+        An `Interval`.
+
+    Raises:
+        ValueError: if the confidence is not between 0 and 1.
     """
     _check_confidence(confidence)
     samples = as_rectangular_array(samples, "samples", np.float64)
@@ -69,7 +88,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
 
 
 def mean_level(samples: NDArray, limit: float) -> float:
-    """The p value of Student's t test that the mean is `limit`: 1 where the samples say nothing."""
+    """Return the p value of Student's t test that the mean is `limit`; 1 if the samples are too few or NaN."""
     samples = as_rectangular_array(samples, "samples", np.float64)
     (mean, error), n = mean_and_error(samples), len(samples)
     distance = abs(mean - limit)
@@ -85,13 +104,13 @@ def mean_level(samples: NDArray, limit: float) -> float:
 
 
 def mean_and_error(samples: NDArray[np.float64]) -> tuple[float, float]:
-    """The mean and its standard deviation: NaN for no samples, and where infinite ones have two signs.
+    """Return the mean and its standard error; NaN without samples, or if infinite samples have both signs.
 
-    Samples are scaled by a power of two, so that no square overflows or vanishes. The mean lies between the least and
-    the greatest however it is rounded: equal samples have no deviation.
+    Samples are scaled by a power of two, so that no square overflows or underflows. The mean is clipped to the range of
+    the samples, so that equal samples have no deviation.
     """
     if samples.ndim != 1:
-        raise ValueError(f"Samples come as an array of one axis, a number for each case; got shape {samples.shape}.")
+        raise ValueError(f"samples must be an array with one axis, a number for each case; got shape {samples.shape}.")
     if not len(samples):
         return math.nan, math.nan
     if not np.isfinite(samples).all():
@@ -107,9 +126,18 @@ def mean_and_error(samples: NDArray[np.float64]) -> tuple[float, float]:
 
 @in_usual_environment
 def share_interval(found: int, cases: int, confidence: float = CONFIDENCE) -> Interval:
-    """The interval of Clopper and Pearson (1934) of a probability: something was found in so many independent cases.
+    """Return the confidence interval of Clopper and Pearson (1934) for a probability.
 
-    Raises ValueError for numbers of cases that are none, and for a confidence that does not lie between 0 and 1.
+    Parameters:
+        found: the number of cases in which the event occurred.
+        cases: the number of independent cases.
+        confidence: the confidence, between 0 and 1.
+
+    Returns:
+        An `Interval`.
+
+    Raises:
+        ValueError: if `found` is not an integer from 0 to `cases`; if the confidence is not between 0 and 1.
     """
     _check_confidence(confidence)
     check_cases(found, cases)
@@ -122,27 +150,27 @@ def share_interval(found: int, cases: int, confidence: float = CONFIDENCE) -> In
 
 
 def share_level(occurrences: int, cases: int, limit: float) -> float:
-    """The level at which the upper end of that interval is `limit`."""
+    """Return the level at which the upper end of that interval is `limit`."""
     from scipy.special import bdtr
 
     return min(1.0, 2 * float(bdtr(occurrences, cases, limit)))
 
 
 def check_cases(occurrences: int, cases: int) -> None:
-    """Raise ValueError unless the first is a number of some of the cases."""
+    """Raise ValueError unless the number of occurrences is an integer from 0 to the number of cases."""
     if not 0 <= occurrences <= cases or occurrences % 1 or cases % 1:
-        raise ValueError(f"Something is found in a number of cases, from 0 to all; got {occurrences!r} of {cases!r}.")
+        raise ValueError(f"found must be an integer from 0 to cases; got found={occurrences!r}, cases={cases!r}.")
 
 
 def _check_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
-        raise ValueError(f"A confidence lies between 0 and 1, such as {CONFIDENCE}; got {confidence!r}.")
+        raise ValueError(f"confidence must be between 0 and 1, such as {CONFIDENCE}; got {confidence!r}.")
 
 
 class Discoveries(NamedTuple):
-    """How many claims were tested, how many of them were decided, and the false discovery rate of the decisions.
+    """The number of claims that were tested and decided, and the false discovery rate of the decisions.
 
-    `rate` bounds the share of false ones that is to be expected among them; None if nothing was tested.
+    `rate` bounds the expected share of false decisions; None if nothing was tested.
     """
 
     tested: int
@@ -160,7 +188,14 @@ class Discoveries(NamedTuple):
 
 @in_usual_environment
 def discoveries(levels: Iterable[float | None]) -> Discoveries:
-    """Of the p values of all claims: 1 is that of a claim that is left open, None that of one without statistics."""
+    """Count the decided claims, and compute their false discovery rate.
+
+    Parameters:
+        levels: the p values of all claims; 1 for a claim that is left open, None for a claim without statistics.
+
+    Returns:
+        The `Discoveries`.
+    """
     p = [level for level in levels if level is not None]
     decided = [level < 1 for level in p]
     rates = adjust_levels(p)[decided] if p else np.array([])
@@ -168,7 +203,7 @@ def discoveries(levels: Iterable[float | None]) -> Discoveries:
 
 
 def adjust_levels(p: Sequence[float]) -> NDArray[np.float64]:
-    """The least false discovery rate at which each of the p values is among the discoveries."""
+    """Return, for each p value, the smallest false discovery rate at which it is among the discoveries."""
     values = as_rectangular_array(p, "p", np.float64)
     order = np.argsort(-values)
     rates = np.minimum.accumulate(values[order] * len(values) / np.arange(len(values), 0, -1))
@@ -177,19 +212,21 @@ def adjust_levels(p: Sequence[float]) -> NDArray[np.float64]:
     return adjusted_levels
 
 
-#: The option that each part has: 0 for none, 1 for its first.
+#: The number of the chosen option for each part; 0 for no change.
 Choice = tuple[int, ...]
 
-#: So many combinations are followed at most; of more, those that save the most at each level of error, of so many.
+#: The largest number of combinations that are kept. If there are more, those that save most are kept at each of LEVELS
+#: levels of error.
 MOST_FOLLOWED, LEVELS = 4096, 32
 
 
 def cheapest_choices(
     saved: Sequence[Sequence[float]], excess: Sequence[Sequence[float]], limit: float
 ) -> Iterator[Choice]:
-    """Combinations whose excesses add up to at most the limit, that which saves most first; all of them, if few.
+    """Yield combinations with a total excess of at most `limit`, in descending order of savings.
 
-    saved and excess have a list for each part: what its options save, and what each adds.
+    `saved` and `excess` contain, for each part, the savings and the excesses of its options. If there are few
+    combinations, all of them are considered.
     """
     states: list[tuple[float, float, Choice]] = [(0.0, 0.0, ())]
     for gains, errors in zip(saved, excess, strict=True):
@@ -204,7 +241,7 @@ def cheapest_choices(
 
 
 def _followed_states(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple[float, float, Choice]]:
-    """Select the states to follow from the sorted ones."""
+    """Select the states to keep from the sorted ones."""
     if len(states) <= MOST_FOLLOWED:
         return states
     counts: dict[int, int] = {}
@@ -224,7 +261,7 @@ def combined_error(errors: Sequence[float], power: float) -> float:
 
 
 def error_power(errors: Sequence[float], total: float) -> float:
-    """The power, 1 at least, by which errors come to a total that is not less than the largest of them."""
+    """Return the power, at least 1, by which the errors combine to `total`, which is not below the largest of them."""
     low, high = 1.0, 64.0
     if combined_error(errors, low) <= total:
         return low
@@ -235,12 +272,12 @@ def error_power(errors: Sequence[float], total: float) -> float:
 
 
 def is_narrower(values: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether each value is the other one, or holds none but its numbers; None is the widest."""
+    """True if each value is equal to the other one or narrower; None is the widest."""
     return all(wider is None or _contains(wider, value) for value, wider in zip(values, others, strict=True))
 
 
 def _contains(wide: Any, narrow: Any) -> bool:
-    """Whether every number of the one is in the other: plain formats are compared, others only with themselves."""
+    """True if the wide value represents every number of the narrow one; other values than formats must be equal."""
     if narrow == wide:
         return True
     wide, narrow = (

@@ -1,7 +1,7 @@
-"""Results on disk, and plain values that travel to processes and to disk, and back.
+"""Results on disk, and plain values for processes and files.
 
-Raw results are kept as Parquet, from which claims are judged again without a run; others as tables, CSV and strict
-JSON. Plain values stand for formats, accumulators, policies and numbers.
+Raw results are stored as Parquet, so that claims can be judged again without a run; other results are tables, CSV and
+strict JSON. Plain values represent formats, accumulators, policies and numbers.
 """
 
 from __future__ import annotations
@@ -20,25 +20,30 @@ from simfloat.policy import Policy
 from simfloat.policy.text import parse
 from simfloat.studies.executors import Result
 
-#: A row by the names of its columns; a column that a row lacks is empty there.
+#: A row by the names of its columns; a missing value is an empty cell.
 Row = dict[str, Any]
 
-#: The file, beside a run's other results and beside the README of the experiment that it decides.
+#: The file of raw results, in the folder of a run and next to the README of an experiment.
 RESULTS_FILE = "results.parquet"
 
-#: Between the name of a field and that of a list inside of it: a trace's columns are "trace.scale" and so on.
+#: Separates the name of a field from the name of a list inside it: the columns of a trace are "trace.scale" and so on.
 FIELD_SEPARATOR = "."
 
-#: Under this name a Parquet file tells the axes of a sweep.
+#: The metadata key of a Parquet file with the axes of a sweep.
 AXES_KEY = "simfloat.axes"
 
-#: Marks a column of texts as JSON.
+#: The metadata that marks a text column as JSON.
 JSON_MARK = {b"encoding": b"json"}
 
 
 def write_stored(results: Sequence[Result], path: Path) -> None:
-    """Write the results; numbers are kept to the last bit, NaN and infinities too."""
-    # Half a second to import, which only those take who write or read a table.
+    """Write raw results to a Parquet file; numbers are stored exactly, including NaN and infinities.
+
+    Parameters:
+        results: the results, dictionaries.
+        path: the path of the file.
+    """
+    # The import takes half a second, so it happens only when a table is written or read.
     import pyarrow
     from pyarrow.parquet import write_table
 
@@ -55,7 +60,7 @@ def write_stored(results: Sequence[Result], path: Path) -> None:
 
 
 def read_stored(path: Path) -> list[Result]:
-    """The results of a table, in the order in which they were written."""
+    """Return the results in the Parquet file at `path`, in the order in which they were written."""
     from pyarrow.parquet import read_table
 
     table = read_table(path)
@@ -70,7 +75,7 @@ def read_stored(path: Path) -> list[Result]:
 
 
 def flatten_result(result: Result) -> dict[str, Any]:
-    """The result with a column for each list of numbers inside of a field."""
+    """Return the result with a column for each list of numbers inside a field."""
     row: dict[str, Any] = {}
     for name, value in result.items():
         is_traces = isinstance(value, dict) and value and all(map(_is_list, value.values()))
@@ -79,7 +84,7 @@ def flatten_result(result: Result) -> dict[str, Any]:
 
 
 def nest_row(row: dict[str, Any]) -> Result:
-    """The result that was flattened to this row."""
+    """Return the result that was flattened to this row."""
     result: Result = {}
     for name, value in row.items():
         field, inside, key = name.partition(FIELD_SEPARATOR)
@@ -91,13 +96,13 @@ def nest_row(row: dict[str, Any]) -> Result:
 
 
 def _has_one_type(values: list[Any]) -> bool:
-    """Whether a column has one type for its values: texts, truth values, numbers, or lists of these numbers."""
+    """True if all values of a column have one type: text, boolean, number, or list of such numbers."""
     kinds = {_column_kind(value) for value in values if value is not None}
     return len(kinds) < 2 and None not in kinds
 
 
 def _column_kind(value: Any) -> Any:
-    """Return the kind of a value, of which a typed column has only one; None for a value that no typed column holds."""
+    """Return the kind of a value, which is equal in all cells of a typed column; None if it fits no typed column."""
     if _is_list(value):
         return list, _column_kind(value[0])
     return type(value) if isinstance(value, str | bool) else float if _is_number(value) else None
@@ -112,12 +117,17 @@ def _is_number(value: Any) -> bool:
 
 
 def column_names(rows: Sequence[Row]) -> list[str]:
-    """Every column of any row, in the order of first appearance."""
+    """Return the names of all columns in `rows`, dictionaries, in the order of first appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write the rows below a header: numbers so that they are read back as they are, NaN as nan, nothing as nothing."""
+    """Write rows below a header, as CSV; numbers can be read back exactly, NaN is nan, and a missing value is empty.
+
+    Parameters:
+        rows: the rows, dictionaries by the names of columns.
+        path: the path of the file.
+    """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, column_names(rows), lineterminator="\n")
         writer.writeheader()
@@ -125,27 +135,35 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Write the same columns, each of one type: one with numbers and texts is of texts, as CSV has them.
+    """Write rows as Parquet, with one type for each column; a column with numbers and texts becomes text, as in CSV.
 
-    The file also says which columns are the axes of a sweep, where `rows` are a table that knows them.
+    The file also contains the names of the axes, if `rows` is a `StudyTable`.
+
+    Parameters:
+        rows: the rows, dictionaries by the names of columns.
+        path: the path of the file.
     """
-    from pyarrow import table
     from pyarrow.parquet import write_table
+
+    with path.open("wb") as file:
+        write_table(arrow_table(rows), file)
+
+
+def arrow_table(rows: Sequence[Row]) -> Any:
+    """Return the `pyarrow.Table` of rows, with one type for each column; its metadata names the axes."""
+    from pyarrow import table
 
     columns = {name: [row.get(name) for row in rows] for name in column_names(rows)}
     for name, values in columns.items():
         if not _has_one_type(values):
             columns[name] = [None if value is None else str(value) for value in values]
-    with path.open("wb") as file:
-        write_table(
-            table(columns).replace_schema_metadata({AXES_KEY: json.dumps(list(getattr(rows, "axes", ())))}), file
-        )
+    return table(columns).replace_schema_metadata({AXES_KEY: json.dumps(list(getattr(rows, "axes", ())))})
 
 
 def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
-    """The rows of a table that was written so, and its axes, as far as the file tells them.
+    """Return the rows of a table from `write_parquet`, and its axes, as far as the file contains them.
 
-    Raises OSError where there is no such file, and ValueError, naming it, for one of another kind.
+    Raises OSError if the file is missing, and ValueError, naming it, if it is of another kind.
     """
     from pyarrow.lib import ArrowException
     from pyarrow.parquet import read_table
@@ -158,18 +176,26 @@ def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
         table = read_table(path)
         axes = json.loads((table.schema.metadata or {}).get(AXES_KEY.encode(), b"[]"))
     except (ArrowException, ValueError) as error:
-        raise ValueError(f"{path} is no Parquet file of a table: {str(error).partition(chr(10))[0]}") from None
+        raise ValueError(f"{path} is not a Parquet file of a table: {str(error).partition(chr(10))[0]}") from None
     is_known = isinstance(axes, list) and all(name in table.column_names for name in axes)
     return table.to_pylist(), tuple(axes) if is_known else ()
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON, in which a number that is NaN or infinite is null."""
+    """Return strict JSON, in which NaN and infinity are null.
+
+    Parameters:
+        value: dictionaries, lists, tuples and plain values.
+        indent: the number of spaces per level; None for one line.
+
+    Returns:
+        The text.
+    """
     return json.dumps(replace_non_finite(value), indent=indent, allow_nan=False)
 
 
 def replace_non_finite(value: Any) -> Any:
-    """The value with None for every number that JSON lacks."""
+    """Return the value with None for every number that JSON cannot represent."""
     if isinstance(value, dict):
         return {key: replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -177,14 +203,14 @@ def replace_non_finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-#: The keys of a value that is no plain one itself: a policy as a dictionary, anything else as the text that makes it.
+#: Keys of values that are not plain: a policy as a dictionary, anything else as the text from which it is parsed.
 POLICY_KEY, TEXT_KEY = "policy", "made"
 
 
 def as_plain(value: Any) -> Any:
-    """The value as JSON has it: a number, a text or None as it is, anything else as what makes it.
+    """Return the value as JSON types: a number, a text or None unchanged, anything else as text that can be parsed.
 
-    Raises ValueError for a value that nothing makes.
+    Raises ValueError for a value without such a text.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -203,7 +229,7 @@ def from_plain(plain: Any) -> Any:
 
 
 def label_of(value: Any) -> str | int | float | None:
-    """How a table has the value: a number or a text as it is, a policy by its name, anything else as a text."""
+    """Return the label of a value in a table: a number or a text unchanged, the name of a policy, otherwise text."""
     plain = as_plain(value)
     if not isinstance(plain, dict):
         return plain
@@ -211,7 +237,7 @@ def label_of(value: Any) -> str | int | float | None:
 
 
 def as_label(value: Any) -> Any:
-    """Return the label of a value, or the value itself where it has none."""
+    """Return the label of a value, or the value itself if it has none."""
     try:
         return label_of(value)
     except ValueError:
@@ -219,7 +245,7 @@ def as_label(value: Any) -> Any:
 
 
 def _parseable_text(value: Any) -> str:
-    """The shortest text that is read back as the value."""
+    """Return the shortest text from which the value can be parsed."""
     for write in (str, repr):
         try:
             if parse(text := write(value)) == value:

@@ -1,4 +1,4 @@
-"""Sweeps: a function at every combination of values, one table of all, and no point computed twice.
+"""Sweeps: a function at every combination of values, with one table of all results, and no point computed twice.
 
 The table of a study has a row for each of its points.
 """
@@ -30,6 +30,7 @@ from simfloat.studies.report import (
 )
 from simfloat.studies.stored import (
     Row,
+    arrow_table,
     as_json,
     as_label,
     as_plain,
@@ -41,15 +42,19 @@ from simfloat.studies.stored import (
 )
 from simfloat.studies.workspace import Study, Workspace, code_digest, on_scheduler, run_jobs, versions
 
-#: Rows that are printed of a longer table: so many from its beginning, and as many from its end.
+#: The number of rows that are printed from the beginning and from the end of a long table.
 SHOWN_ROWS = 15
 
 
 class StudyTable(Sequence[Row]):
-    """Rows by the names of their columns, those of `axes` first; ``table["loss"]`` is a column, ``table[0]`` a row.
+    """The table of a study: ``table["loss"]`` is a column, and ``table[0]`` a row.
 
-    A column that a row lacks is None there. `where` selects rows, `to_csv` and `to_parquet` write files that are read
-    back to the last bit.
+    A value that a row does not have is None in the column. `where` selects rows; `to_csv` and `to_parquet` write files
+    from which every value can be read back exactly.
+
+    Parameters:
+        rows: the rows, dictionaries by the names of columns.
+        axes: the names of the columns that identify a point; they are printed first.
 
     Examples:
         >>> table = sf.studies.StudyTable([{"seed": 0, "loss": 0.5}, {"seed": 1, "loss": 0.25}], axes=["seed"])
@@ -90,9 +95,10 @@ class StudyTable(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]
 
     def where(self, **values: Any) -> StudyTable:
-        """The rows that have these values: a format, an accumulator or a policy stands for its label, NaN for NaN.
+        """Return the rows with these values; a format, an accumulator or a policy matches its label, NaN matches NaN.
 
-        Raises ValueError for a column that there is not.
+        Raises:
+            ValueError: if a column is unknown.
         """
         chosen = self.rows
         for name, value in values.items():
@@ -102,12 +108,16 @@ class StudyTable(Sequence[Row]):
         return StudyTable(chosen, self.axes)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the rows below a header; numbers are read back as they are."""
+        """Write the rows below a header to the file `path`; numbers can be read back exactly."""
         write_csv(self.rows, _target_path(path))
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write the same as Parquet, each column of one type."""
+        """Write the rows to the Parquet file `path`, with one type for each column."""
         write_parquet(self, _target_path(path))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table as an Arrow stream: pandas, polars and DuckDB read it, as in ``polars.DataFrame(table)``."""
+        return arrow_table(self).__arrow_c_stream__(requested_schema)
 
     def _printed_table(self) -> Table:
         cells = [tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows]
@@ -123,14 +133,14 @@ class StudyTable(Sequence[Row]):
 
 
 def _target_path(path: str | Path) -> Path:
-    """Return the path of a file to write; raise OSError, naming the folder, where the folder does not exist."""
+    """Return the path of a file to write; raise OSError, naming the folder, if the folder does not exist."""
     file = file_path(path)
     check_parent(file)
     return file
 
 
 def _is_same(value: Any, wanted: Any) -> bool:
-    """Whether they are equal, or both NaN."""
+    """True if the values are equal, or both NaN."""
     return bool(value == wanted) or (value != value and wanted != wanted)
 
 
@@ -138,14 +148,14 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-#: The files that a sweep leaves, and the folder of its finished points: these stay, so that none is computed twice.
+#: The files of a sweep, and the folder of its finished points, which is kept so that no point is computed twice.
 SWEEP_FILES = (CSV, PARQUET, SWEEP)
 SWEEP_HIDDEN = ".simfloat-sweep"
 
-#: How often a job is begun whose process dies.
+#: The number of attempts for a job if its process dies.
 ATTEMPTS = 3
 
-#: Enough for any machine room over a night; more is a slip of the hand.
+#: The largest number of points; more points are probably a mistake.
 MOST_POINTS = 100_000
 
 #: The column of a function that returns a single number.
@@ -155,16 +165,24 @@ Progress = Callable[[int, int], None]
 
 
 class SweepPlan(NamedTuple):
-    """The plan of a sweep: a job for each row of the table, and the summary of the request."""
+    """The plan of a sweep.
+
+    Parameters:
+        run: the function of a job.
+        jobs: a job for each row of the table.
+        points: the values of the axes for each row.
+        measures: a function of a result that returns the measured values of the row.
+        summary: a description of the request.
+    """
 
     run: Callable[[Job], Result]
     jobs: list[Job]
-    points: list[Row]  # the place of each row on the axes
+    points: list[Row]  # the values of the axes for each row
     measures: Callable[[Result], Row]
     summary: dict[str, Any]
 
     def table(self, results: Sequence[Result]) -> StudyTable:
-        """A row for each point: its place, then what was measured there."""
+        """Return a table with a row for each point: the values of the axes, then the measured values."""
         rows = [point | self.measures(result) for point, result in zip(self.points, results, strict=True)]
         return StudyTable(rows, tuple(self.points[0]) if self.points else ())
 
@@ -177,38 +195,45 @@ def sweep(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> StudyTable:
-    """The table of a function's results at every combination of values, the last axis varying fastest.
+    """Call a function at every combination of values, and return a table of its results; the last axis varies fastest.
 
-    `axes` maps names of the function's arguments to lists of values: formats, accumulators, roundings, policies,
-    numbers, texts; or to a dictionary of such values by the labels that the table is to have. The function is called as
-    ``function(format=..., seed=...)`` and returns a number, which is the column ``value``, or a dictionary of numbers
-    and texts, a column each.
-
-    With a `folder` every finished point is kept there, and the same call goes on from there after any end, kill -9
-    among them; a call with more values computes the new points only. A point counts as finished only for the same code
-    and the same state. Code and state are:
+    With a `folder`, every finished point is stored there. The same call continues after any interruption, even kill -9,
+    and a call with more values computes only the new points. A stored point is reused only for the same code and the
+    same state:
 
     * simfloat, the sources of the function's module or package, and the versions of installed packages;
-    * the function with its defaults and attributes, and the functions, classes and modules of yours that it uses, as
-      they are now in memory;
+    * the function with its defaults and attributes, and your functions, classes and modules that it uses, in their
+      present state in memory;
     * the values of all names that it uses: numbers, arrays, random generators, models, optimizers and other objects by
-      their content, as pickle takes it.
+      their content, as in pickle.
 
-    Lists, dictionaries and sets that the function only appends to or fills, and numbers that it only counts up, do not
-    count. An object that cannot be read, such as an open file, is refused by name, and so is a call of `eval`. The
-    contents of files and environment variables are not read, nor are random generators that all share, such as that of
-    ``np.random.rand``: give the function an argument that tells these apart, and an axis for it. Where files of another
-    function stand in the folder, it is refused, and nothing is written over.
+    The comparison ignores lists, dictionaries and sets that the function only appends to or fills, and numbers that it
+    only increments. It does not read files, environment variables, or shared random generators such as that of
+    ``np.random.rand``: if a result depends on these, add an argument and an axis for it. An object that cannot be read,
+    such as an open file, raises ValueError, and so does a call of `eval`.
 
-    The table is then also sweep.csv and sweep.parquet, and sweep.json says what was asked, with which versions;
-    `report` makes a page of them.
+    The folder also receives the table as sweep.csv and sweep.parquet, and the request with all versions as sweep.json.
+    `report` makes a page of them. Files of another function in the folder are not overwritten; they raise ValueError.
 
-    Points are computed here, one by one; by so many processes with `workers`, each with one thread; or by the workers
-    of a Dask scheduler, ``scheduler="tcp://node:8786"`` (``pip install 'simfloat[sweep]'``). The table is the same.
+    Parameters:
+        function: a function that is called as ``function(format=..., seed=...)``. It returns a number, which becomes
+            the column ``value``, or a dictionary of numbers and texts, one column each.
+        axes: names of the function's arguments with lists of values (formats, accumulators, roundings, policies,
+            numbers, texts), or with dictionaries of such values by the labels for the table.
+        folder: a folder for finished points and results; None for no folder.
+        workers: the number of processes, each with one thread; None to compute in this process.
+        scheduler: the address of a Dask scheduler, such as ``"tcp://node:8786"``, instead of `workers` (``pip install
+            'simfloat[sweep]'``). The table is the same.
 
-    Raises ValueError for axes that are not the function's, for values that are empty, given twice or of other kinds,
-    for a folder to which another run is writing, and with a folder for a function that uses an object that cannot be
-    read; JobError for a point at which the function failed.
+    Returns:
+        A `StudyTable` with a row for each combination.
+
+    Raises:
+        ValueError: if an axis is not an argument of the function; if values are missing, given twice or of an
+            unsupported kind.
+        ValueError: with a folder, if another run is writing to it, or if the function uses an object that cannot be
+            read.
+        JobError: if the function fails at a point.
 
     Examples:
         >>> def error(format, seed):
@@ -236,7 +261,17 @@ def sweep(
 def conduct_sweep(
     plan: SweepPlan, workspace: Workspace, executor: Executor, progress: Progress = lambda done, jobs: None
 ) -> tuple[StudyTable, list[Path]]:
-    """Carry out the jobs that are not finished, tell `progress` how many of how many are, and write the table."""
+    """Run the jobs of a sweep that are not finished, and write its files.
+
+    Parameters:
+        plan: the plan of the sweep.
+        workspace: the open workspace.
+        executor: the executor of the jobs.
+        progress: a function that is called with the number of finished jobs and the number of all jobs.
+
+    Returns:
+        The table, and the paths of the files.
+    """
     table = plan.table(run_jobs(plan.run, plan.jobs, workspace, executor, progress))
     text = as_json(plan.summary, indent=1) + "\n"
     return table, [
@@ -247,20 +282,20 @@ def conduct_sweep(
 
 
 def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of a value on each axis, the last axis varying fastest."""
+    """Return all combinations of the values of `axes`, lists by name, as dictionaries; the last axis varies fastest."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def check_count(axes: Mapping[str, Collection[Any]]) -> None:
-    """Raise ValueError where axes have more than MOST_POINTS combinations."""
+    """Raise ValueError if `axes`, collections of values by name, have more than MOST_POINTS combinations."""
     if (count := math.prod(map(len, axes.values()))) > MOST_POINTS:
         raise ValueError(f"The sweep has {count} points, more than {MOST_POINTS}; give fewer values.")
 
 
 def plan_sweep(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]], *, is_kept: bool = True) -> SweepPlan:
-    """The sweep that is meant. Raises ValueError, before any work, for what cannot be one.
+    """Return the plan of a sweep; raise ValueError, before any work, if the request is invalid.
 
-    Results that are kept are told apart by a digest of the function.
+    If results are stored, a digest of the function identifies them.
     """
     if not callable(function):
         raise ValueError(f"sweep takes a function, which it calls at every point; got a {type(function).__name__}.")
@@ -297,22 +332,22 @@ def summary(function: Any, levels: Mapping[str, Mapping[Any, Any]]) -> dict[str,
 
 
 def checked_axes(axes: Any) -> dict[str, dict[Any, Any]]:
-    """The values of each axis by their labels. Raises ValueError for what is no axis."""
+    """Return the values of each axis by their labels; raise ValueError if an axis is invalid."""
     if not isinstance(axes, Mapping) or not axes or not all(isinstance(name, str) for name in axes):
-        raise ValueError(f'The axes are a dictionary such as {{"format": [sf.BF16], "seed": range(5)}}, got {axes!r}.')
+        raise ValueError(f'axes must be a dictionary such as {{"format": [sf.BF16], "seed": range(5)}}, got {axes!r}.')
     return {name: _levels(name, values) for name, values in axes.items()}
 
 
 def _levels(name: str, values: Any) -> dict[Any, Any]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"The axis {name} takes a list of values, got {values!r}; give [{values!r}].")
+        raise ValueError(f"The axis {name} must be a list of values, got {values!r}; use [{values!r}].")
     pairs = values.items() if isinstance(values, Mapping) else ((label_of(value), value) for value in values)
     values_by_label: dict[Any, Any] = {}
     for label, value in pairs:
         if label in values_by_label:
             raise ValueError(
                 f"The axis {name} has two values that are called {label!r}; give each once, or a dictionary of values "
-                "by labels of their own."
+                "by different labels."
             )
         values_by_label[label] = value
     if not values_by_label:
@@ -321,10 +356,10 @@ def _levels(name: str, values: Any) -> dict[Any, Any]:
 
 
 def check_arguments(function: Callable[..., Any], axes: Iterable[str]) -> None:
-    """Raise ValueError where a function cannot be called with the axes as its arguments."""
+    """Raise ValueError if the function cannot be called with the axes as its arguments."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # what is not written in Python may have none
+    except (TypeError, ValueError):  # compiled functions may have no signature
         return
     try:
         signature.bind(**dict.fromkeys(axes))
@@ -335,16 +370,18 @@ def check_arguments(function: Callable[..., Any], axes: Iterable[str]) -> None:
 def choose_executor(
     function: Callable[..., Any], workers: int | None, scheduler: str | None, as_sent: Callable[[Job], Result]
 ) -> Executor:
-    """What carries out jobs of a function of the user's: here, or elsewhere by `as_sent`, whose jobs have the function.
+    """Return the executor for a user's function: in this process, or elsewhere by `as_sent`.
 
-    Raises ValueError for what cannot.
+    Jobs for other processes contain the function. Raises ValueError for invalid workers or an invalid scheduler.
     """
     if scheduler is not None and not (isinstance(scheduler, str) and scheduler):
-        raise ValueError(f"scheduler is the address of a Dask scheduler, such as 'tcp://node:8786', got {scheduler!r}.")
+        raise ValueError(
+            f"scheduler must be the address of a Dask scheduler, such as 'tcp://node:8786', got {scheduler!r}."
+        )
     if scheduler is not None and workers is not None:
-        raise ValueError("workers is for processes of this machine: a scheduler has its own. Leave out one.")
+        raise ValueError("workers is for processes on this computer, and a scheduler has its own. Leave out one.")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers is a number of processes, 1 or more, got {workers!r}.")
+        raise ValueError(f"workers must be a number of processes, 1 or more, got {workers!r}.")
     if workers is None and scheduler is None:
         return one_by_one
     carry_out: Executor = (
@@ -355,7 +392,7 @@ def choose_executor(
 
 
 def run_sent_job(job: Job) -> Result:
-    """Run a job, in a process that the function was sent to."""
+    """Run a job in a process that received the function."""
     return run_job(resolve_function(job["function"]), job)
 
 
@@ -365,23 +402,23 @@ def run_job(function: Callable[..., Any], job: Job) -> Result:
 
 
 def checked_result(returned: Any, job: Job) -> Result:
-    """The row that a function returned. Raises ValueError for one of values that a table does not take."""
+    """Return the result of a function as a row; raise ValueError if a value does not fit into a table."""
     if returned is None:
-        raise ValueError("A function that is swept returns a number, or a dictionary of them; got None: add a return.")
+        raise ValueError("The function must return a number, or a dictionary of them; got None: add a return.")
     row = returned if isinstance(returned, dict) else {VALUE_COLUMN: returned}
     measured = {name: _number(value) for name, value in row.items()}
     for name, value in measured.items():
         if not isinstance(name, str) or not (value is None or isinstance(value, bool | int | float | str)):
             raise ValueError(
-                f"A function that is swept returns a number, or a dictionary of numbers and texts; got {returned!r}."
+                f"The function must return a number, or a dictionary of numbers and texts; got {returned!r}."
             )
         if name in job["point"]:
-            raise ValueError(f"The function returns {name!r}, which is an axis; call it something else.")
+            raise ValueError(f"The function returns {name!r}, which is an axis; use another name.")
     return measured
 
 
 def _number(value: Any) -> Any:
-    """A number of NumPy's, or a tensor of one number, as Python's; anything else as it is."""
+    """Return a NumPy number, or a tensor of one element, as a Python number; anything else unchanged."""
     try:
         return value.item()
     except (AttributeError, ValueError, RuntimeError):

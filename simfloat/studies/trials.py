@@ -1,6 +1,6 @@
-"""The trainings of a search: each policy with each seed once, kept on disk, on this machine or many.
+"""The trainings of a search: each policy with each seed once, stored on disk, on one computer or several.
 
-Each policy has as many seeds as it needs to tell whether its loss is within the share.
+Each policy is trained with as many seeds as are needed to decide if its loss is within the share.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from simfloat.studies.sweeping import choose_executor
 from simfloat.studies.verdicts import exponential
 from simfloat.studies.workspace import Study, Workspace, run_jobs
 
-#: The folder of finished trainings: these stay, so that none is made twice.
+#: The folder of finished trainings; it is not removed, so that no training is repeated.
 SEARCH_HIDDEN = ".simfloat-search"
 
 Train = Callable[[Policy, int], Any]
 
-#: A policy, and the seed with which it is to train.
+#: A policy and the seed of its training.
 TrainingRequest = tuple[Policy, int]
 
 
 class Trainings:
-    """Losses of ``train(policy, seed)``, as a ``with`` block that has the folder to itself; each is computed once.
+    """The losses of ``train(policy, seed)``, each computed once, as a ``with`` block that locks the folder.
 
-    Requested trainings are counted, including those that the folder had already.
+    `count` is the number of requested trainings, including those that the folder already contained.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Trainings:
         self._exit_stack.close()
 
     def watch(self, request: TrainingRequest) -> list[list[str]]:
-        """The places, paths and operations, that this training meets."""
+        """Run a training and return the paths and operations that occur in it."""
         self._watched_request = request
         (result,) = self.results([request])
         return result.get("places", [])
@@ -110,12 +110,12 @@ class Trainings:
 
 
 def run_sent_training(job: Job) -> Result:
-    """Run a training, in a process that the function was sent to."""
+    """Run a training in a process that received the function."""
     return run_training(resolve_function(job["function"]), job)
 
 
 def run_training(train: Train, job: Job) -> Result:
-    """Run a training and return its loss; for a policy that the training refuses, the message of the ValueError."""
+    """Run a training and return its loss, or the message of its ValueError if it refuses the policy."""
     policy, notes = watch_policy(Policy.from_dict(job["policy"]), job["watch"])
     try:
         loss = _as_loss(train(policy, job["seed"]))
@@ -126,61 +126,61 @@ def run_training(train: Train, job: Job) -> Result:
 
 
 def _is_training_result(result: Result) -> bool:
-    """Whether a result that was kept is one of a training."""
+    """True if a stored result belongs to a training."""
     return isinstance(result.get("loss"), float) and isinstance(result.get("places", []), list)
 
 
 def _as_loss(value: Any) -> float:
-    """The number that a training returned. Raises ValueError for what is none."""
+    """Return the loss of a training as a float; raise ValueError if it is not a number."""
     try:
         return float(value)
     except TypeError:
-        raise ValueError(f"train returns its loss, a number; got a {type(value).__name__}.") from None
+        raise ValueError(f"train must return its loss, a number; got a {type(value).__name__}.") from None
 
 
-#: A loss so many times further from the reference's than it may be is far: one seed is enough.
+#: A loss is far from the reference if its distance is this multiple of the allowed one; one seed is then enough.
 FAR_TIMES = 5
 
-#: The winner is looked at on so many times as many fresh seeds as the search had, until its interval tells.
+#: The numbers of fresh seeds in a confirmation, as multiples of the search's seeds, tried until the interval decides.
 CONFIRMATION_ROUNDS = (1, 2, 4)
 
-#: How far above a mean, in halves of its interval with all seeds, that of a confirmation would reach at most: four
-#: times as many seeds halve it, and then there is nothing to choose from chance.
+#: The predicted half-width of a confirmation's interval, relative to the half-width with all seeds: four times as many
+#: seeds halve it.
 CONFIRMATION_REACH = 0.5
 
-#: Where a mean is exactly at the limit, its last bits do not decide.
+#: Slack of the limit, so that the last bits of a mean at the limit do not decide.
 LIMIT_SLACK = 1e-12
 
 
 @dataclass
 class Trial:
-    """A policy that is tried: the logarithms of its ratios, seed by seed, and what became of it."""
+    """A policy that is tried: the logarithms of its ratios, seed by seed, and the outcome."""
 
     label: str
     policy: Policy
     samples: list[float] = field(default_factory=list)
     outcome: str | None = None
-    refused: str = ""  # what was said of a policy that the training cannot have
+    refused: str = ""  # the message if the policy is impossible for the training
 
     @property
     def mean(self) -> float:
-        """The mean logarithm of its ratios."""
+        """The mean logarithm of the ratios."""
         return mean_and_error(np.array(self.samples))[0]
 
     @property
     def is_inside(self) -> bool:
-        """Whether its loss is within the share, as far as its seeds tell."""
+        """True if the loss is within the share, judged by the seeds so far."""
         return self.outcome == INSIDE
 
     def point(self, cost: float) -> SearchPoint:
-        """Return the point of the search that the trial stands for."""
+        """Return the point of the search for this trial."""
         interval = mean_interval(np.array(self.samples))
         ratios = exponential(self.mean), exponential(interval.low), exponential(interval.high)
         return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome), self.refused)
 
 
 class PairedTrials:
-    """Trials of policies with paired seeds, which decide whether the loss is within the share of the reference's."""
+    """Trials of policies with paired seeds, which decide if a loss is within the share of the reference."""
 
     def __init__(self, trainings: Trainings, reference: Policy, within: float, seeds: list[int]) -> None:
         self.trainings, self.reference, self.seeds = trainings, reference, seeds
@@ -195,7 +195,7 @@ class PairedTrials:
             raise ValueError(f"The reference does not train: {result.get('refused', 'its loss is not finite.')}")
 
     def decide(self, trials: Sequence[Trial]) -> None:
-        """Give every trial its outcome, with as many seeds as it needs."""
+        """Determine the outcome of every trial, with as many seeds as it needs."""
         for count in range(1, len(self.seeds) + 1):
             undecided = [trial for trial in trials if trial.outcome is None]
             requests = [(trial.policy, self.seeds[count - 1]) for trial in undecided]
@@ -206,7 +206,7 @@ class PairedTrials:
                 trial.outcome = REFUSED if "refused" in result else self._outcome(trial, count)
 
     def _outcome(self, trial: Trial, count: int) -> str | None:
-        """Return the outcome of a trial with so many seeds; None if it needs more."""
+        """Return the outcome of a trial with `count` seeds; None if it needs more."""
         if trial.mean == math.inf:
             return DIVERGED
         if count == 1:
@@ -221,7 +221,7 @@ class PairedTrials:
         return INSIDE if trial.mean + CONFIRMATION_REACH * (interval.high - trial.mean) <= self.limit else OPEN
 
     def ratios(self, requests: Sequence[tuple[Policy, int]]) -> list[float]:
-        """The logarithm of each loss relative to the reference's from the same seed."""
+        """Return the logarithm of each loss divided by the reference's loss with the same seed."""
         results = self.trainings.results([*requests, *((self.reference, seed) for _, seed in requests)])
         losses = [result["loss"] for result in results]
         if wrong := [loss for loss in losses if not loss > 0]:
@@ -235,9 +235,9 @@ class PairedTrials:
         ]
 
     def confirm(self, policy: Policy) -> Confirmation | None:
-        """The policy's ratio on fresh seeds if its interval ends within the share; None if it does not.
+        """Return the policy's ratio on fresh seeds if its interval is within the share, otherwise None.
 
-        All looks at all policies err jointly with a probability of 5 %, of which attempt n has 1 / n (n + 1).
+        The joint error probability of all attempts and rounds is 5 %; attempt n has the share 1 / (n (n + 1)) of it.
         """
         self._attempts += 1
         share = 1 / (self._attempts * (self._attempts + 1) * len(CONFIRMATION_ROUNDS))
@@ -259,10 +259,10 @@ class PairedTrials:
         return Confirmation(*ratios, tuple(seeds_used))
 
     def confirm_reference(self) -> Confirmation:
-        """The reference beside itself, for which nothing is trained."""
+        """Return the confirmation of the reference by itself, without a training."""
         return Confirmation(1.0, 1.0, 1.0, tuple(self._next_fresh_seeds(len(self.seeds))))
 
     def _next_fresh_seeds(self, count: int) -> list[int]:
-        """Return so many unused seeds."""
+        """Return the next `count` unused seeds."""
         first = max(self.seeds) + 1 + self._fresh_seeds_used
         return list(range(first, first + count))

@@ -1,23 +1,25 @@
-"""Claims, their margins, and the verdicts of a test over seeds.
+"""Claims, their margins, and the verdicts of tests over seeds.
 
-The one rule for margins, which stands before a claim is tested by it.
+The margins are fixed before a claim is tested. A claim with a number from its source is tested against that number. A
+claim in words is tested against the constants below, which are the same in every study.
 
-A claim whose source names a number is held to that number. What a source says in words is held to these numbers, the
-same in every study: who finds a loss 3 % higher no match has one place to say so.
+Runs with one seed have the same data, initial weights and order of samples under every policy. Values are therefore
+compared in pairs, by the logarithm of their ratio or by their difference for each seed. A test uses the 95 % interval
+of the mean (Student's t).
 
-Claims, and what a test over seeds says about them.
+A claim that a mean is inside an open range is "reproduced" if the interval is inside, "not reproduced" if it is
+outside, and "inconclusive" otherwise. A comparison has these verdicts:
 
-Runs of one seed see the same data, initial weights and order of samples under every policy, so that values are
-compared in pairs: the logarithm of their ratio, or their difference, for each seed. A test looks where the 95 %
-interval of the mean lies (Student's t).
+* "better": all of the interval is better than the reference;
+* "worse": all of it is worse, and it reaches beyond the margin;
+* "worse within the margin": all of it is worse, and it is inside the margin;
+* "equal": it contains the ratio 1, or the difference 0, and is inside the margin;
+* "inconclusive": otherwise.
 
-A claim that a mean lies inside an open range is *reproduced* if the interval lies inside, *not reproduced* if it lies
-outside, *inconclusive* if it does neither. A claim that one thing is as good as another has the words of a comparison:
-*equal* if the interval holds no difference and nothing beyond the margin, *better* or *worse* if it lies to one side of
-no difference, *worse within the margin* if that is shown as well, *inconclusive* if it is too wide for any of these.
-With one seed everything is inconclusive. What was fitted to the numbers it shows is *fitted*: that is no test.
+With one seed everything is "inconclusive". A model that was fitted to the numbers that it shows is "fitted", which is
+not a test.
 
-Claims as functions, and the findings that tests make of them, over all seeds and over the first of them alone.
+`claim` makes a function return a `Finding`; `findings_of` adds the verdicts over fewer seeds.
 """
 
 from __future__ import annotations
@@ -44,22 +46,22 @@ from simfloat.studies.statistics import (
     share_level,
 )
 
-#: To match, to train as, to suffice, to follow: a ratio of losses or errors within a twentieth.
+#: "Matches", "trains like", "suffices", "follows": the ratio of losses or errors is within a twentieth.
 MATCH = 1.05
 
-#: The same for shares, such as accuracies, in percent: within a point.
+#: The same for shares in percent, such as accuracies: the difference is within one point.
 POINT = 1.0
 
-#: A law of growth: the exponent within a tenth.
+#: A growth law: the exponent is within a tenth.
 EXPONENT = 0.1
 
-#: About as good, or near: within a factor of two. Far, or by an order of magnitude: by more than a factor of ten.
+#: "About as good", "near": within a factor of two. "Far", "by an order of magnitude": by more than a factor of ten.
 ABOUT, FAR = 2.0, 10.0
 
-#: Most: more than half. Many, or a large part: more than a tenth. Hardly any: less than a hundredth.
+#: "Most": more than half. "Many", "a large part": more than a tenth. "Hardly any": less than a hundredth.
 MOST, MANY, HARDLY = 0.5, 0.1, 0.01
 
-#: In every run: an exception is rarer than one run in twenty.
+#: "In every run": exceptions are rarer than one run in twenty.
 RARE = 0.05
 
 
@@ -67,13 +69,13 @@ REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inco
 EQUAL, WITHIN, WORSE, BETTER = "equal", "worse within the margin", "worse", "better"
 FITTED = "fitted"
 
-#: From the worst on: of several parts, the first of these that one has is the verdict on the whole.
+#: Verdicts from the worst to the best: the verdict on a whole is the worst verdict on its parts.
 RANKS = (NOT_REPRODUCED, WORSE, INCONCLUSIVE, FITTED, WITHIN, EQUAL, BETTER, REPRODUCED)
 
-#: The largest x whose e^x is a float64.
+#: The largest x for which e^x does not overflow in float64.
 LARGEST = math.log(sys.float_info.max)
 
-#: Verdicts for which one part is enough.
+#: Verdicts on a whole that follow from a single part.
 REFUTED = (NOT_REPRODUCED, WORSE)
 
 
@@ -86,7 +88,7 @@ class Outcome(NamedTuple):
 
 
 def judge(interval: Interval, low: float, high: float) -> str:
-    """The verdict on the claim that a mean lies between low and high, these excluded; an infinite one is no limit."""
+    """Return the verdict on the claim that a mean is strictly between low and high; an infinite bound is no limit."""
     if (low < interval.low or low == -math.inf) and (interval.high < high or high == math.inf):
         return REPRODUCED
     if interval.high <= low or high <= interval.low:
@@ -95,7 +97,7 @@ def judge(interval: Interval, low: float, high: float) -> str:
 
 
 def comparison_word(interval: Interval, margin: float) -> str:
-    """The word for a difference of which more is worse, by where its interval lies."""
+    """Return the verdict on a difference, of which a larger value is worse, from its interval."""
     inside = -margin < interval.low and interval.high < margin
     if interval.low > 0:
         return WITHIN if inside else WORSE
@@ -105,9 +107,9 @@ def comparison_word(interval: Interval, margin: float) -> str:
 
 
 def log_ratios(values: NDArray, reference: NDArray) -> NDArray[np.float64]:
-    """log(value / reference) for each seed: infinite where the value is NaN, NaN where the reference is not finite.
+    """Return log(value / reference) for each seed: infinite if the value is NaN, NaN if the reference is not finite.
 
-    Raises ValueError if there is not one of the reference, or one for each value.
+    Raises ValueError if the reference has neither one value nor a value for each seed.
     """
     values, reference = _pairs(values, reference)
     values = np.where(np.isnan(values), np.inf, values)
@@ -117,9 +119,9 @@ def log_ratios(values: NDArray, reference: NDArray) -> NDArray[np.float64]:
 
 
 def differences(values: NDArray | float, reference: NDArray | float) -> NDArray[np.float64]:
-    """value - reference for each seed: NaN where the value is, and where the reference is not finite.
+    """Return value - reference for each seed: NaN if the value is NaN or the reference is not finite.
 
-    Raises ValueError where `log_ratios` does.
+    Raises ValueError if the reference has neither one value nor a value for each seed.
     """
     values, reference = _pairs(values, reference)
     with np.errstate(over="ignore"):
@@ -130,12 +132,12 @@ def _pairs(values: NDArray | float, reference: NDArray | float) -> tuple[NDArray
     values = as_rectangular_array(values, "values", np.float64)
     reference = as_rectangular_array(reference, "reference", np.float64)
     if values.shape != reference.shape and values.ndim and reference.ndim:
-        raise ValueError(f"Values of shape {values.shape} and a reference of shape {reference.shape} are no pairs.")
+        raise ValueError(f"Values of shape {values.shape} and a reference of shape {reference.shape} are not pairs.")
     return values, reference
 
 
 def ratio_test(values: NDArray, reference: NDArray, *, above: float = 0, below: float = math.inf) -> Outcome:
-    """Whether the geometric mean of value / reference lies between `above` and `below`."""
+    """Test if the geometric mean of value / reference is between `above` and `below`."""
     samples = log_ratios(values, reference)
     return _range_test(samples, _log(above), _log(below), _ratio_text(mean_interval(samples)))
 
@@ -143,39 +145,39 @@ def ratio_test(values: NDArray, reference: NDArray, *, above: float = 0, below: 
 def difference_test(
     values: NDArray, reference: NDArray | float, *, above: float = -math.inf, below: float = math.inf
 ) -> Outcome:
-    """Whether the mean of value - reference lies between `above` and `below`."""
+    """Test if the mean of value - reference is between `above` and `below`."""
     samples = differences(values, reference)
     return _range_test(samples, above, below, _difference_text(mean_interval(samples)))
 
 
 def compare(values: NDArray, reference: NDArray, *, margin: float = MATCH) -> Outcome:
-    """How values of which less is better, as losses and errors, stand beside their reference: by their ratio."""
+    """Compare values of which smaller is better, such as losses and errors, with a reference, by their ratio."""
     if not 1 < margin < math.inf:
-        raise ValueError(f"margin is a factor of more than 1, such as {MATCH}; got {margin!r}.")
+        raise ValueError(f"margin must be a factor above 1, such as {MATCH}; got {margin!r}.")
     samples = log_ratios(values, reference)
     return _comparison(samples, math.log(margin), _ratio_text(mean_interval(samples)))
 
 
 def compare_shares(values: NDArray, reference: NDArray, *, margin: float = POINT) -> Outcome:
-    """How values of which more is better, as accuracies in percent, stand beside their reference: by the shortfall.
+    """Compare values of which larger is better, such as accuracies in percent, with a reference, by their shortfall.
 
-    A value that is NaN is infinitely bad.
+    A value that is NaN counts as infinitely bad.
     """
     comparable = np.where(np.isnan(values), -np.inf, values)
     return compare_shortfall(0 - differences(comparable, reference), margin)
 
 
 def compare_shortfall(samples: NDArray, margin: float) -> Outcome:
-    """Judge differences of which more is worse, by a margin."""
+    """Judge differences, of which larger is worse, by a margin."""
     if not 0 < margin < math.inf:
-        raise ValueError(f"margin is a number above 0, the largest difference that does not matter; got {margin!r}.")
+        raise ValueError(f"margin must be above 0: the largest difference that does not matter; got {margin!r}.")
     return _comparison(samples, margin, f"shortfall: {_difference_text(mean_interval(samples))}")
 
 
 def joint_test(values: NDArray, *, below: float) -> Outcome:
-    """Whether the mean over seeds of values (seeds, times) is below a limit at all times, by joint intervals.
+    """Test if the mean over seeds of values (seeds, times) is below a limit at all times, by joint intervals.
 
-    Each of the t intervals errs with a probability of 5 % / t (Bonferroni).
+    Each of the t intervals has an error probability of 5 % / t (Bonferroni).
     """
     values = as_rectangular_array(values, "values", np.float64)
     if values.ndim != 2 or not values.shape[1]:
@@ -192,10 +194,10 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
 
 
 def every_test(exceptions: int, cases: int) -> Outcome:
-    """Whether something holds in every run, of which independent cases were tried.
+    """Test if a property is true in every run, from a number of independent cases.
 
-    One exception refutes it. Without any it is reproduced if the 95 % interval of the probability of an exception
-    (Clopper-Pearson) ends below one run in twenty, which takes 72 cases; until then it holds in all that were tried.
+    One exception refutes it. Without exceptions, it is reproduced if the 95 % interval of the probability of an
+    exception (Clopper-Pearson) ends below one in twenty, which requires 72 cases. With fewer cases it is inconclusive.
     """
     low, high, _ = share_interval(exceptions, cases)
     if exceptions:
@@ -208,21 +210,22 @@ def every_test(exceptions: int, cases: int) -> Outcome:
 
 
 def count_test(exceptions: int, cases: int) -> Outcome:
-    """Whether a claim without exceptions has none among all cases that there are; without a case that is open."""
+    """Judge a claim without exceptions from all existing cases; without a case it is inconclusive."""
     check_cases(exceptions, cases)
     verdict = NOT_REPRODUCED if exceptions else REPRODUCED if cases else INCONCLUSIVE
     return Outcome(verdict, f"{exceptions} exceptions among {cases} cases, which are all")
 
 
 def fitted_outcome() -> Outcome:
-    """The status of a model that was fitted to the numbers it shows."""
+    """Return the outcome for a model that was fitted to the numbers that it shows."""
     return Outcome(FITTED, "none: fitted to the numbers that it shows")
 
 
 def all_of(tests: Sequence[Outcome]) -> Outcome:
-    """A claim of several parts: it stands as its worst part does.
+    """Combine the tests of a claim's parts; the verdict is that of the worst part.
 
-    Where every part is needed its level is the greatest of theirs; where one is enough, the least, times their number.
+    If every part is needed, the level is the largest level of the parts. If one part is enough, it is the smallest one
+    times the number of parts.
     """
     if not tests:
         raise ValueError("A claim of several parts needs tests of them, got none.")
@@ -233,7 +236,7 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
 
 
 def worst_verdict(verdicts: Sequence[str]) -> str:
-    """The verdict on a whole from those on its parts."""
+    """Return the verdict on a whole from the verdicts on its parts."""
     return min(verdicts, key=RANKS.index)
 
 
@@ -241,7 +244,7 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
     interval = mean_interval(samples)
     verdict = judge(interval, low, high)
     levels = [mean_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
-    # Inside the range both limits count; outside of it the nearer one, which has the greater level as well.
+    # Inside the range both limits count; outside, the nearer limit counts, which also has the larger level.
     return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(levels, default=0.0))
 
 
@@ -251,7 +254,7 @@ def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
 
 
 def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
-    """The word for differences of which more is worse, and the level at which the verdict would be open."""
+    """Return the verdict for differences, of which larger is worse, and its level."""
     word = comparison_word(mean_interval(samples), margin)
     limits = {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word)
     return word, 1.0 if limits is None else max(mean_level(samples, limit) for limit in limits)
@@ -267,7 +270,7 @@ def _difference_text(interval: Interval) -> str:
 
 
 def _percent(share: float) -> str:
-    """Two digits, and three of what is near all."""
+    """Return two digits, or three above 99 %."""
     return f"{100 * share:.3g}" if share > 0.99 else f"{100 * share:.2g}"
 
 
@@ -276,22 +279,29 @@ def _log(x: float) -> float:
 
 
 def exponential(x: float) -> float:
-    """e^x, infinite beyond float64."""
+    """Return e^x, or infinity if it overflows."""
     return math.inf if x > LARGEST else math.exp(x)
 
 
-#: Numbers of seeds by which a verdict is given as well where there are more: how it came about can then be seen.
+#: If a study has more seeds, verdicts are also given for these numbers of seeds, to show how the verdict developed.
 FEWER_SEEDS = (5, 10)
 
-#: What a claim's function returns: what was measured, as text, what a test says, and what the claim's braces need more.
+#: The result of a claim's function: the measured values as text, the outcome of a test, and optionally more values for
+#: the braces in the claim's texts.
 Measured = tuple[str, Outcome] | tuple[str, Outcome, Mapping[str, object]]
 
 
 class Finding(NamedTuple):
-    """A claim, what was measured, and what became of the claim by which test; a run too short to say has no verdict.
+    """A claim, the measured values, and the verdict of a test.
 
-    `p` is the level of the test at which the verdict would be open, 1 if it is, None where chance has no part in it.
-    `earlier` has the verdicts over fewer seeds, by their number.
+    Parameters:
+        claim: the claim in words.
+        expectation: the expected result in words.
+        measured: the measured values as text.
+        test: the test in words.
+        verdict: the verdict; None for a run that is too short to decide.
+        p: the level at which the verdict would be open; 1 if it is open, None if chance plays no role.
+        earlier: the verdicts over fewer seeds, as pairs of a number of seeds and a verdict.
     """
 
     claim: str
@@ -304,14 +314,21 @@ class Finding(NamedTuple):
 
 
 def claim(text: str, expectation: str) -> Callable[[Callable[..., Measured]], Callable[..., Finding]]:
-    """Make a function that measures and tests a claim return the finding.
+    """Return a decorator for a function that measures and tests a claim; the decorated function returns the `Finding`.
 
-    Braces in both texts, as of `str.format`, are filled with the function's arguments, by their names::
+    Braces in both texts, as in `str.format`, are replaced by the function's arguments of the same names::
 
         @claim("{problem}: FP16 trains as FP32 does", "loss / FP32's loss within a factor of 1.05")
         def trains(results, problem):
             fp16, fp32 = losses(results, problem)
             return spread(fp16 / fp32), compare(fp16, fp32)
+
+    Parameters:
+        text: the claim in words.
+        expectation: the expected result in words.
+
+    Returns:
+        The decorator.
     """
 
     def decorate(function: Callable[..., Measured]) -> Callable[..., Finding]:
@@ -335,7 +352,16 @@ def claim(text: str, expectation: str) -> Callable[[Callable[..., Measured]], Ca
 def findings_of(
     findings: Callable[[list[Result]], list[Finding]], results: list[Result], tiny: bool = False
 ) -> list[Finding]:
-    """Return a function's findings in the results, each with its verdicts over fewer seeds; a tiny run has none."""
+    """Return a function's findings in the results, each with its verdicts over fewer seeds.
+
+    Parameters:
+        findings: a function of the results that returns findings.
+        results: the results of a study.
+        tiny: True for a tiny run, whose findings have no verdicts.
+
+    Returns:
+        The list of findings.
+    """
     all_findings = findings(results)
     if tiny:
         return [
@@ -351,12 +377,12 @@ def findings_of(
 
 
 def first_seeds(results: Sequence[Result], seeds: Sequence[int]) -> list[Result]:
-    """The results from these seeds, and those that need none."""
+    """Return the results with these seeds, and the results without a seed."""
     return [result for result in results if result.get("seed", seeds[0]) in seeds]
 
 
 def verdict_text(finding: Finding) -> str:
-    """The verdict, and those over fewer seeds where one of them is another."""
+    """Return the verdict of `finding`, a Finding, as text, with verdicts over fewer seeds if one of them differs."""
     verdict = finding.verdict or "none"
     if {verdict for _, verdict in finding.earlier} <= {finding.verdict}:
         return verdict

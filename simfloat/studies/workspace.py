@@ -1,12 +1,10 @@
-"""The workspace of a run: its folder, and the executor that computes its jobs on many machines.
+"""The workspace of a run: its folder, and the executor that computes its jobs on several computers.
 
-The folder of a run: where results appear when they are complete, and finished jobs wait until all are.
+The folder receives complete results, and stores finished jobs until all are finished.
 
-Jobs on the workers of a Dask scheduler: the executor of a machine room.
-
-The workers need what this machine has: simfloat and the package of the function, on their path or at the same place of
-a shared disk, and the same versions of packages. A worker with another state of any refuses, so that a result does not
-depend on where it was computed.
+`on_scheduler` runs jobs on the workers of a Dask scheduler. The workers need the same software as this computer:
+simfloat and the package of the function, installed or on a shared disk, and the same versions of packages. A worker
+with other versions refuses a job, so that a result does not depend on the computer.
 """
 
 from __future__ import annotations
@@ -36,29 +34,37 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 
-#: The folder, inside that of the results, in which only we write.
+#: The folder inside the results' folder that only simfloat uses.
 HIDDEN_FOLDER = ".simfloat-run"
 MARKER, LOCK = "made-by-simfloat.txt", checkpoints.LOCK_FILE
 NOTE = "Finished jobs, which the same command does not compute again. Without a running command this can be removed.\n"
 
-#: The names of our files: a job by the digest of all that its result depends on, and files that are being written.
+#: Names of our files: a job, named by the digest of everything that its result depends on, and unfinished files.
 OWN_FILES = re.compile(r"[0-9a-f]{64}\.json|part\..+")
 
 
 class Study(NamedTuple):
-    """The study that owns a folder: its function, and the file of the summary that names the function."""
+    """The study that owns a folder: its function, and the name of the summary file with the function's name."""
 
     summary: str
     function: str
 
 
 class Workspace:
-    """A results' folder that one run has to itself, as a ``with`` block.
+    """The folder of a run's results, locked for one run, as a ``with`` block.
 
-    module: that of the function whose results are kept; these belong to one state of its package's sources. Entering
-    makes the folder. Raises ValueError, before any work, if it cannot be written, if another run writes there, or if
-    something else stands where one of the `targets` will be written: a folder, or with a `study` files that are not its
-    own. Its folder `hidden` keeps finished jobs.
+    Entering the block creates the folder and checks that it can be used.
+
+    Parameters:
+        folder: the folder for the results.
+        module: the module of the function; stored results are valid for one state of its package's sources.
+        targets: the names of the result files that will be written.
+        hidden: the name of the folder inside for finished jobs.
+        study: the study that owns the folder; None if any study may overwrite it.
+
+    Raises:
+        ValueError: if the folder is not writable; if another run is using it; if a target is a folder, or with a
+            `study` a file of another study.
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class Workspace:
     ) -> None:
         self.folder, self.module, self.hidden = folder, module, folder / hidden
         self._targets, self._study, self._finished = targets, study, False
-        self.accepts: Callable[[Result], bool] = lambda result: True  # whether a kept result is one of these jobs
+        self.accepts: Callable[[Result], bool] = lambda result: True  # True if a stored result belongs to these jobs
         self._exit_stack = ExitStack()
 
     def __enter__(self) -> Workspace:
@@ -106,7 +112,7 @@ class Workspace:
         strangers = [name for name in os.listdir(self.hidden) if name != LOCK]
         if strangers and not marker.exists():
             raise ValueError(
-                f"{self.hidden} was not made by simfloat, {strangers[0]!r} is in it. Choose another folder."
+                f"{self.hidden} was not created by simfloat, {strangers[0]!r} is in it. Choose another folder."
             )
         for target in self._targets:
             if (self.folder / target).is_dir():
@@ -121,21 +127,21 @@ class Workspace:
             raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
 
     def _check_study(self, study: Study, is_known: bool) -> None:
-        """Raise ValueError where a target would be written over that this study has not made."""
+        """Raise ValueError if a target would overwrite a file that this study has not written."""
         summary = self.folder / study.summary
         there = [self.folder / name for name in self._targets if (self.folder / name).exists()]
         advice = "Choose another folder, or remove it."
         if not summary.exists():
             if there and not is_known:
-                raise ValueError(f"{there[0]} is there already, and no study of simfloat has made it. {advice}")
+                raise ValueError(f"{there[0]} exists already, and no study of simfloat has written it. {advice}")
             return
         try:
             content = json.loads(summary.read_text(encoding="utf-8"))
             name = content["experiment"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            raise ValueError(f"{summary} is of another kind, and would be written over. {advice}") from None
+            raise ValueError(f"{summary} is not a summary of a study, and would be overwritten. {advice}") from None
         if name != study.function:
-            raise ValueError(f"{summary} is of {name!r}, another function than {study.function!r}. {advice}")
+            raise ValueError(f"{summary} belongs to the function {name!r}, not to {study.function!r}. {advice}")
 
     def job_path(self, job: Job) -> Path:
         """Return the path of a job's result, which depends on the job, the code and the versions of packages."""
@@ -143,7 +149,7 @@ class Workspace:
         return self.hidden / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
     def find(self, job: Job) -> Result | None:
-        """The result that an interrupted run has left; None if there is none, or its file is damaged."""
+        """Return the stored result of a job; None if there is none, or if its file is damaged."""
         try:
             content = json.loads(self.job_path(job).read_text(encoding="utf-8"))
             is_of_job = (
@@ -154,21 +160,21 @@ class Workspace:
             return None
 
     def keep(self, job: Job, result: Result) -> None:
-        """Keep a job's result until the run is complete."""
+        """Store the result of a job until the run is complete."""
         text = json.dumps({"job": job, "result": result})
         write_file(self.job_path(job), lambda path: path.write_text(text, encoding="utf-8"), self.hidden)
 
     def write(self, name: str, write: Callable[[Path], Any]) -> Path:
-        """Let `write` make a file of results: it is there completely or not at all."""
+        """Call `write` to write a result file `name` atomically; return its path."""
         write_file(self.folder / name, write, self.hidden)
         return self.folder / name
 
     def finish(self) -> None:
-        """Note that all results are written: the finished jobs are removed when the block ends."""
+        """Record that all results are written; the finished jobs are removed at the end of the block."""
         self._finished = True
 
     def _clear(self) -> None:
-        """Remove our files, the lock while it is held, and the hidden folder if nothing else is in it."""
+        """Remove our files, the lock while it is held, and the hidden folder if it is then empty."""
         for name in os.listdir(self.hidden):
             if OWN_FILES.fullmatch(name) and (self.hidden / name).is_file():
                 (self.hidden / name).unlink()
@@ -177,12 +183,12 @@ class Workspace:
         try:
             self.hidden.rmdir()
         except OSError:
-            return  # not empty: the rest is not ours to remove
+            return  # it contains other files, which we do not remove
 
 
 def write_file(path: Path, write: Callable[[Path], Any], temporary_folder: Path) -> None:
-    """Let `write` make a file in a folder of the same disk, then put it in its place."""
-    temporary = temporary_folder / f"part.{path.name}"  # the suffix says what is written
+    """Call `write` to write a file in a temporary folder on the same disk, then move it to `path`."""
+    temporary = temporary_folder / f"part.{path.name}"  # keeps the suffix, which selects the file format
     try:
         write(temporary)
         os.replace(temporary, path)
@@ -197,7 +203,18 @@ def run_jobs(
     executor: Executor,
     progress: Callable[[int, int], None],
 ) -> list[Result]:
-    """The results of the jobs, in their order; those that an earlier run has left are not computed again."""
+    """Return the results of jobs in order; jobs that an earlier run has finished are not computed again.
+
+    Parameters:
+        function: a function of a job that returns its result.
+        jobs: the jobs, dictionaries of JSON types.
+        workspace: the open workspace, which stores every finished job.
+        executor: the executor of the missing jobs.
+        progress: a function that is called with the number of finished jobs and the number of all jobs.
+
+    Returns:
+        The results.
+    """
     results = [workspace.find(job) for job in jobs]
     missing = [place for place, result in enumerate(results) if result is None]
     done = len(jobs) - len(missing)
@@ -212,7 +229,7 @@ def run_jobs(
 
 
 def versions() -> dict[str, str]:
-    """The versions of all that a result might depend on."""
+    """Return the versions of the software that a result might depend on."""
     version_by_name = {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine()}
     for package in ("numpy", "numba", "scikit-learn"):
         try:
@@ -224,7 +241,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(module: str) -> str:
-    """A digest of the sources of simfloat and of the module's package, and of the versions: another state differs."""
+    """Return a digest of the sources of simfloat, the sources of the package of `module`, and all versions."""
     digest = hashlib.sha256(json.dumps(versions(), sort_keys=True).encode())
     for package in (_package_folder("simfloat"), _package_folder(module)):
         for path in sorted(package.rglob("*.py")) or [package]:
@@ -234,38 +251,48 @@ def code_digest(module: str) -> str:
 
 
 def import_folder(module: str) -> Path:
-    """The folder from which a module's package is imported."""
+    """Return the folder from which the package of a module is imported."""
     return _package_folder(module).parent
 
 
 def _package_folder(module: str) -> Path:
-    """The folder of the outermost package that the module is in, or its own file where it is in none."""
+    """Return the folder of the outermost package with the module, or the file of a module without a package."""
     file = Path(str(import_module(module).__file__))
     path = file.parent if file.name == "__init__.py" else file
     return path.parents[module.count(".") - 1] if "." in module else path
 
 
-#: Seconds that a scheduler has to answer, and to have a worker.
+#: Seconds to wait for an answer of the scheduler, and for a worker.
 PATIENCE = 10.0
 
-#: What an address begins with.
+#: The protocols of addresses.
 PROTOCOLS = ("tcp", "tls")
 
 
 class SchedulerError(OSError):
-    """A scheduler that cannot be reached or has no workers."""
+    """A scheduler cannot be reached or has no workers."""
 
 
 def on_scheduler(address: str, patience: float = PATIENCE) -> Executor:
-    """An executor that carries out jobs where the scheduler at an address such as tcp://node:8786 says.
+    """Return an executor that runs jobs on the workers of a Dask scheduler.
 
-    The executor raises SchedulerError if no scheduler answers or no worker is there in time. Jobs of a worker that dies
-    are begun anew by Dask, on another one. Raises ValueError for what is no address, and if Dask is not installed.
+    The executor raises SchedulerError if no scheduler answers, or no worker is available, in time. Dask restarts the
+    jobs of a worker that dies on another worker.
+
+    Parameters:
+        address: the address of the scheduler, such as tcp://node:8786.
+        patience: the number of seconds to wait for the scheduler and for a worker.
+
+    Returns:
+        The executor, a function of a function and jobs.
+
+    Raises:
+        ValueError: if the address is invalid; if Dask is not installed.
     """
     if not is_address(address):
         raise ValueError(f"The scheduler's address must be like tcp://HOST:8786, got {address!r}.")
     if find_spec("distributed") is None:
-        raise ValueError("A scheduler is spoken to by Dask, which is not installed: pip install 'simfloat[sweep]'.")
+        raise ValueError("A scheduler needs Dask, which is not installed: pip install 'simfloat[sweep]'.")
 
     def carry_out(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Generator[tuple[int, Result]]:
         if not jobs:
@@ -274,28 +301,28 @@ def on_scheduler(address: str, patience: float = PATIENCE) -> Executor:
         try:
             yield from gather_results(client, function, jobs)
         finally:
-            with suppress(Exception):  # a scheduler that has gone has nothing to be told
+            with suppress(Exception):  # the scheduler may have ended
                 client.close(timeout=2)
 
     return carry_out
 
 
 def is_address(text: str) -> bool:
-    """Whether it has a protocol, a host and a port."""
+    """True if the text has a protocol, a host and a port."""
     try:
         parts = urlsplit(text)
         return parts.scheme in PROTOCOLS and bool(parts.hostname) and bool(parts.port)
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         return False
 
 
 def connect(address: str, patience: float) -> Client:
-    """A client of the scheduler, which has at least one worker."""
+    """Return a client of the scheduler after it has at least one worker."""
     from distributed import Client
 
     for name in list(logging.root.manager.loggerDict):
         if name.split(".")[0] == "distributed":
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said by exceptions
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # exceptions report all that matters
     try:
         client = Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -314,10 +341,10 @@ def connect(address: str, patience: float) -> Client:
 def gather_results(
     client: Client, function: Callable[[Job], Result], jobs: Sequence[Job]
 ) -> Generator[tuple[int, Result]]:
-    """The results as they come; what is still under way when the iteration is given up is cancelled."""
+    """Yield the results as they are computed; if the generator is closed, unfinished jobs are cancelled."""
     from distributed import as_completed
 
-    # By its code: a function of __main__ is sent as it stands, any other by its name, which a scheduler would look up.
+    # A function of __main__ is sent as code. Any other is sent by name, and the scheduler would have to import it.
     sent = FunctionType(answer.__code__, {"__name__": "__main__"}, "answer")
     what = (str(import_folder(function.__module__)), function.__module__, function.__name__)
     digest = code_digest(function.__module__)
@@ -326,7 +353,7 @@ def gather_results(
     try:
         coming = as_completed(futures, loop=client.loop)
         for future in coming:
-            if future.status == "lost":  # with its worker, which died: the scheduler begins it anew
+            if future.status == "lost":  # its worker died, and the scheduler restarts the job
                 coming.add(future)
                 continue
             place = places[future.key]
@@ -337,32 +364,32 @@ def gather_results(
 
 
 def worker_answer(future: Future, job: Job) -> dict[str, Any]:
-    """The answer that a worker gave; JobError if no worker did."""
+    """Return the answer of a worker; raise JobError if there is none."""
     if future.status == "finished":
         return json.loads(future.result())
     error = future.exception() if future.status == "error" else None
-    raise JobError(job, error_line(error) if error else f"the scheduler has lost it, or has ended ({future.status}).")
+    raise JobError(job, error_line(error) if error else f"the scheduler lost the job, or ended ({future.status}).")
 
 
 def answer(place: str, module: str, name: str, line: str, digest: str) -> str:
-    """On a worker: the answer to a job, both as JSON, which is what travels to local processes too.
+    """Return a worker's answer to a job; job and answer are JSON texts, as for local processes.
 
-    It is sent as its code, so that a scheduler needs nothing but Dask: whatever it uses, it imports itself.
+    This function is sent as code, so the scheduler needs only Dask: the function imports everything that it uses.
     """
     import json
     import sys
     from importlib import import_module
 
     if place not in sys.path:
-        sys.path.insert(0, place)  # where workers see the same disk as the client, they find the function there
+        sys.path.insert(0, place)  # workers that share a disk with the client find the function there
     executors, workspace = (import_module(f"simfloat.studies.{name}") for name in ("executors", "workspace"))
     if workspace.code_digest(module) != digest:
-        fault = "a worker has other sources or versions of packages; install the same there, and start it anew."
+        fault = "a worker has other sources or versions of packages; install the same ones there, and restart it."
         return json.dumps({"error": fault})
     return json.dumps(executors.answer(module, name, json.loads(line)))
 
 
 def error_line(error: BaseException) -> str:
-    """An exception in one line."""
+    """Return an exception as one line of text."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

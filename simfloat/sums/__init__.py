@@ -1,4 +1,4 @@
-"""Sums and only sums: accumulators, and the products that use them."""
+"""Sums: accumulators, and the products that use them."""
 
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.blocked import blocked, lanes

@@ -1,6 +1,7 @@
-"""Sums of sums: sums of runs of products, and of lanes as vector instructions make them.
+"""Sums of sums: sums of runs of products, and of lanes as vector instructions compute them.
 
-Engines sum runs of products, and then the results of the runs. `SumOfSums` is what both kinds of accumulators share.
+An engine sums the products of each run, and then the results of the runs. `SumOfSums` is the common base of both kinds
+of accumulators.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from simfloat.sums.bounds import ONES, Bounds
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import as_accumulator
 
-#: Run results that are kept before the outer accumulator takes them: 8 MiB of float64; on a GPU, whose memory is large
-#: and where every further part is launched anew, 512 MiB.
-#: With more rows at once on a GPU sums of runs take a thirtieth of the launches.
+#: The number of run results that are stored before the outer accumulator sums them: 8 MiB of float64; on a GPU, which
+#: has more memory and launches a kernel for every further part, 512 MiB. With more rows at a time, sums of runs need a
+#: thirtieth of the launches on a GPU.
 RESULTS_AT_ONCE, RESULTS_AT_ONCE_ON_GPU = 1 << 20, 1 << 26
 
-#: Ones that are kept to multiply run results by.
+#: Length of the cached vector of ones that run results are multiplied by.
 CACHED_ONES = 1 << 10
 
 
@@ -37,25 +38,27 @@ def _wider_carrier(inner: Engine, outer: Engine) -> FloatType:
 
 
 def check_run_results(sums: NDArray, run_format: Format) -> None:
-    """Raise ValueError if there is a NaN among run results in a format that has none."""
+    """Raise ValueError if run results contain a NaN although their format has none."""
     if not run_format.has_nan and np.isnan(sums).any():
         raise ValueError(f"{run_format}, the format of a run's sum, has no NaN, but a run sums to NaN.")
 
 
 def rows_at_once(results: int, device: Device) -> int:
-    """So many rows of a product are summed at once whose runs have so many results a row."""
+    """Return the number of rows of a product to sum at a time, if the runs of a row have this number of results."""
     return max(1, (RESULTS_AT_ONCE if device is CPU else RESULTS_AT_ONCE_ON_GPU) // max(results, 1))
 
 
 class RunLengths(NamedTuple):
-    """How products are cut into runs: of `size` each, of which the last one may be short, or, with `lanes`, into so
-    many runs of which the first ones may be longer by one product."""
+    """The division of products into runs: of `size` products each, the last of which may be short.
+
+    With `lanes`, there are that many runs, and the first ones may be longer by one product.
+    """
 
     size: int
     lanes: int = 0
 
     def counts_and_sizes(self, depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of the first runs, and then of the others: how many there are, and the products of each."""
+        """Return two pairs (number of runs, products of each): for the first runs, and for the others."""
         if not self.lanes:
             return (depth // self.size, self.size), (int(depth % self.size > 0), depth % self.size)
         count = max(min(self.lanes, depth), 1)
@@ -63,11 +66,11 @@ class RunLengths(NamedTuple):
         return (longer, size + 1), (count - longer if size else 0, size)
 
     def count_runs(self, depth: int) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return sum(runs for runs, _ in self.counts_and_sizes(depth))
 
     def slices(self, depth: int) -> list[slice]:
-        """The products of each run."""
+        """Return the products of each run as slices."""
         places, start = list[slice](), 0
         for runs, size in self.counts_and_sizes(depth):
             places += [slice(start + run * size, start + (run + 1) * size) for run in range(runs)]
@@ -76,17 +79,17 @@ class RunLengths(NamedTuple):
 
 
 class StackedRunsEngine(NamedTuple):
-    """Runs that are summed by loops alone: those of all products of a stack are a stack, too, summed in one call."""
+    """Runs that are summed only by compiled loops: the runs of all products of a stack are summed in one call."""
 
     lengths: RunLengths
     inner: Engine
     outer: Engine
-    run_format: Format  # of run results
+    run_format: Format  # the format of run results
     takes_stacks: bool = True
 
     @property
     def carrier(self) -> FloatType:
-        """The wider of both."""
+        """The wider of both dtypes."""
         return _wider_carrier(self.inner, self.outer)
 
     @property
@@ -98,8 +101,8 @@ class StackedRunsEngine(NamedTuple):
         products = b.shape[0] // depth if depth else 1
         rows = len(out) // max(products, 1)
         count = self.lengths.count_runs(depth)
-        # Results of runs are kept until the outer sum takes them all. Where they are too many, a
-        # stack is summed product by product, and then a product is halved by rows.
+        # Results of runs are stored until the outer sum takes them all. If there are too many, a stack is summed
+        # product by product, and then a product is halved by rows.
         if count * out.size <= RESULTS_AT_ONCE or (products == 1 and rows < 2):
             self._run(a, b, out, products, count, region)
         elif products > 1:
@@ -111,9 +114,10 @@ class StackedRunsEngine(NamedTuple):
                 self.run(a[place], b, out[place], region)
 
     def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, count: int, region: Region) -> None:
-        """So few products and rows that all results of runs are kept."""
+        """Sum products and rows of which all run results can be stored."""
         carrier = self.outer.carrier
-        # One left factor of all products: to be cut into runs beside theirs it is repeated.
+        # A single left factor serves all products. It is repeated, so that it can be divided into runs like their
+        # factors.
         if len(a) < len(out):
             a = np.tile(a, (products, 1))
         results = self._sums_of_runs(a, b, products, region)
@@ -123,14 +127,14 @@ class StackedRunsEngine(NamedTuple):
             out[:] = totals
 
     def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
-        """The results of the runs of one row and one column, below one another."""
+        """Return the results of the runs of one row and one column, as a column."""
         return self._sums_of_runs(a, b, 1, region)[:, 0]
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, products: int, region: Region) -> NDArray:
-        """The results of all runs: (runs, rows, columns), in the outer engine's type."""
+        """Return the results of all runs, (runs, rows, columns), in the dtype of the outer engine."""
         (rows, depth), n = a.shape, b.shape[1]
-        # All runs of one length are below one another, so that the inner loop is
-        # entered once for them: entering it takes half a microsecond.
+        # Runs of one length are stacked, so that the inner loop is entered once for all of them: entering it takes half
+        # a microsecond.
         (long, size), (short, _) = self.lengths.counts_and_sizes(depth)
         sums = np.zeros((long + short, rows, n), self.inner.carrier)
         left, right = a.reshape(products, rows // max(products, 1), depth), b.reshape(products, depth, n)
@@ -148,7 +152,7 @@ class StackedRunsEngine(NamedTuple):
             return
         (products, m, depth), runs, n = left.shape, len(sums), right.shape[2]
         size, carrier = depth // runs, self.inner.carrier
-        # All runs of number 0, one product after the other, then those of number 1.
+        # All first runs, one product after the other, then all second runs, and so on.
         factors = left.reshape(products, m, runs, size).transpose(2, 0, 1, 3)
         terms = right.reshape(products, runs, size, n).transpose(1, 0, 2, 3)
         rows = runs * products * m
@@ -158,7 +162,7 @@ class StackedRunsEngine(NamedTuple):
 
 
 def _ones(count: int, carrier: FloatType) -> NDArray:
-    """What run results are multiplied by. Nobody writes to it; a sealed array would be another type to the loops."""
+    """Return the ones that run results are multiplied by. They are not read-only: that would be another Numba type."""
     return _cached_ones(carrier)[:, :count] if count <= CACHED_ONES else np.ones((1, count), carrier)
 
 
@@ -168,32 +172,32 @@ def _cached_ones(carrier: FloatType) -> NDArray:
 
 
 class ScaleRemoval(Protocol):
-    """Takes scales off sums."""
+    """Removes scales from sums."""
 
     @property
     def total(self) -> Accumulator:
         """The accumulator of the results."""
 
     def remove_scales(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
-        """The sums (rows, columns) without the scales a of the rows and b of the columns."""
+        """Return the sums (rows, columns) without the scales a of the rows and b of the columns."""
 
 
 class RunsEngine(NamedTuple):
-    """Sums runs of some rows, then the results of the runs."""
+    """Sums the runs of some rows at a time, then the results of the runs."""
 
     lengths: RunLengths
-    blocks: int  # scaled blocks a run
+    blocks: int  # the scaled blocks of a run
     inner: Engine
     outer: Engine
-    run_format: Format  # of run results
+    run_format: Format  # the format of run results
     outer_stages: int
-    steps: int  # that a run draws from
-    draws: bool  # the outer sums draw, so rows of the result are not summed as one
-    scale_removal: ScaleRemoval | None = None  # what takes the scales of its block off a run's sum
+    steps: int  # the steps that a run reserves for its random bits
+    draws: bool  # the outer sums are stochastic, so rows of the result are not summed as one
+    scale_removal: ScaleRemoval | None = None  # removes the scales of its block from the sum of a run
 
     @property
     def carrier(self) -> FloatType:
-        """The wider of both."""
+        """The wider of both dtypes."""
         return _wider_carrier(self.inner, self.outer)
 
     @property
@@ -214,18 +218,18 @@ class RunsEngine(NamedTuple):
             for row, part in self._parts(sums):
                 place = slice(top + row, top + row + part.shape[1])
                 totals = np.array(out[place], self.outer.carrier, order="C", like=out).reshape(1, -1)
-                # Run results are left operands, as in simfloat.sum: the tile is of the transposed product.
+                # Run results are left operands, as in simfloat.sum: the tile belongs to the transposed product.
                 at = region._replace(first=first + row * region.row_step, is_transposed=True, scales=None)
                 self.outer.run(ones, part.reshape(count, totals.size), totals, at)
                 out[place] = totals.reshape(part.shape[1:])
 
     def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
-        """The results of the runs of one row and one column, below one another."""
+        """Return the results of the runs of one row and one column, as a column."""
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
         return self._sums_of_runs(a, b, self.lengths.slices(b.shape[0]), region)[:, 0]
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
-        """The results of all runs: (runs, rows, columns), in the outer engine's type."""
+        """Return the results of all runs, (runs, rows, columns), in the dtype of the outer engine."""
         if self.scale_removal:
             return self._sums_without_scales(a, b, places, region)
         sums = np.zeros((len(places), len(a), b.shape[1]), self.inner.carrier, like=b)
@@ -235,7 +239,7 @@ class RunsEngine(NamedTuple):
         return sums.astype(self.outer.carrier, copy=False)
 
     def _sums_without_scales(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
-        """The results of runs that are scaled blocks, without their scales."""
+        """Return the results of runs that are scaled blocks, without their scales."""
         assert self.scale_removal and region.scales
         freed = np.zeros((len(places), len(a), b.shape[1]), self.outer.carrier, like=b)
         for run, within in enumerate(places):
@@ -254,23 +258,23 @@ class RunsEngine(NamedTuple):
         self.inner.run(_contiguous(a[:, within]), b[within], out, at)
 
     def _parts(self, sums: NDArray) -> list[tuple[int, NDArray]]:
-        """(first row, results) of what the outer accumulator takes at once."""
-        # A region places the elements of one row of the result. Where the outer sum draws, each
-        # row has a region of its own; else all rows are summed as one, in one call.
+        """Return (first row, results) for each part that the outer accumulator sums at a time."""
+        # A region gives the positions of the elements of one row of the result. If the outer sum is stochastic, each
+        # row needs its own region. Otherwise all rows are summed as one, in one call.
         if not self.draws:
             return [(0, sums)]
         return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
 
 
 class InterleavedEngine(NamedTuple):
-    """Runs of which each takes every so many-th product."""
+    """Interleaved runs: run i takes the products i, i + lanes, i + 2 lanes, ..."""
 
     lanes: int
     runs: Engine
 
     @property
     def carrier(self) -> FloatType:
-        """That of the runs."""
+        """The dtype of the runs."""
         return self.runs.carrier
 
     @property
@@ -279,13 +283,13 @@ class InterleavedEngine(NamedTuple):
 
     @property
     def takes_stacks(self) -> bool:
-        """Whether the runs are summed by loops alone."""
+        """True if the runs are summed only by compiled loops."""
         return takes_stacks(self.runs)
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         depth = a.shape[1]
         order = np.concatenate([np.arange(lane, depth, self.lanes, like=b) for lane in range(self.lanes)])
-        # The right factors of a stack lie below one another: each is put into the lanes' order at its own place.
+        # The right factors of a stack are below one another: each is reordered separately.
         stacked = (order + np.arange(0, len(b), max(depth, 1), like=b)[:, np.newaxis]).reshape(-1)
         self.runs.run(_contiguous(a[:, order]), _contiguous(b[stacked]), out, region)
 
@@ -294,13 +298,14 @@ def _contiguous(x: NDArray) -> NDArray:
     return np.ascontiguousarray(x, like=x)
 
 
-#: Stages of random bits that an accumulator may use; a result and the casts of operands have others.
+#: The number of stages of random bits that an accumulator may use; a result and the casts of operands have other
+#: stages.
 MOST_STAGES = 250
 
 
 @dataclass(frozen=True, repr=False)
 class SumOfSums(Accumulator):
-    """Sums of some products each, from zero, by `inner`; their results are summed by `outer`, as simfloat.sum does."""
+    """Sums of runs of products, each from zero, by `inner`; `outer` sums their results, as simfloat.sum does."""
 
     inner: Accumulator = field(kw_only=True)
     outer: Accumulator = field(kw_only=True)
@@ -316,16 +321,17 @@ class SumOfSums(Accumulator):
 
     @abstractmethod
     def lengths(self, terms: int) -> RunLengths:
-        """How so many products are cut into runs."""
+        """Return the division of this number of products into runs."""
 
     @property
     def is_matrix_unit(self) -> bool:  # type: ignore[override]
-        """Whether one of both is, so that not all operands are taken."""
+        """True if one of both is a matrix unit, which accepts only some operands."""
         return self.inner.is_matrix_unit or self.outer.is_matrix_unit
 
     @property
     def needs_narrow_operands(self) -> bool:
-        """Whether one of both does; the outer one sums numbers, not products, unless it is a unit."""
+        """True if one of both needs them. The outer one sums values, not products, so it counts only as a matrix
+        unit."""
         return self.is_matrix_unit or self.inner.needs_narrow_operands
 
     @property
@@ -340,46 +346,46 @@ class SumOfSums(Accumulator):
 
     @property
     def stages(self) -> int:
-        """The stages of the outer accumulator, and then those of the inner one."""
+        """The stages of the outer accumulator, followed by the stages of the inner one."""
         return self.outer.stages + self.inner.stages
 
     def steps(self, terms: int) -> int:
-        """Every run has steps of its own; so has the sum of run results, at other stages."""
+        """Return the number of steps: every run has its own steps, and the outer sum has steps at other stages."""
         lengths = self.lengths(terms)
         runs = lengths.count_runs(terms)
         return whole_steps(self.roundings, max(runs * self.inner.steps(lengths.size), self.outer.steps(runs)))
 
     @property
     def takes_initial(self) -> bool:
-        """Whether the outer sum can start from an addend."""
+        """True if the outer sum can start from an initial value."""
         return self.outer.takes_initial
 
     def for_inputs(self, a: Format | None, b: Format | None) -> Accumulator:
-        """The inner accumulator for such operands, and the outer one for its results."""
+        """Return the sum with the inner accumulator for these operands, and the outer one for its results."""
         inner = self.inner.for_inputs(a, b)
         outer = self.outer.for_inputs(inner.result, inner.result)
         return self if inner is self.inner and outer is self.outer else replace(self, inner=inner, outer=outer)
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """What is known of sums of so many such products."""
+        """Return bounds on a sum of `terms` products with the given bounds."""
         lengths = self.lengths(terms)
         return self.outer.sums(ONES.product_bounds(self.inner.sums(products, lengths.size)), lengths.count_runs(terms))
 
     def engine(self, problem: Problem) -> Engine:
-        """The engines of both accumulators."""
+        """Return an engine that consists of the engines of both accumulators."""
         within, outside, lengths = _result_format(self.inner), _result_format(self.outer), self.lengths(problem.depth)
         depth, machine = min(lengths.size, problem.depth), problem.device
         inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales, device=machine))
-        # Bounds of the results follow from those of the products, and most outer
-        # engines are chosen without them: they are found when somebody asks.
+        # Bounds on the results follow from the bounds on the products. Most outer engines are chosen without them, so
+        # they are computed only on demand.
         find = partial(self._results, problem, lengths.size)
         results = OperandBounds(None, within, inner.carrier is np.float32, find=find)
         runs = lengths.count_runs(problem.depth)
         outer = self.outer.engine(
             Problem(results, BOUNDS_OF_ONES, runs, outside, initial=problem.initial, device=machine)
         )
-        # Loops alone take all runs of all matrices of a stack in one
-        # call each: runs of a few products are bound by calls.
+        # Compiled loops take all runs of all matrices of a stack in one call each: for runs of a few products, the
+        # calls dominate the time.
         if takes_stacks(inner) and takes_stacks(outer) and machine is CPU:
             return StackedRunsEngine(lengths, inner, outer, within)
         blocks = lengths.size // self.inner.scales[0] if self.inner.scales else 0
@@ -396,20 +402,29 @@ def _sums_of_a_run(accumulator: Accumulator, products: Bounds, terms: int) -> Bo
 
 
 def _result_format(accumulator: Accumulator) -> Format:
-    """The format of its sums, which both accumulators need."""
+    """Return the format of its sums, which both accumulators need."""
     if accumulator.result is None:
-        raise ValueError(f"A sum of sums takes accumulators with a format of their own, got {accumulator!r}.")
+        raise ValueError(f"A sum of sums needs accumulators that have a format, got {accumulator!r}.")
     return accumulator.result
 
 
 def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike) -> Blocked:
-    """Each run of `size` products is summed from zero by `inner`; `outer` sums the results, as simfloat.sum does.
+    """Sum runs of `size` products with `inner`, each from zero, and the results of the runs with `outer`.
 
-    The last run may be short. Both may be any accumulator but `exact`, and a format means `sequential`. With
-    ``inner=tensor_core("hopper", E4M3)`` and ``outer=FP32`` this is the promotion of partial sums of DeepSeek-V3
-    (arXiv 2412.19437, section 3.3.2); with two formats, the chunked sums of Wang et al. (NeurIPS 2018).
+    The results are summed as by simfloat.sum. The last run may be short. With ``inner=tensor_core("hopper", E4M3)`` and
+    ``outer=FP32`` this is the promotion of partial sums in DeepSeek-V3 (arXiv 2412.19437, section 3.3.2); with two
+    formats, the chunked sums of Wang et al. (NeurIPS 2018).
 
-    Raises ValueError unless `size` is a positive integer, and for exact sums, which have no format.
+    Parameters:
+        size: the number of products of a run.
+        inner, outer: accumulators other than `exact`; a format means `sequential(format)`.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `size` is not a positive integer.
+        ValueError: if `inner` or `outer` is not an accumulator, or is an exact sum, which has no format.
 
     Examples:
         >>> ones = np.ones(8192)
@@ -439,7 +454,7 @@ class Blocked(SumOfSums):
             raise ValueError(f"A run must consist of whole blocks of {block} products, got size={self.size}.")
 
     def lengths(self, terms: int) -> RunLengths:
-        """Runs of `size`."""
+        """Return runs of `size`."""
         return RunLengths(self.size)
 
     @property
@@ -449,24 +464,33 @@ class Blocked(SumOfSums):
 
     @property
     def chunk(self) -> int | None:
-        """The products of as many runs as the outer sum takes at a time."""
+        """The number of products of the runs that the outer sum takes at a time."""
         return None if self.outer.chunk is None else self.size * self.outer.chunk
 
     @property
     def resumes(self) -> bool:
-        """Whether the outer sum does, and no step draws."""
+        """True if the outer sum resumes and no step is stochastic."""
         return self.outer.resumes and not any(rounding.is_stochastic for rounding in self.roundings)
 
 
 def lanes(count: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike) -> SumOfLanes:
-    """Product k goes to lane k mod `count`; each lane is summed from zero by `inner`, the lanes in order by `outer`.
+    """Sum products in `count` interleaved partial sums (lanes), and then the lanes, as vector instructions do.
 
-    That is how vector instructions sum: a lane of a register takes every so many-th product, and in the end the lanes
-    are added, one after the other (a format as `outer`), pairwise or in the order of a :func:`tree`. Of fewer products
-    than lanes each has a lane. Both may be any accumulator but `exact`, and a format means `sequential`.
+    Product k goes to lane k mod `count`. Each lane is summed from zero by `inner`. Then `outer` adds the lanes in
+    order: one after the other (a format), pairwise or in the order of a :func:`tree`. If there are fewer products than
+    lanes, each product has its own lane.
 
-    Raises ValueError unless `count` is a positive integer; for exact sums, which have no format; and for units that
-    read block scales, whose blocks are runs: see :func:`blocked`.
+    Parameters:
+        count: the number of lanes.
+        inner, outer: accumulators other than `exact`; a format means `sequential(format)`.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `count` is not a positive integer.
+        ValueError: if `inner` or `outer` is not an accumulator, or is an exact sum, which has no format.
+        ValueError: if `inner` reads block scales: these need runs, see :func:`blocked`.
 
     Examples:
         >>> x = [2048.0, 1.0, 1.0, 1.0]
@@ -493,9 +517,9 @@ class SumOfLanes(SumOfSums):
             raise ValueError(f"Scaled blocks are runs, not lanes: write blocked(size, ...) for {self.inner!r}.")
 
     def lengths(self, terms: int) -> RunLengths:
-        """As many runs as there are lanes."""
+        """Return as many runs as there are lanes."""
         return RunLengths(max(-(-terms // self.count), 1), self.count)
 
     def engine(self, problem: Problem) -> Engine:
-        """Lanes are runs of the products in another order."""
+        """Return an engine that reorders the products, so that lanes are runs."""
         return InterleavedEngine(self.count, super().engine(problem))

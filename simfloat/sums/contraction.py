@@ -1,6 +1,6 @@
-"""Sums of products from operands to results: round the operands, choose an engine that sums them, round the sums.
+"""Sums of products, from operands to results: round the operands, choose an engine, sum, and round the sums.
 
-Sums that take long are made in pieces on a terminal, with a bar that shows how many are done.
+On a terminal, long sums are computed in pieces, with a progress bar.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from simfloat.sums.plan import MOST_SHORT_TERMS, Options, PreparedSum, ProductPl
 from simfloat.sums.scales import Scales, engine_by_blocks, scales_of_blocks, with_scales
 from simfloat.terminal import is_line_visible, status
 
-#: Products of which the bounds of operands take longer than they may spare.
+#: The number of products up to which computing bounds of the operands takes too long.
 FEW_PRODUCTS = 1 << 12
 
-#: Of the left and of the right operand: the stage of a draw for its cast, and the axis that is summed over.
+#: For the left and the right operand: the stage of the draw for its cast, and the axis of the sum.
 STAGES, DEPTHS = (255, 254), (-1, -2)
 
 
@@ -44,20 +44,21 @@ def prepare_sum(
     scales: Scales | None = None,
     initial: NDArray | None = None,
 ) -> tuple[NDArray, NDArray, PreparedSum]:
-    """The operands rounded, and how `depth` products each are summed in this shape. Takes the call's draw.
+    """Round the operands, and choose the engine for sums of `depth` products in this shape. Takes the draw of the call.
 
-    Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
+    Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them. Otherwise they may have any
+    shape.
     """
     plan, target, _, _, settled = options
     machine = plan.device
-    if machine is not CPU:  # a single number goes to where the other operand is
+    if machine is not CPU:  # a single number is transferred to the device of the other operand
         a, b = machine.to_device(a), machine.to_device(b)
     if plan.has_scales:
         _check_scaled(options, scales, initial)
     if isinstance(target.stream, GivenBits) and any(rounding.is_stochastic for rounding in plan.accumulator.roundings):
         return _prepare_with_user_draws(a, b, shape, depth, options, scales, initial)
-    # One draw serves the whole call. Casts, steps and the result are told apart by
-    # their stage, so that none of them needs a call number of its own.
+    # One draw serves the whole call. Casts, steps and the result use different stages, so that none of them needs its
+    # own call number.
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
     if scales is not None or initial is not None or plan.is_scaled:
         return _prepare_scaled_or_continued(a, b, shape, depth, options, draw, scales, initial)
@@ -70,15 +71,16 @@ def prepare_sum(
     if draw is None and target.observer is None:
         left, right = plan.operands
         works = plan.prepared_after_rounding
-        # Bounds of the operands take longer than a small product may spare, so it takes an engine that is right for all
-        # numbers of the casts' formats, for so few terms. The product of both sizes over the depth is m k n.
+        # Computing bounds of the operands takes too long for a small product. So it uses an engine that is valid for
+        # all numbers of the formats of the casts, for this few terms. The product of both sizes over the depth is m k
+        # n.
         if works is None and depth <= MOST_SHORT_TERMS and a.size * b.size <= FEW_PRODUCTS * depth:
             works = plan.prepared_if_short
         if works is not None:
-            # No bounds are needed: neither for the engine nor to see that a rounding changes nothing.
+            # No bounds are needed, neither for the engine nor to find that a rounding changes nothing.
             left_numbers, right_numbers = left.round(a, settled[0]), right.round(b, settled[1])
-            # Roundings make quiet NaN. If both operands were rounded (True, 1), none of their
-            # NaN is signalling, and they are converted without care for warnings.
+            # Rounding makes NaN quiet. If both operands were rounded (True, 1), they have no signalling NaN, and are
+            # converted without suppressing warnings.
             work = works[left_numbers is not a and right_numbers is not b]
             if work.sums_are_results and work.engine.carrier is not target.dtype:
                 work = work._replace(sums_are_results=False)
@@ -112,7 +114,7 @@ def _prepare_scaled_or_continued(
     machine, accumulator = plan.device, plan.accumulator
     x, y, own_scales, divisor = _scale_operands(a, b, options, draw, scales)
     if divisor != 1.0:
-        check_precision(target.format, target.rounding)  # of what is divided
+        check_precision(target.format, target.rounding)  # the quotients are rounded
     initial = None if initial is None else machine.to_device(_broadcast_initial(accumulator, initial, shape))
     factors = (bounds_of(own_scales.a), bounds_of(own_scales.b)) if own_scales and accumulator.scales else None
     addend = None if initial is None else bounds_of(initial)
@@ -122,7 +124,7 @@ def _prepare_scaled_or_continued(
         if own_scales and not factors
         else accumulator.engine(problem)
     )
-    # Exact sums that float64 does not hold are divided where they are made.
+    # Exact sums that float64 cannot represent are divided by the engine.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
     is_final = divisor == 1.0 and _sums_are_results(plan, engine, target)
@@ -144,19 +146,19 @@ def _prepare_with_user_draws(
     scales: Scales | None,
     initial: NDArray | None,
 ) -> tuple[NDArray, NDArray, PreparedSum]:
-    """Prepare sums whose steps take the user's draws. Nothing else may draw then, since these draws have one order."""
+    """Prepare sums whose steps take the draws of the user. Nothing else may draw, since these draws have one order."""
     plan, target = options.plan, options.target
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
     if scales is not None or plan.is_scaled or any(rounding.is_stochastic for rounding in others):
         raise ValueError(
-            "GivenBits serve the steps of a sum alone: pass operands and an output without stochastic roundings and "
-            "scales, or stream=simfloat.BitStream(seed)."
+            "GivenBits can only supply the draws of the sum itself: pass operands and an output without stochastic "
+            "rounding and without scales, or use stream=simfloat.BitStream(seed)."
         )
     x, y = _round_operand(a, options, 0, None), _round_operand(b, options, 1, None)
     initial = None if initial is None else plan.device.to_device(_broadcast_initial(plan.accumulator, initial, shape))
-    # What the accumulator refuses, it refuses here too.
+    # The accumulator rejects the same operands with these draws as with others.
     addend = None if initial is None else bounds_of(initial)
-    # The engine itself is not used: sums with given draws are made by elementwise operations, step by step.
+    # The engine itself is not used: sums with given draws are computed by elementwise operations, step by step.
     plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
     assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
     least = x.known_or_array_format.emin, y.known_or_array_format.emin
@@ -165,21 +167,22 @@ def _prepare_with_user_draws(
 
 
 def _sums_are_results(plan: ProductPlan, engine: Engine, target: Target) -> bool:
-    """Whether the engine's sums are the results as they are."""
+    """Return True if the sums of the engine are the results, without a further rounding."""
     if not plan.sums_are_results or target.observer is not None:
         return False
     return engine.carrier is target.dtype and takes_stacks(engine)
 
 
 def _have_no_signalling_nan(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
-    """Whether there is no signalling NaN for certain among operands that are converted."""
-    # A chain of comparisons: where all three are alike, operands have the engine's type already, and nothing is asked.
+    """Return True if operands are converted and are known to contain no signalling NaN."""
+    # A chained comparison: if all three are equal, operands have the dtype of the engine already, and nothing is
+    # converted.
     is_converted = not x.is_float32 == y.is_float32 == (engine.carrier is np.float32)
     return is_converted and x.has_no_signalling_nan and y.has_no_signalling_nan
 
 
 def _round_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -> OperandBounds:
-    """The left (0) or right (1) operand, rounded if there is a cast for it."""
+    """Round the left (0) or right (1) operand if there is a cast for it."""
     plans, name = options.plan.operands, options.cast_operations[side]
     if plans is None:
         return OperandBounds(None, None, x.dtype == FLOAT32, x)
@@ -193,7 +196,8 @@ def _round_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -
 def _scale_operands(
     a: NDArray, b: NDArray, options: Options, draw: Draw | None, scales: Scales | None
 ) -> tuple[OperandBounds, OperandBounds, Scales | None, float]:
-    """Both operands rounded, the scales of their blocks, and by which products of theirs are too large."""
+    """Round both operands; return them, the scales of their blocks, and the factor by which their products are too
+    large."""
     plan, divisor = options.plan, 1.0
     if plan.has_scales:
         left, right = _scale_operand(a, options, 0, draw), _scale_operand(b, options, 1, draw)
@@ -208,7 +212,7 @@ def _scale_operands(
 
 
 def _scale_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -> ScaledOperand:
-    """An operand, scaled if its cast says so, and rounded."""
+    """Scale an operand if its cast does so, and round it."""
     assert options.plan.operands is not None
     plan, name = options.plan.operands[side], options.cast_operations[side]
     if plan.cast.scale is None:
@@ -219,29 +223,30 @@ def _scale_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
-    """Refuse what casts that scale cannot be combined with."""
+    """Raise ValueError for options that cannot be combined with casts that scale."""
     if scales is not None:
-        raise ValueError("Operands bring scales of their own, and inputs= would scale them again: pass one of both.")
+        raise ValueError("The operands have scales already, and inputs= would scale them again: pass only one of them.")
     if not options.plan.divides_sums:
         return
     check_precision(options.target.format, options.target.rounding)
     if initial is not None:
         raise ValueError(
-            "Sums that start from initial= would be divided with it, for an operand is scaled as a whole: add it to "
-            "the result."
+            "An operand is scaled as a whole, so sums are divided by its scale, and initial= would be divided as well: "
+            "add it to the result."
         )
 
 
 def _broadcast_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The initial value of sums, C in D = A B + C, in the shape of the result; ValueError for what cannot be one."""
+    """Broadcast `initial`, C in D = A B + C, to the shape of the result; ValueError if the sums cannot start from
+    it."""
     if not accumulator.takes_initial:
-        raise ValueError(f"{accumulator} has no running sum that could start from initial=; add it to the result.")
+        raise ValueError(f"{accumulator} has no partial sum that could start from initial=; add it to the result.")
     if accumulator.result is not None:
         place = first_outside_format(initial, accumulator.result)
         if place is not None:
             raise ValueError(
-                f"initial= must hold numbers of {accumulator.result}, the format of the running sum of {accumulator}; "
-                f"initial{list(place) if place else ''} = {float(initial[place])!r} is none. Round it first."
+                f"initial= must hold numbers of {accumulator.result}, the format of the partial sum of {accumulator}; "
+                f"initial{list(place) if place else ''} = {float(initial[place])!r} is not one. Round it first."
             )
     try:
         return np.broadcast_to(initial, shape)
@@ -255,9 +260,9 @@ def _broadcast_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[
 def round_sums(
     sums: NDArray, shape: tuple[int, ...], options: Options, work: PreparedSum, a: NDArray, b: NDArray
 ) -> NDArray[np.floating]:
-    """Sums of products of `a` and `b`, in C order, rounded once to the output format, in an array of `shape`.
+    """Round the sums of products of `a` and `b`, in C order, to the output format; return an array of `shape`.
 
-    It may be that of the sums.
+    It may be the array of the sums.
     """
     if work.sums_are_results:
         return sums if sums.shape == shape else sums.reshape(shape)
@@ -267,7 +272,7 @@ def round_sums(
         target = target._replace(observer=SumObserver(target.observer, (a, b), result))
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
-    # Scales of whole operands are divided out of sums that are not rounded to `output` yet: one rounding in all.
+    # Scales of whole operands are divided out before the sums are rounded to `output`: there is one rounding in all.
     if work.divisor != 1.0:
         return compute_with_draw("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(
             shape
@@ -281,32 +286,34 @@ def round_sums(
         and target.observer is None
     ):
         if rounding.has_nan:
-            # Few sums are rounded where they are: a new array would take longer than the arithmetic.
+            # A few sums are rounded in place: a new array would take longer than the arithmetic.
             vector = sums.reshape(-1)
             rounding.loop(vector, NO_WORDS, vector, rounding.numbers)
             return sums if sums.shape == shape else sums.reshape(shape)
     return round_vector(sums.reshape(-1), rounding, shape, target, work.draw)
 
 
-#: Nanoseconds of work from which on sums may take seconds: costs of engines are rough.
+#: Estimated work in nanoseconds above which a sum may take seconds; engine costs are rough.
 LEAST_WATCHED_WORK = 1e8
 
-#: Nanoseconds of a piece: many beside what an engine does once a call, as to bring the right operand into its form.
+#: Work of a piece in nanoseconds: large compared with the fixed cost of a call, such as a conversion of b.
 PIECE_WORK = 1e8
 
-#: Nanoseconds a product of a single sum, whose steps wait for one another.
+#: Nanoseconds per product of a single sum, in which steps wait for one another.
 SINGLE_SUM_COST = 5.0
 
-#: Seconds between two looks at the bar, and characters of it.
+#: Seconds between two updates of the bar, and its length in characters.
 REFRESH_SECONDS, BAR_WIDTH = 0.25, 20
 
 
 def with_progress_bar(
     sum_up: Callable[[PreparedSum], NDArray], work: PreparedSum, count: int, depth: int, accumulator: Accumulator
 ) -> NDArray:
-    """What `sum_up(work)` returns, `count` sums of `depth` products, with a bar where that takes long and is watched.
+    """Return `sum_up(work)`, `count` sums of `depth` products, with a progress bar if it takes long and a terminal
+    shows it.
 
-    Sums have the same bits in pieces: of several rows, or of a single one where its sum resumes.
+    Sums in pieces have the same bits. A piece consists of several rows, or is a part of a single row if its sum
+    resumes.
     """
     engine = work.engine
     if (
@@ -315,7 +322,7 @@ def with_progress_bar(
         or not is_line_visible()
     ):
         return sum_up(work)
-    if isinstance(engine, UserDrawsEngine):  # takes the user's draws for all its sums at once
+    if isinstance(engine, UserDrawsEngine):  # takes the draws of the user for all its sums at once
         return sum_up(work)
     chunk = accumulator.chunk if accumulator.resumes and work.scales is None else None
     metered = Metered(engine, chunk or 0)
@@ -330,7 +337,7 @@ def with_progress_bar(
 
 
 def progress_bar(share: float, seconds: float) -> str:
-    """A bar for what is done of something, after so many seconds."""
+    """Return a progress bar for a share that is done after `seconds`."""
     full = int(share * BAR_WIDTH)
     left = f", {seconds / share - seconds:.0f} s left" if share else ""
     return f"[{'#' * full}{'-' * (BAR_WIDTH - full)}] {share:.0%}, {seconds:.0f} s{left}"
@@ -338,17 +345,17 @@ def progress_bar(share: float, seconds: float) -> str:
 
 @dataclass(eq=False)
 class Metered:
-    """An engine that works in pieces, and counts the products of those that are done."""
+    """An engine that works in pieces, and counts the products of the finished pieces."""
 
     engine: Engine
-    chunk: int  # products that the running sum takes at a time, if it resumes, else 0
+    chunk: int  # the products of a step of the partial sum if it resumes, otherwise 0
     done: list[int] = field(default_factory=list)  # threads append to it
     begun: float | None = None
     is_stopped: bool = False
 
     @property
     def seconds(self) -> float:
-        """Since its first piece began."""
+        """Seconds since its first piece began."""
         return 0.0 if self.begun is None else time.monotonic() - self.begun
 
     @property
@@ -378,7 +385,7 @@ class Metered:
     def _pieces(
         self, a: NDArray, b: NDArray, out: NDArray, region: Region
     ) -> Iterator[tuple[NDArray, NDArray, NDArray, Region]]:
-        """The calls of the engine that make these sums."""
+        """Generate the arguments of the engine's calls that compute these sums."""
         rows, depth = a.shape
         if len(b) != depth:  # a stack of matrices
             yield a, b, out, region

@@ -1,6 +1,6 @@
 """Convolutions, which are products of kernels and patches of images, and the gradient of their kernels.
 
-The gradient is a product of the gradients of results and the pixels that they came from.
+The gradient is a product of the gradients of the results and the pixels that the results were computed from.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from simfloat.sums.plan import Options, PreparedSum
 from simfloat.sums.product import Inputs, read_options, refuse_flags
 from simfloat.sums.tiles import FEW_COLUMNS, start_sums, sums_of_matrices
 
-#: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.
+#: Elements of the patches that are gathered at a time. They stay in the cache while all kernels use them.
 PATCH_ELEMENTS = 1 << 18
 
-#: Pixels below which gathering less at a time would cost the inner loop more than the cache gains.
+#: Below this number of pixels, gathering in smaller pieces would cost the inner loop more than the cache gains.
 LEAST_PIXELS = 256
 
 
@@ -62,20 +62,40 @@ def conv2d(
     observer: Observer | None = None,
     flags: bool = False,
 ) -> NDArray[np.floating]:
-    """The convolution of images `x` (N, C, H, W) with kernels `w` (O, C / groups, h, w): (N, O, rows, columns).
+    """Convolve images `x` with kernels `w`.
 
-    As usual in networks, kernels are not mirrored. Each result is one sum, as in :func:`simfloat.matmul`, with k over
-    (channel, kernel row, kernel column). Places in the padding are operands +0 that take part in the sum: times an
-    infinity they give NaN. `stride`, `padding` and `dilation` are integers or pairs (rows, columns). With `groups`,
-    each group of C / groups channels gives a group of O / groups channels of the result.
+    As usual in neural networks, kernels are not mirrored. Each element of the result is one sum, as in
+    :func:`simfloat.matmul`, with k over (channel, kernel row, kernel column). Elements of the padding are operands +0
+    that take part in the sum: times an infinity they give NaN.
 
-    Options are those of matmul; a pair of `inputs` is for x and w. A scale of a whole operand is that of the images, or
-    of the kernels, themselves; blocks run along k, so that a pixel is scaled anew by every patch that it is in.
-    Where either operand has blocks, operands are these patches: pixels that no kernel meets have no part in a scale of
-    all, and blocks across k lie within an image.
-    Stochastic steps number the elements of the result in C order.
+    Casts with scales: a scale for a whole operand covers the images, or the kernels, themselves. Blocks run along k, so
+    a pixel is scaled separately in every patch that contains it. If either operand has blocks, the operands are these
+    patches: pixels that no kernel reads do not affect a scale for a whole operand, and blocks across k are within one
+    image.
 
-    Raises ValueError for shapes that do not fit together, for kernels larger than the padded image, and as matmul.
+    Parameters:
+        x: images (N, C, H, W).
+        w: kernels (O, C / groups, h, w).
+        stride, padding, dilation: integers or pairs (rows, columns); by default 1, 0 and 1.
+        groups: the number of groups. Each group of C / groups channels gives O / groups channels of the result.
+        inputs: a format or a :func:`simfloat.cast` that x and w are first rounded to, or a pair of them; by default
+            none.
+        accumulate: an accumulator, or a format, which means `sequential(format)`.
+        output: the format of the result; by default the format of the accumulator.
+        rounding: the mode in which sums are rounded to `output`; by default to nearest even.
+        initial: start values of the sums, an array that broadcasts to the result; by default +0.
+        stream: the random bits of stochastic modes (`BitStream` or `GivenBits`). Stochastic steps number the elements
+            of the result in C order.
+        observer: receives the rounding events of the casts and of the results.
+        flags: must be False; flags exist only for single operations.
+
+    Returns:
+        An array (N, O, rows, columns). It is float32 if x and w are float32 and the output format fits into float32,
+        otherwise float64.
+
+    Raises:
+        ValueError: if the shapes do not fit together, or if kernels are larger than the padded images.
+        ValueError: for the options that :func:`simfloat.matmul` rejects.
 
     Examples:
         >>> image, kernel = np.ones((1, 1, 4, 4)), np.full((1, 1, 3, 3), 0.1)
@@ -95,8 +115,10 @@ def conv2d(
 def convolve(
     x: NDArray, w: NDArray, geometry: Geometry | Volumes, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
-    """The convolution; geometry and options are not checked. Of volumes x (N, C, D, H, W), slices are channels of w,
-    and the result is (N * planes, O, rows, columns)."""
+    """Convolve; geometry and options are not checked.
+
+    For volumes x (N, C, D, H, W), slices are channels of w, and the result is (N * planes, O, rows, columns).
+    """
     slices = geometry.slices
     if options.plan.has_blocks:
         return convolve_by_im2col(geometry.images_for_kernels(x), w, slices, options, initial)
@@ -108,16 +130,16 @@ def convolve(
 
 
 def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
-    """The unrounded sums as one vector in C order."""
+    """Return the unrounded sums as one vector in C order."""
     engine, draw = work.engine, work.draw
     if is_on_gpu(x):
         return sums_of_images(*im2col(x, w, geometry), work, geometry)
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
-    # The innermost loop runs over columns: pixels, or if these are few, channels.
+    # The innermost loop runs over columns: pixels, or channels if there are few pixels.
     swap = pixels < min(channels, FEW_COLUMNS)
     weights = w.reshape(groups, channels, depth)
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    with np.errstate(invalid="ignore"):  # conversion of a signalling NaN
         weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
         windows = geometry.windows(geometry.pad_images(x, engine.carrier))
     sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
@@ -130,7 +152,7 @@ def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: PreparedSum) -> NDAr
 
 
 class _ImageRows(NamedTuple):
-    """What is computed at a time: of an image's result the rows from `first` to before `last`."""
+    """A tile: the rows from `first` to before `last` of the result of one image."""
 
     image: int
     first: int
@@ -138,7 +160,7 @@ class _ImageRows(NamedTuple):
 
 
 class _ConvolutionTask(NamedTuple):
-    """What the tiles have in common."""
+    """The data that all tiles share."""
 
     geometry: Geometry
     engine: Engine
@@ -166,9 +188,9 @@ class _ConvolutionTask(NamedTuple):
                 self._multiply(self.weights[group], patches[group], out, first, pixels, 1)
 
     def _multiply(self, a: NDArray, b: NDArray, out: NDArray, first: int, row_step: int, column_step: int) -> None:
-        """The engine's sums in `out`, wherever that lies in memory."""
+        """Add the engine's sums to `out`, which need not be contiguous."""
         region = Region(first, row_step, column_step, self.draw, not self.swap)
-        # Some rows of a channel's result are not contiguous, and loops take contiguous sums alone.
+        # Some rows of a channel of the result are not contiguous, and loops accept only contiguous sums.
         if out.flags.c_contiguous:
             self.engine.run(a, b, out, region)
         else:
@@ -178,9 +200,10 @@ class _ConvolutionTask(NamedTuple):
             out[:] = sums
 
     def _patches(self, tile: _ImageRows) -> NDArray:
-        """(channels, kernel row, kernel column, rows, columns) of what the kernels meet, side by side in memory."""
+        """Return the patches of the kernels, (channels, kernel row, kernel column, rows, columns), contiguous in
+        memory."""
         windows = self.windows[tile.image, :, :, :, tile.first : tile.last]
-        # The windows of kernels of one place, one pixel apart, are the images as they lie: nothing is gathered.
+        # For kernels of one element and stride 1, the windows are the images themselves: nothing is gathered.
         if windows.flags.carray:
             return windows
         patches = scratch("patches", windows.size, self.engine.carrier).reshape(windows.shape)
@@ -189,11 +212,11 @@ class _ConvolutionTask(NamedTuple):
 
 
 def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool) -> list[_ImageRows]:
-    """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
+    """Return all tiles: at least one for every thread, unless they would become too narrow for the inner loop."""
     rows = geometry.result[0]
     most = max(LEAST_PIXELS, PATCH_ELEMENTS // max(depth * geometry.groups, 1))
-    # Few enough patches at a time for the cache, and tiles enough for all threads; but
-    # the loop runs over pixels, so that a tile of a few of them would be slow.
+    # Patches should fit into the cache, and there should be a tile for every thread. But the loop runs over pixels, so
+    # a tile of a few pixels would be slow.
     pieces = max(-(-geometry.pixels // most), -(-threads // max(images, 1)))
     pieces = min(pieces, rows if swap else max(geometry.pixels // FEW_COLUMNS, 1))
     height = -(-rows // pieces)
@@ -202,23 +225,23 @@ def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool
 
 
 def _tiles_of_threads(tiles: list[_ImageRows], threads: int) -> list[list[_ImageRows]]:
-    """The tiles that each thread takes."""
+    """Return the tiles of each thread."""
     length = max(-(-len(tiles) // max(threads, 1)), 1)
     return [tiles[start : start + length] for start in range(0, len(tiles), length)]
 
 
-#: Elements of the patches that are gathered at a time, so that memory stays small beside that of the images.
+#: Elements of the patches that are gathered at a time. It keeps their memory small compared with the images.
 GRADIENT_PATCH_ELEMENTS = 1 << 22
 
 
 def conv2d_weight_gradient(
     g: NDArray, x: NDArray, geometry: Geometry | Volumes, options: Options
 ) -> NDArray[np.floating]:
-    """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W) of a convolution of this geometry.
+    """Return the gradient (O, C / groups, h, w) of the kernels, from g (N, O, rows, columns) and images x (N, C, H, W).
 
-    Each result is one sum over (image, row, column) of g times what the kernel's place met there, zeros in the padding
-    included: the product of g (O, N * rows * columns) and the transposed im2col of x. Of volumes x (N, C, D, H, W), g
-    is (N * planes, O, rows, columns), and slices are channels of the result.
+    Each element is one sum over (image, row, column) of g times the pixel that the kernel element was multiplied by,
+    including zeros of the padding: the product of g (O, N * rows * columns) and the transposed im2col of x. For volumes
+    x (N, C, D, H, W), g is (N * planes, O, rows, columns), and slices are channels of the result.
     """
     slices = geometry.slices
     if options.plan.has_blocks:
@@ -235,7 +258,7 @@ def conv2d_weight_gradient(
 
 
 def _weight_sums(g: NDArray, x: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
-    """The unrounded sums as one vector in C order."""
+    """Return the unrounded sums as one vector in C order."""
     engine = work.engine
     if is_on_gpu(x):
         left, right = weight_gradient_factors(g, x, geometry)
@@ -243,14 +266,14 @@ def _weight_sums(g: NDArray, x: NDArray, geometry: Geometry, work: PreparedSum) 
     groups, places = geometry.groups, math.prod(geometry.window)
     outputs, channels = g.shape[1] // groups, x.shape[1] // groups
     depth = len(x) * geometry.pixels
-    # The innermost loop runs over columns: places of kernels, or if these are few, outputs.
+    # The innermost loop runs over columns: elements of kernels, or outputs if there are few elements.
     swap = channels * places < min(outputs, FEW_COLUMNS)
     gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose((1, 0, 3, 2) if swap else (1, 2, 0, 3))
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    with np.errstate(invalid="ignore"):  # conversion of a signalling NaN
         gradients = np.array(gradients, engine.carrier, order="C")
         gradients = gradients.reshape(groups, *((depth, outputs) if swap else (outputs, depth)))
         images = geometry.pad_images(x, engine.carrier)
-    if not swap:  # channels next to each other, as the patches have them: twice as quick to gather
+    if not swap:  # channels next to each other, as in the patches: gathering takes half the time
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     windows = geometry.windows(images)
     sums = np.zeros((groups, outputs, channels * places), engine.carrier)
@@ -261,7 +284,7 @@ def _weight_sums(g: NDArray, x: NDArray, geometry: Geometry, work: PreparedSum) 
 
 
 class _ChannelRange(NamedTuple):
-    """What is computed at a time: of a group the channels from `first` to before `last`."""
+    """A tile: the channels from `first` to before `last` of one group."""
 
     group: int
     first: int
@@ -269,7 +292,7 @@ class _ChannelRange(NamedTuple):
 
 
 class _WeightGradientTask(NamedTuple):
-    """What the tiles have in common."""
+    """The data that all tiles share."""
 
     engine: Engine
     windows: NDArray  # (images, channels, kernel row, kernel column, rows, columns)
@@ -288,7 +311,8 @@ class _WeightGradientTask(NamedTuple):
         first = tile.group * outputs * columns + start
         row_step, column_step = (1, columns) if self.swap else (columns, 1)
         region = Region(first, row_step, column_step, self.draw, self.swap)
-        # A tile is some columns of the result, which are not contiguous: it is summed in memory of the thread's own.
+        # A tile consists of some columns of the result, which are not contiguous: it is summed in scratch memory of the
+        # thread.
         sums = scratch("correlated", out.size, self.engine.carrier).reshape(out.shape)
         sums[:] = 0
         channel = tile.group * channels
@@ -298,22 +322,22 @@ class _WeightGradientTask(NamedTuple):
         out[:] = sums
 
     def _patches(self, windows: NDArray) -> NDArray:
-        """What each place of the kernels met, (image, row, column) by (channel, kernel row, kernel column)."""
+        """Return the pixels for each kernel element, (image, row, column) by (channel, kernel row, kernel column)."""
         order = (1, 2, 3, 0, 4, 5) if self.swap else (0, 4, 5, 1, 2, 3)
         moved = windows.transpose(order)
         patches = scratch("patches", moved.size, self.engine.carrier).reshape(moved.shape)
         if self.swap:
             np.copyto(patches, moved)
         else:
-            # Channels lie side by side in `images`, so one place of the kernels is copied in long
-            # runs; to copy the whole view at once would take its elements one by one.
+            # Channels are contiguous in `images`, so the pixels of one kernel element are copied in long runs; copying
+            # the whole view at once would copy single elements.
             for place in np.ndindex(*moved.shape[4:]):
                 patches[..., *place] = moved[..., *place]
         return patches.reshape(math.prod(moved.shape[:3]), math.prod(moved.shape[3:]))
 
 
 def _ranges(groups: int, channels: int, places: int, depth: int, threads: int) -> list[_ChannelRange]:
-    """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
+    """Return all tiles: at least one for every thread, unless they would become too narrow for the inner loop."""
     most = max(GRADIENT_PATCH_ELEMENTS // max(depth * places, 1), 1)
     pieces = max(-(-channels // most), -(-threads // groups))
     pieces = min(pieces, max(channels * places // FEW_COLUMNS, 1), channels)

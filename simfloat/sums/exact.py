@@ -1,8 +1,8 @@
-"""Sums without error, rounded once: of products, and of quotients by scales.
+"""Sums without error, rounded once: sums of products, and of quotients by scales.
 
-Sums of quotients are made for many elements at once: unevaluated sums of three float64, and a bound on what these lack.
-Additions and products without error are Knuth's and Dekker's. Where a float64 number lies between the bounds, so that
-it is not certain how a total is rounded, an element is left to fractions.
+Sums of quotients are computed for many elements at once, as unevaluated sums of three float64 values with a bound on
+the error. The additions and products without error are Knuth's and Dekker's. If a float64 value is within the bound,
+the rounding of a total is uncertain, and that element is computed with fractions.
 """
 
 from __future__ import annotations
@@ -24,50 +24,49 @@ from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.operands import Problem
 
-#: Parts of a total, and quotients that are taken of a numerator and then of its remainders.
+#: The number of parts of a total, and of quotients that are taken of a numerator and then of its remainders.
 PARTS_OF_TOTAL = 3
 
-#: The exponent up to which numerators and divisors have quotients and remainders that lie in float64's range: a last
-#: remainder has 324 bits less than its numerator, and is divided once more.
+#: The exponent up to which the quotients and remainders of numerators and divisors are in the range of float64: the
+#: last remainder has 324 bits less than its numerator, and is divided once more.
 FARTHEST = 340
 
 Numbers = NDArray[np.float64]
 
 
 class QuotientSums:
-    """The sums of quotients in an array of elements."""
+    """The sums of quotients for an array of elements."""
 
     __slots__ = ("_are_known", "_lost", "_parts")
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._parts = np.zeros((PARTS_OF_TOTAL, *shape))
-        self._lost = np.zeros(shape)  # at least what all parts together lack
+        self._lost = np.zeros(shape)  # a bound on the error of all parts together
         self._are_known = np.ones(shape, bool)
 
     def add(self, numerators: Numbers, divisors: Numbers | float) -> None:
         """Add a quotient to each sum."""
         self._are_known &= (numerators == 0) | _has_quotients(numerators)
         self._are_known &= _has_quotients(divisors)
-        # Long division with digits of 53 bits: each quotient's remainder is exact, and is divided in its turn.
+        # Long division with digits of 53 bits: the remainder of each quotient is exact, and is divided next.
         remainder = numerators
         for _ in range(PARTS_OF_TOTAL):
             quotients = remainder / divisors
             self._add_exactly(quotients)
             product, error = _product(quotients, divisors)
-            remainder = (remainder - product) - error  # without error: a remainder is a float64 number
+            remainder = (remainder - product) - error  # exact: a remainder is a float64 value
         self._lost += np.abs(remainder / divisors)
 
     def add_product_quotients(self, numerators: Numbers, divisors: Numbers, divisor: float) -> None:
-        """Add quotients whose divisors are each multiplied by `divisor` first."""
+        """Add quotients; each divisor is multiplied by `divisor` first."""
         product, error = _product(divisors, divisor)
         self._are_known &= error == 0
         self.add(numerators, product)
 
     def totals(self, to_nearest: bool) -> tuple[Numbers, NDArray[np.bool_]]:
-        """The sums rounded to nearest even, or to odd; and where these are certain."""
+        """Return the sums rounded to nearest even or to odd, and a mask of the certain ones."""
         first, second, third = self._parts
-        # Parts overlap after many additions. Two passes of sums without
-        # error bring the leading bits into the first one.
+        # Parts overlap after many additions. Two passes of exact additions move the leading bits into the first part.
         for _ in range(2):
             second, third = _sum(second, third)
             first, second = _sum(first, second)
@@ -76,7 +75,7 @@ class QuotientSums:
         is_exact = (lost == 0) & (second == 0)
         are_certain = self._are_known & (first + second == first)
         if to_nearest:
-            # What is lost moves the total to no other side of the middle of two numbers.
+            # The error does not move the total across the midpoint between two numbers.
             are_certain &= (lost <= np.abs(second) * 2.0**-22) & (first + second * (1 + 2.0**-20) == first) | (
                 lost == 0
             )
@@ -87,7 +86,8 @@ class QuotientSums:
         return np.where(is_exact | is_odd, first, beside) + 0.0, are_certain
 
     def _add_exactly(self, rest: Numbers) -> None:
-        # Each part takes what it can and hands on what it lacks; below the last one nothing is kept but a bound.
+        # Each part adds what it can, and passes its rounding error on. Only a bound is kept on the error of the last
+        # part.
         for part in self._parts:
             part[...], rest = _sum(part, rest)
         self._lost += np.abs(rest)
@@ -98,38 +98,38 @@ def _has_quotients(x: Numbers | float) -> NDArray[np.bool_]:
 
 
 def _sum(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
-    """The rounded sum, and what it lacks."""
-    # Knuth's, six operations: it asks nothing of the order of magnitudes, which Dekker's three do.
+    """Return the rounded sum, and its error."""
+    # Knuth's algorithm, six operations: it needs no order of magnitudes, unlike Dekker's with three.
     total = x + y
     of_y = total - x
     return total, (x - (total - of_y)) + (y - of_y)
 
 
 def _product(x: Numbers, y: Numbers | float) -> tuple[Numbers, Numbers]:
-    """The rounded product, and what it lacks."""
+    """Return the rounded product, and its error."""
     product = x * y
     (upper, lower), (high, low) = _halves(x), _halves(y)
     return product, lower * low - (((product - upper * high) - lower * high) - upper * low)
 
 
 def _halves(x: Numbers | float) -> tuple[Numbers, Numbers]:
-    """Two numbers of 26 bits whose sum is x."""
-    # Veltkamp's splitting. Up to 2^FARTHEST the product does not overflow; results for larger numbers are not used.
+    """Return two values of 26 bits with the sum x."""
+    # Veltkamp's splitting. The product does not overflow up to 2^FARTHEST; results for larger values are not used.
     scaled = (2.0**27 + 1) * np.asarray(x)
     upper = scaled - (scaled - x)
     return upper, x - upper
 
 
-#: Bits of a total that its round-to-odd keeps at least.
+#: The number of bits of a total that its rounding to odd keeps at least.
 KEPT_BITS = 52
 
-#: The largest float64, an odd one.
+#: The largest float64 value, which is odd.
 LARGEST_FLOAT64 = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, repr=False)
 class Exact(Accumulator):
-    """The exact sum of the exact products, rounded once to `output`. An exact total of zero is +0."""
+    """The exact sum of the exact products, rounded once to `output`; an exact total of zero is +0."""
 
     __hash__ = Accumulator.__hash__
     maker: ClassVar[str] = "exact"
@@ -137,22 +137,23 @@ class Exact(Accumulator):
 
     @property
     def result(self) -> Format | None:
-        """None: an exact sum has no format of its own."""
+        """None: an exact sum has no format."""
         return None
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """What is known of sums of so many such products."""
+        """Return bounds on a sum of `terms` products with the given bounds."""
         return products.after_summation(terms)
 
     def engine(self, problem: Problem) -> Engine:
-        """Sums on as many grids as the operands' bits need."""
+        """Return an engine that sums on as many grids as the bits of the operands need."""
         exact_products = problem.products.precision <= 53
         summands = problem.products if problem.initial is None else problem.products.union(problem.initial)
         growth = _growth(problem.depth + (problem.initial is not None), exact_products)
         inside = _have_grids(summands, growth)
-        # Grids are needed only where the sum of all products may have more than 53 bits.
+        # Grids are needed only if the sum of all products may have more than 53 bits.
         if inside and exact_products and summands.high + growth - summands.low <= 53:
-            # Every partial sum is a float64 number: the hardware's sum is exact in any order, and may be divided then.
+            # Every partial sum is a float64 value: float64 additions are exact in any order, and the total may be
+            # divided.
             return _HardwareSum()
         if not inside or problem.divisor != 1:
             return fractions_for(problem)
@@ -170,7 +171,7 @@ exact = Exact()
 
 
 class _HardwareSum(NamedTuple):
-    """Sums that float64 holds."""
+    """Sums that float64 can represent."""
 
     carrier: FloatType = np.float64
     cost: float = 0.1
@@ -178,7 +179,7 @@ class _HardwareSum(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         unread = kernels.rounding.grid.pack_grid(FP64)
         region.machine.loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
-        out += 0.0  # a total of -0 becomes +0
+        out += 0.0  # turns a total of -0 into +0
 
 
 class _SumOnGrids(NamedTuple):
@@ -193,15 +194,15 @@ class _SumOnGrids(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         machine = region.machine
         bins, loops = empty((self.anchors.size, *out.shape), np.float64, machine), machine.loops
-        # Every product is cut into pieces, one a grid, and each grid has 53 bits of room
-        # for the sum of its pieces. After the carry a bin's part is at most half the next
-        # coarser grid, so one pass from fine to coarse rounds to odd.
+        # Every product is divided into pieces, one for each grid, and each grid has 53 bits for the sum of its pieces.
+        # After the carry the part of a bin is at most half of the next coarser grid, so one pass from fine to coarse
+        # rounds to odd.
         loops.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
         loops.bins.carry(bins, self.anchors)
         loops.bins.odd_totals(bins, out)
         if self.to_nearest:
-            # To FP64 a second rounding, from a float64 that is odd, would
-            # have no bits left: fsum rounds the exact sum once.
+            # For FP64, a second rounding of an odd float64 value would have no bits left: fsum rounds the exact sum
+            # once.
             totals, parts = on_cpu(out), on_cpu(bins)
             finite = np.isfinite(parts[0])
             totals[finite] = [math.fsum(pieces) for pieces in parts[:, finite].T]
@@ -209,16 +210,16 @@ class _SumOnGrids(NamedTuple):
 
 
 class Fractions(NamedTuple):
-    """Sums of numbers anywhere in float64's range, and of totals or blocks that are to be divided.
+    """Sums of values anywhere in the range of float64, and of totals or blocks that must be divided.
 
-    Totals are divided all at once where grids hold the products. Others are summed one by one, and so are those that
-    lie too close to a float64 number for this.
+    Totals are divided for all elements at once if grids can represent the products. Other totals are computed one by
+    one with fractions, and so are totals that are too close to a float64 value to be rounded with certainty.
     """
 
     divisor: float
     to_nearest: bool
-    block: int | None  # the products that are divided by their own scales
-    anchors: NDArray[np.float64] | None  # of the grids; None if there are none
+    block: int | None  # the number of products that have their own scales, by which they are divided
+    anchors: NDArray[np.float64] | None  # of the grids, or None
     exact_products: bool
     carrier: FloatType = np.float64
 
@@ -234,10 +235,10 @@ class Fractions(NamedTuple):
             if self.anchors is not None and totals.size:
                 totals[...], are_certain = self._quotient_totals(a, b, scales, initial)
                 uncertain = ~(are_certain & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
-            # Fractions take some thousand times as long as bins (`cost`), so only sums in doubt are made of
-            # them: those that lie too close to a float64 number, and those with an infinity or a NaN.
+            # Fractions take some thousand times as long as bins (`cost`), so they are used only for uncertain sums:
+            # sums too close to a float64 value, and sums with an infinity or a NaN.
             for i, j in np.argwhere(uncertain):
-                # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
+                # The plain sum is infinite or NaN exactly if an operand makes it so.
                 start = float(initial[i, j])
                 special = _sum_of_specials(a[i], b[:, j], start)
                 divisors = scales[0][i] * scales[1][:, j] if scales else ()
@@ -247,7 +248,8 @@ class Fractions(NamedTuple):
     def _quotient_totals(
         self, a: NDArray, b: NDArray, scales: TileScales | None, initial: NDArray
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """All totals, and where they are certain: each block's sum lies in bins, which are divided one by one."""
+        """Return all totals, and a mask of the certain ones: each block is summed in bins, which are divided one by
+        one."""
         assert self.anchors is not None
         sums, zeros = QuotientSums(initial.shape), np.zeros(initial.shape)
         sums.add(initial, self.divisor)
@@ -277,12 +279,12 @@ class Fractions(NamedTuple):
             return math.copysign(LARGEST_FLOAT64, near)
         error = total - Fraction(near)
         is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
-        # Rounded to odd, an exact tie of a narrower format and what lies beside it stay apart.
+        # Rounding to odd distinguishes an exact tie of a narrower format from the values next to it.
         return near if error == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, error))
 
 
 def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
-    """The engine for totals that are divided, or whose blocks are, or that may leave float64's range.
+    """Return the engine for totals that are divided, have blocks that are divided, or may leave the range of float64.
 
     Raises ValueError for an output that such totals cannot be rounded to.
     """
@@ -290,16 +292,16 @@ def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
     _check_ends(problem.output, problem.rounding)
     products, exact_products = problem.products, problem.products.precision <= 53
     growth = _growth(min(block or problem.depth, problem.depth), exact_products)
-    # A block's sum is divided by its own scales, so each block has bins of its own, which grow with the block only.
+    # The sum of a block is divided by its own scales, so each block has separate bins, which grow only with the block.
     anchors = _anchors(products, growth) if _have_grids(products, growth) else None
     return Fractions(problem.divisor, problem.output == FP64, block, anchors, exact_products)
 
 
 def _sum_of_specials(row: NDArray, column: NDArray, initial: float) -> float | None:
-    """The sum, if an operand is infinite or NaN."""
+    """Return the sum if an operand is infinite or NaN, otherwise None."""
     if np.isfinite(row).all() and np.isfinite(column).all() and np.isfinite(initial):
         return None
-    # Finite numbers count by their signs alone, so that no product overflows.
+    # Only the signs of finite values matter, so they are used in place of the values, and no product overflows.
     signs = [np.where(np.isfinite(x), np.sign(x), x) for x in (row, column)]
     return float(np.dot(*signs) + (initial if not np.isfinite(initial) else 0.0))
 
@@ -312,30 +314,32 @@ def _nearest(total: Fraction) -> float:
 
 
 def _growth(terms: int, exact_products: bool) -> int:
-    """Binades that sums of so many products, or of these and as many errors, may have above the products."""
+    """Return the number of binades by which a sum of products, or of these and their errors, may exceed the
+    products."""
     return math.ceil(math.log2(max(terms, 2) * (1 if exact_products else 2))) + 1
 
 
 def _have_grids(summands: Bounds, growth: int) -> bool:
-    """Whether sums that grow so far have grids of float64."""
+    """Return True if float64 has grids for sums that grow by this number of binades."""
     return summands.low >= -1074 and summands.high + growth <= 1020
 
 
 def _anchors(products: Bounds, growth: int) -> NDArray[np.float64]:
-    """Anchors of grids 2^g from coarse to fine, the last one at or below the products' last bit."""
+    """Return the anchors of grids 2^g from coarse to fine; the last grid is at or below the last bit of the
+    products."""
     grids = [products.high + growth - 53]
     while grids[-1] > products.low:
-        # What is left of a product is at most half a grid; the sum of all that needs `growth` bits more.
+        # The rest of a product is at most half a grid; the sum of all rests needs `growth` bits more.
         grids.append(grids[-1] - 1 + growth - 53)
     return np.array([1.5 * math.ldexp(1.0, 52 + max(grid, products.low)) for grid in grids])
 
 
 def _check_ends(output: Format, rounding: Rounding) -> None:
-    """Refuse a format whose last numbers are float64's: totals, which travel as float64, show nothing beyond them."""
+    """Raise ValueError for a format that reaches the ends of float64's range: totals beyond it cannot be rounded."""
     if output != FP64 and not odd_suffices(output, rounding):
         raise ValueError(
-            f"An exact sum that leaves float64's range cannot be rounded to {output} under {rounding}, whose numbers "
-            f"reach to the ends of that range. Scale an operand by a power of two."
+            f"An exact sum that leaves the range of float64 cannot be rounded to {output} under {rounding}: the "
+            f"numbers of this format reach the ends of that range. Scale an operand by a power of two."
         )
 
 
@@ -344,6 +348,6 @@ def _check_output(output: Format, rounding: Rounding) -> None:
     if rounding.is_stochastic and output.precision + rounding.bits + 2 > KEPT_BITS:
         most = KEPT_BITS - 2 - output.precision
         raise ValueError(
-            f"An exact sum is known to {KEPT_BITS} bits here, too few to round to {output} with {rounding.bits} random "
+            f"An exact sum has {KEPT_BITS} known bits, too few to round to {output} with {rounding.bits} random "
             f"bits; use stochastic(bits={most}) at most."
         )

@@ -1,4 +1,4 @@
-"""Sums of several products at once, aligned and cut off, as tensor cores make them, and units of one's own."""
+"""Sums of several products at once, aligned and truncated as in tensor cores, and custom matrix units."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from simfloat.sums.bounds import Bounds, format_bounds
 from simfloat.sums.integers import choose_integer_engine, cut_to_tf32
 from simfloat.sums.operands import Problem
 
-#: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
+#: FP32 truncated to 14 significant bits, the format of sums in the FP8 units of Ada and Hopper.
 E8M13 = Format(8, 13)
 
-#: Products of a tile from which on a look at its operands is worth what it spares: the care for infinities and NaN.
+#: The number of products of a tile above which its operands are tested for infinities and NaN, to skip their handling.
 LEAST_FOR_FINITE_TEST = 1 << 16
 
-#: Products lie inside these powers of two, and so do the powers that zeros take part with.
+#: log2 of the range of products, and of the powers of two that represent zeros.
 EXPONENT_RANGE = 800
 
 
@@ -40,26 +40,38 @@ def fused(
     align: RoundingLike = toward_zero,
     zero_exponent: int | None = None,
 ) -> Fused:
-    """Chunks of `terms` products and the sum so far, aligned to the largest exponent, cut, added and rounded.
+    """Sum chunks of products as tensor cores do: align them to the largest exponent, truncate, add, and round once.
 
-    Every exact product and the sum so far are taken to multiples of 2^(e - fraction_bits), where e is the largest of
-    their exponents, and added without error. `align` says how: toward_zero, which cuts them off, nearest_even, or
-    to_odd, which sets the last bit that is kept where there is anything below it: a sticky bit. A product's exponent
-    is the sum of its operands' exponents, read as at least emin of the format that they are rounded to (`inputs` of
-    matmul; without it that of their float32 or float64 array), and that of the sum so far is read as at least emin of
-    `output`. A zero takes part with 2^zero_exponent, or, by default, not at all. A short last chunk is padded with
-    zeros.
+    A step takes `terms` products and the partial sum. Let e be the largest of their exponents. Each exact product and
+    the partial sum are rounded to multiples of 2^(e - fraction_bits), in the mode `align`, and are added without error.
+    Then the total is rounded to `output`. A short last chunk is padded with zeros. Zero results are +0.
 
-    The total is rounded to `output`, any format, in the mode `rounding`, any mode; stochastic ones draw once a chunk.
-    By default, as tensor cores do it, that is toward zero to FP32 and Format(8, 13), where a total beyond the largest
-    number becomes infinite, while ``rounding=toward_zero`` stops there; and to nearest even to other formats. Zeros
-    are +0.
+    The exponent of a product is the sum of the exponents of its operands. An exponent below emin counts as emin: emin
+    of the format that the operands are rounded to (`inputs` of matmul, or else the dtype of the array), and emin of
+    `output` for the partial sum.
 
-    This is T-FDPA of Xie et al., MMA-Sim (arXiv 2511.10909), with parts of one's own; simfloat.tensor_core has the
-    numbers of real units.
+    This is T-FDPA of Xie et al., MMA-Sim (arXiv 2511.10909), with free parameters; simfloat.tensor_core has the
+    parameters of real hardware.
 
-    Raises ValueError for terms outside 1 to 1024, fraction_bits outside 1 to 40, zero_exponent outside -800 to 800,
-    an output without numbers between 2^-800 and 2^800, and other modes as `align`.
+    Parameters:
+        terms: the number of products of a chunk, 1 to 1024.
+        fraction_bits: the number of bits that are kept below the largest exponent, 1 to 40.
+        output: the format that totals are rounded to, or its name.
+        rounding: the mode of this rounding; a stochastic mode uses one draw per chunk. By default, as in tensor cores,
+            totals are truncated to FP32 and Format(8, 13), and are rounded to nearest even to other formats. The
+            default truncation returns infinity for a total beyond the largest number, while ``rounding=toward_zero``
+            returns the largest number.
+        align: the mode of the alignment: toward_zero truncates, nearest_even rounds, and to_odd sets the last bit that
+            is kept if any bit below it is set (a sticky bit).
+        zero_exponent: a zero takes part in the alignment with this exponent, -800 to 800; by default not at all.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `terms`, `fraction_bits` or `zero_exponent` is out of range, or another mode is passed as
+            `align`.
+        ValueError: if `output` has no numbers between 2^-800 and 2^800.
 
     Examples:
         >>> four = sf.fused(4, 23)  # four products at a time, cut to 23 bits below the largest
@@ -101,28 +113,28 @@ class Fused(Accumulator):
         _check_integer("fraction_bits", self.fraction_bits, 1, 40)
         if self.zero_exponent is not None:
             _check_integer("zero_exponent", self.zero_exponent, -EXPONENT_RANGE, EXPONENT_RANGE)
-        for name in ("terms", "fraction_bits", "zero_exponent"):  # NumPy's integers print as what they are
+        for name in ("terms", "fraction_bits", "zero_exponent"):  # NumPy integers become Python integers for printing
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else int(value))
-        # A chunk's total would be rounded to a largest or a smallest number that the next chunk cannot be scaled with.
+        # Without this, the total of a chunk could be rounded to a number that the next chunk cannot be scaled with.
         if self.output.max < 2.0**-EXPONENT_RANGE or self.output.smallest_subnormal > 2.0**EXPONENT_RANGE:
             raise ValueError(
                 f"output must have numbers between 2^-{EXPONENT_RANGE} and 2^{EXPONENT_RANGE}; those of {self.output} "
                 f"reach from {self.output.smallest_subnormal} to {self.output.max}."
             )
         if not self.align.aligns:
-            # The default comes first.
+            # The default is named first.
             *most, last = sorted(
                 filter(lambda mode: Rounding(mode).aligns, MODES), key=lambda mode: mode != toward_zero.mode
             )
             raise ValueError(
-                f"align must be {', '.join(most)} or {last}, how terms are taken to the last bit that is kept; "
+                f"align must be {', '.join(most)} or {last}, the rounding of terms to the last bit that is kept; "
                 f"got {self.align!r}."
             )
 
     @property
     def needs_narrow_operands(self) -> bool:
-        """Its products are exact float64 numbers."""
+        """True: its products are exact float64 values."""
         return True
 
     @property
@@ -132,41 +144,42 @@ class Fused(Accumulator):
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:
-        """That of a chunk's total, if it is not as hardware has it."""
+        """The mode of the total of a chunk, if it is not the default of the hardware."""
         return () if self.rounding is None else (self.rounding,)
 
     @property
     def stages(self) -> int:
-        """Chunks draw from one stage, where they draw."""
+        """The number of stages of random bits: one, for chunks, if the mode is stochastic."""
         return int(self.mode.is_stochastic)
 
     def steps(self, terms: int) -> int:
-        """A step is a chunk."""
+        """Return the number of steps; a step is a chunk."""
         return whole_steps(self.roundings, -(-terms // self.terms))
 
     @property
     def chunk(self) -> int:
-        """The products of a chunk."""
+        """The number of products of a chunk."""
         return self.terms
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """What is known of sums of so many such products: cutting does not make them larger."""
-        # Other modes may round up at every chunk, in the end to the largest number: all that is known is the format.
+        """Return bounds on a sum of `terms` products with the given bounds: truncation does not make sums larger."""
+        # Other modes may round up at every chunk, up to the largest number: then only the bounds of the format are
+        # known.
         is_inward = self.align == toward_zero and self.mode in (nearest_even, toward_zero)
         return products.after_summation(terms).within_format(self.output) if is_inward else format_bounds(self.output)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
-        """The loop, where it takes all products of numbers of the formats."""
+        """Return the loop if it accepts all products of numbers of these formats, otherwise None."""
         products = format_bounds(a).product_bounds(format_bounds(b))
-        # Formats of wide range have products that this loop does not take, although most
-        # operands' are taken: then the bounds of the operands decide.
+        # This loop does not accept all products of formats with a wide range, but it accepts the products of most
+        # operands: then the bounds of the operands decide.
         if not _are_exact_products(products):
             return None
         in_float32 = a.fits_float32 and b.fits_float32
         return self.choose_engine((a.precision, b.precision), (a.emin, b.emin), in_float32)
 
     def engine(self, problem: Problem) -> Engine:
-        """The loop, which needs products that float64 holds."""
+        """Return the loop; raise ValueError for products that float64 cannot represent."""
         products = problem.products
         if not _are_exact_products(products):
             raise ValueError(
@@ -185,7 +198,7 @@ class Fused(Accumulator):
     def choose_engine(
         self, precisions: tuple[int, int], least: tuple[int, int], in_float32: bool = True, dropped: int = 0
     ) -> Engine:
-        """The engine for operands of these significant bits and least exponents, that float32 holds or does not."""
+        """Return the engine for operands with these significant bits and least exponents, which may exceed float32."""
         wide = FusedEngine(self, least, cuts_to_tf32=dropped > 0)
         return choose_integer_engine(wide, self, precisions, least, dropped) if in_float32 else wide
 
@@ -198,7 +211,7 @@ class Fused(Accumulator):
 
     @cached_property
     def conversion(self) -> str:
-        """How totals are taken to the output format: a name of `kernels.units.aligned.ROUNDINGS`."""
+        """The conversion of totals to the output format: a name of `kernels.units.aligned.ROUNDINGS`."""
         mode, output = self.mode, self.output
         if self.rounding is None and mode == toward_zero:
             return "truncated"
@@ -208,29 +221,30 @@ class Fused(Accumulator):
 
     @cached_property
     def unit(self) -> NDArray[np.float64]:
-        """The numbers that kernels read of a fused sum."""
+        """The parameters of the sum that kernels read."""
         zero = kernels.units.aligned.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
         how = kernels.units.aligned.codes_of_unit(self.align.steps, self.conversion)
         return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero, *how])
 
     @cached_property
     def grid(self) -> NDArray[np.float64]:
-        """The numbers of the output format, and how they are picked."""
+        """The packed grid of the output format and the rounding mode."""
         return kernels.rounding.grid.pack_grid(self.output, nearest_even if self._is_exact else self.mode)
 
     @property
     def _is_exact(self) -> bool:
-        """Whether totals, which have at most 53 bits, are numbers of the output: in every mode they are themselves."""
+        """True if totals, which have at most 53 bits, are numbers of the output format, so that no mode changes
+        them."""
         return self.output == FP64 and not self.mode.saturates
 
 
 def _are_exact_products(products: Bounds) -> bool:
-    """Whether a fused sum is computed exactly from such products."""
+    """True if a fused sum of such products can be computed exactly."""
     return products.precision <= 53 and _is_near_one(products)
 
 
 def _is_near_one(numbers: Bounds) -> bool:
-    """Whether scaling such numbers by powers of two keeps them inside float64."""
+    """True if such values remain in the range of float64 when they are scaled by powers of two."""
     return numbers.low >= -EXPONENT_RANGE and numbers.high <= EXPONENT_RANGE
 
 
@@ -240,12 +254,12 @@ def _check_integer(name: str, value: object, least: int, most: int) -> None:
 
 
 class FusedEngine(NamedTuple):
-    """Finds the exponents of the operands, then sums."""
+    """An engine that finds the exponents of the operands, then sums."""
 
     fused: Fused
-    least: tuple[int, int]  # emin of the user's left and right operand
-    block: int = 1  # products a scale
-    cuts_to_tf32: bool = False  # a TF32 unit cuts float32 operands
+    least: tuple[int, int]  # emin of the left and right operands of the user
+    block: int = 1  # products per scale
+    cuts_to_tf32: bool = False  # a TF32 unit truncates float32 operands
     carrier: FloatType = np.float64
     cost: float = 0.3
 
@@ -253,17 +267,17 @@ class FusedEngine(NamedTuple):
         machine = region.machine
         if self.cuts_to_tf32:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
-        # A product's exponent is that of its operands' formats, and a
-        # tile of the transposed product has them exchanged.
+        # The exponent of a product depends on the formats of its operands. In a tile of the transposed product these
+        # are swapped.
         left, right = reversed(self.least) if region.is_transposed else self.least
         a_powers, b_powers = binade_powers(a, left, machine), binade_powers(b, right, machine)
         if region.scales is not None:
-            # Powers of two: a scaled product's exponent is the sum of all four.
+            # Scales are powers of two: the exponent of a scaled product is the sum of all four exponents.
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
-        # The power of an infinity or of NaN is not finite. Where all powers are, the loop
-        # leaves out a second sum, which finds what IEEE 754 makes of them.
+        # The power of an infinity or of NaN is not finite. If all powers are finite, the loop omits a second sum, which
+        # computes the IEEE 754 result for infinities and NaN.
         many = a.size * b.shape[1] >= LEAST_FOR_FINITE_TEST
         finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
         loop = machine.loops.fused_loops.loops[self.fused.align.steps][self.fused.conversion]
@@ -271,7 +285,7 @@ class FusedEngine(NamedTuple):
 
 
 def binade_powers(x: NDArray, emin: int, device: Device) -> NDArray[np.float64]:
-    """The power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
+    """Return the power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
     out = empty(x.shape, np.float64, device)
     device.loops.fused_loops.fill_powers(x, 2.0**emin, out)
     return out

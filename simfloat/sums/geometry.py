@@ -1,10 +1,10 @@
-"""The geometry of convolutions: where kernels lie on images and volumes, and patches written out as matrices.
+"""The geometry of convolutions: the positions of kernels on images and volumes, and patches as matrices.
 
-The slices of a volume are channels of the images that kernels meet.
+A convolution of volumes is computed as one of images, with slices of the volumes as channels.
 
-Patches of images, im2col, are written out whole for operands that are scaled in blocks, which run along k of the
-im2col: a pixel has as many elements as there are kernels' places that meet it, each with the scale of its own block.
-And so they are on a GPU.
+Patches of images (im2col) are stored in full for operands that are scaled in blocks, which run along k of the im2col. A
+pixel then occurs once for every kernel element that reads it, each time with the scale of another block. Patches are
+also stored in full on a GPU.
 """
 
 from __future__ import annotations
@@ -29,56 +29,56 @@ Pair = tuple[int, int]
 class Geometry(NamedTuple):
     """The sizes of a convolution; every pair is (rows, columns).
 
-    Images are spread, zeros between their pixels, and get zeros around them; kernels meet what that gives.
+    Zeros are inserted between the pixels of images (`spacing`) and around them. Kernels are applied to the result.
     """
 
     window: Pair  # of a kernel
     stride: Pair
-    before: Pair  # rows above and columns left of an image; what is negative is cut off
+    before: Pair  # rows above and columns left of an image; a negative number removes pixels
     after: Pair  # rows below and columns right of it
     dilation: Pair
     groups: int
     result: Pair
-    spacing: Pair = (1, 1)  # steps from a pixel to the next
-    is_transposed: bool = False  # whether images are results, or gradients of results, of a convolution
+    spacing: Pair = (1, 1)  # the step from one pixel to the next
+    is_transposed: bool = False  # True if images are results of a convolution, or gradients of results
 
     @property
     def slices(self) -> Geometry:
-        """The geometry on the images that kernels meet, as `Volumes` have one: this one."""
+        """The geometry on the images that kernels are applied to: itself. `Volumes` have another one."""
         return self
 
     @property
     def planes(self) -> int:
-        """How many images a kernel meets in one of the operand: itself."""
+        """The number of images of this geometry per image of the operand: 1."""
         return 1
 
     @property
     def layers(self) -> int:
-        """How many channels a kernel meets for one of the operand: itself."""
+        """The number of channels of this geometry per channel of the operand: 1."""
         return 1
 
     def images_for_kernels(self, x: NDArray) -> NDArray:
-        """The images that kernels meet: these."""
+        """Return the images that kernels are applied to: x itself."""
         return x
 
     @property
     def pixels(self) -> int:
-        """How many pixels a channel of the result has."""
+        """The number of pixels of a channel of the result."""
         return self.result[0] * self.result[1]
 
     def covers_images(self, size: Pair) -> bool:
-        """Whether the windows cover images of this size, each pixel once."""
+        """Return True if the windows cover images of this size, each pixel once."""
         covered = self.result[0] * self.window[0], self.result[1] * self.window[1]
         return self.stride == self.window and self.dilation == (1, 1) and self.before == (0, 0) and covered == size
 
     def pad_images(self, x: NDArray, dtype: FloatType, border: float = 0.0) -> NDArray:
-        """The images, spread and with zeros around them, or another number, in an array of this type."""
+        """Return the images with zeros between pixels and zeros, or `border`, around them, in this dtype."""
         if self.before == self.after == (0, 0) and self.spacing == (1, 1) and x.dtype == dtype:
             return x
         sizes, inside, remaining = [], [], []
         for size, step, first, last in zip(x.shape[2:], self.spacing, self.before, self.after, strict=True):
             total = first + (size - 1) * step + 1 + last
-            cut = -(min(first, 0) // step)  # pixels that lie before the first place
+            cut = -(min(first, 0) // step)  # pixels before the first position
             start = first + cut * step
             count = max(min(size - cut, len(range(start, total, step))), 0)
             sizes.append(total)
@@ -92,8 +92,8 @@ class Geometry(NamedTuple):
         return out
 
     def windows(self, x: NDArray) -> NDArray:
-        """A view (image, channel, kernel row, kernel column, row, column) of padded images: what each place meets."""
-        # Strides alone make the windows: a pixel that several kernels' places meet lies in memory once.
+        """Return a view of padded images, (image, channel, kernel row, kernel column, row, column)."""
+        # Strides are enough: a pixel that several kernel elements read is stored once.
         image, channel, row, column = x.strides
         return device_of(x).arrays.lib.stride_tricks.as_strided(
             x,
@@ -109,13 +109,13 @@ class Geometry(NamedTuple):
         )
 
     def for_image_gradient(self, size: Pair) -> Geometry:
-        """That of the convolution that takes gradients of results to those of images of this size.
+        """Return the geometry of the convolution from gradients of results to gradients of images of this size.
 
-        Its kernels are those of `mirrored_kernels`. Results are spread by the stride; what their kernels did not reach
-        of an image, at its end, gets zeros.
+        Its kernels are `mirrored_kernels`. `stride` becomes the spacing of the results. The part of an image at its end
+        that no kernel reached gets zeros.
         """
-        # A pixel is met by every window that begins up to `reach` before it, so the spread
-        # results get a border of that width, less the border that the image itself had.
+        # A pixel is read by every window that begins up to `reach` before it. So the spread results get a border of
+        # that width, minus the border of the image itself.
         reach = [gap * (places - 1) for gap, places in zip(self.dilation, self.window, strict=True)]
         before = [r - first for r, first in zip(reach, self.before, strict=True)]
         spread = [(places - 1) * step + 1 for places, step in zip(self.result, self.stride, strict=True)]
@@ -131,14 +131,14 @@ class Geometry(NamedTuple):
 
 
 def mirrored_kernels(w: NDArray, groups: int) -> NDArray:
-    """Kernels (O, C / groups, h, w) as those (C, O / groups, h, w) of the transposed convolution, mirrored."""
+    """Return the kernels of the transposed convolution, mirrored: (C, O / groups, h, w) from (O, C / groups, h, w)."""
     outputs, channels, *window = w.shape
     parts = w.reshape(groups, outputs // groups, channels, *window).swapaxes(1, 2)
     return parts.reshape(groups * channels, outputs // groups, *window)[:, :, ::-1, ::-1]
 
 
 def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:
-    """The geometry that users ask for, for images and kernels of these shapes; ValueError for what does not fit."""
+    """Return the geometry for the options of a user and these images and kernels; ValueError if they do not fit."""
     if x.ndim != 4 or w.ndim != 4:
         raise ValueError(
             f"conv2d needs x (N, C, H, W) and w (O, C / groups, h, w), got shapes {x.shape} and {w.shape}."
@@ -156,17 +156,18 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
     spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
     if 0 in window or spans[0] > padded[0] or spans[1] > padded[1]:
         raise ValueError(
-            f"Kernels need at least one place and room in the padded image: w of shape {w.shape} with dilation {gaps} "
-            f"spans {spans[0]} x {spans[1]}, x of shape {x.shape} with padding {padding} has {padded[0]} x {padded[1]}."
+            f"Kernels need at least one element and must fit into the padded image: w of shape {w.shape} with dilation "
+            f"{gaps} spans {spans[0]} x {spans[1]}, x of shape {x.shape} with padding {padding} has "
+            f"{padded[0]} x {padded[1]}."
         )
     rows, columns = ((size - span) // step + 1 for size, span, step in zip(padded, spans, steps, strict=True))
     return Geometry(window, steps, before, after, gaps, int(groups), (rows, columns))
 
 
 def read_padding(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair, Pair]:
-    """(rows above, columns left) and (rows below, columns right) of an image.
+    """Return (rows above, columns left) and (rows below, columns right) of an image.
 
-    As in torch.nn.Conv2d, "same" gives results as large as images; of an odd number the one more lies at the end.
+    As in torch.nn.Conv2d, "same" gives results as large as the images. If their total is odd, the end gets one more.
     """
     if not isinstance(padding, str):
         pair = read_pair("padding", padding, 0)
@@ -181,12 +182,12 @@ def read_padding(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[P
 
 
 def as_images(x: NDArray) -> NDArray:
-    """Sequences (N, C, L), and their kernels, as images of one row; images as they are."""
+    """Return sequences (N, C, L), or their kernels, as images of one row; images are returned unchanged."""
     return x[:, :, None] if x.ndim == 3 else x
 
 
 def read_row_option(name: str, value: Any, least: int, row: int) -> Pair:
-    """An option of sequences, one integer, as that of images of one row, for whose rows it is `row`."""
+    """Return an option of sequences, one integer, as an option of images of one row; `row` is its value for rows."""
     number = value[0] if isinstance(value, tuple | list) and len(value) == 1 else value
     if not is_integer(number, least):
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
@@ -194,7 +195,7 @@ def read_row_option(name: str, value: Any, least: int, row: int) -> Pair:
 
 
 def read_pair(name: str, value: Any, least: int) -> Pair:
-    """(rows, columns) of an option, which may be one integer for both."""
+    """Return (rows, columns) of an option, which may be one integer for both."""
     pair = (value, value) if is_integer(value, least) else value
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(is_integer(number, least) for number in pair):
         return int(pair[0]), int(pair[1])
@@ -204,10 +205,10 @@ def read_pair(name: str, value: Any, least: int) -> Pair:
 
 
 class Volumes(NamedTuple):
-    """A convolution's geometry along the depth of volumes, as rows of one column, and on their slices.
+    """The geometry of a convolution of volumes: along the depth, as for images of one column, and on slices.
 
-    Operands are rounded as they are, a slice once for all depths of the kernels, and taken apart by
-    `images_for_kernels` after that.
+    Operands are rounded first, so each slice is rounded once for all depths of the kernels. `images_for_kernels`
+    divides them into slices afterwards.
     """
 
     depth: Geometry
@@ -215,23 +216,24 @@ class Volumes(NamedTuple):
 
     @property
     def planes(self) -> int:
-        """How many slices a result has."""
+        """The number of slices of a result."""
         return self.depth.result[0]
 
     @property
     def layers(self) -> int:
-        """How many slices of a volume a kernel meets."""
+        """The number of slices of a volume that a kernel reads."""
         return self.depth.window[0]
 
     def for_image_gradient(self, size: tuple[int, Pair]) -> Volumes:
-        """That of the convolution that takes gradients of results to those of volumes of this size."""
+        """Return the geometry of the convolution from gradients of results to gradients of volumes of this size."""
         depth, slices = size
         return Volumes(self.depth.for_image_gradient((depth, 1)), self.slices.for_image_gradient(slices))
 
     def images_for_kernels(self, x: NDArray) -> NDArray:
-        """The slices that a kernel meets, for each of its depths: (N, C, D, H, W) as (N * planes, C * layers, H, W)."""
-        # Along the depth a volume is an image of d rows, each a whole slice
-        # of h * w pixels: `Geometry` pads and strides it.
+        """Return the slices for each depth of the kernel as images: (N * planes, C * layers, H, W) from (N, C, D, H,
+        W)."""
+        # Along the depth a volume is an image of d rows, each a complete slice of h * w pixels: `Geometry` pads and
+        # strides it.
         n, c, d, h, w = x.shape
         geometry = self.depth._replace(result=(self.planes, h * w))
         windows = geometry.windows(geometry.pad_images(x.reshape(n, c, d, h * w), x.dtype))
@@ -241,7 +243,7 @@ class Volumes(NamedTuple):
 def convolve_by_im2col(
     x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
-    """(N, O, rows, columns) from images x (N, C, H, W) and kernels w (O, C / groups, h, w)."""
+    """Convolve images x (N, C, H, W) with kernels w (O, C / groups, h, w); return (N, O, rows, columns)."""
     patches, kernels = im2col(x, w, geometry)
     shape, depth = (len(x), len(w), *geometry.result), math.prod(w.shape[1:])
     a, b, work = prepare_sum(patches, kernels, shape, depth, options, initial=initial)
@@ -251,43 +253,43 @@ def convolve_by_im2col(
 
 
 def im2col(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
-    """The factors of a convolution: (images, groups, pixels, k) and (groups, k, channels)."""
+    """Return the factors of a convolution: (images, groups, pixels, k) and (groups, k, channels)."""
     groups, depth = geometry.groups, math.prod(w.shape[1:])
     patches = _in_c_order(_windows(x, geometry)).reshape(len(x), groups, depth, geometry.pixels).swapaxes(-1, -2)
     return patches, w.reshape(groups, len(w) // groups, depth).swapaxes(-1, -2)
 
 
 def sums_of_images(patches: NDArray, kernels: NDArray, work: PreparedSum, geometry: Geometry) -> NDArray:
-    """The unrounded sums of a convolution's factors as one vector in C order of (N, O, rows, columns)."""
+    """Return the unrounded sums of the factors of a convolution as one vector in C order of (N, O, rows, columns)."""
     shape = (len(patches), geometry.groups, geometry.pixels, kernels.shape[-1])
     return sums_of_matrices(shape, patches, kernels, work, is_transposed=True)
 
 
 def weight_gradient_by_im2col(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
-    """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W)."""
+    """Return the gradient (O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W)."""
     return multiply_matrices(*weight_gradient_factors(g, x, geometry), options).reshape(kernel_shape(g, x, geometry))
 
 
 def weight_gradient_factors(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
-    """The factors of the gradient of kernels: (groups, outputs, k) and (groups, k, places), k over (image, pixel)."""
+    """Return the factors of the gradient of kernels, (groups, outputs, k) and (groups, k, elements of a kernel)."""
     groups, outputs, channels = geometry.groups, g.shape[1] // geometry.groups, x.shape[1] // geometry.groups
     depth, places = len(x) * geometry.pixels, channels * math.prod(geometry.window)
-    # k runs over (image, pixel) in both factors, so that each result is one sum over the whole batch.
+    # k runs over (image, pixel) in both factors, so each result is one sum over the whole batch.
     gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose(1, 2, 0, 3)
     patches = _in_c_order(_windows(x, geometry).transpose(0, 4, 5, 1, 2, 3)).reshape(depth, groups, places)
     return gradients.reshape(groups, outputs, depth), patches.swapaxes(0, 1)
 
 
 def kernel_shape(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[int, ...]:
-    """The shape (O, C / groups, h, w) of the kernels."""
+    """Return the shape (O, C / groups, h, w) of the kernels."""
     return g.shape[1], x.shape[1] // geometry.groups, *geometry.window
 
 
 def _in_c_order(patches: NDArray) -> NDArray:
-    """The numbers of a view in C order."""
+    """Return the values of a view in C order."""
     return patches if patches.flags.c_contiguous else copy(patches, patches.dtype)
 
 
 def _windows(x: NDArray, geometry: Geometry) -> NDArray:
-    """(image, channel, kernel row, kernel column, row, column): what each place of the kernels meets."""
+    """Return the windows of the kernels, (image, channel, kernel row, kernel column, row, column)."""
     return geometry.windows(geometry.pad_images(x, x.dtype))

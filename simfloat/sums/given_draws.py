@@ -1,6 +1,6 @@
-"""Stochastic sums whose draws the user gives, one for each rounding: step by step, for all elements of a tile.
+"""Stochastic sums with draws given by the user, one for each rounding: step by step, for all elements of a tile.
 
-Totals of chunks of products before they are rounded are made by NumPy alone.
+The exact totals of chunks of products are computed with plain NumPy.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from simfloat.sums.one_format import Kahan, Pairwise
 from simfloat.sums.sequential import SequentialSum
 from simfloat.sums.trees import ADD, InTreeOrder, NumPySum, TreeSum
 
-#: The exponent of zeros that take no part: it lies below that of every product.
+#: The exponent of zeros that take no part in the alignment: it is below the exponent of every product.
 NO_TERM_EXPONENT = -900
 
-#: The factors of a product; both broadcast to the sums.
+#: The factors of a product; both broadcast to the shape of the sums.
 Factors = tuple[NDArray, NDArray]
 
 
 def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least: tuple[int, int]) -> NDArray:
-    """The exact totals of a chunk of products and the sums so far; `least` are emin of both factors' formats.
+    """Return the exact totals of a chunk of products and the partial sums; `least` is emin of the formats of both
+    factors.
 
-    Infinities and NaN are those of float64's own sums.
+    Infinities and NaN are those of plain float64 sums.
     """
     with np.errstate(all="ignore"):
         missing = [np.zeros_like(so_far)] * (fused.terms - len(factors))
@@ -51,42 +52,42 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
                 )
             ]
         )
-        # In units of the last bit that is kept a term is below 2^(F + 2), F being at most 40, and a chunk
-        # has at most 1024 of them: float64 adds such integers without error, in whatever order.
+        # A term is below 2^(F + 2) units of the last bit that is kept, F is at most 40, and a chunk has at most 1024
+        # terms: float64 adds such integers without error in any order.
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
         total, plain = reduce(np.add, _align_terms(terms, unit, fused.align.steps)) * unit, reduce(np.add, terms)
-    # With an infinite operand the unit is no number; the plain sum then is what IEEE 754 says, an infinity or NaN.
+    # With an infinite operand the unit is not finite; the plain sum is then the result of IEEE 754, an infinity or NaN.
     return np.where(np.isfinite(plain), total, plain)
 
 
 def _exponent(x: NDArray, least: int) -> NDArray:
-    """The exponents of numbers that are not zero."""
+    """Return the exponents of nonzero values, at least `least`."""
     return np.maximum(np.frexp(x)[1] - 1, least)
 
 
 def _align_terms(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
-    """Terms in units as integers."""
-    # A power of two: the quotient is exact, unless it is so small that it is less than any unit.
+    """Return terms in units of the last kept bit, as integers."""
+    # A unit is a power of two: the quotient is exact, unless it is too small to matter.
     units = terms / unit
     if steps == "nearest":
         return np.rint(units)
     cut = np.trunc(units)
     if steps == "truncated":
         return cut
-    # Units far below one may be zero.
+    # Quotients far below one may underflow to zero.
     is_cut = (cut != units) | ((units == 0.0) & (terms != 0.0))
     return np.where(is_cut & (cut % 2 == 0), cut + np.sign(terms), cut)
 
 
-#: The draw of a call whose steps have draws of their own: it says where elements stand.
+#: The draw of a call with given draws in its steps: it only provides the positions of elements.
 PLACE_ONLY = Draw(0, 0)
 
-#: Roundings of a step of Kahan's sum.
+#: The number of roundings of a step of Kahan's sum.
 KAHAN_ROUNDINGS = 5
 
 
 def count_roundings(accumulator: Accumulator, terms: int) -> int:
-    """How many draws a sum of so many products takes. Raises ValueError for accumulators of other kinds."""
+    """Return the number of draws for a sum of `terms` products; ValueError for unsupported accumulators."""
     match accumulator:
         case SequentialSum(products=products):
             count = terms if products is None else 2 * terms
@@ -95,7 +96,7 @@ def count_roundings(accumulator: Accumulator, terms: int) -> int:
         case Pairwise() | TreeSum():
             count = 2 * terms - 1 if terms else 0
         case NumPySum():
-            count = 2 * terms  # the last sum is that of 0 and the total
+            count = 2 * terms  # the last addition adds the total to 0
         case Fused():
             return -(-terms // accumulator.terms) if accumulator.mode.is_stochastic else 0
         case SumOfSums():
@@ -105,14 +106,14 @@ def count_roundings(accumulator: Accumulator, terms: int) -> int:
             )
         case _:
             raise ValueError(
-                "GivenBits serve sequential, kahan, pairwise, numpy_sum, tree and fused sums, and blocked ones and "
+                "GivenBits support sequential, kahan, pairwise, numpy_sum, tree and fused sums, and blocked ones and "
                 f"lanes of these; with {accumulator} pass stream=simfloat.BitStream(seed)."
             )
     return count if accumulator.rounding.is_stochastic else 0
 
 
 def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
-    """The products of each run, or of each lane."""
+    """Return the products of each run, or of each lane."""
     if isinstance(accumulator, SumOfLanes):
         return [products[lane :: accumulator.count] for lane in range(min(accumulator.count, len(products)))]
     size = accumulator.lengths(len(products)).size
@@ -123,10 +124,10 @@ class UserDrawsEngine(NamedTuple):
     """Sums by elementwise operations, with draws in C order of the result, step by step."""
 
     accumulator: Accumulator
-    words: NDArray[np.uint32]  # (elements of the result, draws of each)
+    words: NDArray[np.uint32]  # (elements of the result, draws of an element)
     least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
     carrier: FloatType = np.float64
-    cost: float = 1e-9  # one thread makes all sums, and the operations share their elements among threads
+    cost: float = 1e-9  # one thread computes all sums, and the operations divide their elements among threads
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         rows, columns = np.indices(out.shape)
@@ -136,7 +137,7 @@ class UserDrawsEngine(NamedTuple):
         out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
 
     def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:
-        """The sum of one element after every step of its accumulator, drawn as if it ended there."""
+        """Return the partial sums of one element after every step, with the draws of a sum that ends there."""
         operations, begin = _OperationsWithDraws(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
         totals = list(operations.running_sums(self.accumulator, _factors(row, column), begin, self.least))
         sums = np.zeros(len(totals), like=row)
@@ -146,20 +147,20 @@ class UserDrawsEngine(NamedTuple):
 
 
 def _factors(a: NDArray, b: NDArray) -> list[Any]:
-    """The factors of every product of a tile."""
+    """Return the factors of every product of a tile."""
     return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
 
 
 def user_draws_engine(
     accumulator: Accumulator, elements: int, terms: int, stream: GivenBits, least: tuple[int, int]
 ) -> UserDrawsEngine:
-    """The engine of so many sums, whose draws are the next ones of the stream."""
+    """Return the engine for this number of sums; it takes the next draws of the stream."""
     each, bits = (
         count_roundings(accumulator, terms),
         {mode.bits for mode in accumulator.roundings if mode.is_stochastic},
     )
     if len(bits) > 1:
-        raise ValueError(f"GivenBits hold draws of one width, and the steps of {accumulator} take several.")
+        raise ValueError(f"GivenBits have draws of one width, and the steps of {accumulator} use several.")
     words = stream.take_words(elements * each, bits.pop())
     return UserDrawsEngine(accumulator, words.reshape(elements, each), least)
 
@@ -171,7 +172,7 @@ class _OperationsWithDraws:
         self._words, self._draws_so_far = words, 0
 
     def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
-        """The sums of the products of pairs of factors, from `start` on."""
+        """Return the sums of the products of pairs of factors, added to `start`."""
         match accumulator:
             case Pairwise():
                 return self._pairwise(accumulator, factors, start)
@@ -187,7 +188,7 @@ class _OperationsWithDraws:
     def running_sums(
         self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]
     ) -> Iterator[NDArray]:
-        """The sums after every step."""
+        """Generate the partial sums after every step."""
         match accumulator:
             case SequentialSum():
                 return self._sequential(accumulator, factors, start)
@@ -200,14 +201,14 @@ class _OperationsWithDraws:
     def _totals(
         self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
     ) -> Iterator[tuple[NDArray, NDArray]]:
-        """The sums of runs, as pairs of factors."""
+        """Generate the sums of runs, as pairs of factors."""
         for run in _runs(accumulator, factors):
             yield np.ones_like(start[:1, :1]), self.sum(accumulator.inner, run, np.zeros_like(start), least)
 
     def _running_outer(
         self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
     ) -> Iterator[NDArray]:
-        """The sums of the runs so far, as many as the outer sum takes at a time; its draws follow those of the runs."""
+        """Generate the outer sum after every step; its draws follow the draws of all runs so far."""
         outer, totals, ends = accumulator.outer, list[Any](), list[int]()
         for total in self._totals(accumulator, factors, start, least):
             totals.append(total)
@@ -215,8 +216,8 @@ class _OperationsWithDraws:
         if not all(any(mode.is_stochastic for mode in sums.roundings) for sums in (accumulator.inner, outer)):
             yield from self.running_sums(outer, totals, start, _least_exponents(accumulator))
             return
-        # The user's draws are in one order: those of all runs, then those of their sum. A sum of fewer
-        # runs finds its draws at another place, so the outer sum is made anew for every step.
+        # The draws of the user are in one order: the draws of all runs, then the draws of their sum. With fewer runs,
+        # the draws of the outer sum are at another position, so the outer sum is recomputed for every step.
         for first in range(0, len(totals), outer.chunk or 1):
             count = min(first + (outer.chunk or 1), len(totals))
             yield _OperationsWithDraws(self._words[ends[count - 1] :]).sum(
@@ -258,7 +259,7 @@ class _OperationsWithDraws:
                 np.ones_like(start),
             )
             factors = [(round_products("multiply", x, y), ones) for x, y in factors]
-        # The last one is the zero that NumPy's sums start from.
+        # The last value is the zero that sums in NumPy's order start from.
         numbers, waiting = [*(do("multiply", x, y) for x, y in factors), start], list[NDArray]()
         for k in accumulator.order(len(factors)):
             if k == ADD:
@@ -274,10 +275,12 @@ class _OperationsWithDraws:
         do = self._operations_in(accumulator.output, accumulator.mode, total.shape)
         for first in range(0, len(factors), accumulator.terms):
             chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
-            # The chunk is exact, so adding zero rounds it once, with its draw. A unit has no -0: + 0.0 makes it +0.
+            # The chunk is exact, so adding zero rounds it once, with its draw. A matrix unit has no -0: + 0.0 turns -0
+            # into +0.
             total = do("add", chunk, np.zeros_like(total)) + 0.0
             if accumulator.conversion == "truncated":
-                # Toward zero the operation stops at the largest number, where a tensor core's total becomes infinite.
+                # Toward zero, the operation returns the largest number, but the total of a tensor core becomes
+                # infinite.
                 beyond = np.abs(chunk) >= 2.0 ** (accumulator.output.last_binade + 1)
                 total = np.where(beyond, np.copysign(np.inf, chunk), total)
             yield total
@@ -287,7 +290,7 @@ class _OperationsWithDraws:
         return self._words[self._draws_so_far - 1]
 
     def _operations_in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
-        """The operations of a format, with results in this shape."""
+        """Return a function that computes operations in a format, with results of this shape."""
         target = Target(format, rounding, np.float64)
 
         def do(operation: str, *operands: NDArray) -> NDArray:
@@ -299,7 +302,7 @@ class _OperationsWithDraws:
 
 
 def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
-    """emin of the ones and of the sums of runs that an outer sum multiplies."""
+    """Return emin of the two factors of an outer sum: ones, and the sums of runs."""
     assert accumulator.inner.result is not None
     return FP32.emin, accumulator.inner.result.emin
 
@@ -311,5 +314,5 @@ class _ReadyWords(GivenBits):
         self._ready_words = words.reshape(-1)
 
     def take_words(self, count: int, bits: int) -> NDArray[np.uint32]:
-        """All of them."""
+        """Return all of them."""
         return self._ready_words

@@ -1,7 +1,7 @@
-"""Sums of matrix units in 32-bit lanes, and what the matrix units of NVIDIA and AMD share.
+"""Sums of matrix units in 32-bit lanes, and common parts of the matrix units of NVIDIA and AMD.
 
-Where operands leave no room for lanes of 32 bits, sums are made in float64. The units share the formats of their
-operands, and the refusal of formats that they lack.
+If the operands need more than 32 bits, sums are computed in float64. The common parts are the formats of operands and
+the errors for formats that a unit does not have.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from simfloat.formats.catalog import FormatLike
 from simfloat.sums.accumulator import Engine, Region, kernel_region
 from simfloat.sums.operands import OperandBounds, Problem, first_outside_format
 
-#: The largest total that is converted to float32, with room for the magnitude to be rounded up.
+#: The largest total that can be converted to float32, with a margin for rounding up.
 LARGEST_TOTAL = 2.0**31 - 2.0**7
 
-#: So many binades the last bits of products lie below one, at most.
+#: The last bits of products are at most this number of binades below one.
 MOST_BINADES_BELOW_ONE = 126
 
-#: Units that a chunk's terms and the sum so far are below where they are added to anchors of float32 (see
-#: `kernels/units/anchored.py`), and emin of formats whose exponents leave those room.
+#: Terms of a chunk and the partial sum are below this number of units when they are added to anchors of float32 (see
+#: `kernels/units/anchored.py`); and the least emin of formats with exponents that allow that.
 ANCHOR, NEAR_ONE = 2.0**23, -31
 
-#: Stands for that of what has none: it lies below all others.
+#: The exponent of values that have none: it is below all others.
 NO_EXPONENT = -1000
 
 
 class FusedUnit(Protocol):
-    """What a loop needs to know of a fused sum."""
+    """The properties of a fused sum that a loop needs."""
 
     @property
     def terms(self) -> int: ...
@@ -60,11 +60,11 @@ class FusedUnit(Protocol):
 
 
 class IntegerEngine(NamedTuple):
-    """Sums by a loop in 32-bit lanes, but matrices whose numbers leave no room for that by an engine in float64."""
+    """Sums by a loop in 32-bit lanes. If values need more bits, a matrix is summed by an engine in float64."""
 
     engine_in_float64: Engine
     loop: str
-    numbers: tuple[NDArray[np.float64], NDArray[np.float64]]  # of the unit, also for the transposed product
+    numbers: tuple[NDArray[np.float64], NDArray[np.float64]]  # parameters of the unit, also for transposed products
     grid: NDArray[np.float64]
     carrier: FloatType = np.float32
     cost: float = 0.1
@@ -77,8 +77,8 @@ class IntegerEngine(NamedTuple):
             if machine is CPU:
                 loop = machine.loops.integer_sums.loops[self.loop]
                 number = loop(a, b, out, number, self.numbers[region.is_transposed], self.grid, *kernel_region(region))
-            # The loop stops at a matrix whose exponents lie too far apart, and says which one:
-            # that one is summed in float64, and the loop goes on with the next.
+            # The loop stops at a matrix with exponents that are too far apart, and returns its number. That matrix is
+            # summed in float64, and the loop continues with the next one.
             if number < count:
                 self._sum_in_float64(a, b, out, number, count, region)
                 number += 1
@@ -88,7 +88,7 @@ class IntegerEngine(NamedTuple):
         rows, depth = len(out) // count, a.shape[1]
         within = slice(number * rows, (number + 1) * rows)
         left = a if len(a) == rows else a[within]
-        with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        with np.errstate(invalid="ignore"):  # conversion of a signalling NaN
             left, right = copy(left, np.float64), copy(b[number * depth : (number + 1) * depth], np.float64)
             sums = copy(out[within], np.float64)
         self.engine_in_float64.run(left, right, sums, region)
@@ -99,23 +99,25 @@ class IntegerEngine(NamedTuple):
 def choose_integer_engine(
     wide: Engine, unit: FusedUnit, precisions: tuple[int, int], least: tuple[int, int], dropped: int = 0
 ) -> Engine:
-    """The engine for operands with so many significant bits and these least exponents, which float32 holds and of
-    which it reads all but the last `dropped` bits; `wide` itself, if they leave no room for 32 bits.
+    """Return the engine for float32 operands with these significant bits and least exponents.
+
+    The unit does not read the last `dropped` bits of operands. The result is `wide` itself if 32 bits are not enough.
     """
     output, bits = unit.output, unit.fraction_bits
     totals, zero = _rounding_of_totals(unit), unit.zero_exponent
     if totals is None or (zero is not None and zero > output.emin):
         return wide
     is_exact = totals == "exact"
-    # float32 holds products of at most 24 bits. What a term or the sum so far has below the last bit that is kept may
-    # be cut only because another term is larger: so F is no less than either's bits (`kernels/units/integers.py`).
+    # float32 can represent products of at most 24 bits. Bits of a term or of the partial sum below the last bit that is
+    # kept may be truncated only because another term is larger: so F is at least the number of bits of each
+    # (`kernels/units/integers.py`).
     if sum(precisions) > 24 or bits < max(0 if is_exact else output.mantissa_bits, *precisions):
         return wide
-    # Significands of p bits are at most 2 - 2^(1 - p), and that of the sum so far is below 2.
+    # Significands of p bits are at most 2 - 2^(1 - p), and the significand of the partial sum is below 2.
     most = math.prod(2 - 2.0 ** (1 - precision) for precision in precisions) * 2.0**bits
     most += unit.align != toward_zero
-    # An int32 holds so many terms of the largest size and the sum so far; a chunk has two
-    # parts at most. Passes add four products before a sum is put back into memory.
+    # An int32 can hold this number of the largest terms and the partial sum; a chunk has at most two parts. A pass adds
+    # four products before a sum is stored to memory.
     part = max(int((LARGEST_TOTAL - 2.0 ** (bits + 1)) / most), 0)
     part -= part % kernels.units.integer_operands.PASS
     if 2 * part < unit.terms:
@@ -127,8 +129,8 @@ def choose_integer_engine(
     how = kernels.units.integers.codes_of_unit(unit.align.steps, totals)
     rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest, *how
     numbers = _unit_numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
-    # Where all terms and the sum so far are below 2^23 units, float32 itself holds them: a term is two multiply-adds
-    # toward zero, where int32 lanes take four instructions. This made FP8 sums of Hopper twice as fast.
+    # If all terms and the partial sum are below 2^23 units, float32 can represent them. A term then takes two
+    # multiply-adds toward zero, and four instructions in int32 lanes. This made FP8 sums of Hopper twice as fast.
     is_cut = (unit.align, totals) == (toward_zero, "truncated") and unit.terms * most + 2.0 ** (bits + 1) < ANCHOR
     is_anchored = is_cut and min(least) >= NEAR_ONE and kernels.compile.processor.ROUNDS_LANES
     loop = "anchored" if is_anchored else kernels.units.integers.fused_name(unit.align.steps, totals)
@@ -137,16 +139,16 @@ def choose_integer_engine(
 
 
 def _rounding_of_totals(unit: FusedUnit) -> str | None:
-    """How totals are rounded in 32-bit lanes: a name of `kernels.units.integers`; None if they are not made there."""
+    """Return the name in `kernels.units.integers` of the rounding of totals in 32-bit lanes, or None."""
     output, mode = unit.output, unit.mode
     if output == FP64:
         return None if mode.saturates else "exact"
-    # The sum so far is read by its float32 image, where a normal number of the output has to be a normal one, too.
+    # The partial sum is read as a float32 bit pattern, so normal numbers of the output must be normal in float32.
     if not output.fits_float32 or output.emin < FP32.emin:
         return None
     if unit.conversion != "general":
         return unit.conversion
-    # Signed formats without subnormal numbers, whose tiny results are made zero.
+    # Signed formats without subnormal numbers, in which tiny results become zero.
     if not output.flushes or not output.signed or output.precision == 1:
         return None
     way = kernels.rounding.grid.way_of(mode)
@@ -155,7 +157,7 @@ def _rounding_of_totals(unit: FusedUnit) -> str | None:
 
 @lru_cache(maxsize=64)
 def choose_floored_engine(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
-    """The engine for sums of CDNA3, whose products have 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
+    """Return the engine for CDNA3, with products of 24 fraction bits: 8 of at most 22 bits need 29 bits of an int32."""
     numbers = _unit_numbers(
         least,
         lambda pair: (
@@ -179,25 +181,25 @@ def choose_floored_engine(wide: Engine, terms: int, sections: int, least: tuple[
 def _unit_numbers(
     least: tuple[int, int], fields: Callable[[tuple[int, int]], tuple[int, ...]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The numbers of a unit for operands with these least exponents, and for swapped ones."""
+    """Return the parameters of a matrix unit for operands with these least exponents, and for swapped operands."""
     upright, turned = (
         np.array(kernels.units.integer_operands.IntegerUnit(*fields(pair)), np.float64) for pair in (least, least[::-1])
     )
     return upright, turned
 
 
-#: The last bits of float32 that a TF32 unit does not read.
+#: The number of last bits of float32 that a TF32 unit does not read.
 TF32_CUT = FP32.mantissa_bits - TF32.mantissa_bits
 
 #: The formats of the left and of the right operand.
 FormatPair = tuple[Format, Format]
 
-#: As users give the formats of a unit's operands.
+#: The types in which users pass the formats of a matrix unit's operands.
 UnitInputs = FormatLike | tuple[FormatLike, FormatLike]
 
 
 class Instruction(NamedTuple):
-    """Products that a unit sums at once: any two of `formats`, with results in one of `outputs`."""
+    """The products that a matrix unit sums at once: of any two of `formats`, with results in one of `outputs`."""
 
     formats: tuple[Format, ...]
     outputs: tuple[Format, ...]
@@ -217,7 +219,7 @@ def _names(values: Iterable[object]) -> str:
 
 
 def as_formats(inputs: UnitInputs) -> FormatPair:
-    """The formats of both operands."""
+    """Return the formats of both operands."""
     if isinstance(inputs, tuple):
         if len(inputs) != 2:
             raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
@@ -226,15 +228,17 @@ def as_formats(inputs: UnitInputs) -> FormatPair:
 
 
 def pair_text(pair: FormatPair, write: Callable[[Any], str]) -> str:
-    """A pair of formats as a call shows it: one for both, if they are the same."""
+    """Return a pair of formats as a call shows it: one format if both are equal."""
     a, b = map(write, pair)
     return a if a == b else f"({a}, {b})"
 
 
 def check_architecture(kind: str, table: Collection[str], architecture: Any) -> None:
-    """Raise ValueError for what is no architecture of the table."""
+    """Raise ValueError if an architecture is not in the table."""
     if not isinstance(architecture, str) or architecture not in table:
-        raise ValueError(f"{kind} knows {', '.join(table)}; got {architecture!r}.{did_you_mean(architecture, table)}")
+        raise ValueError(
+            f"{kind} supports {', '.join(table)}; got {architecture!r}.{did_you_mean(architecture, table)}"
+        )
 
 
 def find_instruction(
@@ -244,7 +248,7 @@ def find_instruction(
     output: Format,
     scales: tuple[int, Format] | None = None,
 ) -> Instruction:
-    """The instruction for such operands; ValueError lists what the architecture has."""
+    """Return the instruction for these operands; the ValueError for a missing one lists the existing ones."""
     for instruction in instructions:
         scaled = scales in instruction.scales if scales else not instruction.scales
         if inputs in pairs_of(instruction.formats, repeat=2) and output in instruction.outputs and scaled:
@@ -256,13 +260,13 @@ def find_instruction(
 
 
 def operand_formats(inputs: FormatPair) -> FormatPair:
-    """The formats of the operands that a unit takes: one for TF32 takes float32 numbers."""
+    """Return the formats of the operands that a matrix unit accepts: float32 numbers for TF32."""
     a, b = (FP32 if format == TF32 else format for format in inputs)
     return a, b
 
 
 def check_operands(unit: object, formats: FormatPair, problem: Problem) -> None:
-    """Refuse operands that are not numbers of the formats that the unit takes."""
+    """Raise ValueError for operands that are not numbers of the formats of the matrix unit."""
     if not _are_numbers(problem.a, formats[0]):
         _refuse_operand(unit, "a", problem.a, formats[0])
     if not _are_numbers(problem.b, formats[1]):
@@ -270,8 +274,8 @@ def check_operands(unit: object, formats: FormatPair, problem: Problem) -> None:
 
 
 def _are_numbers(operand: OperandBounds, format: Format) -> bool:
-    """Whether all are numbers of the format for certain. A unit reads -0 as 0."""
-    # Identity first: most formats are the catalog's own objects, and comparing two takes all their fields.
+    """Return True if all values are certain to be numbers of the format; a matrix unit reads -0 as 0."""
+    # Identity first: most formats are the objects of the catalog, and comparing two formats compares all their fields.
     if operand.format is format or (operand.is_float32 and format is FP32):
         return True
     if operand.format == format:
@@ -280,34 +284,34 @@ def _are_numbers(operand: OperandBounds, format: Format) -> bool:
 
 
 def _has_specials_of(format: Format, other: Format | None) -> bool:
-    """Whether infinities and NaN of the other format are some of this one, too."""
+    """Return True if the format has the infinities and NaN of the other format."""
     if other is None:
         return False
     return (format.has_infinity or not other.has_infinity) and (format.has_nan or not other.has_nan)
 
 
 def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: Format) -> None:
-    """Raise ValueError if a number is none of the format's, or if there is no array in which to look for one."""
+    """Raise ValueError if a value is not a number of the format, or if the operand has no array to search."""
     if operand.array is None:
-        raise ValueError(f"{unit} takes {format} operands, which sums in {operand.format} are not.")
+        raise ValueError(f"{unit} takes {format} operands, but these are sums in {operand.format}.")
     place = first_outside_format(operand.array, format)
     if place is not None:
         raise ValueError(
-            f"{unit} takes {format} operands, and {name}{list(place)} = {float(operand.array[place])!r} is none. "
+            f"{unit} takes {format} operands, and {name}{list(place)} = {float(operand.array[place])!r} is not one. "
             f"Pass inputs={format} to round them."
         )
 
 
 def pad_to_chunks(a: NDArray, b: NDArray, terms: int) -> tuple[NDArray, NDArray]:
-    """Both operands with zeros up to a whole number of chunks."""
+    """Pad both operands with zeros to complete chunks."""
     short = -a.shape[1] % terms
     return (np.pad(a, ((0, 0), (0, short))), np.pad(b, ((0, short), (0, 0)))) if short else (a, b)
 
 
 def cut_to_tf32(x: NDArray) -> NDArray[np.float64]:
-    """float32 numbers without their last 13 bits, which a TF32 unit does not read."""
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        # The unit does not round: it reads the upper 19 bits. NaN is
-        # put back below, for its payload may be in the others.
+    """Truncate the last 13 bits of float32 values, which a TF32 unit does not read."""
+    with np.errstate(invalid="ignore"):  # conversion of a signalling NaN
+        # The matrix unit does not round: it reads the upper 19 bits. NaN is restored below, because its payload may be
+        # in the other bits.
         image = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
     return np.where(np.isnan(x), np.nan, image.view(np.float32)).astype(np.float64)

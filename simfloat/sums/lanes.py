@@ -1,9 +1,9 @@
-"""Sums in float32 whose steps are rounded on lanes (`kernels/lanes/operations.py`).
+"""Sums in float32 with steps that are rounded on SIMD lanes (`kernels/lanes/operations.py`).
 
-Of operands' bits nothing is asked, unless float32's own nearest numbers are rounded again (`may_round_twice`). Range is
-asked: the loops multiply the left operand and the sums by the power of two that brings the format's smallest normal
-number to float32's; they have to be float32 numbers before and after. Either operand may be the left one, since
-products of few columns are summed as those of the transposed matrices.
+The bits of operands do not matter, except if the nearest float32 values are rounded again (`may_round_twice`). The
+range matters: the loops multiply the left operand and the sums by a power of two, so that the smallest normal numbers
+of the format and of float32 coincide. Both must be float32 values before and after. Either operand may be the left one,
+since products with few columns are computed as products of the transposed matrices.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from simfloat.sums.operands import OperandBounds, Problem
 
 SINGLE = CARRIERS[0]
 
-#: Products up to which a loop has the panel of a pairwise sum at hand.
+#: The largest number of products for which a loop has the panel of a pairwise sum.
 MOST_PAIRWISE_TERMS = 1 << 15
 
-#: Where subnormal numbers slow the processor down, sums have a loop for small ones, if no product is as large as two to
-#: this power times the format's smallest normal number. On a Xeon with AVX-512 the other loop is up to twice as quick,
-#: unless one sum in a hundred or more is a subnormal number: then it takes 9 to 55 times as long. On an AMD Zen 3 the
-#: other loop is always quicker: 2.1 to 3 times toward zero and to nearest with ties away, 1.6 to 1.8 times upward and
-#: downward, 1.2 to 1.3 times to odd, whether no sum or all of them are subnormal numbers (FP16, 64 x 64 x 64 and
-#: 128 x 256 x 128). On an AMD Zen 4 the loop for small ones halved the rate toward zero.
+#: If subnormal numbers slow the processor down, small sums have a separate loop. It is used if every product is below
+#: two to this power times the smallest normal number of the format. On a Xeon with AVX-512 the other loop is up to
+#: twice as fast, unless one sum in a hundred or more is subnormal: then it takes 9 to 55 times as long. On an AMD Zen 3
+#: the other loop is always faster: 2.1 to 3 times toward zero and to nearest with ties away, 1.6 to 1.8 times upward
+#: and downward, 1.2 to 1.3 times to odd, for no or only subnormal sums (FP16, 64 x 64 x 64 and 128 x 256 x 128). On an
+#: AMD Zen 4 the loop for small sums halved the rate toward zero.
 SMALL_BINADES = 16
 
-#: Steps that are others with all signs turned.
+#: Steps that equal others with all signs reversed.
 TURNED = {"downward": "upward"}
 
-#: Nanoseconds a product, by the loop; others take 0.1.
+#: Nanoseconds per product, by the loop; other loops take 0.1.
 COSTS = {
     **{
         "fused_whole_truncated": 0.02,
@@ -52,7 +52,7 @@ COSTS = {
 
 
 class LaneLoop(NamedTuple):
-    """A loop whose steps are rounded on lanes, with the numbers it reads."""
+    """A loop with steps that are rounded on lanes, and the values that it reads."""
 
     step: str
     grid: NDArray[np.float64]
@@ -67,7 +67,7 @@ class LaneLoop(NamedTuple):
 
 
 class OrderLanes(NamedTuple):
-    """A loop of another order on lanes, with the numbers it reads, and what sums where it met a number too large."""
+    """A loop of another order on lanes, the values that it reads, and the engine for tiles with too large values."""
 
     order: str
     step: str
@@ -81,8 +81,8 @@ class OrderLanes(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         start, loop = out.copy(), region.machine.loops.lane_orders.loops[self.order][self.step]
         is_too_deep = self.order == "pairwise" and a.shape[1] > MOST_PAIRWISE_TERMS
-        # The loop does not round numbers beyond the format's range. It tells that it met one,
-        # and then all sums of the tile are made again from where they started.
+        # The loop does not round values beyond the range of the format. It returns True if it found one. Then all sums
+        # of the tile are computed again from their start values.
         if is_too_deep or loop(a, b, out, self.grid, self.sign):
             carrier = self.fallback.carrier
             sums = copy(start, carrier)
@@ -91,8 +91,9 @@ class OrderLanes(NamedTuple):
 
 
 def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Format | None) -> LaneLoop | None:
-    """The loop on lanes for sums in a format, with products in one if they are rounded; None if there is none that is
-    right and quick.
+    """Return the loop on lanes for sums in a format, and products in `products` if these are rounded.
+
+    The result is None if no such loop is exact and fast.
     """
     if not problem.device.loops.processor.ROUNDS_LANES:
         return None
@@ -107,10 +108,9 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
     ):
         return _loop_for_mode(problem.device, format, rounding, products, "plain", False)
     if rounding == nearest_even and products is not None:
-        return None  # the hardware's roundings, or float32's with another, are as quick
-    # Lifted sums below the format's smallest normal number are float32's subnormal
-    # numbers, with which some processors are a hundred times as slow: one such sum in
-    # fifty halved the rate of E4M3. A loop for small sums rounds by anchors.
+        return None  # the hardware's roundings, or a second rounding of float32 results, are as fast
+    # Scaled sums below the smallest normal number of the format are subnormal in float32. On some processors these are
+    # a hundred times slower: one such sum in fifty halved the rate of E4M3. The loop for small sums rounds by anchors.
     steps = TURNED.get(rounding.steps, rounding.steps)
     are_small = (
         problem.device.loops.processor.SLOW_WITH_SUBNORMALS
@@ -123,7 +123,7 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
 def order_lanes(
     order: str, stages: int, problem: Problem, format: Format, rounding: Rounding, fallback: Engine
 ) -> OrderLanes | None:
-    """The loop on lanes for sums in an order whose operations are all rounded to a format; None if there is none."""
+    """Return the loop on lanes for an order in which all operations are rounded to a format, or None."""
     loops = problem.device.loops
     if (
         not loops.processor.ROUNDS_LANES
@@ -147,16 +147,17 @@ def order_lanes(
 
 
 def sums_may_round_twice(format: Format, products: Bounds) -> bool:
-    """Whether float32's nearest number to a product, and to a sum of any two numbers of a format, rounded again, is the
-    exact one rounded once: it holds the products, or they are too large for the format too, and has two bits more than
-    twice the format's.
+    """Return True if float32 results of products and sums, rounded again to a format, are the exact ones rounded once.
+
+    float32 must be able to represent the products (or they are too large for the format as well), and its precision
+    must exceed twice the precision of the format by two bits.
     """
     is_held = products.precision <= SINGLE.precision and products.low + lift_exponent(format) >= SINGLE.lowest
     return is_held and SINGLE.precision >= 2 * format.precision + 2
 
 
 def lift_exponent(format: Format) -> int:
-    """The exponent of the power of two that brings the format's smallest normal number to float32's."""
+    """Return the exponent of the power of two that maps the smallest normal number of the format to that of float32."""
     return SINGLE.lowest + SINGLE.precision - 1 - format.emin
 
 
@@ -170,12 +171,13 @@ def may_round_twice(
     depth: int,
     initial: Bounds | None,
 ) -> bool:
-    """Whether float32's nearest number to a step's result, rounded again, is the result rounded once.
+    """Return True if the nearest float32 value to the result of a step, rounded again, is the result rounded once.
 
-    With the sums lifted, float32 loses nothing below its smallest number, as everything is a multiple of that; where
-    products are rounded, it holds them, or they are beyond its largest number and so beyond the format's.
+    With scaled sums, float32 loses nothing below its smallest number, because everything is a multiple of it. If
+    products are rounded, float32 can represent them, or they are beyond its largest number and so beyond that of the
+    format.
     """
-    # Two roundings give the bits of one where float32 keeps all that decides: see `Carrier.needs_no_error`.
+    # Two roundings give the bits of one if float32 keeps all decisive bits: see `Carrier.needs_no_error`.
     exact, lift = a.product_bounds(b), lift_exponent(format)
     if exact.low + lift < SINGLE.lowest or (products is not None and exact.precision > SINGLE.precision):
         return False
@@ -184,7 +186,7 @@ def may_round_twice(
 
 
 def fits_when_lifted(operand: OperandBounds, lift: int) -> bool:
-    """Whether numbers are float32's, as they are and times 2^lift."""
+    """Return True if float32 can represent the values, unchanged and multiplied by 2^lift."""
     if not operand.in_float32:
         return False
     return lift == 0 or SINGLE.contains(_lift_bounds(operand.bounds, lift))
@@ -198,7 +200,7 @@ def _lift_bounds(bounds: Bounds, lift: int) -> Bounds:
 def _loop_for_mode(
     device: Device, format: Format, rounding: Rounding, products: Format | None, name: str, are_small: bool
 ) -> LaneLoop | None:
-    """The loop on lanes, whose steps have this name, for operands that fit, one of its own for small sums."""
+    """Return the loop on lanes with steps of this name, for operands that fit; small sums have another loop."""
     formats = (format,) if products is None else (format, products)
     if rounding.is_stochastic or not all(can_drop_bits(each, format, rounding) for each in formats):
         return None
@@ -215,11 +217,12 @@ def _loop_for_mode(
 
 
 def can_drop_bits(format: Format, other: Format, rounding: Rounding) -> bool:
-    """Whether float32's images, without some of their last bits, are the format's where it has the range of `other`.
+    """Return True if float32 bit patterns without some last bits are numbers of the format with the range of `other`.
 
-    The sums travel as they are, too: with another bias they may lie outside float32's range.
+    The sums are also used unscaled, and with another bias they may be outside the range of float32.
     """
-    # Rounding down and up keeps apart what is exact and what is not; to nearest one more bit has to show the tie.
+    # Rounding down or up only needs to distinguish exact from inexact values; to nearest, one more bit must show the
+    # tie.
     most_bits = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
     lift = lift_exponent(format)
     return (
@@ -234,5 +237,5 @@ def can_drop_bits(format: Format, other: Format, rounding: Rounding) -> bool:
 
 
 def _overflows_like_float32(format: Format, rounding: Rounding) -> bool:
-    """Whether a number beyond the format's largest is one beyond float32's, and becomes what that does."""
+    """Return True if values beyond the largest number of the format exceed float32 as well, with the same result."""
     return (format == FP32 or kernels.rounding.grid.has_exponents_of_float32(format)) and not rounding.saturates

@@ -1,7 +1,8 @@
-"""Sums of FP32 numbers and products in the orders of libraries, as they make them on vector registers.
+"""Sums of FP32 products in the orders of libraries, which use vector registers.
 
-Each order is written once for numbers and for trees. A register holds a row of running sums, one a lane. An order does
-not know what `sums` makes of it, numbers or nodes of a tree: registers are arrays whose first axis are the lanes.
+Each order is written once, for numbers and for trees. A register contains partial sums, one per lane. An order does not
+depend on the kind of `sums` that it is given, numbers or nodes of a tree: a register is an array with the lanes as its
+first axis.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from simfloat.sums.sequential import sequential
 
 
 class Places(NamedTuple):
-    """Which products lanes take, one at every step, in several runs of lanes that lie below one another.
+    """The products that lanes take, one per step, in several runs of lanes that are stacked.
 
-    Lane l of run r takes at step s product `first` + (r * steps + s) * stride + l; those beyond the last one are zeros.
-    Of every `reversed_steps` steps the last one comes first.
+    Lane l of run r takes product `first` + (r * steps + s) * stride + l at step s; products beyond the last one are
+    zeros. In every group of `reversed_steps` steps the order is reversed.
     """
 
     first: int
@@ -38,7 +39,7 @@ class Places(NamedTuple):
     reversed_steps: int = 1
 
     def indices(self) -> NDArray[np.int64]:
-        """The products, (steps, lanes of all runs)."""
+        """Return the indices of the products, (steps, lanes of all runs)."""
         steps = np.arange(self.steps)
         # Within a group of n steps, step s becomes n - 1 - s: NumPy's unrolled loop begins with the last of four.
         steps += self.reversed_steps - 1 - 2 * (steps % self.reversed_steps)
@@ -47,45 +48,47 @@ class Places(NamedTuple):
 
 
 class RegisterArithmetic(Protocol):
-    """What an order is carried out with."""
+    """The operations of which an order consists."""
 
     def chain(self, places: Places, start: Any = None) -> Any:
-        """A register that takes these products, one after the other, from zero or from another register."""
+        """Return a register that adds these products one after the other, to zero or to another register."""
 
     def add(self, x: Any, y: Any) -> Any:
-        """The sums of two registers, lane by lane."""
+        """Return the sums of two registers, lane by lane."""
 
     def chain_rounded_products(self, places: Places, x: Any) -> Any:
-        """A chain of products that are rounded before they are added, from a register on."""
+        """Return a register that adds these products one after the other to another register, rounded before the
+        addition."""
 
     def chain_in_double(self, places: Places, x: Any) -> Any:
-        """A chain in double precision to which a register of one lane is added."""
+        """Return the sum of these products in double precision, plus a register of one lane."""
 
 
-#: Numbers of a buffer of NumPy's iterators.
+#: Values in a buffer of NumPy's iterators.
 BUFFER = 8192
 
 #: Levels of PyTorch's cascades.
 CASCADES = 4
 
-#: The one sum of so many products as a register of one lane.
+#: A function that returns the sum of this number of products as a register of one lane.
 Order = Callable[[RegisterArithmetic, int], Any]
 
 
 def _registers(sums: RegisterArithmetic, first: int, stop: int, width: int, count: int) -> list[Any]:
-    """Registers that take whole blocks from zero: register r the r-th `width` products of every block."""
+    """Return registers that sum complete blocks from zero: register r takes the r-th `width` products of every
+    block."""
     together = sums.chain(Places(first, (stop - first) // (count * width), count * width, count * width))
     return _split_register(together, count)
 
 
 def _split_register(x: Any, count: int) -> list[Any]:
-    """A wide register as several ones."""
+    """Split a wide register into `count` registers."""
     width = len(x) // count
     return [x[part * width : (part + 1) * width] for part in range(count)]
 
 
 def _continue_registers(sums: RegisterArithmetic, registers: list[Any], first: int, stop: int) -> list[Any]:
-    """Registers that go on with whole blocks."""
+    """Add the products of further complete blocks to registers."""
     width = len(registers[0])
     block = len(registers) * width
     return [
@@ -95,26 +98,30 @@ def _continue_registers(sums: RegisterArithmetic, registers: list[Any], first: i
 
 
 def _add_halves(sums: RegisterArithmetic, x: Any) -> Any:
-    """The upper half of a register is added to its lower one."""
+    """Add the upper half of a register to its lower half."""
     half = len(x) // 2
     return sums.add(x[:half], x[half:])
 
 
 def _add_pairs(sums: RegisterArithmetic, x: Any) -> Any:
-    """Neighbours are added."""
+    """Add neighbouring lanes."""
     return sums.add(x[::2], x[1::2])
 
 
 def _fold_lanes(sums: RegisterArithmetic, x: Any) -> Any:
-    """The lanes of a register are added: halves while there are more than four, then pairs."""
+    """Add the lanes of a register: halves while there are more than four, then pairs."""
     while len(x) > 1:
         x = _add_halves(sums, x) if len(x) > 4 else _add_pairs(sums, x)
     return x
 
 
 def openblas_avx512(sums: RegisterArithmetic, terms: int) -> Any:
-    """OpenBLAS from SkylakeX on, kernel/x86_64/sdot_microk_skylakex-2.c: four registers of 16, folded to 8 for 32."""
-    # A round of the wide registers takes 64 products. If 32 are left, the registers are halved and take one round more.
+    """Sum like OpenBLAS for SkylakeX and later: four registers of 16 lanes, folded to 8 for 32 products.
+
+    Source: kernel/x86_64/sdot_microk_skylakex-2.c.
+    """
+    # A round of the wide registers takes 64 products. If 32 products remain, the registers are halved for one more
+    # round.
     whole, run = terms - terms % 64, terms - terms % 32
     registers = [_add_halves(sums, register) for register in _registers(sums, 0, whole, 16, 4)]
     total, *others = _continue_registers(sums, registers, whole, run)
@@ -124,7 +131,10 @@ def openblas_avx512(sums: RegisterArithmetic, terms: int) -> Any:
 
 
 def openblas_avx2(sums: RegisterArithmetic, terms: int) -> Any:
-    """OpenBLAS from Haswell and Zen on, kernel/x86_64/sdot_microk_haswell-2.c: four registers of 8."""
+    """Sum like OpenBLAS for Haswell, Zen and later, with four registers of 8 lanes.
+
+    Source: kernel/x86_64/sdot_microk_haswell-2.c.
+    """
     run = terms - terms % 32
     r0, r1, r2, r3 = (_add_halves(sums, register) for register in _registers(sums, 0, run, 8, 4))
     total = sums.add(sums.add(r0, r1), sums.add(r2, r3))
@@ -132,12 +142,12 @@ def openblas_avx2(sums: RegisterArithmetic, terms: int) -> Any:
 
 
 def _mkl(sums: RegisterArithmetic, terms: int, width: int) -> Any:
-    """Four registers; the rest fills two, then one, then a part of one, beside zeros."""
+    """Return one register, summed with four; the rest is added to two of them, then to one, then to a part of one."""
     block = 4 * width
     whole = terms - terms % block
     registers = _registers(sums, 0, whole, width, 4)
-    # What is left after whole rounds goes to the first two registers, then to the
-    # first one, and at last to a part of that, whose other lanes take zeros.
+    # The remaining products after complete rounds go to the first two registers, then to the first one, and then to a
+    # part of that one, while its other lanes add zeros.
     for count in (2, 1):
         stop = whole + count * width
         if stop <= terms:
@@ -150,18 +160,19 @@ def _mkl(sums: RegisterArithmetic, terms: int, width: int) -> Any:
 
 
 def mkl_avx512(sums: RegisterArithmetic, terms: int) -> Any:
-    """Intel's MKL with AVX-512, as probes show it."""
+    """Sum like Intel's MKL with AVX-512, as probes show."""
     return _fold_lanes(sums, _mkl(sums, terms, 16))
 
 
 def mkl_avx2(sums: RegisterArithmetic, terms: int) -> Any:
-    """Intel's MKL with AVX2, as probes show it: pairs are added, then halves, then pairs."""
+    """Sum like Intel's MKL with AVX2, as probes show: pairs are added, then halves, then pairs."""
     return _add_pairs(sums, _add_halves(sums, _add_pairs(sums, _mkl(sums, terms, 8))))
 
 
 def numpy_einsum(sums: RegisterArithmetic, terms: int) -> Any:
-    """np.einsum("i,i->") on x86, einsum_sumprod.c.src: buffers of 8192, each in one register of 4 lanes."""
-    # np.einsum reads its operands through an iterator, a buffer at a time: each is a sum, and these are added in turn.
+    """Sum like np.einsum("i,i->") on x86 (einsum_sumprod.c.src): buffers of 8192, each in one register of 4 lanes."""
+    # np.einsum reads its operands through an iterator, one buffer at a time: each is summed, and the sums are added in
+    # turn.
     full = terms // BUFFER
     buffers = sums.chain(Places(0, BUFFER // 4, 4, 4, runs=full, reversed_steps=4))
     totals = _add_pairs(sums, _add_pairs(sums, buffers))
@@ -175,7 +186,10 @@ def numpy_einsum(sums: RegisterArithmetic, terms: int) -> Any:
 
 
 def torch_sum(sums: RegisterArithmetic, terms: int) -> Any:
-    """PyTorch on x86, ATen/native/cpu/SumKernel.cpp: rows of registers of 8 lanes; scalars left over come first."""
+    """Sum like PyTorch on x86, in rows of registers of 8 lanes; remaining scalars are added first.
+
+    Source: ATen/native/cpu/SumKernel.cpp.
+    """
     width = 8 if terms >= 8 else 1
     whole = terms - terms % width
     row, total = _sum_row(sums, whole // width, width), sums.chain(Places(whole, terms - whole, 1, 1))
@@ -185,7 +199,8 @@ def torch_sum(sums: RegisterArithmetic, terms: int) -> Any:
 
 
 def _sum_row(sums: RegisterArithmetic, count: int, width: int) -> Any:
-    """`row_sum`: four registers take turns, the first one what is left over; they are added one after the other."""
+    """Sum like `row_sum`: four registers take turns, the first one takes the rest; they are added one after the
+    other."""
     whole = count - count % 4
     first, *others = _split_register(_sum_cascade(sums, whole // 4, 4 * width), 4)
     total = sums.chain(Places(whole * width, count - whole, width, width), first)
@@ -195,9 +210,9 @@ def _sum_row(sums: RegisterArithmetic, count: int, width: int) -> Any:
 
 
 def _sum_cascade(sums: RegisterArithmetic, steps: int, width: int) -> Any:
-    """`multi_row_sum`: runs of a power of two steps, whose sums go up through levels as in a counter with carries.
+    """Sum like `multi_row_sum`: runs of a power of two steps, with sums that are carried up as in a counter.
 
-    So the sums of as many runs, one after the other, are runs of the next level; what is left at each level is added in
+    A complete run of sums at one level becomes one sum of the next level. The remaining sums of each level are added at
     the end.
     """
     # PyTorch's max(4, CeilLog2(size) / num_levels): the levels share the steps evenly, and none has fewer than sixteen.
@@ -215,7 +230,7 @@ def _sum_cascade(sums: RegisterArithmetic, steps: int, width: int) -> Any:
 
 
 def _add_in_turn(sums: RegisterArithmetic, x: Any, width: int, runs: int) -> Any:
-    """The sums of registers that lie below one another, in so many runs, each from zero."""
+    """Sum stacked registers one after the other, in `runs` groups, each from zero."""
     total = _zeros(sums, runs * width)
     parts = x.reshape(runs, len(x) // max(runs * width, 1), width, *x.shape[1:])
     for part in range(parts.shape[1]):
@@ -224,13 +239,15 @@ def _add_in_turn(sums: RegisterArithmetic, x: Any, width: int, runs: int) -> Any
 
 
 def _zeros(sums: RegisterArithmetic, lanes: int) -> Any:
-    """A register of nothing."""
+    """Return a register of zeros."""
     return sums.chain(Places(0, 0, lanes, lanes))
 
 
 def torch_bfloat16(sums: RegisterArithmetic, terms: int) -> Any:
-    """torch.dot of BF16 with AVX2, ATen/native/BlasKernel.cpp, `bf16_dot_with_fp32_arith`: eight registers of 8 lanes,
-    whose upper halves are added to the lower ones; one more for sixteens that are left; then products of numbers.
+    """Sum like torch.dot of BF16 with AVX2: eight registers of 8 lanes; their upper halves are added to the lower ones.
+
+    Another register takes remaining groups of sixteen. The last products are added one by one. Source:
+    `bf16_dot_with_fp32_arith` in ATen/native/BlasKernel.cpp.
     """
     whole, sixteens = terms - terms % 64, terms - terms % 16
     total = sums.chain(Places(0, whole // 64, 64, 64))
@@ -254,43 +271,55 @@ ORDERS: dict[str, Order] = {
 }
 
 
-#: The orders whose products are rounded before they are added.
+#: The orders in which products are rounded before they are added.
 UNFUSED = ("numpy-einsum", "torch-sum")
 
-#: Products of a sum from which on it is long: few such sums have a loop of their own, which reads both vectors where
-#: they lie. For other sums the factors of all lanes are written out side by side.
+#: The number of products at which a sum is long. A few such sums have a separate loop, which reads both vectors in
+#: place. For other sums the factors of all lanes are copied side by side.
 LEAST_LONG_SUM = 1 << 8
 
-#: Float32 numbers of running sums that are kept at once, some megabytes.
+#: The number of float32 partial sums that are stored at once, some megabytes.
 REGISTER_SUMS_AT_ONCE = 1 << 20
 
 
 def library_sum(name: str) -> LibrarySum:
-    """Products of FP32 vectors of any length, summed on vector registers in the order of a library.
+    """Sum FP32 products on vector registers, in the order of a library.
+
+    Vectors of any length are accepted. `name` is one of:
 
     =================  ======================================================================================
-    `openblas-avx512`  np.dot with OpenBLAS from SkylakeX on: four registers of 16 lanes, which are folded to
-                       8 lanes for 32 products more; then the registers are added one after the other
-    `openblas-avx2`    the same from Haswell and Zen on: four registers of 8 lanes
-    `mkl-avx512`       torch.dot with Intel's MKL: four registers of 16 lanes, of which the first ones take
-                       what is left; then the registers are added as a tree
+    `openblas-avx512`  np.dot with OpenBLAS for SkylakeX and later: four registers of 16 lanes, which are folded to 8
+                       lanes for 32 more products, and are then added one after the other
+    `openblas-avx2`    the same for Haswell, Zen and later, with four registers of 8 lanes
+    `mkl-avx512`       torch.dot with Intel's MKL: four registers of 16 lanes; the first ones take the remaining
+                       products, and then the registers are added as a tree
     `mkl-avx2`         the same with registers of 8 lanes
-    `numpy-einsum`     np.einsum("i,i->", a, b) on x86: one register of 4 lanes, four at a time in reversed order
-    `torch-sum`        torch.sum of contiguous numbers on x86: four registers of 8 lanes, in cascades of 16 steps
-    `torch-bfloat16`   torch.dot of BF16 numbers with AVX2, before its result is rounded to BF16: eight registers of 8
-                       lanes, another for 16 products that are left, which are folded by halves; then what is left
+    `numpy-einsum`     np.einsum("i,i->", a, b) on x86: one register of 4 lanes, four steps at a time in reversed order
+    `torch-sum`        torch.sum of contiguous values on x86: four registers of 8 lanes, in cascades of 16 steps
+    `torch-bfloat16`   torch.dot of BF16 values with AVX2, before its result is rounded to BF16: eight registers of 8
+                       lanes and another one for a remaining group of 16 products, which are folded by halves; then the
+                       last products are added one by one
     =================  ======================================================================================
 
-    A lane is a chain of fused multiply-adds in FP32; in `numpy-einsum` and `torch-sum` products are rounded to FP32
-    first, and so are those that `torch-bfloat16` has left over from 16. OpenBLAS rounds products beyond the last 32 to
-    FP32, adds them in FP64, adds the sum of all others, and rounds to FP32 at last. Vectors are contiguous, and no
-    longer than one thread takes: 10 000 products of OpenBLAS, 32 768 numbers of PyTorch. np.sum has an accumulator of
-    its own, :func:`simfloat.numpy_sum`, in any format.
+    A lane is a chain of fused multiply-adds in FP32. In `numpy-einsum` and `torch-sum` products are rounded to FP32
+    first, and so are the last products of `torch-bfloat16` that do not fill a group of 16. OpenBLAS rounds the products
+    after the last complete 32 to FP32, adds them in FP64, adds the sum of all others, and rounds to FP32 at the end.
 
-    Orders are those of OpenBLAS 0.3.31 (kernel/x86_64/sdot.c), MKL 2024.2, NumPy 2.4 (einsum_sumprod.c.src) and
-    PyTorch 2.13 (ATen/native/cpu/SumKernel.cpp); :func:`simfloat.reveal` shows which one a machine has.
+    The orders apply to contiguous vectors of a length that one thread sums: up to 10,000 products for OpenBLAS, and
+    32,768 values for PyTorch. For np.sum there is :func:`simfloat.numpy_sum`, in any format.
 
-    Raises ValueError for another name, and for operands that are no FP32 numbers.
+    Parameters:
+        name: a name from the first column.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if the name is unknown.
+        ValueError: when it is used, if operands are not FP32 numbers.
+
+    Source: OpenBLAS 0.3.31 (kernel/x86_64/sdot.c), MKL 2024.2, NumPy 2.4 (einsum_sumprod.c.src) and PyTorch 2.13
+    (ATen/native/cpu/SumKernel.cpp). :func:`simfloat.reveal` shows which order a computer uses.
 
     Examples:
         >>> a = np.random.default_rng(0).standard_normal((2, 100)).astype(np.float32)
@@ -314,11 +343,11 @@ class LibrarySum(Accumulator):
     needs_narrow_operands: ClassVar[bool] = True
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """Numbers of FP32."""
+        """Return the bounds of FP32."""
         return format_bounds(FP32)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
-        """The engine for all numbers of formats that FP32 holds; None for wider formats."""
+        """Return the engine for all numbers of formats that FP32 can represent; None for wider formats."""
         # FP16, BF16 and FP8 operands are FP32 numbers, and their products are summed by the same instructions.
         if not (format_bounds(a).are_in_format(FP32) and format_bounds(b).are_in_format(FP32)):
             return None
@@ -326,7 +355,7 @@ class LibrarySum(Accumulator):
         return self.engine(Problem(any_number, any_number, LEAST_LONG_SUM, FP32))
 
     def engine(self, problem: Problem) -> Engine:
-        """The chains of lanes, and how lanes are added."""
+        """Return an engine with the chains of lanes and the order in which lanes are added."""
         for operand in (problem.a, problem.b):
             if not (operand.is_float32 or operand.format == FP32 or operand.bounds.are_in_format(FP32)):
                 raise _refusal(self, operand)
@@ -343,7 +372,7 @@ def _refusal(accumulator: LibrarySum, operand: OperandBounds) -> ValueError:
 
 
 class RegistersEngine(NamedTuple):
-    """Sums on registers."""
+    """Sums in the order of a library, on registers."""
 
     name: str
     chain: Engine
@@ -361,7 +390,7 @@ class RegistersEngine(NamedTuple):
             return
         if region.machine is CPU:
             a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-        # No order has more than 64 lanes at once: four registers of 16, or eight of 8.
+        # An order uses at most 64 lanes at once: four registers of 16, or eight of 8.
         rows = max(1, REGISTER_SUMS_AT_ONCE // (64 * max(out.shape[1], 1)))
         for top in range(0, len(a), rows):
             sums = RegisterSums(self, a[top : top + rows], b, region)
@@ -369,7 +398,7 @@ class RegistersEngine(NamedTuple):
 
 
 class RegisterSums(NamedTuple):
-    """An order's sums as numbers: registers are arrays (lanes, rows, columns)."""
+    """The arithmetic of an order on numbers: a register is an array (lanes, rows, columns)."""
 
     engine: RegistersEngine
     a: NDArray
@@ -377,43 +406,43 @@ class RegisterSums(NamedTuple):
     region: Region
 
     def chain(self, places: Places, start: NDArray | None = None) -> NDArray:
-        """Every lane's products from where it starts."""
+        """Return each lane's chain of products, added to `start`."""
         if start is None:
             lanes = places.runs * places.lanes
             start = np.zeros((lanes, len(self.a), self.b.shape[1]), np.float32, like=self.b)
         return self._sum_lanes(self.engine.chain, places, start)
 
     def add(self, x: NDArray, y: NDArray) -> NDArray:
-        """FP32's own addition."""
+        """Return the sum in FP32."""
         with np.errstate(all="ignore"):
             return x + y
 
     def chain_rounded_products(self, places: Places, x: NDArray) -> NDArray:
-        """Every lane's chain of products that are rounded to FP32 before they are added."""
+        """Return each lane's chain of products that are rounded to FP32 before they are added."""
         return self._sum_lanes(self.engine.unfused, places, x)
 
     def chain_in_double(self, places: Places, x: NDArray) -> NDArray:
-        """The products in FP64, then the register, then one rounding to FP32."""
+        """Return the sum of the products in FP64, plus the register, rounded once to FP32."""
         zero = np.zeros(x.shape, np.float64, like=x)
         tail = self._sum_lanes(self.engine.wide, places, zero)
         with np.errstate(all="ignore"):
             return (tail + x).astype(np.float32)
 
     def _sum_lanes(self, engine: Engine, places: Places, start: NDArray) -> NDArray:
-        """The sums of each lane's products, from what the lanes hold."""
+        """Add the products of each lane to the values in `start`."""
         indices = places.indices()
         if not indices.size:
             return start
         lanes, (m, n) = indices.shape[1], start.shape[1:]
-        # Places beyond the last product are zeros. They change nothing: a chain starts from
-        # +0 and is never -0, since to nearest even only -0 and -0 make -0.
+        # Products beyond the last one are zeros. They change nothing: a chain starts from +0 and is never -0, since to
+        # nearest even only the sum of -0 and -0 is -0.
         short = max(int(indices.max()) + 1 - self.b.shape[0], 0)
         here = np.array(indices.tolist(), np.int64, like=self.b)
         a, b = np.pad(self.a, ((0, 0), (0, short))), np.pad(self.b, ((0, short), (0, 0)))
         left = np.array(a[:, here].transpose(2, 0, 1), engine.carrier, order="C", like=a)
         right = np.array(b[here].swapaxes(0, 1), engine.carrier, order="C", like=b)
         sums = np.array(start, engine.carrier, order="C", like=start)
-        if takes_stacks(engine):  # takes all lanes below one another
+        if takes_stacks(engine):  # takes all lanes in one stack
             engine.run(left.reshape(lanes * m, -1), right.reshape(-1, n), sums.reshape(lanes * m, n), self.region)
         else:
             for lane in range(lanes):
@@ -422,27 +451,27 @@ class RegisterSums(NamedTuple):
 
 
 class LongSums(NamedTuple):
-    """An order's sum of a row times a column of many products, by a loop of its own: registers are arrays (lanes,)."""
+    """The arithmetic of an order on a long row times a column, by a separate loop: a register is an array (lanes,)."""
 
     x: NDArray[np.float32]
     y: NDArray[np.float32]
-    kind: str  # of a lane's steps: "fused", "unfused", or of "ones" as factors
+    kind: str  # the steps of a lane: "fused", "unfused", or "ones" for factors of one
 
     def chain(self, places: Places, start: NDArray | None = None) -> NDArray:
-        """Every lane's products from where it starts."""
+        """Return each lane's chain of products, added to `start`."""
         return self._sum_lanes(self.kind, places, start)
 
     def add(self, x: NDArray, y: NDArray) -> NDArray:
-        """FP32's own addition."""
+        """Return the sum in FP32."""
         with np.errstate(all="ignore"):
             return x + y
 
     def chain_rounded_products(self, places: Places, x: NDArray) -> NDArray:
-        """Every lane's chain of products that are rounded to FP32 before they are added."""
+        """Return each lane's chain of products that are rounded to FP32 before they are added."""
         return self._sum_lanes("ones" if self.kind == "ones" else "unfused", places, x)
 
     def chain_in_double(self, places: Places, x: NDArray) -> NDArray:
-        """The products in FP64, then the register, then one rounding to FP32."""
+        """Return the sum of the products in FP64, plus the register, rounded once to FP32."""
         tail, total = slice(places.first, places.first + places.steps), np.zeros(1)
         with np.errstate(all="ignore"):
             products = self.x[tail] if self.kind == "ones" else self.x[tail] * self.y[tail]
@@ -459,8 +488,8 @@ class LongSums(NamedTuple):
 
 
 def _long_sums(name: str, x: NDArray, y: NDArray) -> LongSums:
-    """The sum of a row and a column."""
-    if x.strides == (0,):  # ones may be the left factors: those of a transposed product
+    """Return the arithmetic for a row and a column."""
+    if x.strides == (0,):  # in a transposed product, ones may be the left factors
         x, y = y, x
     x = np.ascontiguousarray(x)
     if are_ones(y):

@@ -1,13 +1,13 @@
-"""Sums whose products and steps are all rounded to one format: Kahan's and pairwise ones.
+"""Sums with products and additions rounded to one format: Kahan and pairwise sums.
 
-**Few results of many products** (`LongPairwise`, `LongNumPy`). The rounded products are made first. Of pairwise sums
-the tree's lower parts do not depend on one another. The products of a run of 2^j are a tree of their own, and the last
-run's, which may be shorter, is carried up unchanged. So runs lie side by side, a column each, and are summed as the
-columns of a matrix are; then so are their sums. NumPy's order has a loop of its own.
+**Few results of many products** (`LongPairwise`, `LongNumPy`). The rounded products are computed first. In a pairwise
+sum the lower parts of the tree do not depend on one another. The products of a run of 2^j form a subtree; the last run
+may be shorter, and its sum is carried up unchanged. So runs are laid out as columns of a matrix and are summed like its
+columns, and then their sums are summed in the same way. The order of NumPy has a separate loop.
 
-FP16 is rounded to by conversions here, too. On an AMD Zen 3 sums of numbers of FP16 in NumPy's order are 1.08, 1.17,
-1.29 and 1.23 times as quick by them as by the steps of other formats, at 2^11, 2^13, 2^16 and 2^20 numbers, pairwise
-ones 1.0, 0.9, 1.2 and 1.25 times as quick as on lanes, at 2^11, 2^12, 2^16 and 2^20.
+For FP16, these sums are also rounded by conversions. On an AMD Zen 3, conversions make sums of FP16 values in NumPy's
+order 1.08, 1.17, 1.29 and 1.23 times as fast as the steps of other formats, at 2^11, 2^13, 2^16 and 2^20 values.
+Pairwise sums become 1.0, 0.9, 1.2 and 1.25 times as fast as on lanes, at 2^11, 2^12, 2^16 and 2^20 values.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from simfloat.sums.lanes import order_lanes
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import hardware_engine, hardware_kind
 
-#: Nanoseconds of a rounded operation, by the kind of step; others, the hardware's own, take 0.02.
+#: Nanoseconds of a rounded operation, by the kind of step; the hardware's own steps take 0.02.
 COSTS = {
     **{"converted": 0.05, "plain": 0.1, "odd": 0.15, "directed": 0.4, "sticky": 0.4},
     **{"likely": 0.3, "drawn_odd": 0.4, "drawn_sums": 0.4, "wide": 30.0},
 }
 
 
-#: Kinds of steps that are as quick as those on lanes.
+#: Kinds of steps that are as fast as steps on lanes.
 QUICK_KINDS = ("converted",)
 
 
 @dataclass(frozen=True, repr=False)
 class InOneFormat(Accumulator):
-    """A sum whose products and steps are all rounded to `format`.
+    """A sum with products and additions rounded to `format`.
 
-    A subclass names its `stages`, the roundings of a step that may draw, and the bound `high`. Its loops are those of
-    the order of its maker's name in `kernels/sums/orders.py`, unless it has others.
+    A subclass defines `stages`, the number of roundings of a step that may be stochastic, and the bound `high`. By
+    default its loops are those in `kernels/sums/orders.py` with the name of its maker.
     """
 
     format: Format
@@ -65,11 +65,11 @@ class InOneFormat(Accumulator):
 
     @classmethod
     def loops(cls, device: Device) -> Mapping[str, Loop]:
-        """The machine's loops for this order, by the kind of step."""
+        """Return the loops of the device for this order, by the kind of step."""
         return device.loops.stepwise.stepwise_loops[cls.maker]
 
     def arguments(self, terms: int) -> tuple[NDArray, ...]:
-        """What its loops are given besides, for sums of so many products."""
+        """Return further arguments of its loops, for sums of `terms` products."""
         return ()
 
     @property
@@ -79,34 +79,35 @@ class InOneFormat(Accumulator):
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:
-        """One mode for all operations."""
+        """The mode of all operations."""
         return (self.rounding,)
 
     @abstractmethod
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
-        """An exponent that bounds all that is met on the way: |x| < 2^high."""
+        """Return an exponent that bounds all intermediate values: |x| < 2^high."""
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """What is known of sums of so many such products."""
+        """Return bounds on a sum of `terms` products with the given bounds."""
         _, sums = self.terms_and_sums(products, terms, None)
         return sums.within_format(self.format)
 
     def terms_and_sums(self, products: Bounds, terms: int, initial: Bounds | None) -> tuple[Bounds, Bounds]:
-        """The bounds of the operands of additions, and of their sums."""
+        """Return bounds on the operands of additions, and on their sums."""
         added = products.after_rounding(self.format, self.rounding)
         summands = added
         if initial is not None:
-            # Numbers of the format, also where its smallest one is above 1, which stands for zeros.
+            # If the smallest number of the format is above 1, initial values of zero have bounds below it; these do not
+            # count.
             smallest = self.format.emin - self.format.mantissa_bits
             summands = added.union(initial._replace(low=max(initial.low, smallest)))
         high = self.high(added, terms, initial)
         sums = Bounds(max(high - summands.low, 1), summands.low, summands.low, high, summands.finite)
         added, sums = limited_sums(added, sums, self.format, self.rounding)
-        # Both operands of an addition may be sums: numbers of the format, and multiples of what sums are.
+        # Both operands of an addition may be sums: numbers of the format, and multiples of the same unit as the sums.
         return added._replace(precision=self.format.precision, low=sums.low), sums
 
     def engine(self, problem: Problem) -> Engine:
-        """The fastest loop that is exact for such operands."""
+        """Return the fastest loop that is exact for these operands."""
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or (problem.a.in_float32 and problem.b.in_float32):
                 return _order_loop(self, "native", np.float64 if self.format == FP64 else np.float32, None)
@@ -122,12 +123,12 @@ class InOneFormat(Accumulator):
 def running_sums(
     accumulator: InOneFormat, row: NDArray, column: NDArray, start: NDArray, region: Region
 ) -> NDArray[np.float64]:
-    """The sum of a row (1, k) times a column (k, 1) after every product, made on the CPU; `start` is (1, 1)."""
-    # All loops of an order have the same bits, so the one for any operands and any grid is
-    # enough here: one loop an order is compiled for running sums, not one a kind of step.
+    """Return the sum of a row (1, k) times a column (k, 1) after every product, on the CPU; `start` is (1, 1)."""
+    # All loops of an order give the same bits, so the loop for any operands and any grid is enough. This compiles one
+    # loop per order for partial sums, and not one per kind of step.
     wide = _order_loop(accumulator, "wide", np.float64, None)
     sums = np.zeros((column.size, 1))
-    with np.errstate(invalid="ignore"):  # signalling NaN that are converted
+    with np.errstate(invalid="ignore"):  # conversion of signalling NaN
         a, b, sums[:1] = (on_cpu(x).astype(np.float64, "C", copy=False) for x in (row, column, start))
     where, seed = kernel_region(region)
     loop = CPU.loops.running_sums.running_loops[accumulator.maker]
@@ -136,7 +137,7 @@ def running_sums(
 
 
 class OrderLoop(NamedTuple):
-    """A loop with the numbers it reads."""
+    """A loop with the values that it reads."""
 
     carrier: FloatType
     accumulator: InOneFormat
@@ -157,13 +158,13 @@ class OrderLoop(NamedTuple):
         loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
 
     def with_scaled_grids(self, factor: np.float32) -> OrderLoop:
-        """The loop with its grid times a power of two, `factor`."""
+        """Return the loop with its grid multiplied by a power of two, `factor`."""
         return self._replace(numbers=kernels.rounding.grid.scale_limits(self.numbers, factor))
 
 
 @lru_cache(maxsize=1024)
 def _quickest_loop(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> OrderLoop:
-    """The fastest loop that is exact for sums of so many products."""
+    """Return the fastest loop that is exact for these sums."""
     terms, sums = accumulator.terms_and_sums(a.product_bounds(b), depth, initial)
     format, rounding = accumulator.format, accumulator.rounding
     step = quickest_step((format,), rounding, a, b, terms, sums, initial, format)
@@ -176,7 +177,7 @@ def _quickest_loop(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, i
 def _order_loop(
     accumulator: InOneFormat, kind: str, carrier: FloatType, top: int | None, grid_type: FloatType | None = None
 ) -> OrderLoop:
-    """The loop of a kind of step; the numbers of its grid are of `grid_type`, or of the carrier's type."""
+    """Return the loop of a kind of step; its packed grid has the dtype `grid_type`, or the dtype of the loop."""
     format, rounding = accumulator.format, accumulator.rounding
     if top is None:
         numbers = kernels.rounding.grid.pack_grid_in_type(format, rounding, carrier)
@@ -188,7 +189,7 @@ def _order_loop(
     return OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
 
 
-#: Products of a result from which on it is cut into runs, the products of a run, and the results that are few.
+#: The number of products at which a sum is divided into runs, the products of a run, and the most results that are few.
 LEAST_CUT, RUN, FEW_RESULTS = 1 << 11, 1 << 8, 16
 
 
@@ -198,22 +199,23 @@ class RoundedProducts(NamedTuple):
     format: Format
     rounding: Rounding
     carrier: FloatType
-    left_is_in_format: bool  # whether the left operand's numbers are those of the format
+    left_is_in_format: bool  # True if the left operand consists of numbers of the format
 
     def multiply(self, x: NDArray, y: NDArray) -> NDArray[np.floating]:
-        """Those of two vectors."""
+        """Return the rounded products of two vectors."""
         if self.left_is_in_format and are_ones(y):
             return x.astype(self.carrier, copy=False)
         target = Target(self.format, self.rounding, self.carrier)
-        # One number without strides stays one, so that as many need not be read.
+        # A vector with stride 0 repeats one value: only that value is read.
         return compute_in_thread("multiply", [x, y[:1] if y.strides == (0,) else np.ascontiguousarray(y)], target)
 
 
 def sum_one_by_one(
     sum_up: Callable[[NDArray], Any], products: RoundedProducts, a: NDArray, b: NDArray, out: NDArray, swapped: bool
 ) -> None:
-    """Put `sum_up` of the rounded products of each row of a (m, k) and column of b (k, n) into out (m, n); `swapped` if
-    `a` is the user's right operand, so that what is known of the left one is said of `b`.
+    """Write `sum_up` of the rounded products of each row of a (m, k) and column of b (k, n) to out (m, n).
+
+    `swapped` is true if `a` is the right operand of the user, so that facts about the left one apply to `b`.
     """
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
@@ -222,12 +224,12 @@ def sum_one_by_one(
 
 
 def are_ones(y: NDArray) -> bool:
-    """Whether all numbers are 1; of those without strides, which are one number, only that is read."""
+    """True if all values are 1; in a vector with stride 0, which repeats one value, only that one is read."""
     return bool((y[:1] == 1).all() if y.strides == (0,) else (y == 1).all())
 
 
 class LongPairwise(NamedTuple):
-    """Sums by an engine, and of few results in runs by one that sums numbers of the format as they are."""
+    """Pairwise sums by `engine`; if there are few long ones, they are summed in runs by `runs`."""
 
     engine: Engine
     runs: Engine
@@ -249,7 +251,7 @@ class LongPairwise(NamedTuple):
         sum_one_by_one(lambda numbers: self._sum(numbers, region), self.products, a, b, out, region.is_transposed)
 
     def _sum(self, numbers: NDArray, region: Region) -> np.floating:
-        """The pairwise sum of numbers of the format."""
+        """Return the pairwise sum of numbers of the format."""
         whole = numbers.size // RUN * RUN
         if whole < LEAST_CUT:
             return self._sums_of_columns(numbers[:, np.newaxis], region)[0]
@@ -259,17 +261,17 @@ class LongPairwise(NamedTuple):
         return self._sum(sums, region)
 
     def _sums_of_columns(self, numbers: NDArray, region: Region) -> NDArray[np.floating]:
-        """The sums of the columns of a matrix: ones are the factors."""
+        """Return the sums of the columns of a matrix, which are multiplied by ones."""
         sums = np.zeros((1, numbers.shape[1]), numbers.dtype)
         self.runs.run(np.ones((1, numbers.shape[0]), numbers.dtype), numbers, sums, region)
         return sums[0]
 
 
 class LongNumPy(NamedTuple):
-    """Sums in NumPy's order by an engine, and of few results and many products by a loop that adds their products."""
+    """Sums in NumPy's order by `engine`; if there are few long ones, a loop adds their rounded products."""
 
     engine: Engine
-    kind: str  # of the steps of that loop, with the numbers it reads
+    kind: str  # the kind of step of that loop, which reads the values below
     numbers: NDArray[np.floating]
     sign: np.floating
     largest: int
@@ -298,7 +300,7 @@ class LongNumPy(NamedTuple):
         sum_one_by_one(self._sum, self.products, a, b, out, region.is_transposed)
 
     def _sum(self, numbers: NDArray) -> np.floating:
-        """The sum of numbers of the format in NumPy's order."""
+        """Return the sum of numbers of the format in NumPy's order."""
         total = np.empty((1, 1), self.products.carrier)
         loop = CPU.loops.long_orders.numpys[self.kind]
         loop(np.ascontiguousarray(numbers), total, self.largest, self.numbers, self.sign)
@@ -306,14 +308,23 @@ class LongNumPy(NamedTuple):
 
 
 def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
-    """Kahan's sum: beside the sum s a correction c carries what the last addition lost; all rounded to `format`.
+    """Sum with Kahan's compensation: a correction c keeps the rounding error of the last addition.
 
-    For ascending k: p = a * b, y = p - c, t = s + y, c = (t - s) - y, s = t, five roundings; the result is s. Its
-    error is 2 u sum |p| whatever the length (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition,
-    section 4.3). After an overflow inf - inf makes the sum NaN, as it does in hardware.
+    All operations are rounded to `format`. For ascending k there are five: p = a * b, y = p - c, t = s + y, c = (t - s)
+    - y, s = t. The result is s. Its error is at most about 2 u sum |p|, whatever the length (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2nd edition, section 4.3). After an overflow, inf - inf makes the sum NaN, as in
+    hardware.
 
-    Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
-    FP64 under nearest_even excepted.
+    Parameters:
+        format: the format of all operations, or its name.
+        rounding: the mode of all operations; by default to nearest even.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `format` or `rounding` is invalid.
+        ValueError: if `format` has more than 50 bits of precision, except for FP64 under nearest_even.
 
     Examples:
         >>> tenths = np.full(1000, 0.1)
@@ -334,15 +345,17 @@ class Kahan(InOneFormat):
     stages: ClassVar[int] = 5
     chunk: ClassVar[int] = 1
 
-    #: The correction is lost where a sum is interrupted.
+    #: An interrupted sum loses its correction.
     resumes: ClassVar[bool] = False
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
-        """To nearest: t = round(s + y) is no farther from s + y than s is, so t - s lies between 0 and 2y, and so does
-        its rounding, for 2y is a number of the format; hence |c| <= |y|. Likewise |y| <= |c| + 2|p|, as c is a number
-        of the format, so after n products |y| <= 2n max|p|, and |s| <= |initial| + 2 * (2 + 4 + ... + 2n) max|p|.
-        In other modes, where t - s may be a spacing of s, however small y is, the format's largest number is the
-        bound, and twice that of a sum of two.
+        """Return an exponent that bounds all intermediate values.
+
+        To nearest: t = round(s + y) is no farther from s + y than s is. So t - s is between 0 and 2y, and so is its
+        rounding, since 2y is a number of the format; hence |c| <= |y|. Likewise |y| <= |c| + 2|p|, as c is a number of
+        the format. So after n products |y| <= 2n max|p|, and |s| <= |initial| + 2 * (2 + 4 + ... + 2n) max|p|.
+        In other modes t - s may be a spacing of s, however small y is. Then the bound is the largest number of the
+        format, or twice that for a sum of two.
         """
         largest = added.high if initial is None else max(added.high, initial.high)
         if self.rounding.is_to_nearest:
@@ -351,13 +364,21 @@ class Kahan(InOneFormat):
 
 
 def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairwise:
-    """Products rounded to `format`, then neighbours added level by level, each sum rounded to it.
+    """Round products to `format`, then add neighbours level by level and round each sum to `format`.
 
-    An odd last one is carried up unchanged, so the error grows with log2 of the length (Higham, Accuracy and
-    Stability of Numerical Algorithms, 2nd edition, section 4.2). A single product -0 gives -0.
+    An odd last value is carried up unchanged. The error grows with log2 of the length (Higham, Accuracy and Stability
+    of Numerical Algorithms, 2nd edition, section 4.2). The sum of a single product -0 is -0.
 
-    Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
-    FP64 under nearest_even excepted.
+    Parameters:
+        format: the format of all operations, or its name.
+        rounding: the mode of all operations; by default to nearest even.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `format` or `rounding` is invalid.
+        ValueError: if `format` has more than 50 bits of precision, except for FP64 under nearest_even.
 
     Examples:
         >>> ones = np.ones(8192)
@@ -380,7 +401,7 @@ class Pairwise(InOneFormat):
         return device.loops.pairwise_loops.pairwise_loops
 
     def engine(self, problem: Problem) -> Engine:
-        """The fastest loop that is exact for such operands, which may cut long sums into runs."""
+        """Return the fastest loop that is exact for these operands; it may divide long sums into runs."""
         engine = super().engine(problem)
         may_be_cut = problem.device is CPU and not self.rounding.is_stochastic and self.format.has_nan
         if problem.depth < LEAST_CUT or not may_be_cut:
@@ -392,6 +413,9 @@ class Pairwise(InOneFormat):
         return LongPairwise(engine, runs, products)
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
-        """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two
-        are numbers of the format, which no rounding passes."""
+        """Return an exponent that bounds all intermediate values: each level at most doubles it.
+
+        Sums of values up to 2^h are at most 2^(h + 1). Powers of two are numbers of the format, so no rounding exceeds
+        them.
+        """
         return added.high + math.ceil(math.log2(max(terms, 1))) + 1

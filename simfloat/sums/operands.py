@@ -1,4 +1,4 @@
-"""Operands of sums: their rounding, and bounds on them, by which an engine is chosen."""
+"""Operands of sums: their rounding, and bounds on their values, which decide the choice of an engine."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from simfloat.arithmetic.target import Observer, Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 from simfloat.sums.bounds import CARRIERS, ONES, Bounds, RawBounds, bounds_of, raw_bounds_of
 
-#: Numbers from which on it is worth a look whether they are those of a format.
+#: The number of values above which it is worth checking if they are numbers of a format.
 LEAST_FOR_CLOSER_BOUNDS = 1 << 12
 
 
 class OperandBounds:
-    """Bounds on an operand's numbers, the format that they were rounded to, their array's type, and whether the array
-    was made here, by a rounding.
+    """Bounds on the values of an operand, its format if it was rounded, and its array.
 
-    Bounds are found in the array when they are first asked for, and only once; `find` finds those of sums of runs,
-    which are known before there is an array.
+    `is_float32` is the type of the array, and `is_newly_rounded` is True if a rounding created the array. The bounds
+    are computed from the array at first use, and only once. `find` returns the bounds of sums of runs, which have no
+    array yet.
     """
 
     __slots__ = ("_bounds", "_find", "array", "format", "is_float32", "is_newly_rounded")
@@ -48,8 +48,8 @@ class OperandBounds:
 
     @property
     def bounds(self) -> Bounds:
-        """Bounds on the numbers."""
-        # Not a cached property: before Python 3.12 its lock takes longer than a small array's bounds.
+        """Bounds on the values."""
+        # Not a cached property: before Python 3.12 its lock takes longer than computing the bounds of a small array.
         if self._bounds is None:
             if self._find is not None:
                 self._bounds = self._find()
@@ -60,46 +60,44 @@ class OperandBounds:
 
     @property
     def has_no_signalling_nan(self) -> bool:
-        """Whether there is no signalling NaN among them, as far as is known by now: roundings make quiet ones."""
+        """True if the values are known to contain no signalling NaN; rounding makes NaN quiet."""
         return self.is_newly_rounded or (self._bounds is not None and self._bounds.finite)
 
     @property
     def in_float32(self) -> bool:
-        """Whether all numbers are float32 numbers."""
+        """True if float32 can represent all values."""
         in_format = self.format is not None and self.format.fits_float32
         return self.is_float32 or in_format or CARRIERS[0].contains(self.bounds)
 
     @property
     def known_or_array_format(self) -> Format:
-        """The format that they were rounded to, or else that of their array."""
+        """The format that the values were rounded to, or else the format of their array."""
         return self.format or (FP32 if self.is_float32 else FP64)
 
 
 def operand_bounds(
     array: NDArray, format: Format | None = None, bounds: Bounds | None = None, is_newly_rounded: bool = False
 ) -> OperandBounds:
-    """The bounds of an operand whose numbers are those of an array, in this format if one is given."""
+    """Return the bounds of an operand in an array, with values in `format` if one is given."""
     dtype = array.dtype
     return OperandBounds(bounds, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_newly_rounded)
 
 
 class OperandPlan(NamedTuple):
-    """How an operand is rounded by a cast; pairs are for float64 and for float32 arrays."""
+    """The rounding of an operand by a cast; pairs are for float64 and for float32 arrays."""
 
     cast: Cast
-    targets: tuple[PlannedTarget, PlannedTarget]  # where rounded numbers go, without an observer, and by which loop
-    is_identity: tuple[bool, bool]  # whether the cast leaves all numbers of such an array as they are
-    needs_bounds: (
-        bool  # whether an engine is chosen by the numbers, so that their bounds are found before they are rounded
-    )
+    targets: tuple[PlannedTarget, PlannedTarget]  # the targets of the rounding without an observer, each with its loop
+    is_identity: tuple[bool, bool]  # True if the cast changes no value of such an array
+    needs_bounds: bool  # True if the choice of an engine needs bounds, which are then computed before the rounding
 
     @property
     def format(self) -> Format:
-        """The format of the rounded numbers."""
+        """The format of the rounded values."""
         return self.cast.format
 
     def round(self, x: NDArray, already_in_format: bool) -> NDArray:
-        """The operand rounded, without a scale, a draw or an observer: itself, if the cast leaves its numbers."""
+        """Round the operand without a scale, a draw or an observer; return it unchanged if the cast changes nothing."""
         dtype = x.dtype
         single = dtype is FLOAT32 or dtype == FLOAT32
         if already_in_format or self.is_identity[single]:
@@ -115,21 +113,21 @@ class OperandPlan(NamedTuple):
         observer: Observer | None = None,
         operation: str | None = None,
     ) -> OperandBounds:
-        """The operand rounded, without a scale; the observer receives the events of the operation.
+        """Round the operand without a scale; the observer receives the events as events of `operation`.
 
-        `already_in_format` says that the cast is known to leave the numbers as they are.
+        `already_in_format` is True if the cast is known to change nothing.
         """
         single, cast = x.dtype == FLOAT32, self.cast
         if observer is None and (already_in_format or self.is_identity[single]):
             return OperandBounds(None, cast.format, single, x)
         bounds = None
         if self.needs_bounds:
-            # Operands are often in the format already, and then need not be rounded again.
+            # Operands are often in the format already, and need not be rounded again then.
             measured = bounds_of(x)
             unchanged, bounds = bounds_after_cast(measured, cast)
             if unchanged and observer is None:
                 return OperandBounds(measured, cast.format, single, x)
-        # An observer counts all casts, also those that change nothing.
+        # An observer counts all casts, including those that change nothing.
         target, plan = self.targets[single]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation or "")
@@ -145,7 +143,7 @@ class OperandPlan(NamedTuple):
         operation: str | None,
         history: AmaxHistory | None,
     ) -> ScaledOperand:
-        """The operand scaled as a whole or in blocks along an axis, and then rounded."""
+        """Scale the operand as a whole or in blocks along an axis, and round it."""
         cast, format = self.cast, self.cast.format
         if isinstance(cast.scale, Block):
             elements, blocks = cast.apply_in_blocks(x, axis, draw, observer, operation or "")
@@ -158,27 +156,26 @@ class ScaledOperand(NamedTuple):
     """An operand that was scaled and rounded."""
 
     operand: OperandBounds
-    divisor: float = 1.0  # by which its numbers are too large: the scale of all
+    divisor: float = 1.0  # the factor by which its values are too large: the scale of the whole operand
     blocks: BlockScales | None = None
 
 
 @lru_cache(maxsize=4096)
 def bounds_after_cast(bounds: Bounds, cast: Cast) -> tuple[bool, Bounds]:
-    """Whether a cast changes nothing for certain, and the bounds of what it gives."""
+    """Return whether a cast is certain to change nothing, and bounds on its results."""
     return bounds.need_no_rounding(cast.format), bounds.after_rounding(cast.format, cast.rounding)
 
 
-#: The factors of sums without factors.
+#: The second factor of sums without factors.
 BOUNDS_OF_ONES = OperandBounds(ONES, None, True)
 
 
 class Problem:
-    """What an accumulator is asked to sum: `depth` products of numbers of `a` and `b`, and how sums are rounded in the
-    end.
+    """The description of a sum for an accumulator: `depth` products of elements of `a` and `b`, and the final rounding.
 
-    `scales` are the bounds of the scales of the operands' blocks, for accumulators that take them; `initial` those of
-    what the sums start from; `divisor` divides the totals before they are rounded; `device` is where operands will be
-    of which there are no arrays yet.
+    `scales` are the bounds of the block scales, for accumulators that read them. `initial` is the bounds of the start
+    values. `divisor` divides the totals before they are rounded. `device` is the device of operands that have no arrays
+    yet.
     """
 
     __slots__ = ("_machine", "_products", "a", "b", "depth", "divisor", "initial", "output", "rounding", "scales")
@@ -202,14 +199,14 @@ class Problem:
 
     @property
     def device(self) -> Device:
-        """Where the operands are: as they say, if there are arrays of them yet."""
+        """The device of the operands: of their arrays, if these exist."""
         if self._machine is not None:
             return self._machine
         return CPU if self.a.array is None else device_of(self.a.array)
 
     @property
     def products(self) -> Bounds:
-        """What is known of the products, with their scales."""
+        """Bounds on the products, including their scales."""
         if self._products is None:
             products = self.a.bounds.product_bounds(self.b.bounds)
             for scales in self.scales or ():
@@ -219,16 +216,17 @@ class Problem:
 
 
 def raw_bounds_in_format(format: Format | None, x: NDArray) -> RawBounds:
-    """The fields of an array's bounds, which are closer if its numbers are those of the format.
+    """Return the fields of the bounds of an array, which are closer if all values are numbers of the format.
 
-    Bounds do not show that where some are subnormal: they are those of a number as small as one of these and with as
-    many bits as the longest.
+    If some values are subnormal, plain bounds do not show that: they describe a value as small as the smallest one,
+    with as many bits as the longest one.
     """
     raw = raw_bounds_of(x)
     if format is None or x.size < LEAST_FOR_CLOSER_BOUNDS:
         return raw
-    # Example: 1 + 2^-10 beside FP16's subnormal 2^-24. Their bounds, eleven bits that end at 2^-34, are not FP16's,
-    # though both numbers are. So all numbers are compared with their roundings, where that would change the answer.
+    # Example: 1 + 2^-10 and FP16's subnormal 2^-24. Their bounds, eleven bits that end at 2^-34, are outside FP16,
+    # though both values are FP16 numbers. So all values are compared with their roundings, if that would change the
+    # answer.
     bounds, smallest = Bounds._make(raw), format.emin - format.mantissa_bits
     closer = bounds._replace(low=smallest)
     if not bounds.low < smallest <= bounds.least or not closer.are_in_format(format):
@@ -237,13 +235,14 @@ def raw_bounds_in_format(format: Format | None, x: NDArray) -> RawBounds:
 
 
 def first_outside_format(array: NDArray, format: Format) -> tuple[int, ...] | None:
-    """The index of the first element that is no number of the format; None if there is none. -0 passes for 0."""
+    """Return the index of the first element that is not a number of the format, or None. -0 counts as
+    0."""
     if (array.dtype, format) in ((np.float32, FP32), (np.float64, FP64)):
         return None
     strange = np.False_ if format.has_nan else np.isnan(array)
     if not strange.any():
-        # Numbers of the format are those that a rounding leaves as they are. NaN differs from
-        # itself and is put right below; -0 equals 0, which is what is wanted.
+        # Rounding leaves numbers of the format unchanged. NaN differs from itself, which is corrected below; -0 equals
+        # 0, as intended.
         rounded = round_array(array, Target(format, nearest_even, array.dtype.type))
         strange = rounded != array
         if strange.any():

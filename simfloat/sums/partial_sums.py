@@ -1,7 +1,6 @@
-"""Partial sums, which show how a sum comes about, and sums over replicas of a model.
+"""Partial sums after every step of a sum, and sums over the replicas of a model.
 
-Partial sums are the running sum after every step. Sums over replicas come in the orders in which connected machines
-make them.
+Sums over replicas are computed in the orders of connected devices.
 """
 
 from __future__ import annotations
@@ -47,17 +46,35 @@ def partial_sums(
     observer: Observer | None = None,
     flags: bool = False,
 ) -> NDArray[np.floating]:
-    """The running sum of a dot product after every step of the accumulator, in order; the last one is `dot`'s.
+    """Return the partial sums of a dot product after every step of the accumulator; the last one is the result of
+    `dot`.
 
-    A step is a product, a chunk of a unit, a run of a blocked sum, or a scaled block; the last one may be short. Each
-    running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`. The sum starts
-    from the number `initial`, as that of dot, which is itself none of the running sums.
+    A step is a product, a chunk of a matrix unit, a run of a blocked sum, or a scaled block; the last one may be short.
+    Each partial sum is rounded to `output` as if the sum ended there.
 
-    The time is that of one sum and of so many steps, with one exception: where `stream` holds given draws, and both the
-    runs of a blocked sum and their sum take some, the draws of the outer sum follow those of all runs, so it is another
-    one for every step and is made anew. Running sums of a Kahan sum are made on the CPU wherever the operands lie.
+    This takes the time of one sum, with one exception. If `stream` is a `GivenBits`, and both the inner and the outer
+    sum of a `blocked` accumulator are stochastic, the outer sum is recomputed for every step, because its draws come
+    after the draws of all runs. Partial sums of a Kahan sum are computed on the CPU, even for operands on a GPU.
 
-    Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
+    Parameters:
+        a, b: vectors of equal length.
+        inputs: a format or a :func:`simfloat.cast` that a and b are first rounded to, or a pair of them; by default
+            none.
+        accumulate: an accumulator, or a format, which means `sequential(format)`.
+        output: the format of the results; by default the format of the accumulator.
+        rounding: the mode in which partial sums are rounded to `output`; by default to nearest even.
+        initial: the start value of the sum, which is not itself one of the results; by default +0.
+        stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
+        observer: receives the rounding events of the casts and of the results.
+        flags: must be False; flags exist only for single operations.
+
+    Returns:
+        A vector with an element for each step. It is float32 if both vectors are float32 and the output format fits
+        into float32, otherwise float64.
+
+    Raises:
+        ValueError: if the accumulator has no partial sums, like `pairwise`, `tree`, `lanes` and `exact`.
+        ValueError: for the operands and options that :func:`simfloat.dot` rejects.
 
     Examples:
         >>> sf.partial_sums([2046.0, 1.0, 1.0, 1.0], np.ones(4), accumulate=sf.FP16)
@@ -69,14 +86,14 @@ def partial_sums(
     options = read_options([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")
     accumulator = options.accumulator
     if accumulator.chunk is None:
-        raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
+        raise ValueError(f"{accumulator} has no partial sums: its terms are not added one after the other.")
     return running_sums_of_vectors(a, b, options, None if initial is None else as_operand(initial, "initial"))
 
 
 def running_sums_of_vectors(
     a: NDArray, b: NDArray, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
-    """The running sums of two vectors under these options, from the number `initial` on; nothing is checked."""
+    """Return the partial sums of two vectors under these options, starting from `initial`; nothing is checked."""
     accumulator = options.accumulator
     row, column, work = prepare_sum(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=initial)
     start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
@@ -86,7 +103,7 @@ def running_sums_of_vectors(
     )
     if not options.target.rounding.is_stochastic:
         return round_sums(sums, sums.shape, options, work, row, column)
-    # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
+    # Each partial sum is the result of `dot` if the sum ended there: element 0 of a result.
     results = empty(sums.shape, options.target.dtype, work.device)
     for i in range(sums.size):
         results[i] = round_sums(sums[i : i + 1], (), options, work, row, column)
@@ -102,11 +119,11 @@ def _running_sums(
     region: Region,
     start: NDArray,
 ) -> NDArray:
-    """The running sum after every chunk, in the engine's type."""
+    """Return the partial sum after every chunk, in the dtype of the engine."""
     if isinstance(engine, UserDrawsEngine):
         return engine.running_sums(row, column, start)
     if isinstance(engine, RunsEngine | StackedRunsEngine):
-        # All runs are summed, then their results: inner and outer sums draw at steps of their own.
+        # All runs are summed first, and then their results: inner and outer sums take their draws from different steps.
         whole = region._replace(scales=scales and _scales_of_products(scales, slice(0, row.size)))
         results = engine.results(row, column, whole)
         ones, outer, at = (
@@ -115,8 +132,8 @@ def _running_sums(
             region._replace(is_transposed=True),
         )
         return _running_sums(ones, results, engine.outer, outer, None, at, start).astype(engine.carrier, copy=False)
-    # A compensated sum cannot go on from a running sum: its correction is lost. A loop of its own keeps every running
-    # sum, in the time of one sum; a sum for every length took time in proportion to the square of the length.
+    # A compensated sum cannot continue from a partial sum, because its correction is lost. A separate loop stores every
+    # partial sum, in the time of one sum; a sum for every length took time in proportion to the square of the length.
     if isinstance(accumulator, InOneFormat):
         sums = running_sums(accumulator, row, column, start, region)
         return region.machine.to_device(sums.astype(engine.carrier, copy=False))
@@ -132,8 +149,9 @@ def _resumed_sums(
     region: Region,
     start: NDArray,
 ) -> NDArray:
-    """The running sums of an accumulator that resumes: each starts from the one before it, or, where one draw of
-    words serves several steps, from the last one at which a draw begins.
+    """Return the partial sums of an accumulator that resumes: each one starts from the one before.
+
+    If a draw of words serves several steps, it starts from the last partial sum at which a draw begins.
     """
     chunk, terms = accumulator.chunk, row.size
     assert chunk is not None
@@ -141,8 +159,8 @@ def _resumed_sums(
     sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
     running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):
-        # Words are drawn for four or sixteen steps at a time. A piece that began inside such a group would read the
-        # first words of the group, so it begins with the group, and up to fifteen steps are made again.
+        # Words are drawn for four or sixteen steps at a time. A piece that started inside such a group would read the
+        # first words of the group. So it starts with the group, and up to fifteen steps are computed again.
         first = i - i % span
         within = slice(first * chunk, min((i + 1) * chunk, terms))
         running[:] = sums[first - 1] if first else start
@@ -153,7 +171,7 @@ def _resumed_sums(
 
 
 def _outer_accumulator(engine: RunsEngine | StackedRunsEngine, accumulator: Accumulator) -> Accumulator:
-    """The accumulator of the results of runs."""
+    """Return the accumulator of the results of runs."""
     if isinstance(engine, RunsEngine) and engine.scale_removal is not None:
         return engine.scale_removal.total
     assert isinstance(accumulator, Blocked)
@@ -161,7 +179,7 @@ def _outer_accumulator(engine: RunsEngine | StackedRunsEngine, accumulator: Accu
 
 
 def _scales_of_products(scales: Scales, products: slice) -> TileScales:
-    """The scales of the blocks of some products, which start where a block does."""
+    """Return the scales of the blocks of some products, which start at the start of a block."""
     blocks = slice(products.start // scales.block, -(-products.stop // scales.block))
     return scales.a[:, blocks].astype(np.float64), scales.b[blocks].astype(np.float64)
 
@@ -180,23 +198,41 @@ def all_reduce(
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
-    """What every replica holds after a sum over replicas: of an array of each, in an order, rounded as it goes.
+    """Sum one array per replica, rounding each addition, and return the result that every replica holds.
 
-    parts are arrays of one shape, or one array (replicas, ...).
+    Data-parallel training adds gradients in this way. The orders are:
 
-    * ``"ring"``: the elements, in C order, lie in as many chunks of ceil(size / n) as there are replicas, the last of
-      which may be short or empty. Chunk c starts at replica c + 1, goes round by way of c + 2, ... and ends at c: each
-      adds its own number to the sum that it receives. So elements of different chunks are added in different orders.
-    * ``"tree"``: neighbours are added level by level, an odd last one is carried up, as in `simfloat.pairwise`.
-    * ``"sequential"``: one after the other, from the first replica on.
+    * ``"ring"``: the elements, in C order, are divided into chunks of ceil(size / n) for n replicas; the last chunks
+      may be short or empty. Chunk c starts at replica c + 1, continues through c + 2, ... and ends at c. Each replica
+      adds its own values to the sum that it receives, so elements of different chunks are added in different orders.
+    * ``"tree"``: neighbours are added level by level, and an odd last one is carried up, as in
+      :func:`simfloat.pairwise`.
+    * ``"sequential"``: one after the other, starting with the first replica.
 
-    What a replica sends are numbers of the accumulator's format: a Format (or `simfloat.sequential`) rounds each
-    addition to it, and what is first sent, too. Other accumulators add the numbers of each element in the ring's order,
-    or the sequential one; a tree takes a Format, a sequential or a pairwise accumulator. Options are those of
-    :func:`simfloat.sum`.
+    A replica sends numbers in the format of the accumulator. A Format (or :func:`simfloat.sequential`) rounds each
+    addition to it, and also the first value that is sent. Other accumulators sum the values of each element in the
+    order of the ring, or in sequential order.
 
-    Raises ValueError for no parts, parts of different shapes, an unknown order, and an accumulator that the order has
-    no use for. Source of the ring: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009; NCCL.
+    Parameters:
+        parts: a sequence of arrays of one shape, or one array (replicas, ...).
+        order: "ring", "tree" or "sequential".
+        accumulate: an accumulator, or a format, which means `sequential(format)`. A tree accepts a format, a sequential
+            or a pairwise accumulator.
+        output: the format of the result; by default the format of the accumulator.
+        rounding: the mode in which sums are rounded to `output`; by default to nearest even.
+        stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
+        observer: receives the rounding events of the results.
+
+    Returns:
+        An array of the shape of a part. It is float32 if all parts are float32 and the output format fits into float32,
+        otherwise float64.
+
+    Raises:
+        ValueError: if `parts` is empty, or if the shapes differ.
+        ValueError: if the order is unknown, or does not support the accumulator.
+        ValueError: for the options that :func:`simfloat.sum` rejects.
+
+    Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009 (ring); NCCL.
 
     Examples:
         >>> parts = [[256.0, 1.0], [1.0, 1.0], [1.0, 256.0], [1.0, 1.0]]
@@ -217,7 +253,7 @@ def all_reduce(
 
 
 def in_addition_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.floating]:
-    """The numbers of every column, one of each replica, in the order in which they are added."""
+    """Return the values of every column, one per replica, in the order in which they are added."""
     if order != "ring":
         return rows
     ordered: NDArray[np.floating] = rows[
@@ -227,7 +263,7 @@ def in_addition_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.fl
 
 
 def _stack_parts(parts: Any) -> NDArray:
-    """The parts in one array, (replicas, ...); ValueError where they have not one shape."""
+    """Return the parts in one array (replicas, ...); ValueError if their shapes differ."""
     if hasattr(parts, "shape") and len(parts.shape) and len(parts):
         return as_operand(parts, "parts")
     if not isinstance(parts, Sequence) or isinstance(parts, str) or not len(parts):
@@ -240,9 +276,10 @@ def _stack_parts(parts: Any) -> NDArray:
 
 
 def _replicas_in_ring_order(replicas: int, size: int) -> NDArray[np.intp]:
-    """For each step and element the replica that adds to it, (replicas, size)."""
+    """Return the replica that adds to each element at each step, (replicas, size)."""
     chunks = np.arange(size) // max(-(-size // replicas), 1)
-    # Chunk c starts at replica c + 1 and is handed on, so that in step s replica c + 1 + s adds to it; c is the last.
+    # Chunk c starts at replica c + 1 and is passed on, so that in step s replica c + 1 + s adds to it; c is the last
+    # one.
     return (chunks + 1 + np.arange(replicas)[:, np.newaxis]) % replicas
 
 

@@ -1,4 +1,4 @@
-"""The plan of a product: what follows from formats and options alone is found once, and kept."""
+"""The plan of a product: everything that follows only from formats and options, computed once and cached."""
 
 from __future__ import annotations
 
@@ -24,68 +24,65 @@ from simfloat.sums.bounds import Bounds, RawBounds, format_bounds
 from simfloat.sums.operands import OperandBounds, OperandPlan, Problem, raw_bounds_in_format
 from simfloat.sums.scales import Scales
 
-#: Of the left and the right operand: how they are rounded.
+#: The casts of the left and the right operand.
 Casts = tuple[Cast, Cast]
 
-#: Their formats; None for operands that are taken as they are.
+#: The formats of the operands; None for an operand that is not rounded.
 Formats = tuple[Format | None, Format | None]
 
-#: The operations as which observers receive the casts of both operands; None: these are not reported.
+#: The operations under which observers receive the casts of both operands; None if a cast is not reported.
 CastOperations = tuple[str | None, str | None]
 
-#: What the scales of delayed scalings of both operands follow from.
+#: The histories from which delayed scalings of both operands compute their scales.
 Histories = tuple[AmaxHistory | None, AmaxHistory | None]
 
 
-#: Terms of sums that are short: an engine for all of them is as quick as one for the bounds of the operands.
+#: The largest number of terms of a short sum: an engine for all operands is as fast as one chosen by bounds.
 MOST_SHORT_TERMS = 64
 
 
 class PreparedSum(NamedTuple):
-    """How operands that are ready are summed."""
+    """The engine for operands that are ready, and the data that it needs."""
 
     device: Device
     engine: Engine
-    has_no_signalling_nan: bool  # operands that are converted have no signalling NaN for certain
-    sums_are_results: bool  # the sums are the results as they are
+    has_no_signalling_nan: bool  # operands that are converted are known to contain no signalling NaN
+    sums_are_results: bool  # the sums are the results, without a further rounding
     draw: Draw | None = None
-    scales: Scales | None = None  # those that the engine takes
-    initial: NDArray | None = None  # what the sums start from, in the shape of the result
-    divisor: float = 1.0  # by which the engine's sums are too large
+    scales: Scales | None = None  # the scales that the engine reads
+    initial: NDArray | None = None  # the start values of the sums, in the shape of the result
+    divisor: float = 1.0  # the factor by which the sums of the engine are too large
 
 
 @dataclass(frozen=True, eq=False)
 class ProductPlan:
-    """All that products of a kind have in common: those on one machine, with the same casts, accumulator and output."""
+    """The common facts of products on one device with the same casts, accumulator and output."""
 
     device: Device
     casts: Casts | None
     accumulator: Accumulator  # for operands in the formats of the casts
     format: Format  # of results
     rounding: Rounding  # of sums to results
-    operands: tuple[OperandPlan, OperandPlan] | None  # how they are rounded
-    drawing: tuple[Rounding, ...]  # the modes of the result, the steps and the casts; none, if none of them draws
-    engines: tuple[Engine | None, Engine | None]  # for any operands in float64, in float32, where there is one
-    prepared_sums: tuple[
-        PreparedSum | None, PreparedSum | None
-    ]  # of these, for operands as they are and results as below
-    prepared_after_rounding: (
-        tuple[PreparedSum, PreparedSum] | None
-    )  # of operands rounded by casts: which may hold a signalling NaN, or do not
-    prepared_if_short: tuple[PreparedSum, PreparedSum] | None  # of such operands in sums of at most SHORT products
-    is_by_bounds: bool  # whether else bounds on operands, their formats and their arrays' types are enough to find it
-    hardware_format: Format | None  # that the machine computes in, if operands have to be numbers of it for that
-    plans: tuple[Plan, Plan]  # by which sums in float64, in float32 are rounded
-    result: Format | None  # that sums come in
-    sums_are_results: bool  # whether those of direct engines are results as they are
-    has_scales: bool  # whether a cast scales its operand
-    is_scaled: bool  # whether operands have scales, of a cast or as the accumulator takes them
-    has_blocks: bool  # whether one scales blocks of it
-    divides_sums: bool  # whether one scales it as a whole, so that sums are divided in the end
+    operands: tuple[OperandPlan, OperandPlan] | None  # the rounding of both operands
+    drawing: tuple[Rounding, ...]  # the modes of the result, the steps and the casts; empty if none is stochastic
+    engines: tuple[Engine | None, Engine | None]  # for any operands in float64, and in float32; or None
+    prepared_sums: tuple[PreparedSum | None, PreparedSum | None]  # of these engines, for unrounded operands
+    prepared_after_rounding: tuple[PreparedSum, PreparedSum] | None  # for rounded operands: with and without sNaN
+    prepared_if_short: tuple[PreparedSum, PreparedSum] | None  # the same for sums of at most MOST_SHORT_TERMS products
+    is_by_bounds: bool  # True if bounds on operands, their formats and dtypes are otherwise enough to choose an engine
+    hardware_format: Format | None  # the format in which the device computes if operands are numbers of it
+    plans: tuple[Plan, Plan]  # the rounding of sums in float64, and in float32
+    result: Format | None  # of the sums
+    sums_are_results: bool  # True if the sums of engines of compiled loops are the results
+    has_scales: bool  # True if a cast scales its operand
+    is_scaled: bool  # True if operands have scales, from a cast or for the accumulator
+    has_blocks: bool  # True if a cast scales blocks of its operand
+    divides_sums: bool  # True if a cast scales its operand as a whole, so that sums are divided at the end
 
     def prepare_unrounded(self, a: NDArray, b: NDArray, depth: int) -> PreparedSum:
-        """How such numbers are summed from zero, of operands without casts; where nothing is drawn, and results come
-        in arrays of the carrier's type and without an observer.
+        """Return the prepared sum, from zero, for operands without casts.
+
+        It applies if nothing is drawn, and if results have the dtype of the engine and no observer.
         """
         single = a.dtype == FLOAT32, b.dtype == FLOAT32
         if self.is_by_bounds:
@@ -102,9 +99,9 @@ class ProductPlan:
         )
 
     def engine_by_bounds(self, a: OperandBounds, b: OperandBounds, depth: int) -> Engine:
-        """The engine for sums of so many products that start from zero, and whose operands have no scales.
+        """Return the engine for sums of `depth` products that start from zero, of operands without scales.
 
-        Raises ValueError for operands that the accumulator does not take.
+        Raises ValueError for operands that the accumulator rejects.
         """
         if self.is_by_bounds:
             return _engine_by_bounds(self, a.bounds, b.bounds, (a.is_float32, b.is_float32), depth)
@@ -115,7 +112,7 @@ class ProductPlan:
 def _prepare_by_bounds(
     plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int
 ) -> PreparedSum:
-    """How operands as they are with such bounds are summed."""
+    """Return the prepared sum for unrounded operands with these bounds."""
     return _prepared_sum(plan, _engine_by_bounds(plan, a, b, single, depth), a[-1] and b[-1])
 
 
@@ -125,7 +122,7 @@ def _prepared_sum(plan: ProductPlan, engine: Engine, has_no_signalling_nan: bool
 
 @lru_cache(maxsize=4096)
 def _engine_by_bounds(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int) -> Engine:
-    """The engine for operands with such bounds; `single` tells which are float32."""
+    """Return the engine for operands with these bounds; `single` is True for float32 operands."""
     left, right = (one.format for one in plan.operands) if plan.operands else (None, None)
     x, y = OperandBounds(Bounds._make(a), left, single[0]), OperandBounds(Bounds._make(b), right, single[1])
     return plan.accumulator.engine(Problem(x, y, depth, plan.format, plan.rounding, device=plan.device))
@@ -136,7 +133,7 @@ def _engine_by_bounds(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tup
 def product_plan(
     accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding, device: Device
 ) -> ProductPlan:
-    """The plan of products in this format and mode; ValueError where the accumulator does not take such operands."""
+    """Return the plan of products in this format and mode; ValueError if the accumulator rejects the operands."""
     formats: Formats = (None, None) if casts is None else (casts[0].format, casts[1].format)
     accumulator = accumulator.for_inputs(*formats)
     scales = [cast.scale for cast in casts or () if cast.scale is not None]
@@ -145,11 +142,11 @@ def product_plan(
     engines = [_engine_for_all(accumulator, formats, array_format) for array_format in (FP64, FP32)]
     operands = None
     if casts is not None:
-        # Operands are measured before they are rounded only where that decides something: if the
-        # formats decide the engine, or if a unit asks for formats alone, it would be wasted.
+        # Bounds of operands are computed before the rounding only if they decide something. If the formats decide the
+        # engine, or a matrix unit depends only on formats, that would be wasted.
         looks = engines[0] is None and not accumulator.is_matrix_unit
         operands = _operand_plan(casts[0], looks, device), _operand_plan(casts[1], looks, device)
-    # Sums of such engines may be the results themselves, which are then returned as they are.
+    # The sums of such engines may be the results themselves, which are returned without a further rounding.
     may_be_direct = device is CPU and not draws and any(one is None or takes_stacks(one) for one in engines)
     keeps = may_be_direct and sums_are_results(accumulator.result, format, rounding)
     works = [PreparedSum(device, one, False, keeps and takes_stacks(one)) if one else None for one in engines]
@@ -184,30 +181,31 @@ def product_plan(
 
 
 def _engine_for_all(accumulator: Accumulator, formats: Formats, array_format: Format) -> Engine | None:
-    """The engine for any operands in these formats, or in arrays of `array_format`, if there is one."""
+    """Return the engine for any operands in these formats, or in arrays of `array_format`, if there is one."""
     engine = (
         accumulator.engine_for_all(formats[0] or array_format, formats[1] or array_format)
         if not accumulator.scales
         else None
     )
-    # Operands as they are that have to be converted are looked at, for a signalling NaN: then bounds are at hand.
+    # Operands without a cast that need conversion are scanned for signalling NaN anyway, which gives their bounds; so
+    # an engine for all operands is not needed.
     return engine if formats[0] or (engine and (engine.carrier is np.float32) == (array_format == FP32)) else None
 
 
 def _prepared_pair(device: Device, engine: Engine, sums_are_results: bool) -> tuple[PreparedSum, PreparedSum]:
-    """How rounded operands are summed that may hold a signalling NaN, and such as do not."""
+    """Return prepared sums for rounded operands that may contain a signalling NaN, and for others."""
     is_final = sums_are_results and takes_stacks(engine)
     return PreparedSum(device, engine, False, is_final), PreparedSum(device, engine, True, is_final)
 
 
 def _short_engine(accumulator: Accumulator, casts: Casts, format: Format, rounding: Rounding) -> Engine | None:
-    """The engine for sums of at most SHORT products of any numbers of the casts' formats, if there is one."""
+    """Return the engine for short sums of any numbers of the formats of the casts, if there is one."""
     if accumulator.is_matrix_unit or accumulator.scales or any(cast.scale is not None for cast in casts):
         return None
     left, right = (OperandBounds(format_bounds(cast.format), cast.format, False) for cast in casts)
     try:
         return accumulator.engine(Problem(left, right, MOST_SHORT_TERMS, format, rounding))
-    except ValueError:  # some operands may still be taken
+    except ValueError:  # some operands may still be accepted
         return None
 
 
@@ -218,13 +216,13 @@ def _operand_plan(cast: Cast, needs_bounds: bool, device: Device) -> OperandPlan
 
 
 class Options(NamedTuple):
-    """What a product is asked for: its plan, and what belongs to one call; pairs are of the left and right operand."""
+    """The options of a product: its plan, and the options of one call; pairs are for the left and right operand."""
 
     plan: ProductPlan
     target: Target
     cast_operations: CastOperations = ("cast_input", "cast_input")
     histories: Histories = (None, None)
-    already_in_format: tuple[bool, bool] = (False, False)  # whether a cast is known to leave its operand as it is
+    already_in_format: tuple[bool, bool] = (False, False)  # True if a cast is known not to change its operand
 
     @property
     def accumulator(self) -> Accumulator:

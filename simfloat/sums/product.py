@@ -1,4 +1,4 @@
-"""Products of matrices, dot products and sums, and their options as users give them."""
+"""Matrix products, dot products and sums, with the options that users pass."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from simfloat.sums.scales import Scales, as_scales, unpack_blocks
 from simfloat.sums.sequential import as_accumulator
 from simfloat.sums.tiles import sums_of_matrices
 
-#: As users give the formats of operands, or how they are taken to them.
+#: The format of an operand, or the cast that rounds the operand to it.
 OneInput = Cast | FormatLike
 Inputs = OneInput | tuple[OneInput, OneInput] | None
 
 
-#: Numbers of a sum from which on its factors, ones, are one number without strides.
+#: Length of a sum above which the ones that it is multiplied by are one value, broadcast with stride 0.
 LEAST_STRIDELESS_ONES = 1 << 12
 
 
@@ -60,31 +60,41 @@ def matmul(
     observer: Observer | None = None,
     flags: bool = False,
 ) -> NDArray[np.floating]:
-    """The matrix product of `a` and `b` as hardware with this accumulator would compute it.
+    """Multiply two matrices as hardware with this accumulator would.
 
-    Shapes and the broadcasting of leading axes are numpy.matmul's. Operands are first taken to `inputs`: a format, to
-    which they are rounded to nearest even, a simfloat.cast, a pair of them for a and b, or None to take them as they
-    are. Each sum runs over ascending k in the order and with the roundings of `accumulate`: an accumulator, or a format
-    for `sequential`. The result is rounded to `output`, by default the accumulator's format, in the mode `rounding`
-    (nearest even), which concerns nothing else. Stochastic modes, here, in a cast or in the accumulator, take their
-    bits from `stream`; `observer` receives the events of the casts and of the results.
+    Each element of the result is one sum over k, in ascending order of k. The order and the roundings of its additions
+    are given by `accumulate`.
 
-    With `initial` sums start from it instead of +0, as in D = A B + C: numbers of the format that the accumulator's
-    running sum comes in (of a blocked sum the outer one), in an array that broadcasts to the result. An exact sum adds
-    any float64 numbers.
+    Parameters:
+        a, b: arrays with the shapes of numpy.matmul; leading axes are broadcast. Results of
+            :func:`simfloat.block_quantize` with blocks along k are operands with their scales; scales of whole tensors
+            divide the sums before these are rounded to `output`.
+        inputs: a format or a :func:`simfloat.cast` that a and b are first rounded to, or a pair of them for a and b. A
+            format rounds to nearest even. By default operands are not rounded.
+        accumulate: an accumulator, or a format, which means `sequential(format)`.
+        output: the format of the result; by default the format of the accumulator.
+        rounding: the mode in which sums are rounded to `output`; by default to nearest even.
+        scales: a pair of arrays (..., m, k / block) and (..., k / block, n): the scales of blocks of a and b along k. A
+            tensor core with block scales uses them as the hardware does. Any other accumulator sums the products of the
+            scaled operands, which must be float64 values. A scale of NaN makes the products of its block NaN.
+        initial: start values of the sums, as C in D = A B + C; by default +0. An array that broadcasts to the result.
+            Its values are in the format of the accumulator's partial sum (for `blocked`, of the outer one); `exact`
+            accepts any float64 values.
+        stream: the random bits of stochastic modes in the accumulator, the casts or `rounding` (`BitStream` or
+            `GivenBits`).
+        observer: receives the rounding events of the casts and of the results.
+        flags: must be False; flags exist only for single operations.
 
-    `scales`, a pair of arrays (..., m, k / block) and (..., k / block, n), are those of blocks of the operands along
-    k, as :func:`simfloat.block_quantize` gives them. A tensor core with scales uses them as hardware does; any other
-    accumulator sums the products of the scaled operands, which must be float64 numbers. A scale of NaN makes its
-    block's products NaN. Results of block_quantize are themselves operands, blocks along k; scales of whole tensors
-    divide the sums, before these are rounded to `output`.
+    Returns:
+        float32 if both operands are float32 and the output format fits into float32, otherwise float64.
 
-    float32 out if both operands are float32 and the output format fits, else float64.
-
-    Raises ValueError if the inner sizes differ, if operands are too wide for a step to be exact, for
-    ``accumulate=exact`` without an output, for a `rounding` where the output is the accumulator's format, for an
-    `initial` that enlarges the result or holds other numbers, for scales that are infinite, given twice, or no numbers
-    of the accumulator's format, and for ``flags=True``, which single operations take.
+    Raises:
+        ValueError: if the inner sizes differ, or if operands are too wide for exact steps.
+        ValueError: if `accumulate` is `exact` and `output` is missing.
+        ValueError: if `rounding` is given although `output` is the format of the accumulator.
+        ValueError: if `initial` would enlarge the result, or has values outside the format of the partial sum.
+        ValueError: if scales are infinite, given twice, or not in the scale format of the accumulator.
+        ValueError: if `flags` is true.
 
     Examples:
         >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
@@ -112,12 +122,12 @@ def matmul(
 
 
 def _as_matrices(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray, tuple[int, ...] | None]:
-    """The factors of a product as matrices, and the result's shape if it is another one than that of their product."""
+    """Return both factors as matrices, and the shape of the result if it is not the shape of the matrix product."""
     if x.ndim == 0 or y.ndim == 0:
         raise _shape_error(x, y)
     if x.ndim > 1 and y.ndim > 1:
         return x, y, None
-    # A vector meets every matrix of the other factor, of whose rows or columns the result has as many elements.
+    # A vector is multiplied by every matrix of the other factor. The result has one element per row or column of each.
     if x.ndim > 1:
         return x, y[:, np.newaxis], x.shape[:-1]
     return x[np.newaxis], (y if y.ndim > 1 else y[:, np.newaxis]), y.shape[:-2] + y.shape[-1:] if y.ndim > 1 else ()
@@ -140,7 +150,27 @@ def dot(
     observer: Observer | None = None,
     flags: bool = False,
 ) -> NDArray[np.floating]:
-    """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`.
+    """Sum the products of two vectors of equal length.
+
+    Parameters:
+        a, b: vectors, or vectors with block scales from :func:`simfloat.block_quantize`.
+        inputs: a format or a :func:`simfloat.cast` that a and b are first rounded to, or a pair of them; by default
+            none.
+        accumulate: an accumulator, or a format, which means `sequential(format)`.
+        output: the format of the result; by default the format of the accumulator.
+        rounding: the mode in which the sum is rounded to `output`; by default to nearest even.
+        initial: the start value of the sum, in the format of the partial sum; by default +0.
+        stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
+        observer: receives the rounding events of the casts and of the result.
+        flags: must be False; flags exist only for single operations.
+
+    Returns:
+        An array without axes. It is float32 if both vectors are float32 and the output format fits into float32,
+        otherwise float64.
+
+    Raises:
+        ValueError: if a and b are not vectors of equal length.
+        ValueError: for the options that :func:`simfloat.matmul` rejects.
 
     Examples:
         >>> sf.dot([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], accumulate=sf.FP16)
@@ -161,7 +191,7 @@ def dot(
 
 
 def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
-    """Two vectors of equal length."""
+    """Return both as vectors of equal length; raise ValueError if they are not."""
     a, b = as_operand(a, "a"), as_operand(b, "b")
     if a.ndim != 1 or a.shape != b.shape:
         more = "; matmul takes matrices" if max(a.ndim, b.ndim) > 1 else ""
@@ -182,10 +212,29 @@ def sum(
     observer: Observer | None = None,
     flags: bool = False,
 ) -> NDArray[np.floating]:
-    """The sum of the elements along `axis`, computed as their dot product with ones; all of them if axis is None.
+    """Sum the elements of an array, computed as their dot product with ones.
 
-    Elements are taken in C order, whatever the memory; an empty sum is +0, or `initial`. Options as in
-    :func:`simfloat.matmul`.
+    Elements are added in C order, whatever their order in memory. An empty sum is +0, or `initial`.
+
+    Parameters:
+        x: the array.
+        axis: the axis to sum along; None sums all elements.
+        accumulate: an accumulator, or a format, which means `sequential(format)`.
+        inputs: a format or a :func:`simfloat.cast` that x is first rounded to; by default none.
+        output: the format of the result; by default the format of the accumulator.
+        rounding: the mode in which sums are rounded to `output`; by default to nearest even.
+        initial: start values of the sums, in the format of the partial sum; by default +0.
+        stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
+        observer: receives the rounding events of the cast and of the results.
+        flags: must be False; flags exist only for single operations.
+
+    Returns:
+        An array without `axis`. It is float32 if x is float32 and the output format fits into float32, otherwise
+        float64.
+
+    Raises:
+        ValueError: if `axis` is not an axis of x.
+        ValueError: for the options that :func:`simfloat.matmul` rejects.
 
     Examples:
         >>> sf.sum(np.ones((2, 300)), axis=1, accumulate=sf.BF16)
@@ -205,7 +254,7 @@ def sum(
     if flags is not False:
         refuse_flags("sum", flags)
     options = read_options([x], inputs, accumulate, output, rounding, stream, observer, "sum")
-    # The ones are ours: their cast is not reported, and they are not scaled.
+    # The ones are not the user's data: their cast is not reported, and they are not scaled.
     options = options._replace(cast_operations=("cast_input", None))
     plan = options.plan
     if plan.has_scales:
@@ -221,7 +270,7 @@ def sum(
 
 
 def refuse_flags(operation: str, flags: bool) -> None:
-    """Raise ValueError where a sum is asked for its flags, which only single operations have."""
+    """Raise ValueError if flags are requested for a sum: only single operations have them."""
     check_flags(flags=flags)
     if flags:
         raise ValueError(
@@ -240,11 +289,11 @@ def read_options(
     observer: Observer | None,
     operation: str,
 ) -> Options:
-    """The options as users give them, checked."""
+    """Read and check the options of a call."""
     arguments: tuple[Any, ...] = (inputs, accumulate, output, *common_type_and_device(operands), operation)
     try:
         options = _default_options(*arguments)
-    except TypeError:  # what is not hashable is none of these, and is refused
+    except TypeError:  # an unhashable value is not a valid option; the uncached function raises the ValueError
         options = _default_options.__wrapped__(*arguments)
     if rounding is None and stream is None and observer is None:
         return options
@@ -268,7 +317,8 @@ def _default_options(
     device: Device,
     operation: str,
 ) -> Options:
-    """The options of a call that gives no others; `single` if all operands are float32. Kept: calls repeat."""
+    """Return the options of a call without rounding, stream and observer, cached; `single` if all operands are
+    float32."""
     casts = None if inputs is None else _as_casts(inputs)
     formats = (None, None) if casts is None else (casts[0].format, casts[1].format)
     accumulator = as_accumulator(accumulate).for_inputs(*formats)
@@ -290,13 +340,13 @@ def _as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> Casts:
 
 
 def _refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:
-    """A mode for results that are not rounded: the steps' own was meant."""
+    """Raise ValueError for a rounding mode of sums that are not rounded; the caller probably meant the steps."""
     meant = "pass output=, the format that they are to be rounded to"
     if "rounding" in (field.name for field in fields(accumulator)):
         meant = f"for the mode of the steps pass accumulate={replace(accumulator, rounding=rounding)}"  # type: ignore[call-arg]
     raise ValueError(
-        f"rounding={rounding} is the mode in which results are rounded to output, and sums in {accumulator.result} "
-        f"that stay in it are not rounded again; {meant}."
+        f"rounding={rounding} is the mode in which sums are rounded to output, but sums in {accumulator.result} "
+        f"are not rounded again to this format; {meant}."
     )
 
 
@@ -308,8 +358,8 @@ def multiply_matrices(
     initial: NDArray | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> NDArray[np.floating]:
-    """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
-    # The decorator's check without its call, which took 5 % of a product of four numbers (AMD Zen 3).
+    """Multiply matrices a (..., m, k) and b (..., k, n); `shape` is the shape of the result if it differs."""
+    # The decorator's check, written out: a call of it took 5 % of a product of four numbers (AMD Zen 3).
     if NORMAL - SUBNORMAL != LARGEST_SUBNORMAL or ONE + TINY != ONE - TINY:
         return call_in_usual_environment(lambda: multiply_matrices(a, b, options, scales, initial, shape))
     matrices = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else _result_shape(a, b)
@@ -317,7 +367,7 @@ def multiply_matrices(
     depth = a.shape[-1]
     a, b, work = prepare_sum(a, b, shape, depth, options, scales, initial)
     count = math.prod(matrices)
-    # `with_progress_bar` asks this first, too: three of the 29 calls of a product of 4 x 4 went to it.
+    # `with_progress_bar` tests this again. Calling it cost three of the 29 calls of a product of 4 x 4.
     if max(count * work.engine.cost, contraction.SINGLE_SUM_COST) * depth < contraction.LEAST_WATCHED_WORK:
         sums = sums_of_matrices(matrices, a, b, work)
     else:

@@ -1,6 +1,6 @@
-"""The scales of blocks of products, as matmul takes them, and sums by blocks of scaled operands.
+"""The scales of blocks of products, as matmul accepts them, and sums by blocks of scaled operands.
 
-Each block's sum is freed of its two scales before it joins the running total.
+The two scales of a block are removed from its sum before the sum is added to the partial sum.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from simfloat.sums.sequential import SequentialSum
 
 
 class Scales(NamedTuple):
-    """The scales of both operands' blocks along k."""
+    """The scales of the blocks of both operands along k."""
 
     a: NDArray  # (..., m, blocks)
     b: NDArray  # (..., blocks, n)
-    block: int  # products a block; the last one may be short
-    divisor: float = 1.0  # by which sums of scaled products are too large
-    divide: bool | None = None  # sums of blocks are divided by them, or multiplied; None: operands are multiplied
+    block: int  # the products of a block; the last block may be short
+    divisor: float = 1.0  # the factor by which sums of scaled products are too large
+    divide: bool | None = None  # scales divide sums of blocks, or multiply them; None: they multiply the operands
 
 
 @in_usual_environment
 def unpack_blocks(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
-    """Elements and scales of operands, of which one or both are results of block_quantize; the other has ones."""
+    """Return elements and scales of operands, at least one of which is a result of block_quantize; the other has
+    ones."""
     if scales is not None:
-        raise ValueError("scales= are given, and block-scaled operands bring their own: pass one of both.")
+        raise ValueError("Block-scaled operands have scales already, so scales= cannot be given: pass one of both.")
     blocks = [x.block for x in (a, b) if isinstance(x, BlockScaled)]
     if blocks[0] != blocks[-1]:
         raise ValueError(f"Both operands must have blocks of one size along k; a has {blocks[0]}, b has {blocks[1]}.")
@@ -50,7 +51,7 @@ def unpack_blocks(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
 
 
 def _elements_and_scales(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, float]:
-    """Elements, scales along k, and the tensor's scale."""
+    """Return elements, scales along k, and the scale of the whole tensor."""
     if not isinstance(x, BlockScaled):
         x = as_operand(x, name)
         along = max(x.ndim + axis, 0)
@@ -67,9 +68,9 @@ def _elements_and_scales(x: Any, name: str, axis: int, block: int) -> tuple[NDAr
 
 @in_usual_environment
 def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArray, accumulator: Accumulator) -> Scales:
-    """The scales of both operands' blocks, checked: (..., m, blocks) and (..., blocks, n).
+    """Check the scales of the blocks of both operands; return them as (..., m, blocks) and (..., blocks, n).
 
-    An accumulator without scales of its own takes blocks of any length that divides k.
+    An accumulator without scales of its own accepts blocks of any length that divides k.
     """
     if not isinstance(scales, Scales):
         scales = _read_scales(scales, a.shape[-1], accumulator)
@@ -86,7 +87,7 @@ def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArr
     if (scales.a.shape, scales.b.shape) != expected:
         raise ValueError(
             f"The operands' scales must have shapes {expected[0]} and {expected[1]}, "
-            f"one scale a block of k; got {scales.a.shape} and {scales.b.shape}."
+            f"one scale for each block of k; got {scales.a.shape} and {scales.b.shape}."
         )
     for name, values in (("a", scales.a), ("b", scales.b)):
         _check_values(name, values, accumulator.scales[1] if accumulator.scales else None)
@@ -95,7 +96,9 @@ def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArr
 
 def _read_scales(scales: Any, depth: int, accumulator: Accumulator) -> Scales:
     if not isinstance(scales, tuple | list) or len(scales) != 2:
-        raise ValueError("scales is a pair, of the blocks of a (..., m, k / block) and of b (..., k / block, n).")
+        raise ValueError(
+            "scales must be a pair of arrays, for the blocks of a (..., m, k / block) and of b (..., k / block, n)."
+        )
     left, right = as_operand(scales[0], "a's scales"), as_operand(scales[1], "b's scales")
     if accumulator.scales:
         return Scales(left, right, accumulator.scales[0])
@@ -104,21 +107,22 @@ def _read_scales(scales: Any, depth: int, accumulator: Accumulator) -> Scales:
 
 
 def _check_values(name: str, values: NDArray, format: Format | None) -> None:
-    """Scales are numbers of their format, and finite ones or NaN."""
+    """Raise ValueError unless scales are numbers of their format that are finite or NaN."""
     infinite = np.isinf(values)
     place = tuple(int(i) for i in np.argwhere(infinite)[0]) if infinite.any() else None
     what = "a finite number or NaN"
     if place is None and format is not None:
-        # A scale's sign is not read.
+        # The sign of a scale is not read.
         place, what = first_outside_format(np.abs(values), format), f"an {format} number"
     if place is not None:
         raise ValueError(f"A scale must be {what}, and that of {name}{list(place)} is {float(values[place])!r}.")
 
 
 def scales_of_blocks(left: ScaledOperand, right: ScaledOperand, accumulator: Accumulator) -> Scales | None:
-    """The scales that casts gave to blocks of one or of both operands; None if there are no blocks.
+    """Return the scales that casts gave to blocks of one or both operands; None without blocks.
 
-    The other operand's are ones. Raises ValueError for blocks of two sizes, or of another kind than the accumulator's.
+    The other operand has ones. Raises ValueError for two block sizes, and for blocks that the accumulator does not
+    support.
     """
     blocks_of_operands = [operand.blocks for operand in (left, right) if operand.blocks]
     if not blocks_of_operands:
@@ -135,15 +139,15 @@ def scales_of_blocks(left: ScaledOperand, right: ScaledOperand, accumulator: Acc
                 f"{accumulator} takes blocks of {block} products with {format} scales, got blocks of {blocks.block} "
                 f"with {blocks.format} scales."
             )
-    # FP32's scales are max / amax, by which sums are divided; those of other formats multiply. A product has one kind.
-    # Powers of two serve either way.
+    # FP32 scales are max / amax and divide sums; scales of other formats multiply them. A product has one kind. Powers
+    # of two can be used either way.
     divide = first.divide if first.format != E8M0 else last.divide
     values = [_scale_values(operand, axis, first.block, divide) for operand, axis in ((left, -1), (right, -2))]
     return Scales(values[0], values[1], first.block, divide=divide)
 
 
 def _scale_values(operand: ScaledOperand, axis: int, block: int, divide: bool) -> NDArray:
-    """An operand's scales, as what divides sums or as what multiplies them."""
+    """Return the scales of an operand as divisors or as factors of sums."""
     blocks, array = operand.blocks, operand.operand.array
     if blocks is None:
         assert array is not None
@@ -163,7 +167,7 @@ def _scale_values(operand: ScaledOperand, axis: int, block: int, divide: bool) -
 def with_scales(
     x: OperandBounds, y: OperandBounds, scales: Scales | None, accumulator: Accumulator
 ) -> tuple[OperandBounds, OperandBounds, Scales | None]:
-    """The operands, with their scales multiplied in unless these remain: for the accumulator, or for sums of blocks."""
+    """Multiply the operands by their scales, unless the accumulator or sums of blocks use the scales."""
     if accumulator.scales and not scales:
         block, format = accumulator.scales
         raise ValueError(
@@ -172,14 +176,14 @@ def with_scales(
         )
     if not scales or accumulator.scales:
         return x, y, scales
-    # An exact sum of scaled products is one of products of scaled operands.
+    # An exact sum of scaled products is an exact sum of products of scaled operands.
     if scales.divide is None or (accumulator.result is None and not scales.divide):
         return scale_operand(x, scales.a, scales.block, -1), scale_operand(y, scales.b, scales.block, -2), None
     return x, y, scales
 
 
 def scale_operand(operand: OperandBounds, scales: NDArray, block: int, axis: int) -> OperandBounds:
-    """An operand times the scales of its blocks, exact, for accumulators that know no scales."""
+    """Multiply an operand exactly by the scales of its blocks, for accumulators without scales."""
     x = operand.array
     assert x is not None
     factors = np.repeat(scales.astype(np.float64), block, axis)
@@ -197,9 +201,10 @@ def scale_operand(operand: OperandBounds, scales: NDArray, block: int, axis: int
 
 
 def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales) -> Engine:
-    """The engine that sums each block from zero by the accumulator, divides by its two scales, and rounds and adds it.
+    """Return an engine that sums each block from zero, removes its two scales, and rounds and adds the result.
 
-    Both happen in the accumulator's format and mode, one block after the other; an exact sum is rounded in the end.
+    The format and the mode are those of the accumulator, and blocks are added one after the other. An exact sum is
+    rounded only at the end.
     """
     format, divide = accumulator.result, bool(scales.divide)
     if format is None:
@@ -218,14 +223,14 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
 
 
 def _rounding_of_results(accumulator: Accumulator) -> Rounding:
-    """The mode in which an accumulator's results are rounded."""
+    """Return the mode in which the results of an accumulator are rounded."""
     while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.outer
     return getattr(accumulator, "rounding", None) or nearest_even
 
 
 class _ScaleRemoval(NamedTuple):
-    """How sums of blocks are freed of their scales, and what is known of the results."""
+    """Removes scales from sums of blocks, with bounds on the results."""
 
     operation: str  # divide or multiply
     format: Format
@@ -233,14 +238,14 @@ class _ScaleRemoval(NamedTuple):
 
     @property
     def total(self) -> SequentialSum:
-        """The accumulator of the results. One that draws rounds them too, for it knows the place of a draw."""
+        """The accumulator of the results. A stochastic one also rounds them, because it has the positions of draws."""
         return SequentialSum(
             self.format, rounding=self.rounding, products=self.format if self.rounding.is_stochastic else None
         )
 
     @property
     def results(self) -> OperandBounds:
-        """What is known of the results."""
+        """Bounds on the results."""
         if self.rounding.is_stochastic:
             return OperandBounds(Bounds(53, -1074, -1074, 1024, False), None, False)
         smallest = self.format.emin - self.format.mantissa_bits
@@ -248,8 +253,8 @@ class _ScaleRemoval(NamedTuple):
         return OperandBounds(bounds, self.format, self.format.fits_float32)
 
     def remove_scales(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
-        """The sums (rows, columns) of a block without its scales: a of the rows, b of the columns."""
-        # Scales have at most 24 bits: their products are float64 numbers.
+        """Return the sums (rows, columns) of a block without its scales: a of the rows, b of the columns."""
+        # Scales have at most 24 bits, so float64 can represent their products.
         scales = a.astype(np.float64)[:, np.newaxis] * b.astype(np.float64)
         if not self.rounding.is_stochastic:
             target = Target(self.format, self.rounding, carrier_of(self.format))
@@ -258,9 +263,9 @@ class _ScaleRemoval(NamedTuple):
 
 
 def _check_draws(format: Format, rounding: Rounding) -> None:
-    """Raise ValueError if a draw would read more of a quotient than float64 holds."""
+    """Raise ValueError if a draw would read more bits of a quotient than float64 has."""
     if rounding.is_stochastic and not odd_suffices(format, rounding):
         raise ValueError(
-            f"Sums of blocks that are divided by their scales are known to 53 bits, too few to round them to {format} "
+            f"Sums of blocks that are divided by their scales have 53 known bits, too few to round them to {format} "
             f"with {rounding.bits} random bits; use stochastic(bits={max(51 - format.precision, 1)}) at most."
         )

@@ -1,6 +1,6 @@
 """Sums in ascending order of k, rounded at every step, and the steps that the hardware rounds natively.
 
-FP32 and FP64 to nearest even are rounded natively by all processors; other steps depend on the machine.
+All processors round FP32 and FP64 to nearest even natively; for other steps it depends on the device.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from simfloat.sums.bounds import Bounds, quickest_step, terms_and_sums
 from simfloat.sums.lanes import can_drop_bits, fits_when_lifted, lane_loop, lift_exponent
 from simfloat.sums.operands import Problem
 
-#: Kinds of steps that take the images of numbers; and what kinds begin with that cut bits off: of sums as they are, and
-#: of sums and left factors that are lifted.
+#: The kinds of steps that take bit patterns. The prefixes of kinds that truncate bits: of float32 sums, and of sums and
+#: left factors that are multiplied by a power of two.
 IMAGES, CUT, LIFTED = ("halves", "bfloats"), "cut_", "lifted_"
 
 
 def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | None:
-    """The kind of steps that the machine makes itself for such sums, rounded in `formats`; None if it has none."""
+    """Return the kind of steps that the device has in hardware for these sums, rounded in `formats`; None if none."""
     loops, format = problem.device.loops, formats[0]
     if any(other != format for other in formats):
         return None
@@ -41,9 +41,9 @@ def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str
         return "halves" if _are_in_format(problem, FP16) else None
     if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _are_in_format(problem, BF16):
         return "bfloats"
-    # A GPU's fma.rz, .rm and .rp round FP32 in the directed modes. Formats with float32's
-    # exponents are made of these by cutting bits off. Others are multiplied by a power of
-    # two first, so that both smallest normal numbers are the same.
+    # A GPU's fma.rz, .rm and .rp round FP32 in the directed modes. Formats with the exponents of float32 are computed
+    # by truncating bits of these results. For other formats the operands are multiplied by a power of two first, so
+    # that both smallest normal numbers are the same.
     is_cut = kernels.rounding.grid.has_exponents_of_float32(format) and not rounding.saturates
     kind = f"{CUT if is_cut else LIFTED}{rounding.steps}"
     if not loops.processor.COMPUTES_DIRECTED or f"fused_{kind}" not in loops.sequential.steps:
@@ -54,8 +54,9 @@ def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str
 
 
 def _can_be_scaled(problem: Problem, rounding: Rounding, format: Format) -> bool:
-    """Whether sums can be those of float32 cut off, times a power of two, and nothing is quicker: FP16 to nearest even
-    is converted by one instruction.
+    """True if truncated float32 sums, times a power of two, give these sums, and no method is faster.
+
+    FP16 to nearest even is converted by one instruction, which is faster.
     """
     if not (can_drop_bits(format, format, rounding) and format.has_nan) or (format, rounding) == (FP16, nearest_even):
         return False
@@ -63,20 +64,20 @@ def _can_be_scaled(problem: Problem, rounding: Rounding, format: Format) -> bool
 
 
 def _are_in_format(problem: Problem, format: Format) -> bool:
-    """Whether operands, and what the sums start from, are numbers of the format."""
+    """True if the operands and the start values of the sums are numbers of the format."""
     all_bounds = (problem.a.bounds, problem.b.bounds, problem.initial)
     return all(bounds is None or bounds.are_in_format(format) for bounds in all_bounds)
 
 
 class ScalableLoop(Engine, Protocol):
-    """An engine that can be made for numbers times a power of two."""
+    """An engine that can be scaled: its values are multiplied by a power of two."""
 
     def with_scaled_grids(self, factor: np.float32) -> Engine:
-        """The engine with its grids times a power of two, `factor`."""
+        """Return the engine with its grids multiplied by a power of two, `factor`."""
 
 
 def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
-    """The engine of a loop of this kind, for numbers that travel as float32, and sums in a format."""
+    """Return the engine that runs a loop of this kind on float32 arrays, for sums in a format."""
     if kind.startswith(LIFTED):
         factor = np.float32(2.0 ** lift_exponent(format))
         return ScaledIntoFloat32(engine.with_scaled_grids(factor), factor)
@@ -84,7 +85,7 @@ def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
 
 
 class ScaledIntoFloat32(NamedTuple):
-    """An engine whose loop takes left factors and sums times a power of two, which loses no bit of either."""
+    """An engine for a loop with left factors and sums multiplied by a power of two, which loses no bit of them."""
 
     engine: Engine
     factor: np.float32
@@ -95,15 +96,15 @@ class ScaledIntoFloat32(NamedTuple):
         return self.engine.cost
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        # This engine is chosen only where neither sums nor left factors leave float32's range,
-        # so the powers of two lose nothing.
+        # This engine is chosen only if neither sums nor left factors leave the range of float32, so the powers of two
+        # lose nothing.
         sums = out * self.factor
         self.engine.run(a * self.factor, b, sums, region)
         out[...] = sums * (np.float32(1.0) / self.factor)
 
 
 class OnBitPatterns(NamedTuple):
-    """An engine whose loop takes images."""
+    """An engine for a loop that takes bit patterns."""
 
     engine: Engine
     kind: str
@@ -130,11 +131,20 @@ def sequential(
 ) -> SequentialSum:
     """Sum over ascending k from +0: sum = round(sum + a * b), in `format`.
 
-    The product is exact, as in a fused multiply-add, or first rounded to the format `products`. Signs of zero follow
-    IEEE 754-2019 section 6.3: under toward_negative +0 + -0 and x - x are -0.
+    The product is exact, as in a fused multiply-add, or it is first rounded to the format `products`. Signs of zero
+    follow IEEE 754-2019 section 6.3: under toward_negative, +0 + -0 and x - x are -0.
 
-    Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
-    FP64 under nearest_even excepted.
+    Parameters:
+        format: the format of the partial sums, or its name.
+        rounding: the mode of all roundings; by default to nearest even.
+        products: the format that products are rounded to before they are added; by default they are exact.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `format`, `products` or `rounding` is invalid.
+        ValueError: if a format has more than 50 bits of precision, except for FP64 under nearest_even.
 
     Examples:
         >>> sf.dot([0.1, 0.2], [0.3, 0.4], inputs=sf.FP16, accumulate=sf.sequential(sf.FP16, rounding=sf.toward_zero))
@@ -147,7 +157,7 @@ def sequential(
 
 
 def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
-    """The accumulator that `x` stands for: itself, or a format (or its name, or a dtype) for `sequential`."""
+    """Return the accumulator that `x` means: itself, or `sequential` for a format, its name or a dtype."""
     if isinstance(x, Accumulator):
         return x
     try:
@@ -195,7 +205,7 @@ class SequentialSum(Accumulator):
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:
-        """One mode for products and sums."""
+        """The mode of products and sums."""
         return (self.rounding,)
 
     @property
@@ -203,19 +213,20 @@ class SequentialSum(Accumulator):
         return (self.format,) if self.products is None else (self.format, self.products)
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """What is known of sums of so many such products."""
+        """Return bounds on a sum of `terms` products with the given bounds."""
         _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
         return sums.within_format(self.format)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
-        """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
+        """Return the loop of the hardware's own steps if the sum needs these, for operands that its dtype can
+        represent."""
         native = self._hardware_loop
         if native is None or native.carrier is np.float64 or (a.fits_float32 and b.fits_float32):
             return native
         return None
 
     def engine(self, problem: Problem) -> Engine:
-        """The fastest loop that is exact for such operands."""
+        """Return the fastest loop that is exact for these operands."""
         native = self._hardware_loop
         if native is not None:
             if native.carrier is np.float64 or (problem.a.in_float32 and problem.b.in_float32):
@@ -225,8 +236,9 @@ class SequentialSum(Accumulator):
             return hardware_engine(
                 _deterministic_loop(self, f"{self._fusion_name}_{kind}", np.float32), kind, self.format
             )
-        # Loops on lanes ask little of the operands and are the quickest that round by instructions. Only to FP16,
-        # nearest even, may a conversion by the hardware be quicker: then both are found, and a conversion is preferred.
+        # Loops on lanes need few properties of the operands, and are the fastest loops that round by instructions. Only
+        # for FP16 to nearest even can a conversion by the hardware be faster. Then both loops are found, and a
+        # conversion is preferred.
         lanes = lane_loop(problem, self.format, self.rounding, self.products)
         may_convert = self.format == FP16 and self.rounding == nearest_even
         if lanes is not None and not may_convert:
@@ -238,8 +250,8 @@ class SequentialSum(Accumulator):
             return lanes
         if self.products is None or self.products.has_nan:
             return engine
-        # A product may have no place in a format without NaN. Loops would store some
-        # number for it, so operands are looked at before the loop runs.
+        # A format without NaN may have no number for a product. Loops would store some number, so the operands are
+        # checked before the loop runs.
         takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
         if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
@@ -247,7 +259,7 @@ class SequentialSum(Accumulator):
 
     @cached_property
     def _hardware_loop(self) -> _DeterministicLoop | None:
-        """The loop of the hardware's own fused multiply-adds, if they are the steps that are wanted."""
+        """The loop of the hardware's own fused multiply-adds, or None if these are not the steps of this sum."""
         if self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
         if self.products not in (None, self.format):
@@ -268,7 +280,7 @@ class SequentialSum(Accumulator):
 
 @lru_cache(maxsize=4096)
 def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> Engine:
-    """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
+    """Return the fastest loop that is exact for these sums. Cached: the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
     terms, sums = terms_and_sums(
         a.product_bounds(b), depth, accumulator.format, rounding, accumulator.products, initial
@@ -282,15 +294,15 @@ def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: in
     return _deterministic_loop(accumulator, name, step.carrier, step.top)
 
 
-#: Columns from which on, and below which, sums in FP16 are quicker on lanes than by conversions.
+#: From LEAST_COLUMNS to below MOST_COLUMNS columns, sums in FP16 are faster on lanes than by conversions.
 LEAST_COLUMNS, MOST_COLUMNS = 8, 64
 
-#: Nanoseconds a product, by the kind of step; others take 0.2.
+#: Nanoseconds per product, by the kind of step; other kinds take 0.2.
 COSTS = {"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5}
 
 
 class _DeterministicLoop(NamedTuple):
-    """A deterministic loop with the numbers it reads."""
+    """A deterministic loop, with the values that it reads."""
 
     carrier: FloatType
     step: str
@@ -305,18 +317,18 @@ class _DeterministicLoop(NamedTuple):
         loop(a, b, out, self.grid, self.products, self.sign)
 
     def with_scaled_grids(self, factor: np.float32) -> _DeterministicLoop:
-        """The loop with its grids times a power of two, `factor`."""
+        """Return the loop with its grids multiplied by a power of two, `factor`."""
         grid, products = (kernels.rounding.grid.scale_limits(numbers, factor) for numbers in (self.grid, self.products))
         return self._replace(grid=grid, products=products)
 
 
 class ConvertedOrOnLanes(NamedTuple):
-    """Fused sums in FP16 that one rounding of float32's makes right: by conversions, or of a few columns on lanes.
+    """An engine for sums in FP16 with fused multiply-adds, by conversions from float32, or on lanes for a few columns.
 
-    Measured on an AMD Zen 3, conversions are 1.1 to 1.2 times as quick as lanes at 128 x 256 x 128, 64 x 784 x 256 and
-    256 x 256 x 256, 1.4 to 3 times in one row of up to 256 sums, and 1.1 times at 4 x 4 x 4. The columns of a row wait
-    for one another's conversions where these are few: conversions are 0.9 times as quick as lanes at 16 x 16 x 16, 0.6
-    at 8 x 1024 x 8, and 0.4 at 32 x 64 x 16 and 16 x 256 x 16.
+    Measured on an AMD Zen 3, conversions are 1.1 to 1.2 times as fast as lanes at 128 x 256 x 128, 64 x 784 x 256 and
+    256 x 256 x 256, 1.4 to 3 times in one row of up to 256 sums, and 1.1 times at 4 x 4 x 4. With few columns, each
+    conversion waits for the one before: conversions are 0.9 times as fast as lanes at 16 x 16 x 16, 0.6 at 8 x 1024 x
+    8, and 0.4 at 32 x 64 x 16 and 16 x 256 x 16.
     """
 
     converted: Engine
@@ -329,7 +341,7 @@ class ConvertedOrOnLanes(NamedTuple):
         return self.converted.cost
 
     def loop_for(self, out: NDArray) -> Engine:
-        """The quicker loop for such sums."""
+        """Return the faster loop for sums of this shape."""
         rows, columns = out.shape
         return self.on_lanes if rows > 1 and LEAST_COLUMNS <= columns < MOST_COLUMNS else self.converted
 
@@ -341,7 +353,8 @@ class ConvertedOrOnLanes(NamedTuple):
 def _deterministic_loop(
     accumulator: SequentialSum, step: str, carrier: FloatType, top: int | None = None
 ) -> _DeterministicLoop:
-    """The loop of a deterministic step; `top` bounds its sums' exponents, but for the hardware's own steps."""
+    """Return the loop of a deterministic step. `top` bounds the exponents of its sums, except for the hardware's
+    steps."""
     sums, products = _numbers(accumulator._formats, accumulator.rounding, carrier, top)
     sign = carrier(accumulator.rounding.zero_sum)
     cost = COSTS.get(step.partition("_")[2], 0.2)
@@ -351,7 +364,7 @@ def _deterministic_loop(
 def _numbers(
     formats: tuple[Format, ...], rounding: Rounding, carrier: FloatType, top: int | None
 ) -> tuple[NDArray, NDArray]:
-    """The numbers of the grids of sums and of products, the last format."""
+    """Return the packed grids of sums and of products; the last of `formats` is the format of products."""
     grid = kernels.rounding.grid
     if top is None:
         sums, *products = (grid.pack_grid_in_type(format, rounding, carrier) for format in formats)
@@ -361,7 +374,7 @@ def _numbers(
 
 
 class _StochasticLoop(NamedTuple):
-    """A loop that draws."""
+    """A loop with stochastic roundings."""
 
     step: str
     carrier: FloatType
@@ -393,7 +406,8 @@ class _AnyGridLoop(NamedTuple):
 
 
 class _CheckedProducts(NamedTuple):
-    """A loop whose products may be NaN where their format has none; the sums' format may have one."""
+    """An engine that raises ValueError if a product is NaN or negative and the format of products cannot represent
+    it."""
 
     engine: Engine
     products: Format
@@ -417,16 +431,16 @@ class _CheckedProducts(NamedTuple):
 
 
 def _makes_nan(a: NDArray, b: NDArray) -> bool:
-    """Whether a product of a (m, k) and b (k, n) is NaN: of NaN, or of an infinity and a zero."""
-    # Every row of a meets every column of b. So for each k it is enough that the column of a
-    # has one such number and the row of b another: no product need be made.
+    """True if a product of a (m, k) and b (k, n) is NaN: a factor is NaN, or one is infinite and the other is zero."""
+    # Every row of a is multiplied by every column of b. So for each k it is enough that the column of a and the row of
+    # b have such values: no product needs to be computed.
     infinite = np.isinf(a).any(0) & (b == 0).any(1) | (a == 0).any(0) & np.isinf(b).any(1)
     return bool(infinite.any() or np.isnan(a).any() or np.isnan(b).any())
 
 
 def _makes_negative(a: NDArray, b: NDArray, format: Format, rounding: Rounding) -> bool:
-    """Whether a product of a (m, k) and b (k, n), rounded, is below zero; a drawn one, whether it may be."""
-    # A draw may round a tiny negative product to zero or not. To odd it stays below zero, so that it is refused always.
+    """True if a product of a (m, k) and b (k, n), rounded, is below zero; for stochastic rounding, if it may be."""
+    # A draw may round a tiny negative product to zero or not. Rounding to odd keeps it below zero, so it always raises.
     mode = to_odd if rounding.is_stochastic else rounding
     signed = Target(replace(format, signed=True), mode, np.float64)
     # One k at a time: all products at once would take k times the memory of the result.

@@ -1,4 +1,4 @@
-"""Products of matrices: small ones in one call of an engine, others cut into tiles, which threads sum."""
+"""Matrix products: small ones in one call of an engine, others divided into tiles for several threads."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from simfloat.sums.plan import PreparedSum
 from simfloat.sums.scales import Scales
 from simfloat.sums.sequential import OnBitPatterns
 
-#: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.
+#: The number of elements of sums that a loop computes at a time for a stack of matrices, so that they stay in the
+#: cache.
 STACKED = 1 << 16
 
-#: Columns below which the inner loop, which runs over columns, is too short to be quick.
+#: With fewer columns, the inner loop, which runs over columns, is too short to be fast.
 FEW_COLUMNS = 64
 
-#: Elements up to which memory for sums is used again for the next ones.
+#: The largest number of elements for which the memory for sums is reused.
 MOST_REUSED = 1 << 20
 
-#: Nanoseconds of work from which on several threads share it.
+#: Nanoseconds of work above which several threads share it.
 LEAST_SHARED = 2 * LEAST_WORK
 
-#: From so many reads on it is worth copying an array to where a line of the cache begins.
+#: The number of reads above which copying an array to a cache-line boundary pays off.
 LEAST_ALIGNED_READS = 32
 
-#: The regions of products whose steps do not draw, and of those whose transposed one is summed.
+#: The regions of products without stochastic steps; of transposed products.
 UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
 
 
 def sums_of_matrices(
     shape: tuple[int, ...], a: NDArray, b: NDArray, work: PreparedSum, is_transposed: bool = False
 ) -> NDArray:
-    """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `is_transposed`."""
+    """Return the unrounded sums of matrices of `shape` in C order, or in C order of the transposed matrices."""
     machine, engine, quiet, is_final, draw, scales, initial, _ = work
     if len(shape) > 2 and b.ndim == 2:
         # One matrix on the right: the leading axes of the left one are rows.
@@ -48,7 +49,7 @@ def sums_of_matrices(
     if machine is not CPU or len(shape) > 2 or is_transposed or initial is not None or scales is not None:
         return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
     m, n = shape
-    # What one thread does sooner than it wakes another goes the short way below, without tiles and their tasks.
+    # Work that one thread finishes before it could wake another takes the short path below, without tiles and tasks.
     if m * n * a.shape[1] * engine.cost >= LEAST_SHARED:
         return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
     # One tile, which one thread sums at once.
@@ -74,12 +75,12 @@ def _sums_of_tiles(
     machine, engine, quiet, is_final, draw, _, initial, _ = work
     *batch, m, n = shape
     count = math.prod(batch)
-    # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
-    # The inner loop runs over columns, and a short one costs as much as a longer one. A transposed
-    # product has the same sums, for products commute; only the places of draws have to follow.
+    # The inner loop runs over columns, and a short one costs as much as a longer one. So a few columns are computed as
+    # rows of the transposed product. It has the same sums, because products commute; only the positions of draws must
+    # be swapped.
     swap = machine is CPU and n < min(m, FEW_COLUMNS)
     rows, columns = (n, m) if swap else (m, n)
-    flips = swap != is_transposed  # the result's rows are columns here
+    flips = swap != is_transposed  # the rows of the result are columns in these matrices
     row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
     sums = new_sums((count, rows, columns), engine.carrier, is_final, machine)
@@ -96,33 +97,33 @@ def _sums_of_tiles(
 
 
 def new_sums(shape: tuple[int, ...], carrier: FloatType, lasting: bool, device: Device = CPU) -> NDArray:
-    """Zeros for sums. Where these are needed until they are rounded only, and are many, scratch memory serves again."""
+    """Return zeros for sums; scratch memory is reused for large arrays that are needed only until they are rounded."""
     size = math.prod(shape)
     if lasting or device is not CPU or not LEAST_ALIGNED <= size <= MOST_REUSED:
         return zeros(shape, carrier, device)
-    # Fresh memory is paid for by page faults: a step of an MLP (784-256-128-10, bf16-standard) had 376 of them,
-    # and with none, and without casts of parameters that change nothing, it took 0.74 of the time.
+    # Fresh memory costs page faults: a step of an MLP (784-256-128-10, bf16-standard) had 376 of them. Without them,
+    # and without casts of parameters that change nothing, it took 0.74 of the time.
     sums = scratch("sums", size, carrier).reshape(shape)
     sums.fill(0)
     return sums
 
 
 def start_sums(initial: NDArray, sums: NDArray) -> None:
-    """Let sums start from an addend; a signalling NaN in it is no warning."""
+    """Copy initial values to sums; a signalling NaN in them gives no warning."""
     with np.errstate(invalid="ignore"):
         sums[:] = initial
 
 
 def as_carrier(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, reads: int = 1) -> NDArray:
-    """The numbers in the carrier's type and in C order; `quiet` if there is no signalling NaN among them for certain.
+    """Return the values in the dtype of the engine and in C order.
 
-    If rows are read often, from a line of the cache on.
+    Without signalling NaN, warnings need not be suppressed. If rows are read often, the array is aligned to the cache.
     """
     if type(x) is not np.ndarray and is_on_gpu(x):
         return x if x.dtype == carrier and x.flags.c_contiguous else copy(x, carrier)
     if x.dtype == carrier:
-        # Vectors that cross from one line of the cache to the next are loaded as two: products of aligned
-        # operands and sums took 0.6 to 0.8 of the time. A copy is worth it where rows are read often.
+        # A vector that crosses a cache line needs two loads: products of aligned operands and sums took 0.6 to 0.8 of
+        # the time. A copy pays off if rows are read often.
         lies_well = x.flags.carray and (reads < LEAST_ALIGNED_READS or x.size < LEAST_ALIGNED or is_cache_aligned(x))
         return x if lies_well else copy(x, carrier)
     if has_no_signalling_nan:
@@ -132,14 +133,14 @@ def as_carrier(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, read
 
 
 def _as_engine_reads(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, reads: int, ones: bool) -> NDArray:
-    """An operand as an engine reads it, which may take one number without strides for many (`ones`)."""
+    """Return an operand as an engine reads it; with `ones`, the engine accepts one value with strides of 0."""
     if ones and x.size and not any(x.strides):
         return np.broadcast_to(x[(slice(1),) * x.ndim].astype(carrier), x.shape)
     return as_carrier(x, carrier, has_no_signalling_nan, reads)
 
 
 class _MatrixTask(NamedTuple):
-    """What the tiles of products have in common. Matrices are as the engine takes them; one factor may serve all."""
+    """The common data of the tiles of products, in the layout of the engine; one factor may serve all products."""
 
     machine: Device
     engine: Engine
@@ -148,18 +149,18 @@ class _MatrixTask(NamedTuple):
     sums: NDArray  # (products, rows, columns)
     draw: Draw | None
     blocks: list[NDArray] | None  # the scales of blocks of left and right
-    swap: bool  # the products are the transposed ones: left is the user's right operand
+    swap: bool  # True if the products are transposed: left is the right operand of the user
     row_step: int
     column_step: int
 
     def compute_all(self) -> None:
-        """Sum the products: by threads, or in as few launches as can be."""
+        """Sum the products: in threads on a CPU, or in as few launches as possible on a GPU."""
         count, rows, columns = self.sums.shape
         work_of_row = columns * self.left.shape[-1] * self.engine.cost
         in_pieces, draws = self.machine.in_pieces, self.draw is not None
         if in_pieces and takes_stacks(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
-            # Matrices enough for all threads: each takes a stack of them in one call of the loop, since
-            # entering a loop takes half a microsecond. Draws are placed in one matrix at a time.
+            # There are enough matrices for all threads: each thread sums a stack of them in one call of the loop, since
+            # entering a loop takes half a microsecond. The positions of draws are given for one matrix at a time.
             run_all(self._compute_stack, _stacks(count, rows * columns, rows * work_of_row))
         elif in_pieces:
             tiles = _tiles(count, rows, work_of_row)
@@ -196,12 +197,12 @@ class _MatrixTask(NamedTuple):
 
 
 def _stack_matrices(x: NDArray) -> NDArray:
-    """Matrices below one another."""
+    """Stack matrices below one another."""
     return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
 
 
 def _as_rows(x: NDArray) -> NDArray:
-    """The leading axes of an array of matrices as rows of one matrix."""
+    """Return the leading axes of an array of matrices as rows of one matrix."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
@@ -214,7 +215,7 @@ def _matrices(
     reads: int = 1,
     ones: bool = False,
 ) -> NDArray:
-    """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
+    """Return the matrices of an operand in the dtype of the engine: one for every product, or one for all."""
     if transpose:
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
@@ -224,7 +225,7 @@ def _matrices(
 
 
 def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:
-    """(matrix, first row, last row) of the pieces that threads take."""
+    """Return (matrix, first row, last row) of the tiles."""
     worthwhile = busy_threads(matrices * rows * work_of_row)
     if matrices == 1 and worthwhile < 2:
         return [(0, 0, rows)]
@@ -234,13 +235,13 @@ def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int,
 
 
 def _groups(tiles: list[tuple[int, int, int]], work: float) -> list[list[tuple[int, int, int]]]:
-    """The tiles that a thread takes at a time: to hand out one of little work costs more than to compute it."""
+    """Group the tiles that a thread takes at a time: handing out a small tile costs more than computing it."""
     step = -(-len(tiles) // max(int(work / LEAST_WORK), 1)) or 1
     return [tiles[first : first + step] for first in range(0, len(tiles), step)]
 
 
 def _stacks(matrices: int, size: int, work_of_matrix: float) -> list[slice]:
-    """The matrices that threads take at a time, whose sums have so many elements each."""
+    """Return slices of the matrices that a thread takes at a time; each matrix has `size` sums."""
     pieces = max(busy_threads(matrices * work_of_matrix), -(-matrices * size // STACKED), 1)
     step = -(-matrices // pieces)
     return [slice(first, first + step) for first in range(0, matrices, step)]

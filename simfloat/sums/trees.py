@@ -1,12 +1,12 @@
-"""Sums in an order of one's own and in NumPy's, orders of additions as texts and programs, and the table of all orders.
+"""Sums in custom orders and in the order of NumPy, orders as texts and programs, and the table of all orders.
 
-**Texts.** A text is a sum from left to right whose operands are the numbers of terms and sums in brackets,
-``0 + 1 + (2 + 3)``; of a long run of terms at equal distances only the first two and the last are written,
-``0 + 1 + ... + 63``. Programs are for the loops that carry orders out. Between texts and programs an order is a list in
-postfix form: numbers of terms, and ADD after both operands.
+**Texts.** A text is a sum from left to right. Its operands are indices of terms and sums in brackets, such as ``0 + 1
++ (2 + 3)``. In a long run of equally spaced terms only the first two and the last are written: ``0 + 1 + ... + 63``.
+Programs are the form that loops execute. Between text and program, an order is a list in postfix form: indices of
+terms, and ADD after both operands.
 
-**The table** says which orders of summation a format and a rounding mode make. The self-test, `simfloat warmup` and
-`reveal` go through all of them.
+**The table** lists the orders of summation that consist of a format and a rounding mode. The self-test, `simfloat
+warmup` and `reveal` go through all of them.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from simfloat.sums.one_format import InOneFormat, LongNumPy, OrderLoop, RoundedP
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import sequential
 
-#: In a list in postfix form: the sum of the two operands before it.
+#: In a list in postfix form: add the two operands before it.
 ADD = -1
 
-#: The longest run of terms that is written whole.
+#: The longest run of terms that is written in full.
 LONGEST_RUN = 8
 
 
-#: ADD among nested tuples, where -1 would be a term that there is not.
+#: Marks an addition among nested tuples; -1 could be mistaken for an index.
 _ADD = object()
 
 
 def as_postfix(nesting: Any) -> list[int]:
-    """The postfix form of an order: nested tuples or lists of terms, added from left to right, or a text.
+    """Return the postfix form of an order: nested tuples or lists of terms, added from left to right, or a text.
 
     Raises ValueError unless every term from 0 to the largest occurs once.
     """
-    nesting = getattr(nesting, "text", nesting)  # a tree of simfloat.reveal has one
+    nesting = getattr(nesting, "text", nesting)  # the trees of simfloat.reveal have a text
     postfix = _flatten_nesting(_read(nesting) if isinstance(nesting, str) else nesting)
     terms = sorted(k for k in postfix if k != ADD)
     wrong = next((n for n, k in enumerate(terms) if k != n), None)
@@ -62,7 +62,7 @@ def as_postfix(nesting: Any) -> list[int]:
 
 
 def text_of(postfix: Sequence[int]) -> str:
-    """The text of an order."""
+    """Return the text of an order."""
     sums: list[list[int | str]] = []
     for k in postfix:
         if k == ADD:
@@ -74,12 +74,13 @@ def text_of(postfix: Sequence[int]) -> str:
 
 
 def program_of(postfix: Sequence[int]) -> list[int]:
-    """An order for a loop with a stack: k >= 0 lays term k on it; -1 - k adds the upper two sums, and says that the
-    right one of them begins with term k, whose draw the addition takes.
+    """Return an order as a program for a loop with a stack.
 
-    Of two sums the one that needs more room comes first, so that for n terms log2(n) + 2 places suffice.
+    A code k >= 0 pushes term k. A code -1 - k adds the upper two sums; k is the first term of the right one, and the
+    addition uses its draw. The sum that needs more stack is computed first, so that log2(n) + 2 entries suffice for n
+    terms.
     """
-    waiting: list[tuple[int, int, list[int]]] = []  # places that a sum needs, its first term, its program
+    waiting: list[tuple[int, int, list[int]]] = []  # the stack that a sum needs, its first term, its program
     for k in postfix:
         if k != ADD:
             waiting.append((1, k, [k]))
@@ -87,8 +88,8 @@ def program_of(postfix: Sequence[int]) -> list[int]:
         right_need, begins, right = waiting.pop()
         left_need, first, left = waiting.pop()
         most, code = max(right_need, left_need, min(right_need, left_need) + 1), left
-        # Sethi and Ullman's order: while the second sum is made, the first one takes a single place. A draw
-        # belongs to a term, not to a step, so the order in which sums are made changes no bit.
+        # Sethi and Ullman's order: while the second sum is computed, the first one occupies a single entry. A draw
+        # belongs to a term, not to a step, so the order of computation changes no bit.
         if right_need > left_need:
             right.extend(left)
             code = right
@@ -100,7 +101,7 @@ def program_of(postfix: Sequence[int]) -> list[int]:
 
 
 def join_operands(parts: Sequence[int | str], sign: str) -> str:
-    """Operands with a sign between them; of a long run of terms at equal distances only the first two and the last."""
+    """Join operands with a sign; of a long run of equally spaced terms only the first two and the last are written."""
     shown: list[str] = []
     start = 0
     while start < len(parts):
@@ -112,7 +113,7 @@ def join_operands(parts: Sequence[int | str], sign: str) -> str:
 
 
 def _end_of_run(parts: Sequence[int | str], start: int) -> int:
-    """Where the run of terms at equal distances that begins at `start` ends."""
+    """Return the end of the run of equally spaced terms that begins at `start`."""
     stop = start + 1
     while stop < len(parts):
         near, here = parts[stop - 1], parts[stop]
@@ -127,9 +128,9 @@ def _end_of_run(parts: Sequence[int | str], start: int) -> int:
 
 
 def _flatten_nesting(nesting: Any) -> list[int]:
-    """The postfix form of nested tuples."""
+    """Return the postfix form of nested tuples."""
     postfix: list[int] = []
-    # A stack of our own: an order from left to right may be nested deeper than Python's recursion goes.
+    # An explicit stack: an order from left to right may be nested deeper than Python's recursion limit.
     waiting: list[Any] = [nesting]
     while waiting:
         part = waiting.pop()
@@ -146,7 +147,7 @@ def _flatten_nesting(nesting: Any) -> list[int]:
 
 
 def _read(text: str) -> list[Any]:
-    """The nested lists that a text means."""
+    """Return the nested lists that a text means."""
     sums: list[list[Any]] = [[]]
     wants_operand = True
     for part in re.findall(r"\d+|\.\.\.|\S", text):
@@ -161,14 +162,14 @@ def _read(text: str) -> list[Any]:
             inside = sums.pop()
             sums[-1].append(_fill_dots(inside, text))
         else:
-            raise _reading_error(text, f"{part!r} at a place where it means nothing")
+            raise _reading_error(text, f"{part!r} at a position where it has no meaning")
     if wants_operand or len(sums) > 1:
         raise _reading_error(text, "an end where more is expected")
     return _fill_dots(sums[0], text)
 
 
 def _fill_dots(operands: list[Any], text: str) -> list[Any]:
-    """The operands with what three dots among them stand for."""
+    """Return the operands with three dots replaced by the terms that they stand for."""
     whole: list[Any] = []
     for n, operand in enumerate(operands):
         if operand is not ...:
@@ -176,7 +177,7 @@ def _fill_dots(operands: list[Any], text: str) -> list[Any]:
             continue
         around = [*operands[max(n - 2, 0) : n], *operands[n + 1 : n + 2]]
         if len(around) != 3 or not all(is_integer(k) for k in around):
-            raise _reading_error(text, "three dots that do not stand between two terms and one")
+            raise _reading_error(text, "three dots that are not between two terms and one")
         first, second, last = around
         if first == second or (last - second) % (second - first):
             raise _reading_error(text, f"no run from {first} and {second} to {last}")
@@ -185,7 +186,7 @@ def _fill_dots(operands: list[Any], text: str) -> list[Any]:
 
 
 def _reading_error(text: str, fault: str) -> ValueError:
-    more = " What is added at once, in square brackets, is a fused sum: sf.fused." if "[" in text else ""
+    more = " Terms in square brackets, which are added at once, are a fused sum: sf.fused." if "[" in text else ""
     return ValueError(
         f"The order of a tree's additions reads like '0 + 1 + (2 + 3)' or '0 + 1 + ... + 63'; {_shorten_text(text)} "
         f"has {fault}.{more}"
@@ -197,25 +198,33 @@ def _shorten_text(nesting: object) -> str:
     return text if len(text) <= 80 else f"{text[:40]} ... {text[-30:]}"
 
 
-#: Of NumPy's order: numbers from which on a sum is cut in two, and sums that are under way at once below.
+#: In the order of NumPy: the largest number of values that are not divided into halves, and the lanes that sum them.
 LARGEST_UNCUT, LANES = 128, 8
 
-#: Numbers of a sum up to which the program of its order is kept.
+#: The largest number of terms for which the program of NumPy's order is cached.
 MOST_CACHED_TERMS = 1 << 16
 
-#: Kinds of steps that there is a loop of NumPy's order for long sums in.
+#: The kinds of steps for which there is a loop for long sums in NumPy's order.
 LONG_KINDS = ("native", "plain", "odd", "directed", "sticky", "converted")
 
 
 def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even) -> TreeSum:
-    """Products rounded to `format`, then added in the order of a tree, each sum rounded to it.
+    """Round products to `format`, then add them in the order of a tree and round each sum to `format`.
 
-    `nesting` is the order: nested tuples of the numbers of products, ``((0, 1), (2, 3))``, where a tuple of more than
-    two is added from left to right; or a text such as ``"0 + 1 + (2 + 3)"`` or ``"0 + 1 + ... + 63"``; or the `tree`
-    that :func:`simfloat.reveal` found. Each product from 0 on occurs once, and a sum has just so many.
+    Parameters:
+        nesting: the order of the additions. Nested tuples of the indices of products, such as ``((0, 1), (2, 3))``, in
+            which a tuple of more than two is added from left to right; or a text such as ``"0 + 1 + (2 + 3)"`` or ``"0
+            + 1 + ... + 63"``; or the `tree` that :func:`simfloat.reveal` found. Each index starting with 0 occurs once.
+        format: the format of all operations, or its name.
+        rounding: the mode of all operations; by default to nearest even.
 
-    Raises ValueError for an order that misses or repeats a product; when it is used, for another number of products;
-    and as :func:`simfloat.pairwise`.
+    Returns:
+        The accumulator, for sums of exactly this number of products.
+
+    Raises:
+        ValueError: if the order omits or repeats a product, or `format` or `rounding` is invalid.
+        ValueError: if `format` has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: when it is used for another number of products.
 
     Examples:
         >>> x = [2048.0, 1.0, 1.0, 1.0]
@@ -228,25 +237,29 @@ def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even
 def numpy_sum(
     format: FormatLike, rounding: RoundingLike = nearest_even, *, products: FormatLike | None = None
 ) -> NumPySum:
-    """Add products in the order of np.sum, each sum rounded to `format`.
+    """Add products in the order of np.sum, and round each sum to `format`.
 
-    That is NumPy's order for contiguous numbers of one type: fewer than 8 one after the other; up to 128 in eight sums
-    that take every eighth number, which are added as a tree, and a rest after them; more in two halves, the left one a
-    multiple of 8. The total is added to 0, so it is never -0. NumPy sums other axes than the last one row by row, in
-    the order of :func:`simfloat.sequential`. It sums FP16 numbers in FP32, ``numpy_sum(FP32, products=FP16)`` with
-    results in FP16.
+    This is the order of NumPy for contiguous values of one dtype. Fewer than 8 values are added one after the other. Up
+    to 128 values are added in eight lanes that take every eighth value; the lanes are added as a tree, and remaining
+    values after them. More values are divided into two halves, the left one a multiple of 8. The total is added to 0,
+    so it is never -0.
+
+    For axes other than the last one NumPy adds row by row, in the order of :func:`simfloat.sequential`. It sums FP16
+    values in FP32: use ``numpy_sum(FP32, products=FP16)`` with results in FP16.
 
     Parameters:
-        format: the format of the sums, to which products are rounded first.
-        rounding: the mode of all roundings.
-        products: a format to which the products are rounded before that, as those of an array a * b of NumPy's are; by
-            default none. Not with stochastic modes.
+        format: the format of the sums, or its name. Products are rounded to it first.
+        rounding: the mode of all roundings; by default to nearest even.
+        products: a format that products are rounded to before that, like the elements of an array a * b in NumPy; by
+            default none. It cannot be combined with a stochastic mode.
 
     Returns:
         NumPySum: the accumulator.
 
     Raises:
-        ValueError: as :func:`simfloat.pairwise`; if `products` is given with a stochastic mode.
+        ValueError: if `format`, `rounding` or `products` is invalid.
+        ValueError: if a format has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if `products` is given with a stochastic mode.
 
     Examples:
         >>> x = np.random.default_rng(0).standard_normal(10000).astype(np.float32)
@@ -273,14 +286,18 @@ class InTreeOrder(InOneFormat):
 
     @abstractmethod
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
-        """The program; ValueError where there is none for so many products."""
+        """Return the program; ValueError if none exists for this number of products."""
 
     @abstractmethod
     def order(self, terms: int) -> list[int]:
-        """The order of so many products in postfix form; number `terms` is the zero that sums start from."""
+        """Return the order of the products in postfix form; index `terms` is the zero that sums start from."""
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
-        """Modes to nearest and toward zero at most double what a term adds; others are bounded as for a chain."""
+        """Return an exponent that bounds all sums.
+
+        Modes to nearest and toward zero at most double the contribution of a term. The other modes have the bounds of a
+        chain.
+        """
         outward = None if self.rounding.is_to_nearest or self.rounding.is_toward_zero else self.format
         return added.after_summation(terms, outward).high
 
@@ -295,7 +312,7 @@ class TreeSum(InTreeOrder):
     maker: ClassVar[str] = "tree"
 
     def engine(self, problem: Problem) -> Engine:
-        """The loop, if there is an order for so many products."""
+        """Return the loop, if there is an order for this number of products."""
         self.arguments(problem.depth)
         return super().engine(problem)
 
@@ -303,8 +320,8 @@ class TreeSum(InTreeOrder):
         program = _program_of_nesting(self.nesting)
         if terms != (len(program) + 1) // 2:
             raise ValueError(
-                f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. Sums of any length are "
-                "pairwise, numpy_sum and sequential; blocked and lanes make them of trees."
+                f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. For sums of any length use "
+                "pairwise, numpy_sum or sequential, or blocked and lanes with trees."
             )
         return (program,)
 
@@ -336,17 +353,18 @@ class NumPySum(InTreeOrder):
                 )
 
     def engine(self, problem: Problem) -> Engine:
-        """The loop of the order, and one for long sums; products that are rounded first are summed as numbers are."""
+        """Return the loop of the order, or the one for long sums; `products` are rounded first and summed like
+        values."""
         if self.products is None:
             return self._engine_for_numbers(problem)
         rounded = problem.products.after_rounding(self.products, self.rounding)
         if not (self.products.has_nan or problem.products.finite):
             raise ValueError(
-                f"Products may be infinite or NaN here, and {self.products}, to which {self} rounds them, has no NaN: "
-                "pass finite operands."
+                f"{self} rounds products to {self.products}, which has no NaN, but these products may be infinite or "
+                "NaN: pass finite operands."
             )
         numbers = OperandBounds(rounded, self.products, False)
-        # Rounded products are numbers like any others, which are summed as products with ones.
+        # Rounded products are summed like any other values: as products with ones.
         of_numbers = Problem(
             numbers,
             BOUNDS_OF_ONES,
@@ -360,7 +378,8 @@ class NumPySum(InTreeOrder):
         return RoundedProductsEngine(engine, RoundedProducts(self.products, self.rounding, engine.carrier, False))
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
-        """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
+        """Return the loop of the hardware's own steps if the sum needs these and the dtype can represent all
+        operands."""
         if self.products is not None or self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
         any_number = OperandBounds(format_bounds(self.format), self.format, self.format == FP32)
@@ -370,11 +389,11 @@ class NumPySum(InTreeOrder):
         )
 
     def _engine_for_numbers(self, problem: Problem) -> Engine:
-        """The engine where products are not rounded first."""
+        """Return the engine for sums without the option `products`."""
         engine = super().engine(problem)
         if problem.device is not CPU or self.rounding.is_stochastic or not self.format.has_nan:
             return engine
-        step, is_inside = engine, True  # where the hardware rounds, numbers are those of the format
+        step, is_inside = engine, True  # if the hardware rounds, values are numbers of the format
         if not isinstance(engine, OrderLoop) or engine.kind != "native":
             rounded = OperandBounds(problem.products.after_rounding(self.format, self.rounding), self.format, True)
             step = super().engine(Problem(rounded, BOUNDS_OF_ONES, problem.depth, problem.output, problem.rounding))
@@ -392,7 +411,7 @@ class NumPySum(InTreeOrder):
 
 
 class RoundedProductsEngine(NamedTuple):
-    """An engine that sums products which are rounded first, as numbers are summed."""
+    """An engine that rounds the products first, and sums them like values."""
 
     engine: Engine
     products: RoundedProducts
@@ -408,11 +427,11 @@ class RoundedProductsEngine(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
         target = Target(self.products.format, self.products.rounding, np.float64)
-        # Row by row: the products of all rows at once would be as many numbers as there are multiply-adds.
+        # Row by row: the products of all rows together would need as much memory as there are multiply-adds.
         for i in range(len(a)):
             terms = compute_in_thread("multiply", [a[i][:, np.newaxis], b], target)
             sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
-            # The products are the left operand, as in simfloat.sum: the tile is of the transposed product.
+            # The products are the left operand, as in simfloat.sum: the tile belongs to the transposed product.
             self.engine.run(
                 ones, terms.astype(self.engine.carrier, copy=False), sums, region._replace(is_transposed=True)
             )
@@ -425,7 +444,8 @@ def _program_of_nesting(nesting: str) -> NDArray[np.int64]:
 
 
 def _program_of_numpy(terms: int) -> NDArray[np.int64]:
-    """The program of NumPy's order, whose last step adds the total to 0; those of long sums are not kept."""
+    """Return the program of NumPy's order, in which the last step adds the total to 0; programs of long sums are not
+    cached."""
     return (_cached_program if terms <= MOST_CACHED_TERMS else _build_program)(terms)
 
 
@@ -434,7 +454,7 @@ def _build_program(terms: int) -> NDArray[np.int64]:
         return np.zeros(1, np.int64)
     programs: dict[int, tuple[NDArray[np.int64], int]] = {}
     inner, need = _program_of_numbers(terms, programs)
-    # The zero has the number of a term beyond the last one. Of two sums the one that needs more room comes first.
+    # The zero has the index after the last term. Of two sums the one that needs more stack is computed first.
     zero, last = np.array([terms]), np.array([-1])
     return np.concatenate([inner, zero, last] if need > 1 else [zero, inner, last])
 
@@ -445,8 +465,9 @@ _cached_program = lru_cache(maxsize=64)(_build_program)
 def _program_of_numbers(
     count: int, programs: dict[int, tuple[NDArray[np.int64], int]]
 ) -> tuple[NDArray[np.int64], int]:
-    """The program of so many numbers from number 0 on, and the places that it needs: as `program_of` makes it, of which
-    halves of one length have the same.
+    """Return the program for `count` values, and the stack that it needs.
+
+    It equals the one of `program_of`. Halves of one length share their program.
     """
     if count in programs:
         return programs[count]
@@ -458,8 +479,8 @@ def _program_of_numbers(
         (left, left_room), (right, right_room) = (
             _program_of_numbers(part, programs) for part in (middle, count - middle)
         )
-        # Both programs number their terms from 0. Those of the right half move up by `middle`: k
-        # >= 0 is a term, and -1 - k names the term whose draw an addition takes.
+        # Both programs number their terms from 0. The terms of the right half move up by `middle`: k >= 0 is a term,
+        # and -1 - k names the term with the draw that an addition uses.
         right = np.where(right >= 0, right + middle, right - middle)
         parts = [right, left] if right_room > left_room else [left, right]
         program, need = (
@@ -471,20 +492,20 @@ def _program_of_numbers(
 
 
 def _stack_depth(program: NDArray[np.int64]) -> int:
-    """The most sums that wait at once."""
+    """Return the largest number of sums on the stack at once."""
     return int(np.cumsum(np.where(program >= 0, 1, -1)).max())
 
 
 def _postfix_of_numpy(terms: int) -> list[int]:
-    """NumPy's order. Term number `terms`, beyond the last, is the zero that it starts from."""
+    """Return NumPy's order; index `terms`, after the last term, is the zero that it starts from."""
     return [terms, *numpys_order(0, terms), ADD] if terms else [0]
 
 
 def numpys_order(first: int, stop: int) -> list[int]:
-    """How NumPy adds the numbers from `first` to `stop` - 1, in postfix form: its C function `pairwise_sum`."""
+    """Return NumPy's order of adding values `first` to `stop` - 1 in postfix form, as its C function `pairwise_sum`."""
     count = stop - first
     if count > LARGEST_UNCUT:
-        # As NumPy has it, n2 = n / 2; n2 -= n2 % 8: the left half is whole rounds of its eight sums.
+        # As in NumPy, n2 = n / 2; n2 -= n2 % 8: the left half consists of complete rounds of its eight lanes.
         middle = first + count // 2 - count // 2 % LANES
         return [*numpys_order(first, middle), *numpys_order(middle, stop), ADD]
     whole = count - count % LANES if count >= LANES else 0
@@ -496,23 +517,23 @@ def numpys_order(first: int, stop: int) -> list[int]:
 
 
 def _left_to_right(terms: range) -> list[int]:
-    """One after the other."""
+    """Return the order that adds terms one after the other."""
     return [terms[0], *(x for k in terms[1:] for x in (k, ADD))]
 
 
 class RoundedOrder(NamedTuple):
-    """An order, as a function of the format of its sums and of how they are rounded."""
+    """An order of summation, as a function of the format and the rounding mode of its sums."""
 
     make: Callable[[Format, Rounding], Accumulator]
     order: Literal["chain", "neighbours", "numpy"] = "chain"  # one after the other, or one of two kinds of trees
-    compensates: bool = False  # whether its corrections may make the sums look like those of other formats and modes
+    compensates: bool = False  # True if its corrections may make sums look like sums in other formats and modes
 
 
 def _with_rounded_products(format: Format, rounding: Rounding) -> Accumulator:
     return sequential(format, rounding, products=format)
 
 
-#: Of those that are chains, the likely ones come first.
+#: The orders of summation. Among chains, the likely ones come first.
 ROUNDED_ORDERS = (
     RoundedOrder(sequential),
     RoundedOrder(_with_rounded_products),

@@ -50,7 +50,7 @@ from simfloat.sums.integers import (
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import SequentialSum
 
-#: The keys of the table.
+#: The names of the architectures in the table.
 NvidiaArchitecture = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell"]
 
 FP8 = (E4M3, E5M2)
@@ -58,7 +58,7 @@ NARROW_FORMATS = (E4M3, E5M2, E3M2, E2M3, E2M1)
 FP32_AND_FP16 = (FP32, FP16)
 DOUBLE = Instruction((FP64,), (FP64,), 1)
 
-#: Units of 64 products of E2M1 numbers, which add groups of 16 before they align them.
+#: Units that sum 64 products of E2M1 numbers, in groups of 16 that are added before they are aligned.
 GROUPED = Instruction((E2M1,), (FP32,), 64, 35, ((32, E8M0), (16, E8M0), (16, E4M3)))
 
 NVIDIA_UNITS: dict[NvidiaArchitecture, tuple[Instruction, ...]] = {
@@ -95,18 +95,18 @@ NVIDIA_UNITS: dict[NvidiaArchitecture, tuple[Instruction, ...]] = {
     ),
 }
 
-#: The instructions of architectures that have several, by default the first. What they share is the same by either.
+#: The instructions of architectures with several; the first is the default. Units that both have give equal results.
 INSTRUCTIONS: dict[NvidiaArchitecture, tuple[str, str]] = {"hopper": ("wgmma", "mma"), "blackwell": ("tcgen05", "mma")}
 
-#: FP8 products by `mma` where another instruction is meant for them: two steps of the FP16 unit (16 products, 25
-#: fraction bits) from zero, first the products k with k mod 4 < 2, then the others; then one addition to the sum so
-#: far, rounded to nearest even in the output format. (Recorded on H100, H200 and B200: MATLAB-tensor-core of
-#: north-numerical-computing, replayed in the tests. NVIDIA's assembler, ptxas 13.5, makes these steps of it: FP16
-#: numbers of every word's lower half, HMMA from zero, those of the upper half, HMMA, and FADD or HADD2.)
+#: FP8 products by `mma` on architectures with another instruction for them: two steps of the FP16 unit (16 products, 25
+#: fraction bits) from zero, first the products k with k mod 4 < 2, then the others. Their sum is added to the partial
+#: sum once, rounded to nearest even in the output format. (Recorded on H100, H200 and B200: MATLAB-tensor-core of
+#: north-numerical-computing, replayed in the tests. NVIDIA's assembler, ptxas 13.5, compiles `mma` to these steps: FP16
+#: numbers of the lower half of every word, HMMA from zero, numbers of the upper half, HMMA, and FADD or HADD2.)
 TWO_STEPS = Instruction(FP8, FP32_AND_FP16, 32, 25)
 STEP_TERMS = 16
 
-#: What `mma` has there.
+#: The units of `mma` on these architectures.
 MMA = (
     Instruction((FP16,), FP32_AND_FP16, 16, 25),
     Instruction((BF16,), (FP32,), 16, 25),
@@ -115,7 +115,7 @@ MMA = (
     DOUBLE,
 )
 
-#: The exponent with which zeros take part, for FP32 and for FP16 results.
+#: The exponents that zeros take part with in the alignment, for FP32 and for FP16 results.
 ZERO_EXPONENTS: dict[NvidiaArchitecture, tuple[int, int]] = {
     "volta": (-131, -19),
     "turing": (-132, -20),
@@ -135,21 +135,34 @@ def tensor_core(
     *,
     instruction: str | None = None,
 ) -> TensorCore:
-    """The sums of an NVIDIA tensor core: "volta", "turing", "ampere", "ada", "hopper" or "blackwell".
+    """Sum products as an NVIDIA tensor core does.
 
-    `inputs` is the format of both operands, or a pair; with None the unit is chosen by the formats of the `inputs` of
-    the product that it sums. Operands must be numbers of them; a TF32 unit takes FP32 numbers and cuts their last 13
-    bits off. Chunks of products are aligned, cut and added as in :func:`simfloat.fused`, with the unit's numbers; on
-    Ada and Hopper FP8 products leave sums of 14 bits in FP32. A short last chunk is padded with zeros. `scales`, on
-    Blackwell, is a pair of the products a block and the format of a block's scale; the scales themselves go to
-    :func:`simfloat.matmul`. E2M1 x E2M1 with scales is the unit of 64 products, and a scale in E4M3 is read without
-    its sign. FP64 is a chain of fused multiply-adds and comes in FP64. All NaN are one NaN.
+    Each architecture has a matrix unit ("unit" below) for each combination of formats that it supports. Chunks of
+    products are aligned, truncated and added as in :func:`simfloat.fused`, with the parameters of the hardware. A short
+    last chunk is padded with zeros. All NaN results are the same NaN. Special cases:
 
-    `instruction` names one of several: "wgmma" or "mma" on Hopper, "tcgen05" or "mma" on Blackwell, the first by
-    default. They differ for FP8, which `mma` sums from zero in two steps for 32 products, rounded to nearest even when
-    they are added to the sum so far.
+    * FP8 on Ada and Hopper: sums have 14 bits, stored in FP32.
+    * TF32: the unit accepts FP32 numbers, and truncates their last 13 bits.
+    * E2M1 x E2M1 with scales: the unit sums 64 products, and ignores the sign of a scale in E4M3.
+    * FP64: a chain of fused multiply-adds, with results in FP64.
 
-    Raises ValueError, with a list of what there is, for what the architecture lacks.
+    Parameters:
+        architecture: "volta", "turing", "ampere", "ada", "hopper" or "blackwell".
+        inputs: the format of both operands, or a pair; operands must be numbers of it. By default the unit is chosen by
+            the `inputs` of the product that it sums.
+        output: the format of the sums, FP32 or FP16.
+        scales: for block scales on Blackwell: a pair of the products per block and the format of a scale, such as
+            ``(32, E8M0)``. The scales are passed to :func:`simfloat.matmul`.
+        instruction: "wgmma" (default) or "mma" on Hopper, "tcgen05" (default) or "mma" on Blackwell. They differ for
+            FP8: `mma` sums 32 products from zero in two steps, and rounds to nearest even when it adds them to the
+            partial sum.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if the architecture, or a unit for these formats, scales or instruction, does not exist. The message
+            lists the existing ones.
 
     Examples:
         >>> a, ones = [2.0**14, 2.0**-11, -(2.0**14)], np.ones(3)
@@ -171,14 +184,16 @@ def tensor_core(
 
 def _as_block(scales: tuple[int, FormatLike]) -> tuple[int, Format]:
     if not isinstance(scales, tuple) or len(scales) != 2 or type(scales[0]) is not int:
-        raise ValueError(f"scales is a pair of the products a block and a format, as (32, E8M0); got {scales!r}.")
+        raise ValueError(
+            f"scales must be a pair of the products per block and a format, such as (32, E8M0); got {scales!r}."
+        )
     return scales[0], as_format(scales[1])
 
 
 def _check_instruction(architecture: NvidiaArchitecture, instruction: Any) -> None:
     names = INSTRUCTIONS.get(architecture, ())
     if instruction not in names:
-        has = " or ".join(map(repr, names)) if names else "one alone, which has no name"
+        has = " or ".join(map(repr, names)) if names else "only one, which has no name"
         raise ValueError(f"The instruction of a tensor core on {architecture} is {has}; got {instruction!r}.")
 
 
@@ -198,7 +213,7 @@ class TensorCore(Accumulator):
 
     def __post_init__(self) -> None:
         if self.inputs is not None:
-            _ = self.row  # refuses what the architecture lacks
+            _ = self.row  # raises ValueError for a unit that the architecture does not have
 
     @property
     def result(self) -> Format:
@@ -207,11 +222,11 @@ class TensorCore(Accumulator):
 
     @property
     def chunk(self) -> int:
-        """The products of an instruction's chunk."""
+        """The number of products of a chunk of the instruction."""
         return self.row.terms
 
     def for_inputs(self, a: Format | None, b: Format | None) -> TensorCore:
-        """The unit for operands of these formats, if it has none of its own."""
+        """Return the unit for operands of these formats, unless its formats are fixed."""
         if self.inputs is not None:
             return self
         if a is None or b is None:
@@ -221,19 +236,19 @@ class TensorCore(Accumulator):
 
     @cached_property
     def row(self) -> Instruction:
-        """The unit's row of the table."""
+        """The row of the unit in the table."""
         rows = MMA if self.instruction == "mma" else NVIDIA_UNITS[self.architecture]
         return find_instruction(self.architecture, rows, self._formats, self.output, self.scales)
 
     @property
     def _formats(self) -> FormatPair:
-        """The formats of the operands; ValueError where they are still to be found."""
+        """The formats of the operands; ValueError if they are not known yet."""
         if self.inputs is None:
             raise self._missing_inputs_error()
         return self.inputs
 
     def _missing_inputs_error(self) -> ValueError:
-        return ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
+        return ValueError(f"{self} depends on the formats of the operands: pass inputs=.")
 
     @cached_property
     def unit(self) -> Fused:
@@ -241,29 +256,29 @@ class TensorCore(Accumulator):
         terms, bits = self.row.terms, self.row.fraction_bits
         if self.row is GROUPED:
             return Fused(terms, bits, FP32, zero_exponent=GROUPED_ZERO_EXPONENT)
-        # A sum of zero takes part in the alignment with this exponent. It decides where
-        # all products lie below it: they are cut at its last bit, not at their own.
+        # A sum of zero takes part in the alignment with this exponent. This matters if the exponents of all products
+        # are below it: then they are truncated at its last bit, not at their own.
         wide, half = ZERO_EXPONENTS[self.architecture]
         if self.row is TWO_STEPS:
             terms = STEP_TERMS
         if self.output == FP16:
             return Fused(terms, bits, FP16, zero_exponent=half)
-        # Units of 13 fraction bits, FP8's on Ada and Hopper, leave sums of 14 significant bits in FP32.
+        # Units with 13 fraction bits (FP8 on Ada and Hopper) return sums of 14 significant bits in FP32.
         return Fused(terms, bits, E8M13 if bits == 13 else FP32, zero_exponent=wide)
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """What is known of sums of so many such products."""
+        """Return bounds on a sum of `terms` products with the given bounds."""
         return products.after_summation(terms).within_format(self.output)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
-        """The unit's loop, for operands in its own formats."""
+        """Return the loop of the unit if the operands have its own formats, otherwise None."""
         left, right = zip(self._formats, self._operand_formats, strict=True)
         if self.row is GROUPED or self.row is TWO_STEPS or a not in left or b not in right:
             return None
         return SequentialSum(FP64).engine_for_all(a, b) if self.row is DOUBLE else self._engine
 
     def engine(self, problem: Problem) -> Engine:
-        """The unit's loop. Raises ValueError for operands outside its formats."""
+        """Return the loop of the unit; raise ValueError for operands outside its formats."""
         row = self.row
         check_operands(self, self._operand_formats, problem)
         if row is DOUBLE:
@@ -297,12 +312,12 @@ class TensorCore(Accumulator):
         shown = super()._call(write)
         if self.inputs is None:
             shown = shown.replace(", None", "", 1)
-        # FP64 operands have results in no other format.
+        # FP64 operands have results only in FP64.
         return shown.replace(f", output={write(FP64)}", "", 1) if self.output == FP64 else shown
 
 
 class _GroupedSum(NamedTuple):
-    """The unit of 64 products."""
+    """The unit that sums 64 products."""
 
     unit: Fused
     block: int
@@ -319,7 +334,7 @@ class _GroupedSum(NamedTuple):
 
 
 def _two_step_engine(steps: Engine, output: Format, problem: Problem) -> Engine:
-    """The engine that sums 32 products from zero in two steps, and adds that to the sum so far."""
+    """Return an engine that sums 32 products from zero in two steps, and adds the result to the partial sum."""
     terms = TWO_STEPS.terms
     sums = OperandBounds(problem.products.after_summation(terms).within_format(output), output, False)
     runs = -(-problem.depth // terms)
@@ -330,7 +345,7 @@ def _two_step_engine(steps: Engine, output: Format, problem: Problem) -> Engine:
 
 
 class _TwoStepOrder(NamedTuple):
-    """Sums the products k with k mod 4 < 2 of every 32 before the others."""
+    """Sums the products k with k mod 4 < 2 of every 32 products before the others."""
 
     runs: RunsEngine
 
@@ -343,8 +358,8 @@ class _TwoStepOrder(NamedTuple):
         return self.runs.cost
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        # The order of products within 32 is that of the machine code: a word holds four FP8 numbers, of
-        # which the lower two take part in the first step, and the upper two in the second.
+        # The machine code determines the order of products within 32: a word contains four FP8 numbers. The lower two
+        # take part in the first step, and the upper two in the second.
         a, b = pad_to_chunks(a, b, TWO_STEPS.terms)
         k = np.arange(TWO_STEPS.terms, like=a)
         order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])
@@ -354,7 +369,7 @@ class _TwoStepOrder(NamedTuple):
 
 CHAINS = (Instruction((FP32,), (FP32,), 1), Instruction((FP64,), (FP64,), 1))
 
-#: The keys of the table.
+#: The names of the architectures in the table.
 AmdArchitecture = Literal["cdna1", "cdna2", "cdna3"]
 
 AMD_UNITS: dict[AmdArchitecture, tuple[Instruction, ...]] = {
@@ -371,19 +386,29 @@ AMD_UNITS: dict[AmdArchitecture, tuple[Instruction, ...]] = {
 
 
 def matrix_core(architecture: AmdArchitecture, inputs: UnitInputs, *, variant: str | None = None) -> MatrixCore:
-    """The sums of an AMD matrix core: "cdna1", "cdna2" or "cdna3".
+    """Sum products as an AMD matrix core does.
 
-    `inputs` is the format of both operands, or a pair. Operands must be numbers of it; the TF32 unit takes FP32
-    numbers and cuts their last 13 bits off. A short last chunk is padded with zeros. FP32 and FP64 are chains of
-    fused multiply-adds; all others come in FP32:
+    A short last chunk is padded with zeros. FP32 and FP64 are chains of fused multiply-adds. The sums of all other
+    units are in FP32:
 
-    * CDNA1 adds chunks (FP16: 4 products, BF16: 2) and the sum so far without error and rounds once;
-    * CDNA2 rounds products and the sums of pairs (FP16: 4 products at once, BF16: 2) to FP32 and flushes subnormal
-      operands and results; ``variant="1k"`` names the later BF16 instructions, of 4 products;
-    * CDNA3 aligns chunks (TF32: 4, FP16 and BF16: 8, FP8 fnuz: 16 in two interleaved halves), cuts products toward
+    * CDNA1 adds a chunk (FP16: 4 products, BF16: 2) and the partial sum without error, and rounds once;
+    * CDNA2 rounds products and the sums of pairs (FP16: 4 products at once, BF16: 2) to FP32, and flushes subnormal
+      operands and results;
+    * CDNA3 aligns chunks (TF32: 4, FP16 and BF16: 8, FP8 fnuz: 16 in two interleaved halves), truncates products toward
       zero and sums toward minus infinity, and rounds to nearest.
 
-    Raises ValueError, with a list of what there is, for what the architecture lacks.
+    Parameters:
+        architecture: "cdna1", "cdna2" or "cdna3".
+        inputs: the format of both operands, or a pair; operands must be numbers of it. The TF32 unit accepts FP32
+            numbers, and truncates their last 13 bits.
+        variant: "1k" for the later BF16 instructions of CDNA2, with 4 products; by default none.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if the architecture, the variant, or a unit for these formats does not exist. The message lists the
+            existing ones.
 
     Examples:
         >>> x = [2.0**-15], [1.0]
@@ -412,7 +437,7 @@ class MatrixCore(Accumulator):
     is_matrix_unit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _ = self.row  # refuses what the architecture lacks
+        _ = self.row  # raises ValueError for a unit that the architecture does not have
 
     @property
     def result(self) -> Format:
@@ -421,20 +446,21 @@ class MatrixCore(Accumulator):
 
     @property
     def chunk(self) -> int:
-        """The products of an instruction's chunk."""
+        """The number of products of a chunk of the instruction."""
         return 4 if self.variant else self.row.terms
 
     @cached_property
     def row(self) -> Instruction:
-        """The unit's row of the table."""
+        """The row of the unit in the table."""
         return find_instruction(self.architecture, AMD_UNITS[self.architecture], self.inputs, self.result)
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """What is known of sums of so many such products: floors add less than terms do."""
+        """Return bounds on a sum of `terms` products with the given bounds. Rounding down adds less than the terms
+        do."""
         return products.after_summation(2 * terms).within_format(self.result)
 
     def engine(self, problem: Problem) -> Engine:
-        """The unit's loop. Raises ValueError for operands outside its formats."""
+        """Return the loop of the unit; raise ValueError for operands outside its formats."""
         check_operands(self, operand_formats(self.inputs), problem)
         if self.row in CHAINS:
             return SequentialSum(self.result).engine(problem)
@@ -443,10 +469,10 @@ class MatrixCore(Accumulator):
             return _Cdna1Sum(self.chunk)
         if self.architecture == "cdna2":
             return _Cdna2Sum(self.chunk, least[0])
-        # On CDNA3 a product of 2^128 or more is infinite: only where there is none may the loop leave out that care.
+        # On CDNA3 a product of 2^128 or more is infinite. The loop skips this test only without such products.
         finite = problem.products.finite and problem.products.high <= 128
-        # The sixteen products of FP8 are two sums: of those with even and of those
-        # with odd numbers, each aligned to its own largest exponent.
+        # The sixteen products of FP8 form two sums, of products with even and with odd indices. Each sum is aligned to
+        # its own largest exponent.
         parts = 2 if self.row.terms == 16 else 1
         cuts = TF32 in self.inputs
         wide = _Cdna3Sum(self.row.terms, parts, least, finite, cuts)
@@ -459,7 +485,7 @@ class MatrixCore(Accumulator):
 
 
 class _Cdna1Sum(NamedTuple):
-    """CDNA1."""
+    """A sum on CDNA1."""
 
     terms: int
     carrier: FloatType = np.float64
@@ -470,7 +496,7 @@ class _Cdna1Sum(NamedTuple):
 
 
 class _Cdna2Sum(NamedTuple):
-    """CDNA2."""
+    """A sum on CDNA2."""
 
     terms: int
     emin: int
@@ -478,15 +504,15 @@ class _Cdna2Sum(NamedTuple):
     cost: float = 0.3
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        # CDNA2 takes operands below this, subnormal in their own format, for zeros.
+        # CDNA2 treats operands below this power, which are subnormal in their format, as zeros.
         least = np.float32(2.0**self.emin)
-        if a.shape[1]:  # what the first sum starts from is an operand, and flushed as one
+        if a.shape[1]:  # the start value of a sum is an operand, and is flushed like one
             out[np.abs(out) < 2.0**FP32.emin] = 0.0
         region.machine.loops.matrix_core_loops.flushed_pairs(*pad_to_chunks(a, b, self.terms), out, self.terms, least)
 
 
 class _Cdna3Sum(NamedTuple):
-    """CDNA3."""
+    """A sum on CDNA3."""
 
     terms: int
     parts: int

@@ -1,4 +1,4 @@
-"""Counts of rounding events, taken while they happen."""
+"""Counters of rounding events."""
 
 from simfloat.telemetry.recorder import Recorder
 

@@ -1,8 +1,8 @@
-"""Advice from the counts of a recorder: a wider format, more precision, a scale, and a remedy for the first NaN.
+"""Advice from the counts of a recorder: a wider format, more precision, a scale, or a remedy for the first NaN.
 
-A remedy is the override that widens the role which rounds the counted results. A histogram of exponents tells how much
-of it a format keeps, with a scale or without one. Of the first NaN the advice says where it was made, of which
-operands, and how it is mended.
+A remedy is an override that widens the role that rounds the counted results. A histogram of exponents shows which
+share of results a format can represent, with or without a scale. For the first NaN, the advice names its place, its
+operands and the remedy.
 """
 
 from __future__ import annotations
@@ -39,21 +39,20 @@ from simfloat.telemetry.entries import (
     exponent_counts,
 )
 
-#: The roles of operands that are rounded before a product.
+#: The roles of the casts of operands before a product.
 CAST_ROLES = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
 
 #: The roles of accumulators.
 SUM_ROLES = ("accumulate", "accumulate_gradients", "reduce")
 
-#: The paths below a parameter's at which an optimizer computes, and where loss scaling, clipping and replicas work on
-#: its gradient.
+#: Last parts of paths below a parameter: the optimizer, loss scaling, gradient clipping, and sums over replicas.
 BELOW_PARAMETERS = ("update", "unscale", "clip", "all_reduce")
 
 
 class Remedy(NamedTuple):
-    """An override that mends something: for a path or for an operation, a role with another value.
+    """An override that fixes a fault: for a path or for an operation, a role with another value.
 
-    Printed, it is the call; formats stand in it by their names.
+    It prints as the call, with the names of formats.
     """
 
     path: str  # empty for an operation in all layers
@@ -62,7 +61,7 @@ class Remedy(NamedTuple):
     value: Any
 
     def apply(self, policy: Policy) -> Policy:
-        """The policy with the override; a path is taken as it is, but for ``"*"``."""
+        """Return the policy with the override; a path is used literally, except for ``"*"``."""
         path = self.path if self.path == "*" else escape(self.path)
         return policy.override(path or None, operation=self.operation or None, **{self.role: self.value})
 
@@ -77,10 +76,11 @@ class Remedy(NamedTuple):
 
 
 def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> Remedy | None:
-    """Return the override that gives the results counted by `key` a better format: FP32, or FP64 if theirs is FP32.
+    """Return the override that gives the results of `key` a better format: FP32, or FP64 if they are in FP32.
 
-    `keys` are all that were seen, which tell parameters from layers; `sums` if it is the accumulator that is too
-    narrow, and narrower than FP32. None for a function that was called outside of any model, where no policy has a say.
+    `keys` are all counted keys, which distinguish parameters from layers. `sums` is True if the accumulator is too
+    narrow, and narrower than FP32. The result is None for a function that was called outside of any model, where no
+    policy applies.
     """
     path, role = _path_and_role(key, frozenset(keys), sums)
     value = FP64 if is_fp32 and not sums else FP32
@@ -88,11 +88,10 @@ def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) 
 
 
 def remedy_in_own_types(proposal: Remedy, *, is_lost: bool) -> Remedy | None:
-    """The remedy under a policy that follows a program's own types; None if no role has an effect there.
+    """Return the remedy under a policy that follows the dtypes of a program; None if no role has an effect.
 
-    `is_lost` says whether it is a remedy of lost updates.
-
-    The type of a tensor limits its format, whatever a role says. Accumulators and the kind of an update remain.
+    `is_lost` is True for a remedy of lost updates. The dtype of a tensor limits its format, whatever the roles are.
+    Only accumulators and the role `update` have an effect.
     """
     if proposal.role in SUM_ROLES:
         return proposal
@@ -100,7 +99,7 @@ def remedy_in_own_types(proposal: Remedy, *, is_lost: bool) -> Remedy | None:
 
 
 def program_remedy_text(key: Key) -> str:
-    """Say in words how a program with types of its own can mend the results counted by `key`."""
+    """Return a change of a program with its own dtypes that improves the results of `key`, in words."""
     if key.operation == "moment":
         return "keep the moment in float32, with a master copy of the weights"
     if key.phase == "update":
@@ -113,7 +112,7 @@ def program_remedy_text(key: Key) -> str:
 
 
 def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:
-    """Return an override's path, empty for an operation alone, and its role, None if no override has an effect."""
+    """Return the path of an override, empty for an operation alone, and its role, None if no override has an effect."""
     if key.phase == "update":
         over_replicas = key.path.endswith(".all_reduce")
         role = "all_reduce" if over_replicas else "optimizer_state" if key.operation == "moment" else "weights"
@@ -132,15 +131,15 @@ def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str
 
 
 def updated_parameter(key: Key) -> str:
-    """The path of the parameter that an update counted by `key` is of; empty where it is of all."""
+    """Return the path of the parameter of an update counted by `key`; empty for an update of all parameters."""
     path, _, name = key.path.rpartition(".")
     return path if key.operation == "moment" or name in BELOW_PARAMETERS else key.path
 
 
 def is_parameter(path: str, keys: frozenset[Key]) -> bool:
-    """Whether what was counted at the path is a parameter's gradient: it is updated, or a layer's and no layer itself.
+    """True if the path is a parameter: it is updated, or it is inside a layer and is not a layer itself.
 
-    A layer has results of the forward pass where these were recorded; a parameter has none.
+    A layer has results of the forward pass if these were recorded; a parameter has none.
     """
     of_update = {path, *(f"{path}.{name}" for name in BELOW_PARAMETERS)}
     if any(key.phase == "update" and key.path in of_update for key in keys):
@@ -155,19 +154,19 @@ Histogram = Mapping[int | str, int]
 
 
 class Binades(NamedTuple):
-    """The binades of a format: exponents from `lowest` on, from `normal` on with all bits, up to `highest`."""
+    """The binades of a format: exponents from `lowest` to `highest`; from `normal`, numbers have all bits."""
 
     lowest: int
     normal: int
     highest: int
 
     def shift(self, k: int) -> Binades:
-        """The binades of the values that a scale of 2^k brings into these."""
+        """Return the binades of the values that a scale of 2^k brings into these."""
         return Binades(self.lowest - k, self.normal - k, self.highest - k)
 
 
 class RangeCounts(NamedTuple):
-    """How many nonzero values lie below a format's smallest number, in the binades of its numbers, and beyond them."""
+    """The numbers of nonzero values below the smallest number of a format, within its binades, and beyond them."""
 
     below: int
     within: int
@@ -175,12 +174,12 @@ class RangeCounts(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share that lies within; 1 where there are no values."""
+        """The share of values within the range; 1 if there are no values."""
         return self.within / sum(self) if sum(self) else 1.0
 
 
 def format_binades(format: Format) -> Binades:
-    """The binades of a format's positive numbers, subnormal ones included."""
+    """Return the binades of the positive numbers of a format, including subnormal numbers."""
     lowest, normal, largest = (
         math.frexp(x)[1] - 1 for x in (format.smallest_subnormal, format.smallest_normal, format.max)
     )
@@ -188,7 +187,9 @@ def format_binades(format: Format) -> Binades:
 
 
 def histogram_of_values(values: ArrayLike) -> dict[int | str, int]:
-    """The histogram of an array, as a recorder's: finite nonzero values by floor(log2|value|), zeros under "zero"."""
+    """Return the histogram of an array, as in a recorder: finite nonzero values by floor(log2|value|), zeros under
+    "zero".
+    """
     numbers = as_rectangular_array(on_cpu(values), "values", np.float64)
     numbers = numbers[np.isfinite(numbers)]
     exponents = np.frexp(numbers[numbers != 0])[1] - 1
@@ -198,10 +199,10 @@ def histogram_of_values(values: ArrayLike) -> dict[int | str, int]:
 
 
 def count_in_range(histogram: Histogram, binades: Binades) -> RangeCounts:
-    """Count the values of a histogram below, within and beyond the binades; its zeros are left out.
+    """Count the values of a histogram below, within and beyond the binades; zeros are left out.
 
-    A histogram knows exponents alone: what a rounding takes up to the smallest number, or beyond the largest one in its
-    own binade, is counted by the binade in which it lay.
+    A histogram contains only exponents. A value that is rounded up to the smallest number, or beyond the largest
+    number in its own binade, is therefore counted by the binade of the value before rounding.
     """
     exponents = {int(exponent): number for exponent, number in histogram.items() if exponent != "zero"}
     below = sum(number for exponent, number in exponents.items() if exponent < binades.lowest)
@@ -211,13 +212,13 @@ def count_in_range(histogram: Histogram, binades: Binades) -> RangeCounts:
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
-#: What helps where FP32's range is too narrow: a training that diverges needs other hyperparameters.
+#: Remedy if the range of FP32 is too narrow: a training that diverges needs other hyperparameters.
 SMALLER_NUMBERS = "smaller numbers"
 
-#: What is needed where no format helps, by the cause of NaN.
+#: Needs that no format meets, by the cause of NaN.
 NEEDS_BY_CAUSE = {NAN_OPERAND: "data without NaN", DOMAIN: "operands in the domain", SUM_BEYOND: SMALLER_NUMBERS}
 
-#: Operations that are infinite at zero.
+#: Operations with an infinite result at zero.
 POLES = ("divide", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "atanh", "power")
 
 
@@ -248,14 +249,17 @@ class NaNExplanation(NamedTuple):
 def explain_nan(first: FirstNaN, entries: Entries) -> NaNExplanation:
     """Explain the first NaN by the counts.
 
-    An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
-    quotient by zero; a zero divisor to the results at its path that underflowed. A NaN operand is in data or parameters
-    only if nothing overflowed before: an operation that is rounded once has steps that are not counted.
+    * An infinite operand is traced to the first results that overflowed, at the same path if possible, and otherwise
+      to a division by zero.
+    * A zero divisor is traced to the results at its path that underflowed.
+    * A NaN operand comes from data or parameters only if nothing overflowed before: an operation that is rounded once
+      has intermediate steps that are not counted.
     """
     cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
     divided = first.key if cause == ZERO_BY_ZERO else _first_pole(entries)
     if cause == NAN_OPERAND and first.phase == first.operation == "update":
-        divided = first.key._replace(path=f"{first.path}.update")  # its steps may be parts of the last addition
+        # The steps of the optimizer may be part of the final addition.
+        divided = first.key._replace(path=f"{first.path}.update")
     if cause in NEEDS_BY_CAUSE and not (
         cause == NAN_OPERAND and (_first_overflow(first, entries) or _underflows_of_divisor(divided, entries))
     ):
@@ -278,13 +282,13 @@ def explain_nan(first: FirstNaN, entries: Entries) -> NaNExplanation:
 
 
 def _first_overflow(first: FirstNaN, entries: Entries) -> list[Key]:
-    """Return the first place where results overflowed, at the same path if there is one: a list of one key or none."""
+    """Return the first key with overflows, at the same path if there is one, as a list of one key or none."""
     overflows = [key for key, events in entries if counts_by_name(events)["overflow"] or _infinite_sums(events)]
     return ([key for key in overflows if key.path == first.path] or overflows)[:1]
 
 
 def _first_pole(entries: Entries) -> Key | None:
-    """Return the first key whose finite operands gave infinite results without overflow, as a quotient by zero does."""
+    """Return the first key with finite operands and infinite results without overflow, as in a division by zero."""
     poles = (key for key, events in entries if key.operation in POLES and count_infinities(events))
     return next(poles, None)
 
@@ -302,7 +306,7 @@ def _infinite_sums(events: NDArray[np.int64]) -> int:
 
 
 def _remedy(source: Key, entries: Entries) -> Remedy | None:
-    """Return the remedy for the results at the source; for all parameters, where updates of several have NaN."""
+    """Return the remedy for the results at `source`; for all parameters if updates of several have NaN."""
     keys, events = [key for key, _ in entries], dict(entries)[source]
     sums = not counts_by_name(events)["overflow"] and count_overflowed_sums(events) > 0
     updated = {
@@ -312,21 +316,21 @@ def _remedy(source: Key, entries: Entries) -> Remedy | None:
     return remedy(at, keys, is_fp32=False, sums=sums)
 
 
-#: Exponents between which a scale is a normal number of float64.
+#: Range of exponents in which a scale is a normal number of float64.
 LEAST_SCALE, GREATEST_SCALE = -1022, 1023
 
-#: So many binades lie between the results of a mask and all others at least.
+#: Minimum number of binades between the results of a mask and all others.
 MASK_GAP = 8
 
 WIDER, SCALE, PRECISION = "a wider format", "a scale", "more precision"
 
 
 class Advice(NamedTuple):
-    """The need of the results of an operation at a path, the share of them that shows it, and the reason in words.
+    """The need of the results of an operation at a path, the share of results that shows it, and the reason.
 
-    `scale` is the power of two by which they may be multiplied, or None where the advice is another or no format is
-    known. `override` is the call, as text, that gives the role which rounds them FP32, or FP64 where that is what they
-    have; it is empty where no policy has a say.
+    `scale` is the power of two by which the results can be multiplied, or None if the advice is not a scale or no
+    format is known. `override` is a call, as text, that sets the role that rounds the results to FP32, or to FP64 if
+    they are in FP32; it is empty if no policy applies.
     """
 
     path: str
@@ -340,10 +344,10 @@ class Advice(NamedTuple):
 
 
 class AdviceList(tuple[Advice, ...]):
-    """All advice, the first NaN and then the largest share first. Printed, it is a table."""
+    """All advice: the first NaN, then the largest share first. It prints as a table."""
 
     def table(self) -> Table:
-        """A line for each advice."""
+        """Return a table with a line for each advice."""
         rows = [("path", "operation", "phase", "needs", "why", "override")]
         rows += [(each.path or "-", each.operation, each.phase, each.need, each.why, each.override) for each in self]
         return table(rows)
@@ -360,9 +364,9 @@ class AdviceList(tuple[Advice, ...]):
 
 
 class Limits(NamedTuple):
-    """Shares above which something is advised."""
+    """Shares above which advice is given."""
 
-    lost: float  # of underflows, and of sums that lose an addend
+    lost: float  # of underflows, and of sums that lost an addend
     overflow: float
 
 
@@ -373,9 +377,9 @@ def list_advice(
     first: FirstNaN | None = None,
     policy: Policy | None = None,
 ) -> AdviceList:
-    """The advice for each entry, the largest share first, after that for the first NaN.
+    """Return the advice about the first NaN, then the advice for each entry, with the largest share first.
 
-    `format` is what results are or shall be rounded to, where that is known, and `policy` what they were made under.
+    `format` is the present or future format of results, if known, and `policy` the policy of the run.
     """
     binades, keys, all_advice = (
         None if format is None else format_binades(format),
@@ -399,7 +403,7 @@ def list_advice(
 
 
 def _with_override(advice: Advice, mended: Remedy | None, key: Key, own_types: bool) -> Advice:
-    """The advice with an override that has an effect; under a program's own types with what the program can do."""
+    """Add an override that has an effect; under the dtypes of a program, also a change of the program."""
     if not own_types:
         return advice._replace(override=str(mended or ""))
     chosen = None if mended is None else remedy_in_own_types(mended, is_lost=_is_lost(key, advice))
@@ -408,13 +412,13 @@ def _with_override(advice: Advice, mended: Remedy | None, key: Key, own_types: b
 
 
 def _is_kept_by_update(policy: Policy | None, key: Key, advice: Advice) -> bool:
-    """Whether what an addition to a parameter loses is kept, or made up for, by the policy's update."""
+    """True if the update rule of the policy keeps or compensates additions that a parameter loses."""
     update = "nearest" if policy is None else policy.recipe(key.path, "update").update
     return _is_lost(key, advice) and update != "nearest"
 
 
 def _is_lost(key: Key, advice: Advice) -> bool:
-    """Whether additions to a parameter leave it as it was."""
+    """True if the advice is about additions that leave a parameter unchanged."""
     return key.phase == key.operation == "update" and advice.need == PRECISION
 
 
@@ -441,16 +445,19 @@ def _lost_addend_advice(key: Key, events: NDArray[np.int64], limits: Limits) -> 
 
 
 def _is_smallest(key: Key, events: NDArray[np.int64], histogram: Histogram) -> bool:
-    """Whether the overflow of a sum is that of float32's smallest number, a mask: all else is far below the largest."""
+    """True if a sum overflowed because a mask, the smallest number of float32, was added: all other results are far
+    smaller.
+    """
     if key.phase != "forward" or key.operation not in ("add", "subtract") or not are_wide(events):
         return False
     return all(place <= format_binades(FP32).highest - MASK_GAP for place in histogram if isinstance(place, int))
 
 
 def _count_masked(histogram: Histogram) -> int:
-    """How many results are a mask's, such as -1e9 or the smallest number, which is to replace what it is added to.
+    """Return the number of results of a mask, such as -1e9 or the smallest number, which replaces the value it is
+    added to.
 
-    They lie in neighbouring binades, above all others by so many that no addend of those would show.
+    These results are in neighbouring binades, so far above all others that no other addend would change them.
     """
     places = sorted((place for place in histogram if isinstance(place, int)), reverse=True)
     for number, (place, lower) in enumerate(pairwise(places), 1):
@@ -484,7 +491,7 @@ def _range_advice(key: Key, events: NDArray[np.int64], binades: Binades | None, 
 
 
 def _exponent_of_scale(histogram: Histogram, binades: Binades, *, smaller: bool) -> int:
-    """log2 of the largest scale that takes no result beyond the format; at most -1, if it must be `smaller` than 1."""
+    """Return log2 of the largest scale that brings no result beyond the format; at most -1 if `smaller` is True."""
     highest = max((exponent for exponent in histogram if isinstance(exponent, int)), default=binades.normal)
     room = min(max(binades.highest - highest, LEAST_SCALE), GREATEST_SCALE)
     return min(room, -1) if smaller else room

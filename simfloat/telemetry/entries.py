@@ -1,9 +1,8 @@
-"""The entries of a recorder, and all that is read from them: queries, differences, exports, series.
+"""The entries of a recorder, and functions that read them: queries, differences, exports and series.
 
-Entries are event vectors by path, operation and phase. A query has shell patterns of paths and operations, and a phase.
-Counts of two recorders can be compared. Exports are a table, lines of JSON, comma-separated values, and an event file
-that TensorBoard shows. A series has the counts between one end of a step and the next, without the histograms, and
-other numbers.
+Entries are event vectors by path, operation and phase. A query has shell patterns of paths and operations, and a
+phase. The counts of two recorders can be compared. The exports are a table, JSON lines, comma-separated values, and
+an event file for TensorBoard. A series contains the counts of every step, without histograms, and other values.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from simfloat.kernels.rounding.events import (
     ZERO,
 )
 
-#: The counts that `Recorder.counts` gives; how many results are zero stands in the histogram.
+#: The counts that `Recorder.counts` returns; the number of zeros is in the histogram.
 COUNT_NAMES = tuple(kind for kind in COUNTS if kind != "zero")
 
 
@@ -57,62 +56,62 @@ class Key(NamedTuple):
 
 
 def counts_by_name(events: NDArray[np.int64]) -> dict[str, int]:
-    """The counts in an event vector by name."""
+    """Return the counts of an event vector by name."""
     return {kind: int(events[COUNTS.index(kind)]) for kind in COUNT_NAMES}
 
 
 def more_counts(events: NDArray[np.int64]) -> dict[str, int]:
-    """The counts that stand behind the entries of an event vector, if there are any."""
+    """Return the optional counts at the end of an event vector, if there are any."""
     return dict(zip(OPTIONAL_COUNTS, events[SIZE:].tolist(), strict=False))
 
 
 def resize_events(events: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """A copy of an event vector with as many entries behind; those that it lacks are zero."""
+    """Return a copy of an event vector with `size` entries; new entries are zero."""
     copy = np.zeros(size, np.int64)
     copy[: events.size] = events[:size]
     return copy
 
 
 def exponent_counts(events: NDArray[np.int64]) -> dict[int | str, int]:
-    """The histogram in an event vector: how many results have which exponent."""
+    """Return the histogram of an event vector: the number of results for each exponent."""
     occurrences = events[len(COUNTS) : EVENTS]
     return {int(place) + LOWEST_EXPONENT: int(occurrences[place]) for place in np.flatnonzero(occurrences)}
 
 
 def count_zeros(events: NDArray[np.int64]) -> int:
-    """How many results in an event vector are zero."""
+    """Return the number of zeros in an event vector."""
     return int(events[ZERO])
 
 
 def count_infinities(events: NDArray[np.int64]) -> int:
-    """How many results in an event vector are infinite and did not overflow."""
+    """Return the number of infinite results that did not overflow."""
     return int(events[INFINITE] - events[OVERFLOW])
 
 
 def count_overflowed_sums(events: NDArray[np.int64]) -> int:
-    """How many results in an event vector are infinite, or NaN, for their sums overflowed in a narrow format."""
+    """Return the number of results that are infinite or NaN because their sums overflowed in a narrow format."""
     return int(events[FIRST_CAUSE + SUM_OVERFLOW])
 
 
 def count_sums_beyond_fp32(events: NDArray[np.int64]) -> int:
-    """How many results in an event vector are infinite, or NaN, for their sums were beyond FP32's range."""
+    """Return the number of results that are infinite or NaN because their sums were beyond the range of FP32."""
     return int(events[FIRST_CAUSE + SUM_BEYOND])
 
 
 def cause_of_nan(events: NDArray[np.int64]) -> str:
-    """Return the cause of NaN in an event vector: of several the one that made most NaN from numbers."""
+    """Return the cause of NaN in an event vector: the one that made most NaN from operands that are not NaN."""
     counts = events[FIRST_CAUSE:WIDE]
     most_frequent = int(counts[NAN_OPERAND + 1 :].argmax()) + NAN_OPERAND + 1
     return CAUSES[most_frequent if counts[most_frequent] else NAN_OPERAND]
 
 
 def are_wide(events: NDArray[np.int64]) -> bool:
-    """Whether the results in an event vector went to formats with FP32's range."""
+    """True if the results of an event vector were rounded to formats with the range of FP32."""
     return 0 < events[TOTAL] == events[WIDE]
 
 
 def are_precise(events: NDArray[np.int64]) -> bool:
-    """Whether the results in an event vector went to formats with FP32's precision."""
+    """True if the results of an event vector were rounded to formats with the precision of FP32."""
     return 0 < events[TOTAL] == events[PRECISE]
 
 
@@ -127,13 +126,15 @@ class Query(NamedTuple):
     operation: str | None
 
     def is_match(self, key: Key) -> bool:
-        """Whether the key matches."""
+        """True if the key matches."""
         return (
             self.phase in (None, key.phase) and matches(self.path, key.path) and matches(self.operation, key.operation)
         )
 
     def check(self, keys: Iterable[Key]) -> None:
-        """Raise ValueError for an unknown phase, and for patterns that match none of the keys if there are any."""
+        """Raise ValueError for an unknown phase, and for patterns that match none of the keys (if there are any
+        keys).
+        """
         check_phase(self.phase)
         seen_keys = list(keys)
         check_pattern("path", self.path, (key.path for key in seen_keys))
@@ -141,13 +142,13 @@ class Query(NamedTuple):
 
 
 def check_phase(phase: str | None) -> None:
-    """Raise ValueError, with the nearest one, for what is no phase."""
+    """Raise ValueError, with the nearest name, if the phase is unknown."""
     if phase is not None and phase not in PHASES:
         raise ValueError(f"Unknown phase {phase!r}. Phases: {', '.join(PHASES)}.{did_you_mean(phase, PHASES, 3)}")
 
 
 def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> None:
-    """Raise ValueError for a pattern that is no text, or that matches none of the names if there are any."""
+    """Raise ValueError if a pattern is not text, or matches none of the names (if there are any names)."""
     if pattern is not None and not isinstance(pattern, str):
         raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
     seen_names = list(dict.fromkeys(names))
@@ -161,7 +162,7 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> 
 
 
 def matches(pattern: str | None, name: str) -> bool:
-    """Whether a name is the pattern, or has it, or there is none."""
+    """True if a name equals or matches the pattern, or if there is no pattern."""
     return pattern is None or name == pattern or fnmatchcase(name, pattern)
 
 
@@ -171,9 +172,10 @@ HEAD = (*Key._fields, "count", "this", "other", "this", "other")
 
 
 def count_difference(this: CountedEntries, other: CountedEntries) -> Table:
-    """A row for each place and kind of event whose share of all results differs, the largest difference first.
+    """Return a table with a row for each place and kind of event whose share of all results differs.
 
-    Each has both counts, and both shares in percent; of places that one of them did not see, the totals.
+    The largest difference comes first. Each row has both counts and both shares in percent; for places that only one
+    recorder counted, the totals.
     """
     mine, theirs = dict(this), dict(other)
     rows: list[tuple[float, tuple[str, ...]]] = []
@@ -194,7 +196,7 @@ Entries = list[tuple[Key, NDArray[np.int64]]]
 
 
 def count_table(entries: Entries) -> Table:
-    """A head and a line for each entry; names stand on the left of their columns, counts on the right."""
+    """Return a table with a header and a line for each entry; names are left-aligned, counts right-aligned."""
     kinds = _count_names(entries)
     rows = [(*Key._fields, *kinds)]
     for key, events in entries:
@@ -209,12 +211,12 @@ def _all_counts(events: NDArray[np.int64]) -> dict[str, int]:
 
 
 def _count_names(entries: Entries) -> tuple[str, ...]:
-    """Return the names of the counts, which the first entry tells."""
+    """Return the names of the counts, as in the first entry."""
     return tuple(_all_counts(entries[0][1])) if entries else COUNT_NAMES
 
 
 def json_lines(entries: Entries) -> str:
-    """One JSON object a line for each entry: its names, its counts, and its histogram by exponent."""
+    """Return one JSON object per line for each entry: its names, its counts, and its histogram by exponent."""
     lines = []
     for key, events in entries:
         entry = {
@@ -228,7 +230,10 @@ def json_lines(entries: Entries) -> str:
 
 
 def comma_separated(entries: Entries, steps: Entries | None = None) -> str:
-    """A head and a line for each entry; given counts (steps, kinds), a line for each step that counted anything."""
+    """Return a header and a line for each entry; with `steps`, a line for each step in which anything was counted.
+
+    `steps` are the counts (steps, kinds) of each entry.
+    """
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     if steps is None:
@@ -242,12 +247,12 @@ def comma_separated(entries: Entries, steps: Entries | None = None) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file in UTF-8 so that at no time half of it stands under its name."""
-    if path.exists() and not path.is_file():  # a pipe or a terminal takes what comes
+    """Write a UTF-8 file atomically: it is never visible half-written."""
+    if path.exists() and not path.is_file():  # a pipe or a terminal is written directly
         path.write_text(text, encoding="utf-8", newline="\n")
         return
     check_parent(path)
-    path = path.resolve()  # what a link points to, not the link
+    path = path.resolve()  # the target of a link, not the link
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         beside.write_text(text, encoding="utf-8", newline="\n")
@@ -256,21 +261,21 @@ def write_atomically(path: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-#: Where the counts that are kept stand in an event vector.
+#: The positions of the counts of a series in an event vector.
 COUNT_PLACES = np.array([COUNTS.index(kind) for kind in COUNT_NAMES])
 
 
 class Series:
-    """For each path, operation and phase a row of counts a step, from the first step on in which it was seen."""
+    """The counts of each step, by path, operation and phase, starting with the step of their first occurrence."""
 
     def __init__(self) -> None:
         self.steps = 0
-        self._before: dict[Key, NDArray[np.int64]] = {}  # what had been counted when the last step ended
+        self._before: dict[Key, NDArray[np.int64]] = {}  # the counts at the end of the last step
         self._first: dict[Key, int] = {}
         self._rows: dict[Key, array[int]] = {}  # 48 bytes a step
 
     def end_step(self, events: Iterable[tuple[Key, NDArray[np.int64]]]) -> None:
-        """End a step after which so much has been counted in all."""
+        """End a step; `events` are the total counts so far."""
         for key, total in events:
             now = total[COUNT_PLACES]
             if key not in self._rows:
@@ -280,29 +285,29 @@ class Series:
         self.steps += 1
 
     def __iter__(self) -> Iterator[tuple[Key, NDArray[np.int64]]]:
-        """Each key with its counts (steps, kinds), zeros in the steps before it was first seen."""
+        """Yield each key with its counts (steps, kinds); zeros in the steps before its first occurrence."""
         for key, rows in self._rows.items():
             counts = np.zeros((self.steps, len(COUNT_NAMES)), np.int64)
             counts[self._first[key] :] = np.array(rows).reshape(-1, len(COUNT_NAMES))
             yield key, counts
 
     def total_of(self, kind: str, steps: NDArray[np.bool_]) -> dict[Key, int]:
-        """The count of a kind in the steps that are chosen, by key."""
+        """Return the count of a kind in the chosen steps, by key."""
         return {key: int(counts[steps, COUNT_NAMES.index(kind)].sum()) for key, counts in self}
 
     def copy(self) -> Series:
-        """Return a copy that counts on independently."""
+        """Return an independent copy."""
         return deepcopy(self)
 
     @property
     def state(self) -> dict[str, Any]:
-        """How many steps there were, and the keys with their rows (steps since the first, kinds)."""
+        """The number of steps, and the keys with their rows (steps since the first occurrence, kinds)."""
         rows = [np.array(counts).reshape(-1, len(COUNT_NAMES)) for counts in self._rows.values()]
         return {"steps": self.steps, "keys": [list(key) for key in self._rows], "rows": rows}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Series:
-        """Return the series whose `state` this is."""
+        """Return the series with this `state`."""
         series = cls()
         series.steps = state["steps"]
         for names, rows in zip(state["keys"], state["rows"], strict=True):
@@ -313,20 +318,20 @@ class Series:
 
 
 class Scalars:
-    """Numbers of steps by name, such as the loss; NaN in steps without one."""
+    """Values of steps by name, such as the loss; NaN for steps without a value."""
 
     def __init__(self) -> None:
         self._columns: dict[str, array[float]] = {}
 
     def end_step(self, step: int, values: Mapping[str, float]) -> None:
-        """Note the numbers of a step; steps come in ascending order."""
+        """Store the values of a step; steps must ascend."""
         for name, value in values.items():
             column = self._columns.setdefault(name, array("d"))
             column.extend([math.nan] * (step - len(column)))
             column.append(value)
 
     def columns(self, steps: int) -> dict[str, NDArray[np.float64]]:
-        """Each name with its numbers (steps,)."""
+        """Return each name with its values (steps,)."""
         columns_by_name = {}
         for name, column in self._columns.items():
             columns_by_name[name] = np.full(steps, math.nan)
@@ -334,17 +339,17 @@ class Scalars:
         return columns_by_name
 
     def copy(self) -> Scalars:
-        """Return a copy that takes further steps independently."""
+        """Return an independent copy."""
         return deepcopy(self)
 
     @property
     def state(self) -> dict[str, NDArray[np.float64]]:
-        """Each name with its numbers, up to the last step that had one."""
+        """Each name with its values, up to the last step that had one."""
         return {name: np.array(column) for name, column in self._columns.items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray]) -> Scalars:
-        """Return the numbers whose `state` this is."""
+        """Return the scalars with this `state`."""
         scalars = cls()
         scalars._columns = {
             name: array("d", np.asarray(column, np.float64).tobytes()) for name, column in state.items()
@@ -357,7 +362,7 @@ Place = tuple[str, str]
 
 
 def write_tensorboard(folder: Path, entries: Entries, steps: Entries, scalars: Mapping[str, NDArray]) -> None:
-    """Write an event file: scalars (steps,) by name, counts (steps, kinds), and the histograms of all steps."""
+    """Write an event file: scalars (steps,) by name, counts (steps, kinds), and the histograms over all steps."""
     summary_writer = _writer_class()
     folder.mkdir(parents=True, exist_ok=True)
     by_step = steps or [(key, events[np.newaxis, COUNT_PLACES]) for key, events in entries]
@@ -376,17 +381,17 @@ def write_tensorboard(folder: Path, entries: Entries, steps: Entries, scalars: M
 
 
 def _writer_class() -> Any:
-    """The class of writers; ImportError that names the extra without tensorboardX."""
+    """Return the writer class; ImportError names the extra if tensorboardX is missing."""
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
-        message = "Event files for TensorBoard are written by tensorboardX: pip install 'simfloat[tensorboard]'."
+        message = "Event files for TensorBoard need tensorboardX: pip install 'simfloat[tensorboard]'."
         raise ImportError(message) from None
     return SummaryWriter
 
 
 def _by_place(entries: Entries) -> dict[Place, NDArray[np.int64]]:
-    """The sums over the operations of each phase and path."""
+    """Sum over the operations of each phase and path."""
     places: dict[Place, NDArray[np.int64]] = {}
     for key, counts in entries:
         place = key.phase, key.path or "-"
@@ -395,19 +400,19 @@ def _by_place(entries: Entries) -> dict[Place, NDArray[np.int64]]:
 
 
 def _write_column(writer: Any, tag: str, column: NDArray) -> None:
-    """A scalar for each step in which there is a finite one."""
+    """Write a scalar for each step with a finite value."""
     for step in np.flatnonzero(np.isfinite(column)).tolist():
         writer.add_scalar(tag, float(column[step]), step)
 
 
 def _write_exponents(writer: Any, tag: str, histogram: Mapping[int | str, int], step: int) -> None:
-    """A histogram whose buckets are binades: [e, e + 1) for each exponent e."""
+    """Write a histogram with one bucket for each binade: [e, e + 1) for exponent e."""
     if not histogram:
         return
     numbers = {int(exponent): number for exponent, number in histogram.items()}
     first, last = min(numbers), max(numbers)
     binades = range(first, last + 1)
-    counts = [0, *(numbers.get(exponent, 0) for exponent in binades)]  # the first bucket ends where the binades begin
+    counts = [0, *(numbers.get(exponent, 0) for exponent in binades)]  # the first bucket ends below the binades
     total = sum(exponent * number for exponent, number in numbers.items())
     squares = sum(exponent**2 * number for exponent, number in numbers.items())
     writer.add_histogram_raw(

@@ -1,4 +1,4 @@
-"""Counting what roundings do."""
+"""The Recorder: counts of rounding events by path, operation and phase."""
 
 from __future__ import annotations
 
@@ -42,49 +42,53 @@ from simfloat.telemetry.entries import (
 )
 from simfloat.train.step import as_number
 
-#: What the state of a recorder holds: its options, and by key the events in those places where any were counted.
+#: Keys of the state of a recorder: its options, and by key the events at the places that occurred.
 STATE = ("counts", "keys", "places", "events", "series", "scalars", "first_nan")
 
 
 @in_usual_environment
 class Recorder(Observer):
-    """An observer that counts the events of every rounding by tensor path, operation and phase.
+    """An observer that counts the events of every rounding by path, operation and phase.
 
-    Pass it as ``observer=`` to `simulate` or to any function that rounds. Counted are results, not the steps inside an
-    accumulator, so a sum that a narrow accumulator made infinite is no overflow:
+    Pass it as ``observer=`` to `simulate` or to any function that rounds. It counts results, not the steps inside an
+    accumulator: a sum that became infinite in a narrow accumulator is not an overflow.
 
-    * total: all of them; nan: those that are NaN;
-    * overflow: a finite exact result was rounded beyond the format's max, clamped or not;
+    * total: all results; nan: results that are NaN;
+    * overflow: a finite exact result was rounded beyond the largest number of the format, clamped or not;
     * underflow: a nonzero exact result became zero;
-    * subnormal: a nonzero result lies below the format's smallest normal number;
-    * unchanged: a sum, that of `fma` too, lost an addend that was not zero: the result is the other, finite, addend.
+    * subnormal: a nonzero result is below the smallest normal number of the format;
+    * unchanged: a sum, including `fma`, lost a nonzero addend: the result equals the other, finite, addend.
 
-    Operands that are rounded before a product count too, as operations ``cast_input``, ``cast_weight`` and
-    ``cast_gradient`` at the path of their layer.
+    The rounding of operands before a product is counted as the operation ``cast_input``, ``cast_weight`` or
+    ``cast_gradient`` at the path of the layer.
 
-    Phases are ``forward``, ``backward`` and ``update``. A parameter's path holds its gradient (backward, each element
-    once) and its update; what else an optimizer computes is found below the parameter's path. Calls outside of any
-    model have the path ``""``.
+    The phases are ``forward``, ``backward`` and ``update``. At the path of a parameter you find its gradient
+    (backward, each element once) and its update; the other results of an optimizer are at paths below it. Calls
+    outside of any model have the path ``""``.
 
-    Of an update w + u only a lost u counts as unchanged. What that means depends on the policy's `update`: under
-    ``nearest`` the update is gone; under ``stochastic`` it was left out this time, as it must be with a probability
-    that makes the mean right; under ``kahan`` the compensation keeps it for the next step. A moment of an optimizer has
-    its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``). Each of its elements
-    counts once a step; it counts as unchanged if it stays as it was under a gradient other than zero.
+    In an update w + u, only a lost u counts as unchanged. The meaning depends on the role `update` of the policy. With
+    ``nearest`` the update is lost. With ``stochastic`` it was left out this time; the mean over many steps is still
+    correct. With ``kahan`` the compensation keeps it for the next step.
 
-    Where a training calls `step` at the end of each of its steps, as `simfloat.train.fit` does, `series` tells the
-    counts of every step, and `scalars` what else is known of it. Checkpoints of `fit` hold all that was counted, and
-    `simfloat.save` and `simfloat.load` take a recorder as they take a model.
+    A moment of an optimizer has its name below the path of the parameter (``hidden.0.weight.exp_avg_sq``, operation
+    ``moment``). Each element of a moment counts once per step. It counts as unchanged if it keeps its value although
+    the gradient is not zero.
 
-    With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed. Several threads
-    may share one. A pickle or a copy goes on counting from where it was taken.
+    If a training loop calls `step` at the end of each step, as `simfloat.train.fit` does, `series` returns the counts
+    of every step, and `scalars` the other values of the steps. Checkpoints of `fit` contain all counts, and
+    `simfloat.save` and `simfloat.load` accept a recorder.
 
-    With ``more=True`` it counts two things besides, for about twice the time, which the table shows too:
+    Several threads may share a recorder. A pickle or a copy continues from the counts at that time.
 
-    * saturated: results that stopped at the largest number, though the exact ones lie beyond it or are infinite;
-    * inexact: results other than the exact ones, NaN aside; operations in FP64, where that is unknown, are refused.
+    Parameters:
+        path: a shell pattern; only matching paths are counted, and the rest runs at full speed. None for all.
+        phase: the only phase that is counted; None for all.
+        more: True also counts saturated results (the exact result is beyond the largest number or infinite, and the
+            result is the largest number) and inexact results (NaN excluded). The table shows both. Counting takes
+            about twice as long, and operations in FP64 raise ValueError, because exactness is unknown there.
 
-    Raises ValueError for an unknown phase and a path that is no text.
+    Raises:
+        ValueError: if the phase is unknown, or the path is not text.
 
     Examples:
         >>> recorder = sf.Recorder()
@@ -99,7 +103,7 @@ class Recorder(Observer):
         check_flags(more=more)
         self._path, self._phase, self.more = path, phase, more
         self._size = SIZE + (len(OPTIONAL_COUNTS) if more else 0)
-        self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
+        self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are fast to create
         self._series, self._scalars = Series(), Scalars()
         self._first_nan: FirstNaN | None = None
         self._goes_on = False
@@ -107,11 +111,11 @@ class Recorder(Observer):
         self._lock = Lock()
 
     def follow_policy(self, policy: Policy) -> None:
-        """Take the policy under which a simulation makes the results that follow; `advise` names overrides of it."""
+        """Set the policy of the following results; `advise` proposes overrides of it."""
         self._policy = policy
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Add the events of one call; the array itself is neither kept nor changed."""
+        """Add the events of one call; the array `events` is neither kept nor changed."""
         if not (self._path is None is self._phase or self.wants(path, phase)):
             return
         with self._lock:
@@ -128,29 +132,41 @@ class Recorder(Observer):
                 total += resize_events(events, self._size)
 
     def wants(self, path: str, phase: str) -> bool:
-        """Whether events of this path and phase are counted."""
+        """True if events of this path and phase are counted."""
         return self._phase in (None, phase) and matches(self._path, path)
 
     def counts(
         self, path: str | None = None, phase: str | None = None, *, operation: str | None = None, more: bool = False
     ) -> dict[str, int]:
-        """The counts of each kind over all calls whose path and operation (shell patterns) and phase match.
+        """Return the counts by kind, summed over all calls that match.
 
-        With ``more=True`` saturated and inexact results are among them. Zeros where nothing was seen. Raises ValueError
-        for an unknown phase, for a path or an operation that matches nothing while others were seen, and for more of a
-        recorder that was made without it.
+        Parameters:
+            path: a shell pattern of paths; None for all.
+            phase: a phase; None for all.
+            operation: a shell pattern of operations; None for all.
+            more: True includes saturated and inexact results.
+
+        Returns:
+            A dictionary with the keys total, overflow, underflow, subnormal, nan and unchanged; zeros if nothing was
+            counted.
+
+        Raises:
+            ValueError: if the phase is unknown.
+            ValueError: if a pattern matches nothing although other results were counted.
+            ValueError: if `more` is True for a recorder without ``more=True``.
         """
         if more and not self.more:
-            raise ValueError(f"{', '.join(OPTIONAL_COUNTS)} are counted by simfloat.Recorder(more=True) only.")
+            raise ValueError(f"Only simfloat.Recorder(more=True) counts {', '.join(OPTIONAL_COUNTS)}.")
         events = self._sum(Query(path, phase, operation))
         return counts_by_name(events) | (more_counts(events) if more else {})
 
     def lost_updates(self, path: str | None = None) -> float:
-        """Return the share of the final additions to parameters that left a weight as it was.
+        """Return the share of the final additions to parameters that left a weight unchanged.
 
-        Of each update only the addition to the parameter counts, whatever else the optimizer computes: the share is
-        ``unchanged / total`` of ``counts(path, operation="update")``. Under the policy's update ``"nearest"`` such an
-        update is lost. Under ``"stochastic"`` and ``"kahan"`` it is not, and the share is as large.
+        Only the final addition of each update counts, not the other operations of the optimizer: the share is
+        ``unchanged / total`` of ``counts(path, operation="update")``. Such an update is lost if the role `update` of
+        the policy is ``"nearest"``. It is not lost with ``"stochastic"`` or ``"kahan"``, although the share is as
+        large.
 
         Parameters:
             path: a shell pattern that selects parameters, such as ``"head.*"``; None for all.
@@ -176,21 +192,34 @@ class Recorder(Observer):
     def histogram(
         self, path: str | None = None, phase: str | None = None, *, operation: str | None = None
     ) -> dict[int | str, int]:
-        """How many finite nonzero results have which exponent, floor(log2|result|), and under "zero" how many zeros.
+        """Return the number of finite nonzero results with each exponent, floor(log2|result|).
 
-        Exponents ascend, and "zero" comes last: ``zeros = histogram.pop("zero")`` leaves numbers alone, to sort or
-        to draw by hand. `simfloat.plots.exponents` draws both. What matches, and what is refused, is as in `counts`.
+        The exponents ascend, and the number of zeros follows under the key "zero": ``zeros = histogram.pop("zero")``
+        leaves only exponents, to sort or to plot. `simfloat.plots.exponents` plots both.
+
+        Parameters:
+            path: a shell pattern of paths; None for all.
+            phase: a phase; None for all.
+            operation: a shell pattern of operations; None for all.
+
+        Returns:
+            A dictionary from exponent to count.
+
+        Raises:
+            ValueError: in the same cases as `counts`.
         """
         events = self._sum(Query(path, phase, operation))
         return exponent_counts(events) | {"zero": count_zeros(events)}
 
     def step(self, /, **values: float) -> None:
-        """End a step: what was counted since the last one ended is a row of `series`, and `values` one of `scalars`.
+        """End a step: the counts since the last step become a row of `series`, and `values` a row of `scalars`.
+
+        For example::
 
             recorder.step(loss=loss.item(), scale=scaler.get_scale())
 
-        `simfloat.train.fit` calls it, with the numbers of its history. Of a step the counts are kept, 48 bytes for each
-        path, operation and phase, and no histogram. Raises ValueError for a value that is no number.
+        `simfloat.train.fit` calls it with the values of its history. For each step the recorder keeps the counts (48
+        bytes per path, operation and phase), but no histogram. Raises ValueError if a value is not a number.
         """
         step_values = {name: as_number(name, value) for name, value in values.items()}
         with self._lock:
@@ -203,12 +232,23 @@ class Recorder(Observer):
     def series(
         self, path: str | None = None, phase: str | None = None, *, operation: str | None = None
     ) -> dict[str, NDArray[np.int64]]:
-        """The counts of each step that `step` ended, by kind: arrays (steps,), zeros where nothing was seen.
+        """Return the counts of each step that `step` ended.
 
-        What matches, and what is refused, is as in `counts`. The share of lost updates, step by step::
+        The share of lost updates in each step::
 
             lost = recorder.series("*.weight", operation="update")
             lost["unchanged"] / lost["total"]
+
+        Parameters:
+            path: a shell pattern of paths; None for all.
+            phase: a phase; None for all.
+            operation: a shell pattern of operations; None for all.
+
+        Returns:
+            A dictionary from kind to an array (steps,), with zeros for steps without a match.
+
+        Raises:
+            ValueError: in the same cases as `counts`.
         """
         query = Query(path, phase, operation)
         query.check(key for key, _ in self.entries())
@@ -220,40 +260,40 @@ class Recorder(Observer):
         return dict(zip(COUNT_NAMES, total.T.copy(), strict=True))
 
     def scalars(self) -> dict[str, NDArray[np.float64]]:
-        """The numbers that `step` was given, by name: arrays (steps,), NaN where it was given none.
+        """Return the values that were passed to `step`, by name: arrays (steps,), NaN for missing values.
 
-        After `simfloat.train.fit` they are the columns of its history: ``loss``, ``lr``, ``scale``, ``skipped`` (1 for
-        a step that the loss scale skipped), and ``scaled_norm`` and ``norm``, the norm of all gradients before and
-        after unscaling.
+        After `simfloat.train.fit` they are the columns of its history: ``loss``, ``lr``, ``scale``, ``skipped`` (1
+        for a step that the loss scale skipped), and ``scaled_norm`` and ``norm``, the norm of all gradients before
+        and after unscaling.
         """
         with self._lock:
             return self._scalars.columns(self._series.steps)
 
     @property
     def first_nan(self) -> FirstNaN | None:
-        """Where the first NaN was counted, and what it was made of; None if there was none.
+        """The place of the first NaN, and its operands; None if there was no NaN.
 
-        A step that `step` says was skipped, as a dynamic loss scale does where gradients are not finite, takes its NaN
-        with it. The operands are words, such as ``"0 / 0"``; ``"a NaN operand"`` where NaN came from outside of what is
-        recorded: data, parameters, or results that nothing rounded.
+        A step that was skipped, as a dynamic loss scale does if gradients are not finite, removes its NaN. The
+        operands are words, such as ``"0 / 0"``. ``"a NaN operand"`` means that NaN came from unrecorded values: data,
+        parameters, or results that were not rounded.
         """
         return self._first_nan
 
     @property
     def success_rate(self) -> float:
-        """The share of steps that were not skipped; 1 before the first."""
+        """The share of steps that were not skipped; 1 before the first step."""
         skipped = self.scalars().get("skipped", np.zeros(0))
         return 1.0 - np.count_nonzero(skipped == 1) / max(len(skipped), 1)
 
     def reset(self) -> None:
-        """Forget all counts, and all that is known of single steps."""
+        """Delete all counts and all steps."""
         with self._lock:
             self._events.clear()
             self._series, self._scalars, self._first_nan = Series(), Scalars(), None
             self._goes_on = False
 
     def state_dict(self) -> dict[str, Any]:
-        """What it counts, and all that it has counted: numbers, text and arrays, for files."""
+        """Return the options and all counts as numbers, text and arrays, for files."""
         entries = self.entries()
         events = np.array([events for _, events in entries]).reshape(-1, self._size)
         places = np.flatnonzero(events.any(axis=0))  # few: most exponents never occur
@@ -264,11 +304,11 @@ class Recorder(Observer):
         return dict(zip(STATE, values, strict=True))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave, of which it then has all counts and no others.
+        """Replace all counts by `state_dict`, a result of the method `state_dict`, and continue from them.
 
-        Raises ValueError for anything else, and for the state of a recorder that counts something else.
+        Raises ValueError if the argument is not such a state, or is the state of a recorder with other options.
         """
-        takes = "load_state_dict takes what Recorder.state_dict gives"
+        takes = "load_state_dict takes a result of Recorder.state_dict"
         is_state = isinstance(state_dict, Mapping) and set(state_dict) == set(STATE)
         if not (is_state and isinstance(state_dict["counts"], Mapping)):
             raise ValueError(f"{takes}, got {state_dict!r}.")
@@ -281,69 +321,85 @@ class Recorder(Observer):
             series, scalars = Series.from_state(state_dict["series"]), Scalars.from_state(state_dict["scalars"])
             first = FirstNaN(*state_dict["first_nan"]) if len(state_dict["first_nan"]) else None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ValueError(f"{takes}, and this is damaged: {error}.") from error
+            raise ValueError(f"{takes}, and this one is damaged: {error}.") from error
         with self._lock:
             self._events = {(*key,): row for key, row in zip(keys, events, strict=True)}
             self._series, self._scalars, self._first_nan, self._goes_on = series, scalars, first, True
 
     @property
     def goes_on(self) -> bool:
-        """Whether its counts go on from those of another recorder, whose state it loaded or of which it is a copy."""
+        """True if it continues the counts of another recorder, because a state was loaded or the recorder is a copy."""
         return self._goes_on
 
     def _options(self) -> dict[str, Any]:
-        """The options that it was made with."""
+        """Return the options of the constructor."""
         return {"path": self._path, "phase": self._phase, "more": self.more}
 
     def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
-        """Path, operation and phase with a copy of their events, in the order in which they were first seen."""
+        """Return path, operation and phase, with a copy of their events, in the order of first occurrence."""
         with self._lock:
             return [(Key(*key), np.array(events)) for key, events in self._events.items()]
 
     def table(self) -> Table:
-        """The counts, a line for each path, operation and phase in the order they were first seen."""
+        """Return the counts as a table, with a line for each path, operation and phase in the order of first
+        occurrence.
+        """
         return count_table(self.entries())
 
     def diff(self, other: Recorder) -> Table:
-        """What another recorder counted otherwise: a row for each place and kind whose share of results differs.
+        """Compare the counts with another recorder.
 
-        Each has the counts of both, and their shares of all results there; the largest difference comes first. Raises
-        ValueError for what is no recorder.
+        Parameters:
+            other: the other recorder.
+
+        Returns:
+            A table with a row for each place and kind of event with different shares of the results. A row has both
+            counts, and both shares of all results there. The largest difference comes first.
+
+        Raises:
+            ValueError: if `other` is not a Recorder.
         """
         if not isinstance(other, Recorder):
             raise ValueError(f"diff takes another Recorder, got a {type(other).__name__}.")
         return count_difference(self.entries(), other.entries())
 
     def advise(self, format: FormatLike | None = None, *, lost: float = 0.01, overflow: float = 0.0) -> AdviceList:
-        """Which results need a wider format, more precision or a scale, with the numbers that say so, and the override
-        of the policy that gives it; a table when printed.
+        """Find results that need a wider format, more precision or a scale.
 
-        The first line is that of `first_nan`, if there is one: in which step (0 is the first) it was made, where and of
-        which operands, and what had underflowed or overflowed before. Then each path, operation and phase is judged by
-        itself, by these rules:
+        Each advice contains the numbers that justify it and the override of the policy that gives the result a better
+        format. The first advice is about `first_nan`, if there is one: its step (0 is the first), its place, its
+        operands, and the results that underflowed or overflowed before it. Then every path, operation and phase is
+        judged separately by these rules:
 
-        * **more precision**: of more than `lost` of the results it is true that the sum lost its addend (unchanged).
-          Where a mask, such as -1e9 or the smallest number, was added, the sum is to lose it.
-          For an update that is a master copy of the weights in FP32, or, in the same format, ``update="kahan"`` or
-          ``"stochastic"``: under those nothing is lost for good, though it counts here too. So does an eps that is
-          lost beside a root or a variance, where it does no harm.
-        * Of the results that are not exactly zero more than `lost` underflow, or more than `overflow` overflow:
-          **a scale**, if it would help, else **a wider format**. In updates it is always the format.
-        * With `format` (what results are rounded to, or shall be, after a run in a wider one) results outside of its
-          range count as lost, and the scale is named: the largest 2^k that takes no result beyond the range. It helps
-          unless more than `lost` would still lie below the range. How small those were that are zero already is not
-          known: a scale above 1 is taken to save them, and one of 2^-1 or less to save those that overflowed.
-        * Without `format` a scale helps where only one of the two is above its limit, and, if that is overflow, no more
-          than `lost` of the results are subnormal.
+        * **more precision**: more than `lost` of the results are sums that lost an addend (unchanged). The addition
+          of a mask, such as -1e9 or the smallest number, does not count: it is meant to lose the addend. For an
+          update, the remedy is a master copy of the weights in FP32 or, in the same format, ``update="kahan"`` or
+          ``"stochastic"``. Under these two, no update is lost permanently, although it counts here. An eps that is
+          lost when it is added to a root or a variance also counts, although this does no harm.
+        * **a scale** or **a wider format**: of the results that are not exactly zero, more than `lost` underflow, or
+          more than `overflow` overflow. The advice is a scale if it would help. In updates it is always the format.
+        * With `format`, results outside of its range also count, and the advice names the scale: the largest 2^k that
+          brings no result beyond the range. It helps unless more than `lost` of the results would still be below the
+          range. The size of results that underflowed to zero is unknown. The advice assumes that a scale above 1
+          saves them, and that a scale of 1/2 or less saves results that overflowed.
+        * Without `format`, a scale helps if only one of the two shares is above its limit and, if that is overflow,
+          at most `lost` of the results are subnormal.
 
-        Under a policy that follows a program's own types, such as ``"as-written"``, no role widens a result: then
-        `override` is ``update="kahan"`` for lost updates, an accumulator for sums, and otherwise empty, and `why` says
-        what the program can do instead, such as an upcast.
+        Under a policy that follows the dtypes of a program, such as ``"as-written"``, no role widens a result. The
+        override is then ``update="kahan"`` for lost updates, an accumulator for sums, and otherwise empty; `why`
+        names a change of the program, such as an upcast. Overflows in steps that a loss scale skipped do not count.
 
-        Overflows in steps that a loss scale skipped, as `step` noted them, do not count; `overflow` is the share of the
-        others to put up with.
+        Parameters:
+            format: the format to which results are rounded, or (after a run in a wider format) will be rounded; None
+                if unknown.
+            lost: the tolerated share of underflows and of lost addends, from 0 to 1.
+            overflow: the tolerated share of overflows, from 0 to 1.
 
-        Raises ValueError for an unknown format, and for limits that are no shares.
+        Returns:
+            A tuple of advice, which prints as a table.
+
+        Raises:
+            ValueError: if the format is unknown, or a limit is not from 0 to 1.
         """
         for name, limit in (("lost", lost), ("overflow", overflow)):
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 1:
@@ -356,20 +412,19 @@ class Recorder(Observer):
         return list_advice(entries, chosen, Limits(lost, overflow), self._first_nan, self._policy)
 
     def to_jsonl(self, path: str | Path) -> None:
-        """Write one JSON object a line for each path, operation and phase: its counts and its histogram.
+        """Write the counts and the histogram of each path, operation and phase as one JSON object per line.
 
-        The file, in UTF-8, is there whole or stays as it was.
-
-        Raises ValueError for what is no path, and OSError where the file cannot be written.
+        The file is UTF-8 and written atomically. Raises ValueError if `path` is not a path, and OSError if the file
+        cannot be written.
         """
         write_atomically(_as_path(path, "to_jsonl"), json_lines(self.entries()))
 
     def to_csv(self, path: str | Path, *, by_step: bool = False) -> None:
-        """Write a head and a line for each path, operation and phase: its counts, and how many results are zero.
+        """Write a header and a line for each path, operation and phase: the counts, and the number of zeros.
 
-        With `by_step` there is a line for each of them and each step that `step` ended, from 0 on, in which it counted
-        anything; a column ``step`` stands first, and none for zeros. The file, in UTF-8, is there whole or stays as it
-        was. Raises as `to_jsonl` does.
+        With `by_step`, the file has a line for each of them and each step, counted from 0, in which anything was
+        counted. The first column is then ``step``, and the number of zeros is left out. The file is UTF-8 and written
+        atomically. Raises ValueError if `path` is not a path, and OSError if the file cannot be written.
         """
         check_flags(by_step=by_step)
         file = _as_path(path, "to_csv")
@@ -378,15 +433,15 @@ class Recorder(Observer):
         write_atomically(file, comma_separated(self.entries(), steps))
 
     def to_tensorboard(self, folder: str | Path) -> None:
-        """Write an event file for TensorBoard into a folder, which is made if there is none.
+        """Write an event file for TensorBoard into a folder, which is created if necessary.
 
-        Scalars of every step are what `scalars` has, as ``training/loss``, and of each path and phase the share of
-        results that had an event in any step, as ``underflow/backward/hidden.0.weight``. The exponents of results are
-        histograms, as ``exponent_counts/backward/hidden.0.weight``. Numbers that are not finite leave a gap; where
-        `step` was not called, all is one step.
+        For every step, the scalars are the values of `scalars`, such as ``training/loss``, and for each path and
+        phase the share of results with an event, such as ``underflow/backward/hidden.0.weight``. The exponents of
+        results are histograms, such as ``exponents/backward/hidden.0.weight``. Values that are not finite are left
+        out. If `step` was not called, the whole run is one step.
 
-        Raises ValueError for what is no path, ImportError without tensorboardX (the extra ``tensorboard``), and OSError
-        where nothing can be written.
+        Raises ValueError if `folder` is not a path, ImportError if tensorboardX is missing (the extra
+        ``tensorboard``), and OSError if nothing can be written.
         """
         path = _as_path(folder, "to_tensorboard")
         with self._lock:
@@ -417,7 +472,7 @@ class Recorder(Observer):
 
 
 def _call(options: Mapping[str, Any]) -> str:
-    """The call that makes a recorder with these options."""
+    """Return the call that creates a recorder with these options."""
     return (
         f"Recorder({', '.join(f'{name}={value!r}' for name, value in options.items() if value not in (None, False))})"
     )

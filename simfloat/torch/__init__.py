@@ -1,6 +1,6 @@
-"""Unmodified PyTorch models under a policy: every operation of forward, backward and optimizer is rounded.
+"""Run unmodified PyTorch models under a policy: every operation of forward, backward and optimizer is rounded.
 
-Other parts of the package import torch only where a PyTorch model comes to them.
+Other parts of the package import torch only when they receive a PyTorch model.
 """
 
 try:

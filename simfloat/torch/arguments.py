@@ -1,7 +1,7 @@
-"""The arguments of PyTorch's operations: their floating tensors, their numbers, and refusals.
+"""Find the floating-point tensors and the numbers among the arguments of PyTorch's operations, and raise errors.
 
-An operation without a rule is refused here, with its reason. A number that a movement puts into a tensor is rounded to
-the format of the result.
+The error for an operation without a rule is created here, with its reason. A number that a movement puts into a tensor
+is rounded to the format of the result.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from simfloat.torch.tensors import numbers_of, stored_format, tag_of
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
 
-#: As what PyTorch gives several tensors.
+#: Types in which PyTorch passes several tensors.
 LISTS = (list, tuple)
 
-#: What there is to do about numbers that have no rules.
+#: The advice for complex and sparse tensors.
 COMPLEX = "complex numbers have no rules; write the module in real numbers."
-SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False)."
+SPARSE = "sparse tensors have no rules; make the layer dense, for example with nn.Embedding(sparse=False)."
 
 
 def floating_tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors of floating or complex numbers among arguments, in their order."""
+    """Return the tensors of floating-point or complex numbers among arguments, in their order."""
     tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -42,8 +42,8 @@ def floating_tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
-    """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
-    # This runs for every operation, and most have no options: then no tuple is built.
+    """Return the floating-point tensors among the arguments; raise ValueError for complex and sparse tensors."""
+    # This runs for every operation, and most have no options: then no tuple is created.
     operands = floating_tensors_in((*args, *options.values()) if options else args)
     for x in operands:
         if x.dtype.is_complex:
@@ -54,12 +54,13 @@ def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -
 
 
 def integer_result(func: Any, args: Arguments, options: Options) -> tuple[Any, list[torch.Tensor]]:
-    """Return PyTorch's result for arguments without floating numbers, and the floating tensors in it.
+    """Return PyTorch's result for arguments without floating-point numbers, and the floating-point tensors in it.
 
-    These are quotients and the like, which a policy rounds; what is made of no tensor is data, and not among them.
+    These tensors, for example quotients, are rounded by a policy. The result of an operation without tensor operands is
+    data, and is not among them.
     """
     result = func(*args, **options)
-    # arange or full of integers makes numbers of no tensor. These are data, as an input is, and are not rounded.
+    # arange or full of integers has no tensor operand. Its result is data, like an input, and is not rounded.
     is_of_tensors = any(isinstance(x, torch.Tensor) for x in args)
     return result, floating_tensors_in(result if isinstance(result, LISTS) else (result,)) if is_of_tensors else []
 
@@ -86,18 +87,18 @@ NUMBER_ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 @cache
 def number_arguments(func: Any) -> tuple[tuple[int, str], ...]:
-    """The places and names of the arguments of an operation that may be a single number."""
+    """Return the positions and names of the arguments of an operation that may be a single number."""
     names = NUMBER_ARGUMENTS.get(func.overloadpacket.__name__.removesuffix("_"), ())
     return tuple((at, x.name) for at, x in enumerate(func._schema.arguments) if x.name in names)
 
 
 def is_number(x: Any) -> bool:
-    """Whether an argument is one number: Python's, or a tensor without axes."""
+    """True if an argument is one number: a Python number, or a tensor without axes."""
     return not x.ndim if isinstance(x, Tensor) else isinstance(x, int | float) and not isinstance(x, bool)
 
 
 class InsertedNumbers:
-    """The numbers among the arguments of a movement, and the format of what they are put into."""
+    """The numbers among the arguments of a movement, and the format of the tensors that they are put into."""
 
     def __init__(self, func: Any, args: Arguments, options: Options) -> None:
         self._args, self._options = args, options
@@ -109,16 +110,16 @@ class InsertedNumbers:
         self.numbers: dict[int | str, Any] = {key: x for key, x in candidates if is_number(x)}
         others = [x for at, x in enumerate(args) if at not in self.numbers]
         others += [x for name, x in options.items() if name not in self.numbers]
-        #: The operands whose formats decide that of the result.
+        #: The operands that decide the format of the result.
         self.target_operands = floating_tensors_in(others)
-        # As torch.where(condition, 1.0, 0.0), where no operand is a tensor with axes.
-        if not self.target_operands:  # a choice between numbers, of which those that were rounded count
+        # In torch.where(condition, 1.0, 0.0), for example, no operand is a tensor with axes.
+        if not self.target_operands:  # a choice between numbers: rounded ones decide
             single = [x for x in self.numbers.values() if isinstance(x, Tensor) and x.is_floating_point()]
             self.target_operands = [x for x in single if tag_of(x).format is not None] or single
 
     @property
     def format(self) -> Format | None:
-        """The format of the result; None where nothing is known of what the numbers are put into."""
+        """The format of the result; None if no format is known for the tensors that the numbers are put into."""
         formats = [tag_of(x).format for x in self.target_operands]
         return (
             None
@@ -127,17 +128,18 @@ class InsertedNumbers:
         )
 
     def round_arguments(self, place: Place, format: Format) -> tuple[Arguments, Options]:
-        """The arguments, with these numbers rounded to the format."""
+        """Return the arguments, with these numbers rounded to the format."""
         rounded_numbers = {key: _round_number(x, place, format) for key, x in self.numbers.items()}
         args = tuple(rounded_numbers.get(at, x) for at, x in enumerate(self._args))
         return args, {name: rounded_numbers.get(name, x) for name, x in self._options.items()}
 
 
 def _round_number(x: Any, place: Place, format: Format) -> Any:
-    """A number rounded to a format; itself where it is one of the format's."""
+    """Return a number rounded to a format, or the argument itself if it is a number of the format."""
     value = numbers_of(x)
     rounded = place.round_constant(value, format)
-    # The argument itself, not a float of equal value: PyTorch may treat an int otherwise, as in the type of a result.
+    # The argument itself, not a float of equal value: PyTorch may treat an int differently, for example for the dtype
+    # of a result.
     if value == rounded and np.signbit(value) == np.signbit(rounded):
         return x
     if not isinstance(x, Tensor):

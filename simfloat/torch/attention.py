@@ -1,8 +1,9 @@
-"""PyTorch's scaled dot product attention as one composite: where a policy fuses it, as its fused kernels compute it.
+"""Run PyTorch's scaled dot product attention as one composite; a policy can round it once, like a fused kernel.
 
-Its operations are PyTorch's, each at a place inside of the composite, so that autograd differentiates them, twice where
-that is asked for. Where the composite is fused they have the format of `reduce`, and numbers are rounded where they
-enter and leave: the result going forward, the gradients of queries, keys and values on the way back.
+It consists of operations of PyTorch, each at a place inside the composite, so that autograd can differentiate them,
+also twice. If the policy rounds the composite once, the operations have the format of `reduce`. Values are rounded only
+where they enter and leave: the result in the forward pass, and the gradients of queries, keys and values in the
+backward pass.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from simfloat.torch.tensors import NARROW, NOTHING, Tag, match_layout, numbers_o
 
 Tensor = torch.Tensor
 
-#: What policies call it.
+#: The name of the operation in policies.
 ATTENTION = "scaled_dot_product_attention"
 
 #: The overload of PyTorch's operation.
@@ -45,17 +46,16 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """What PyTorch's operation of attention does in a block; inside of torch.func's transforms every step is rounded.
+    """Compute attention as PyTorch's operation does inside a block; torch.func's transforms round every step.
 
-    It stands above autograd in the place of PyTorch's own kernel, so that no name by which a program calls the
-    operation passes it by.
+    It replaces PyTorch's own kernel above autograd, so that it also receives calls of the operation by other names.
     """
     run: Any = active_run()
     arguments = query, key, value, attn_mask, dropout_p, is_causal
     if run is None or is_transformed():
         return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
-    # PyTorch's own composite kernel, above autograd: it is made of operations that come to dispatch one by one, within
-    # this composite, and autograd records each of them.
+    # PyTorch's own composite kernel, above autograd. Its operations are dispatched one by one within this composite,
+    # and autograd records each of them.
     with run.part_of(ATTENTION) as place:
         if not (place.recipe.fused and _is_served(*arguments)):
             return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
@@ -63,18 +63,18 @@ def attention(
 
 
 class Attention(Handler):
-    """Attention where it comes to dispatch as one operation, as in inference mode."""
+    """Attention when it is dispatched as one operation, as in inference mode."""
 
     how = "decomposition"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The result of its operations, which are simulated."""
+        """Return the result of its operations, which are simulated."""
         with run.redispatch:
             return attention(*args, **options)
 
 
 def _is_served(q: Any, k: Any, v: Any, mask: Any, dropout_p: Any, is_causal: bool) -> bool:
-    """Whether PyTorch takes these operands: it refuses others itself, and has integers none of."""
+    """True if PyTorch accepts these operands; for other operands, and for integers, it raises its own errors."""
     tensors = [q, k, v] if mask is None else [q, k, v, mask]
     if not all(isinstance(x, Tensor) for x in tensors) or not all(x.is_floating_point() for x in (q, k, v)):
         return False
@@ -85,12 +85,12 @@ def _fused(
     run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float,
     is_causal: bool, scale: float | None, enable_gqa: bool,
 ) -> Tensor:  # fmt: skip
-    """The result: softmax(q k^T * scale + mask) v, with dropout of the probabilities."""
+    """Return softmax(q k^T * scale + mask) v, with dropout of the probabilities."""
     run.count_operation(OPERATION, "decomposition")
     place = place.without_observer if is_recomputing() else place
     dtype, operands = q.dtype, (q, k, v)
     if dtype in NARROW:
-        # PyTorch's fused kernels read and write 16-bit numbers and hold scores and probabilities in FP32.
+        # PyTorch's fused kernels read and write 16-bit values and keep scores and probabilities in FP32.
         q, k, v = q.float(), k.float(), v.float()
     q, k, v = (AttentionInput.apply(x, run, place) for x in (q, k, v))
     if enable_gqa:
@@ -100,7 +100,7 @@ def _fused(
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
     if mask is not None:
         scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    # Rows that the mask excludes as a whole become zeros, where the ordinary softmax has NaN.
+    # Rows that the mask excludes completely become zeros; the ordinary softmax would return NaN.
     weights = torch.ops.aten._safe_softmax(scores, -1)
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
@@ -111,20 +111,19 @@ def _fused(
 
 
 class AttentionInput(torch.autograd.Function):
-    """(x, run, place) -> x inside of a fused composite, whose gradient is rounded where it leaves it."""
+    """(x, run, place) -> x inside a composite that is rounded once; its gradient is rounded where it leaves."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, run: RunContext, place: Place) -> Tensor:
-        """The numbers."""
+        """Return the values."""
         with without_dispatch():
-            # A copy, since what is known of numbers belongs to their memory, and inside of the composite something else
-            # is known.
+            # A copy is needed, because tags belong to memory, and the copy has another tag inside the composite.
             copy = run.parameters.read(x).clone(memory_format=torch.preserve_format)
         return _put_note(context, run, place, (x,), copy, tag_of(x).format)
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None]:
-        """The gradient, rounded."""
+        """Return the gradient, rounded."""
         if g is None:
             return None, None, None
         way = Backward(context.note, context.run.simulation, None).to_operand(0)
@@ -137,11 +136,11 @@ class AttentionInput(torch.autograd.Function):
 
 
 class WeightedValues(torch.autograd.Function):
-    """(weights, values, run) -> their product, by the formula of fused attention; gradients are those of a product."""
+    """(weights, values, run) -> their product, by the formula of fused attention; gradients as for a product."""
 
     @staticmethod
     def forward(context: Any, weights: Tensor, values: Tensor, run: RunContext) -> Tensor:
-        """The product."""
+        """Return the product."""
         place = run.simulation.place("matmul", run.path, run.composites)
         place = place.without_observer if is_recomputing() else place
         phase = Forward(place, run.simulation)
@@ -155,12 +154,12 @@ class WeightedValues(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
-        """The gradients of weights and values."""
+        """Return the gradients of weights and values."""
         if g is None:
             return None, None, None
         weights, values = context.saved_tensors
-        # By operations of PyTorch, so that a backward pass can be recorded. One node has both gradients: each product
-        # is named as that of its operand, before anything is returned.
+        # The gradients are computed by operations of PyTorch, so that a backward pass can be recorded. One node
+        # computes both gradients: each product is marked with its operand before anything is returned.
         of_weights = of_values = None
         if context.needs_input_grad[0]:
             with target_operand(0):
@@ -172,11 +171,11 @@ class WeightedValues(torch.autograd.Function):
 
 
 class AttentionOutput(torch.autograd.Function):
-    """(x, run, place, operands) -> x rounded as the result of a fused composite of these operands."""
+    """(x, run, place, operands) -> x rounded as the result of a composite that is rounded once."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, run: RunContext, place: Place, operands: tuple[Tensor, ...]) -> Tensor:
-        """The result."""
+        """Return the result."""
         arithmetic = Forward(place, run.simulation).arithmetic(operands)
         if run.shown is not None:
             run.shown[str(OPERATION), place] = None
@@ -184,13 +183,13 @@ class AttentionOutput(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None, None]:
-        """The gradient, in the format of the result's."""
+        """Return the gradient, in the format of the result."""
         if g is None:
             return None, None, None, None
         note = context.note
         way = Backward(note, context.run.simulation, None)
         if torch.is_grad_enabled():
-            # Recorded: the rounding has to be a node as well, which passes gradients of gradients on.
+            # In a recorded backward pass the rounding must be a node as well, which passes on gradients of gradients.
             return (
                 StraightThroughRounding.apply(g, note.place.to_activation(0, note.format)) if way.may_narrow else g,
                 None,
@@ -203,7 +202,7 @@ class AttentionOutput(torch.autograd.Function):
 def _put_note(
     context: Any, run: RunContext, place: Place, operands: tuple[Tensor, ...], made: Tensor, format: Format | None
 ) -> Tensor:
-    """The result of a function of autograd, of which its format is known, and its node where the operation ran."""
+    """Tag the result of a function of autograd with its format, and note the operation at its node."""
     context.set_materialize_grads(False)
     context.run, context.note = run, run.notes.begin(place, operands)
     put_tag(made, Tag(format))

@@ -1,7 +1,7 @@
-"""Operations of a backward pass that wait until it is known whose gradient they compute.
+"""Defer operations of a backward pass until the operand of their gradient is known.
 
-`DeferredRecordedOperations` is for a backward pass that autograd records, so that gradients of gradients may be asked
-for. Autograd has recorded PyTorch's own tensors: they stay, and get the numbers once these are known.
+`DeferredRecordedOperations` is for a backward pass that autograd records for gradients of gradients. Autograd has
+recorded PyTorch's own tensors: they stay, and receive their values later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Tensor = torch.Tensor
 
 
 class DeferredOperation(NamedTuple):
-    """An operation that waits, and the tensors that PyTorch made by it or wrote to."""
+    """An operation that waits, and the tensors that PyTorch created or modified in it."""
 
     function: Any
     arguments: tuple[Any, ...]
@@ -38,26 +38,26 @@ class DeferredOperation(NamedTuple):
 
 
 class DeferredOperations:
-    """The operations that wait: PyTorch computes their results, to go on with, while they are written down.
+    """The operations that wait: they are listed, and PyTorch computes preliminary results for them.
 
-    Those that led to a tensor which a node returns are then carried out, in their order, on tensors that take the
-    places of PyTorch's. A tensor is known by its memory, so that views and what is written to them are known too.
+    When the node returns a tensor, the operations that led to it are carried out in their order, on tensors that
+    replace PyTorch's tensors. A tensor is identified by its memory, so views and writes to them are also covered.
     """
 
     def __init__(self) -> None:
         self._steps: list[DeferredOperation] = []
-        self._waiting: dict[int, Tensor] = {}  # by memory, which so is not given to others
-        self._before: dict[int, Tensor] = {}  # copies of those that were written to later
+        self._waiting: dict[int, Tensor] = {}  # by memory; a reference prevents its reuse
+        self._before: dict[int, Tensor] = {}  # copies of tensors that were modified later
 
     def is_waiting(self, x: Tensor) -> bool:
-        """Whether the tensor's numbers wait to be computed."""
+        """True if the values of the tensor are not computed yet."""
         return memory_of(x) in self._waiting
 
     def must_wait(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        """Whether an operation is to wait; rules that give several gradients know whose each of them is."""
-        # What reads a tensor that waits has to wait too. Of all else the rules wait, since they round. Rules that
-        # return several gradients, such as convolution_backward, name the operand of each themselves, by
-        # `target_operand`.
+        """True if an operation must wait. Rules that return several gradients assign each of them to its operand."""
+        # Every operation that reads a tensor that waits must wait as well. Other operations wait only if they are
+        # rules, because rules round. Rules that return several gradients, such as convolution_backward, name the
+        # operand of each by `target_operand`.
         operands = list(tensors_in((arguments, options)))
         if any(map(self.is_waiting, operands)):
             return True
@@ -75,13 +75,14 @@ class DeferredOperations:
         plain: Callable[..., Any],
         note: Callable[..., Any],
     ) -> Any:
-        """Return the result of `plain` for an operation that waits; ValueError if the program would read a value of it.
+        """Return the result of `plain` for an operation that waits.
 
-        `note` is what notes an operation on operands; only a backward pass that is recorded needs it.
+        Raises ValueError if the program would read its value. `note` is the function that notes an operation; only a
+        recorded backward pass uses it.
         """
         written = list(written_by(function, arguments, options))
-        # PyTorch's own result goes on at once, and the operation is carried out later. It then needs the operand as it
-        # was before this write.
+        # The program continues with PyTorch's result, and the operation is carried out later. Then it needs the values
+        # of the operand before this write.
         for x in written:
             if not self.is_waiting(x):
                 self._before[memory_of(x)] = _copy_of(x)
@@ -89,23 +90,23 @@ class DeferredOperations:
         results = written or list(tensors_in(result))
         if not results:
             raise ValueError(
-                f"A backward pass reads a number by {function} before it is known whose gradient the number belongs "
-                "to, and these gradients have different roles. Compute it in the forward pass, or give "
-                "activation_gradients and weight_gradients one format, and leave out overrides and the observer."
+                f"A backward pass reads a number by {function} before it is known which gradient the number belongs "
+                "to, and these gradients have different roles. Compute it in the forward pass, or use one format for "
+                "activation_gradients and weight_gradients, without overrides and without an observer."
             )
-        if written or not all(map(self.is_waiting, results)):  # else it is a view
+        if written or not all(map(self.is_waiting, results)):  # otherwise it is a view
             self._steps.append(DeferredOperation(function, arguments, options, results))
             self._waiting.update((memory_of(x), x) for x in results)
         return result
 
     def carry_out(self, result: Tensor) -> Tensor:
-        """A tensor that the node returns, by the operations that led to it."""
+        """Compute a tensor that the node returns, by the operations that led to it."""
         replacements = self._replacements(result)
         pair = replacements.get(memory_of(result))
         return result if pair is None else view_like(result, *pair)
 
     def _replacements(self, result: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-        """By memory, what PyTorch made on the way to a tensor, and what takes its place."""
+        """Return the tensors of PyTorch that led to a result, by memory, each with its replacement."""
         replacements: dict[int, tuple[Tensor, Tensor]] = {}
         if self._before:
             with without_dispatch():
@@ -123,11 +124,11 @@ class DeferredOperations:
         return replacements
 
     def end(self) -> None:
-        """The node has computed."""
+        """End the node."""
 
     def _leading_to(self, result: Tensor) -> list[DeferredOperation]:
-        # From the end to the beginning: only what led to this result is carried out. Anything else would draw random
-        # bits and count roundings for another operand's gradient a second time.
+        # Only operations that led to this result are carried out, searched from the end. Others would use random bits
+        # and count roundings for the gradient of another operand a second time.
         memories, steps = {memory_of(result)}, []
         for step in reversed(self._steps):
             if any(memory_of(x) in memories for x in step.results):
@@ -138,14 +139,14 @@ class DeferredOperations:
 
 def _copy_of(x: Tensor) -> Tensor:
     """Copy all the memory that a tensor is in, and return the tensor's view of the copy."""
-    # The whole storage, not the elements of x only: other views that wait refer to it, too.
+    # The whole storage, not only the elements of x: other views that wait also refer to it.
     copy = x.new_empty(0).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
     put_tag(copy, tag_of(x))
     return copy
 
 
 def _match_strides(real: Tensor, plain: Tensor) -> Tensor:
-    # What PyTorch keeps for its own way back, such as the buffer of log_sigmoid, a rule may leave empty.
+    # A rule may leave buffers empty that PyTorch stores for its own backward pass, such as the buffer of log_sigmoid.
     if real.stride() == plain.stride() or real.shape != plain.shape:
         return real
     with without_dispatch():
@@ -155,12 +156,12 @@ def _match_strides(real: Tensor, plain: Tensor) -> Tensor:
 
 
 class DeferredRecordedOperations(DeferredOperations):
-    """The operations that wait, with their notes: of each of them a gradient may be asked for later."""
+    """Operations that wait, with their notes, for gradients of gradients."""
 
     def __init__(self) -> None:
         super().__init__()
         self._notes: list[tuple[LoggedOperation, list[Tensor], Tensor]] = []  # with its operands and its result
-        self._returned: set[int] = set()  # memory of gradients that have their numbers
+        self._returned: set[int] = set()  # memory of gradients with final values
 
     def result(
         self,
@@ -170,7 +171,7 @@ class DeferredRecordedOperations(DeferredOperations):
         plain: Callable[..., Any],
         note: Callable[..., Any],
     ) -> Any:
-        """Compute an operation that waits by `plain`, and keep its note: `end` adds the formats once they are known."""
+        """Compute an operation that waits by `plain`, and keep its note; `end` adds the formats."""
         operands = [x for x in tensors_in((arguments, options)) if x.is_floating_point()]
         noted = note(function, operands)
         result = super().result(function, arguments, options, plain, note)
@@ -179,13 +180,13 @@ class DeferredRecordedOperations(DeferredOperations):
         return result
 
     def carry_out(self, result: Tensor) -> Tensor:
-        """A tensor that the node returns, with its numbers by the operations that led to it."""
+        """Compute the values of a tensor that the node returns, by the operations that led to it."""
         memory = memory_of(result)
-        if memory in self._returned:  # another operand's too, whose gradient has a role of its own
+        if memory in self._returned:  # it is also the gradient of another operand with another role
             shared, result = result, result.clone()
         else:
             shared = result
-        # Autograd recorded the operations when PyTorch computed them. They are carried out here for their numbers only.
+        # Autograd recorded the operations when PyTorch computed them. Here they run only to compute the values.
         with torch.no_grad():
             replacements = self._replacements(shared)
             for other_memory, (plain, real) in replacements.items():
@@ -196,7 +197,7 @@ class DeferredRecordedOperations(DeferredOperations):
         return result
 
     def end(self) -> None:
-        """Know of all operations that waited what is known of their operands and results."""
+        """Store the formats of operands and results in the notes of all operations that waited."""
         for note, operands, result in self._notes:
             note.operands = tuple(
                 operand._replace(format=stored_format(x)) for operand, x in zip(note.operands, operands, strict=True)
@@ -206,9 +207,9 @@ class DeferredRecordedOperations(DeferredOperations):
 
 
 def _give(plain: Tensor, real: Tensor) -> None:
-    """Give a recorded tensor its numbers, which is no writing that autograd would know."""
+    """Write the values of a recorded tensor without a change that autograd would notice."""
     with without_dispatch():
-        # `.data` leaves the version of the tensor as it is. A counted write would make the next backward pass fail,
-        # because autograd has saved this tensor.
+        # A write to `.data` does not change the version of the tensor. A counted write would make the next backward
+        # pass fail, because autograd has saved this tensor.
         plain.data.copy_(real)
     put_tag(plain, tag_of(real))

@@ -1,4 +1,4 @@
-"""Rules by the formulas of `simfloat.simulation.formulas`, which have no PyTorch in them."""
+"""Create rules from the formulas of `simfloat.simulation.formulas`, which do not use PyTorch."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Function = Callable[..., Any]
 
 
 def array_of(x: Any) -> Any:
-    """A tensor as an array, integers and truth values as they are; anything else itself."""
+    """Convert a tensor to an array; integers and booleans stay unchanged. Return anything else unchanged."""
     if not isinstance(x, torch.Tensor):
         return x
     return numbers_of(x) if x.is_floating_point() else x.numpy()
 
 
 class Formula(Rule):
-    """A composite by its formula: forward every step has a place of its own, backward all have the composite's.
+    """A composite, computed by its formula. In the forward pass every step has its own place.
 
-    Of what the function gives, so many are results, which are rounded once where the composite is fused; what follows
-    is kept for the backward pass.
+    In the backward pass all steps have the place of the composite. The first `results` values that the function returns
+    are results; they are rounded once if the policy requires it. The other values are saved for the backward pass.
     """
 
     how = "decomposition"
@@ -39,9 +39,9 @@ class Formula(Rule):
         self.function, self.results = function, results
 
     def compute(self, call: RuleCall, *args: Any, **options: Any) -> Any:
-        """The results, laid out in memory as the operands are."""
-        # Formulas know NumPy's arrays only, so that one text serves both front ends. Integers stay integers: they are
-        # class numbers, sizes or masks, and no operands.
+        """Return the results, with the memory layout of the operands."""
+        # Formulas use only NumPy arrays, so that one text serves both front ends. Integers stay integers: they are
+        # class indices, sizes or masks, not operands.
         arrays = [array_of(x) for x in args]
         u = call.begin_composite([array for array, x in zip(arrays, args, strict=True) if is_operand(x)])
         outputs = self.function(u, *arrays, **options)
@@ -52,22 +52,22 @@ class Formula(Rule):
 
 
 class GradientRule(Rule):
-    """The gradient of an operand, all of whose steps have one place: that of an operation which is no composite."""
+    """The gradient of an operand of an operation that is not a composite; all its steps have one place."""
 
     def __init__(self, operation: str, function: Function) -> None:
         super().__init__(operation, self.compute)
         self.function = function
 
     def compute(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
-        """The gradient, laid out in memory as the operands are."""
+        """Return the gradient, with the memory layout of the operands."""
         u = call.begin()
         return call.result(u, self.function(u, *map(array_of, args), **options))
 
 
 class CompositeGradients(Rule):
-    """The gradients of several operands of a composite, in their order: a function for each.
+    """The gradients of several operands of a composite, in their order, with a function for each.
 
-    `wanted` says of the operation's arguments which of them are asked for; by default all are.
+    `are_wanted` returns, for the arguments of the operation, which gradients are needed; by default all are.
     """
 
     how = "decomposition"
@@ -79,7 +79,7 @@ class CompositeGradients(Rule):
         super().__init__(operation, self.formulas[0].compute)
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The gradients, None for one that is not wanted."""
+        """Return the gradients; None for one that is not needed."""
         are_wanted = [True] * len(self.formulas) if self.wanted is None else self.wanted(*args, **options)
         gradients: list[Any] = []
         for number, slope in enumerate(self.formulas):
@@ -89,10 +89,10 @@ class CompositeGradients(Rule):
         return tuple(gradients)
 
     def operand_number(self, number: int, args: Arguments) -> int:
-        """Which operand of the forward operation the gradient of this number is that of."""
+        """Return the number of the forward operand that the gradient of this number belongs to."""
         return number
 
 
 def is_operand(x: Any) -> bool:
-    """Whether an argument is a tensor of numbers that are rounded."""
+    """True if an argument is a floating-point tensor, which is rounded."""
     return isinstance(x, torch.Tensor) and x.is_floating_point()

@@ -1,8 +1,8 @@
-"""The log of a forward pass: where the operation of every autograd node ran, for the backward pass to read.
+"""Log a forward pass: the place of the operation of every autograd node, for the backward pass.
 
-An observer receives the events of a parameter's gradient at the parameter's path, once the gradient is complete.
+An observer receives the events of a parameter's gradient at the path of the parameter, when the gradient is complete.
 
-Under torch.utils.checkpoint a part of the forward pass runs again in the backward pass: it sees the random draws and
+With torch.utils.checkpoint, a part of the forward pass runs again in the backward pass. It uses the random bits and the
 scales of the first pass.
 """
 
@@ -25,24 +25,24 @@ from simfloat.simulation.place import Place
 from simfloat.torch.open_run import OpenRun, active_run
 from simfloat.torch.tensors import FORMAT_OF, stored_tensor, tag_of
 
-#: How many operations are remembered; older ones are forgotten first.
+#: The maximum number of operations in the log; the oldest are removed first.
 REMEMBERED = 1 << 20
 
 #: The sequence number of every node at which autograd adds to `.grad`.
 ACCUMULATING = 2**64 - 1
 
-#: The node that a view gets when its base was written to, and how that of a write to a view ends, on the way back to
-#: the view's base.
+#: The name of the node that a view gets after a write to its base, and the end of the name of the node that a write to
+#: a view creates for its base.
 RENEWED, WRITE_TO_VIEW = "AsStridedBackward0", "CopySlices"
 
-# When an operation reaches dispatch, autograd has just numbered its node: it is the counter of this thread less one. In
-# the backward pass the node that runs has the same number. So forward and backward operations are paired exactly,
-# without a hook (measured on torch 2.13).
+# When an operation is dispatched, autograd has just numbered its node: the number is the counter of this thread minus
+# one. In the backward pass the node that runs has the same number. So forward and backward operations are paired
+# exactly, without a hook (measured on torch 2.13).
 sequence_number = torch._C._autograd._get_sequence_nr
 
 
 class Origin(NamedTuple):
-    """Where autograd sends the gradient of a tensor: a node, and the number of its result; a leaf has none."""
+    """The target of a tensor's gradient in autograd: a node and the number of its result; leaves have no node."""
 
     node: int
     result: int
@@ -52,92 +52,92 @@ class Operand(NamedTuple):
     """An operand of a forward operation."""
 
     number: int
-    path: str | None  # of the parameter whose numbers it holds
+    path: str | None  # of the parameter, if the operand is one
     format: Format
     origin: Origin | None = None
 
 
 def origin_of(x: torch.Tensor) -> Origin:
-    """The edge of autograd that leads to x."""
+    """Return the edge of autograd that leads to x."""
     x = stored_tensor(x)
     node = x.grad_fn
     return Origin(ACCUMULATING, id(x)) if node is None else Origin(node._sequence_nr(), x.output_nr)
 
 
 def operand_of(number: int, x: torch.Tensor) -> Operand:
-    """A tensor as an operand."""
+    """Return a tensor as an operand."""
     tag = tag_of(x)
     return Operand(number, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype], origin_of(x))
 
 
 class LoggedOperation:
-    """A forward operation, its floating operands; of its result the format, and the parameter that it still is."""
+    """A forward operation: its floating-point operands, and the format and the parameter of its result."""
 
     __slots__ = ("format", "is_composite", "is_of_backward", "is_one_call", "operands", "place", "weight")
 
     def __init__(self, place: Place, operands: tuple[Operand, ...], format: Format | None = None) -> None:
         self.place, self.operands, self.format = place, operands, format
         self.weight: str | None = None
-        self.is_composite = False  # made of other operations
-        self.is_one_call = False  # and so is its way back, which says itself whose gradient a result is
-        self.is_of_backward = False  # one of a backward pass, where gradients are operands too
+        self.is_composite = False  # consists of other operations
+        self.is_one_call = False  # its backward pass is also one call, and assigns each result to its operand
+        self.is_of_backward = False  # belongs to a backward pass, where gradients are also operands
 
     def operand(self, number: int) -> Operand | None:
-        """The operand of this number; None where the operation was carried out without it."""
+        """Return the operand of this number; None if the operation was carried out without it."""
         return self.operands[number] if number < len(self.operands) else None
 
 
 class ForwardLog:
-    """The notes of a run by sequence number, the number that autograd gives its nodes in the order of the program."""
+    """The notes of a run, by the sequence number that autograd gives its nodes in program order."""
 
     def __init__(self) -> None:
         self._notes: dict[int, LoggedOperation | None] = {}
-        # What was asked for last; numbers are not given twice.
-        # A backward formula of several operations asks for its node at each of them.
+        # The last lookup: a formula of several operations looks up its node at each. Numbers are not reused.
         self._last_lookup: tuple[int, LoggedOperation | None] = (-1, None)
-        self.in_place = False  # whether the operation that begins next writes to its first operand
+        self.in_place = False  # True if the next operation writes to its first operand
 
     @property
     def knows_last(self) -> bool:
-        """Whether the last node is that of an operation that was noted, so that what makes no node needs no note."""
+        """True if the last node belongs to a noted operation, so that an operation without a node needs no note."""
         return not self.in_place and sequence_number() - 1 in self._notes
 
     def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
-        """Note the operation that was begun, unless the last node is that of an earlier one.
+        """Note the operation that has just begun, unless the last node belongs to an earlier one.
 
-        Where no operand wants a gradient it made none, and the last one may be that of a program's own function.
+        If no operand requires a gradient, it has no node, and the last node may belong to a function of the program.
         """
         number = sequence_number() - 1
         in_place, self.in_place = self.in_place, False
         if not in_place and number in self._notes:
             return None
-        # A rounded copy of a parameter is a tensor without history: whether the parameter wants a gradient is asked of
-        # the tensor that the program gave.
+        # A rounded copy of a parameter is a tensor without history: the tensor of the program shows if the parameter
+        # requires a gradient.
         if not any([stored_tensor(x).requires_grad for x in operands]):
             self.skip()
             return None
-        # Before autograd writes over a number that it needs for the way back, it copies it, by an operation of its own.
-        # The node of the copy, which there is only where that number wants a gradient, follows that of the write.
+        # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
+        # exists only if the value requires a gradient, follows the node of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
         noted_operands = tuple([operand_of(i, x) for i, x in enumerate(operands)])
-        if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
+        if in_place:  # the target keeps its dtype, and PyTorch converts the other operands to it
             noted_operands = tuple(operand._replace(format=noted_operands[0].format) for operand in noted_operands)
-        # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.
+        # If the base of a view was modified, autograd creates a new node for the view at its next read, after the node
+        # of the reading operation.
         if number in [operand.origin.node for operand in noted_operands if operand.origin is not None]:
             number = self._note_renewed(place, noted_operands, number)
             if number in self._notes:
                 return None
         note = self._notes[number] = LoggedOperation(place, noted_operands)
         if len(self._notes) > REMEMBERED:
-            # Nothing tells that a node was freed, so notes go by age, half of them at once, which makes the cost of a
-            # note constant on average.
+            # Autograd does not report that a node was freed, so the oldest notes are removed, half of them at once.
+            # Then the cost of a note is constant on average.
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
         return note
 
     def _note_renewed(self, place: Place, operands: Sequence[Operand], number: int) -> int:
-        """Note the new nodes of operands, the last of them of this number; the number of the node before them."""
+        """Note the new nodes of operands, ending at this number; return the number of the node before them."""
         renewed = {operand.origin.node: operand for operand in operands if operand.origin is not None}
         while number in renewed and number not in self._notes:
             self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
@@ -145,22 +145,22 @@ class ForwardLog:
         return number
 
     def skip(self) -> None:
-        """Know that the last node is that of no operation unless it is known of which."""
+        """Mark the last node as not belonging to an operation, unless it has a note."""
         self._notes.setdefault(sequence_number() - 1, None)
 
     def at_number(self, number: int) -> LoggedOperation | None:
-        """The note of the node of this number, if it is that of the operation itself."""
+        """Return the note at this node number, without the special cases of writes to views."""
         return self._notes.get(number)
 
     def at_node(self, node: Any) -> LoggedOperation | None:
-        """The note of a node; None if no operation of this run made it."""
+        """Return the note of a node; None if no operation of this run created it."""
         number = node._sequence_nr()
         if number != self._last_lookup[0]:
             self._last_lookup = number, self._note_at(number, node)
         return self._last_lookup[1]
 
     def _note_at(self, number: int, node: Any) -> LoggedOperation | None:
-        # Two nodes are numbered after the operation that writes to a view: one for its base, and then a new one for it.
+        # An operation that writes to a view creates two nodes after it: one for its base, and a new one for the view.
         name = node.name()
         # torch 2.13 calls the node torch::autograd::CopySlices, so only the end of the name is compared.
         if name.endswith(WRITE_TO_VIEW):
@@ -182,7 +182,7 @@ def pending_events_at(place: Place, path: str) -> PendingEvents | None:
 
 
 def observed_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic with an observer that receives its events at `path`, if it wants events of that path."""
+    """Return the arithmetic with an observer that receives its events at `path`, if the observer wants these."""
     observer = place.observer
     if observer is None or not wants(observer, path, "backward"):
         return arithmetic.with_observer(None)
@@ -195,10 +195,10 @@ _runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default
 
 @contextmanager
 def recomputing() -> Iterator[None]:
-    """A block in which a part of a forward pass runs again, inside of the backward pass of a node."""
+    """Mark a block in which a part of a forward pass runs again, inside the backward pass of a node."""
     node: Any = torch._C._current_autograd_node()
-    # The number of the node tells a recomputation from the backward pass of an inner checkpoint, which runs in the same
-    # context: there the current node is another one, and its operations are gradients.
+    # The number of the node distinguishes a recomputation from the backward pass of an inner checkpoint, which runs in
+    # the same context: there the current node is another one, and its operations are gradients.
     before = _runs_again.set(None if node is None else node._sequence_nr())
     try:
         yield
@@ -207,7 +207,7 @@ def recomputing() -> Iterator[None]:
 
 
 def is_recomputing() -> bool:
-    """Whether a part of the forward pass runs again: in the backward pass of this node, not of another one inside."""
+    """True if a part of the forward pass runs again in the backward pass of this node, not of another one inside."""
     number = _runs_again.get()
     if number is None:
         return False
@@ -216,41 +216,41 @@ def is_recomputing() -> bool:
 
 
 def is_within_rerun() -> bool:
-    """Whether a part of the forward pass runs again, or a backward pass inside of it."""
+    """True if a part of the forward pass runs again, or a backward pass inside it."""
     return _runs_again.get() is not None
 
 
 class RecomputedPart:
-    """A part of a forward pass that begins now, for being run again, at the same path."""
+    """A part of a forward pass that can run again later, at the same path."""
 
     def __init__(self, function: Callable[..., Any], run: OpenRun) -> None:
         self._function, self._run = function, run
         self._moment, self._path, self._policy = run.simulation.stream_positions(), run.path, run.simulation.policy
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Run it again as it ran first. Raises ValueError under another policy, by which numbers would be others."""
-        # Recomputed activations would differ from those that the first pass handed on, and gradients would be of
-        # neither pass.
+        """Run the part again. Raises ValueError if the policy has changed, because the values would differ."""
+        # Otherwise recomputed activations would differ from the first pass, and the gradients would belong to neither
+        # pass.
         if self._run.simulation.policy != self._policy:
             raise ValueError(
-                f"torch.utils.checkpoint runs a part of the module {self._path!r} again under another policy than that "
-                "of its first pass; go the way back before the policy is switched."
+                f"torch.utils.checkpoint recomputes a part of the module {self._path!r}, but the policy has changed "
+                "since the forward pass. Call backward() before you change the policy."
             )
-        # As TransformerEngine and Megatron do with their generators: the same random bits and the same amaxes as in the
-        # first pass, and afterwards on from where both were.
+        # The recomputation uses the random bits and the amaxes of the first pass. Then both continue from where they
+        # were, as the generators of TransformerEngine and Megatron do.
         with self._run.simulation.replay_from(self._moment), self._run.at_path(self._path), recomputing():
             return self._function(*args, **options)
 
 
 def reentrant(before: staticmethod) -> staticmethod:
-    """The forward pass of the function of autograd that runs its part again in a backward pass of its own."""
+    """Wrap the forward pass of the autograd function that runs its part again in its own backward pass."""
 
     @wraps(before.__func__)
     def forward(context: Any, function: Callable[..., Any], *args: Any) -> Any:
         run = active_run()
         again = function if run is None else RecomputedPart(function, run)
         results = before.__func__(context, function, *args)
-        # After the first run: until then PyTorch's own `run_function` is the one that the context has.
+        # After the first run, because until then the context has PyTorch's own `run_function`.
         context.run_function = again
         return results
 
@@ -258,7 +258,7 @@ def reentrant(before: staticmethod) -> staticmethod:
 
 
 def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function that remembers a part, which runs again when autograd asks for values that were dropped."""
+    """Wrap the function that stores a part, which runs again when autograd needs values that were dropped."""
 
     @wraps(before)
     def begin(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -269,6 +269,6 @@ def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forward_pass() -> staticmethod:
-    """The forward pass, as its class has it."""
+    """Return the forward pass as its class defines it."""
     method: staticmethod = vars(checkpoint.CheckpointFunction)["forward"]
     return method

@@ -1,4 +1,4 @@
-"""The ways in which an operation of PyTorch can be carried out."""
+"""Define the handlers: the ways in which an operation of PyTorch can be carried out."""
 
 from __future__ import annotations
 
@@ -43,52 +43,52 @@ from simfloat.torch.tensors import (
 
 
 class Handler:
-    """A way to carry out an operation; `how` is what the table calls it."""
+    """A way to carry out an operation; `how` is its name in tables."""
 
     how = ""
 
     @property
     def is_rule(self) -> bool:
-        """Whether numbers are rounded."""
+        """True if values are rounded."""
         return self.how in ("rule", "decomposition", "loop")
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The operation's result, to be written to what `into` tells of."""
+        """Return the result of the operation, which will be written to the target that `into` describes."""
         raise ValueError(f"{type(self).__name__} carries nothing out.")
 
     def plain(self, func: Any, args: Arguments, options: Options) -> Any:
-        """A result of PyTorch's, to go on with where an operation waits to be carried out."""
+        """Return a preliminary result of PyTorch for an operation that waits."""
         return func(*args, **options)
 
 
 class Movement(Handler):
-    """Numbers are moved, chosen, made or compared, and none is rounded but a number that is put among others."""
+    """Values are moved, chosen, created or compared. Only a number that is put among others is rounded."""
 
     how = "movement"
 
     def __init__(self, *, makes: bool = False, chooses: bool = False, puts_in: bool = False) -> None:
-        self.makes = makes  # numbers of its own, of which the operands tell nothing
-        self.chooses = chooses  # among numbers: what is chosen from a parameter is no parameter
-        self.puts_in = puts_in  # single numbers, which are rounded to the format of those around them
+        self.makes = makes  # creates new values, which do not depend on the operands
+        self.chooses = chooses  # chooses among values: a value that was chosen from a parameter is not a parameter
+        self.puts_in = puts_in  # puts in single numbers, which are rounded to the format of the values around them
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """Return the result of PyTorch, tagged as the operands are."""
-        # The quickest way, for views in backward passes and under no_grad: a tag belongs to the memory, which the view
-        # shares, and no node of autograd has to be noted.
+        """Return the result of PyTorch, with the tags of the operands."""
+        # The fastest path, for views in backward passes and under no_grad: a tag belongs to the memory, which the view
+        # shares, and no node of autograd must be noted.
         if is_view(func) and run.is_unrecorded(func):
-            return func(*args, **options)  # of memory of which all is known
+            return func(*args, **options)  # the memory has a tag already
         operands = [] if self.makes else operands_of(run, func, args, options)
         note, format_sources = run.note(func, operands), operands
-        # An optimizer makes tensors of constants for its own counting, which no policy rounds.
+        # An optimizer creates constant tensors for its counters, which no policy rounds.
         if self.puts_in and not (self.makes and run.optimizing.optimizer is not None):
             put_in = InsertedNumbers(func, args, options)
             format_sources = put_in.target_operands
             if put_in.numbers and put_in.format is not None:
                 args, options = put_in.round_arguments(run.place_of_movement(func), put_in.format)
         result = func(*args, **options)
-        # A result that is tagged already shares the memory of an operand, so nothing is to be added.
+        # A result that has a tag already shares the memory of an operand, so nothing must be added.
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
-            return result  # a view of what is known
+            return result  # a view of a tagged tensor
         for moved in floating_tensors_in(result if isinstance(result, LISTS) else (result,)):
             tag = tag_of(moved)
             if tag is NOTHING:
@@ -97,14 +97,14 @@ class Movement(Handler):
                 put_tag(moved, tag)
             if note is not None:
                 note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
-        # The momentum of SGD begins as a clone of the gradient: a movement, and yet the first value of a moment, which
-        # the policy rounds to `optimizer_state`.
+        # The momentum of SGD begins as a clone of the gradient. This is a movement, but also the first value of a
+        # moment, which the policy rounds to `optimizer_state`.
         is_copy = run.optimizing.optimizer is not None and func is torch.ops.aten.clone.default
         return run.optimizing.round_first_moment(result) if is_copy else result
 
 
 class PassThrough(Handler):
-    """An operation without numbers of its own, such as a mark for a profiler, or one on integers."""
+    """An operation without floating-point values, such as a mark for a profiler, or an operation on integers."""
 
     how = "PyTorch"
 
@@ -114,39 +114,43 @@ class PassThrough(Handler):
 
 
 class Zeros(Movement):
-    """Zeros without memory, as which PyTorch has the slope of a sign: zeros like others."""
+    """Zeros without memory, which PyTorch uses for the derivative of a sign; they become ordinary zeros."""
 
     def __init__(self) -> None:
         super().__init__(makes=True)
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The zeros."""
+        """Return the zeros."""
         return super().__call__(run, torch.ops.aten.zeros.default, args, options, into)
 
 
 class Rule(Handler):
-    """A rule computes the result from a RuleCall and the operation's arguments; `operation` names it in a policy."""
+    """A rule, which computes the result from a RuleCall and the arguments; `operation` is its name in a policy."""
 
     how = "rule"
 
-    #: Whether the result is that of one operation of the catalog, rounded once.
+    #: True if the result belongs to one operation of the catalog and is rounded once.
     is_primitive = False
 
-    #: Whether gradients come to the rule in the format of those of the result; if not, it brings them there itself.
+    #: True if gradients are converted to the format of the result's gradients before the rule; otherwise the rule does
+    #: it.
     is_entered = True
 
     def __init__(self, operation: str, rule: Callable[..., Any]) -> None:
         self.operation, self.rule = operation, rule
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The result by the rule; PyTorch's own where no floating numbers take part, and an optimizer's counting."""
+        """Return the result of the rule.
+
+        PyTorch computes operations without floating-point operands, and counters of an optimizer.
+        """
         operands = operands_of(run, func, args, options)
         if not operands:
             result, operands = integer_result(func, args, options)
             if not operands:
                 return run.leave_to_pytorch(result, operands)
         requested_dtype = options.get("dtype")
-        # Numbers become integers before anything is computed.
+        # For an integer result, PyTorch converts the operands before it computes.
         if requested_dtype is not None and not requested_dtype.is_floating_point:
             return run.leave_to_pytorch(func(*args, **options), operands)
         phase = run.phase(self.operation_for(args), self.in_policy_order(operands), into)
@@ -155,36 +159,37 @@ class Rule(Handler):
         dtype = options.pop("dtype", None) or self.type_of(phase, operands, args)
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, ParameterPhase):
-            # PyTorch's kernels take Python's numbers as float32 where tensors have at most 32 bits; defaults that the
-            # dispatcher does not hand on are among them. Kernels of 16-bit types on the CPU bring some numbers to the
-            # tensor's own type.
+            # PyTorch's kernels convert Python numbers to float32 if tensors have at most 32 bits. This includes
+            # defaults that the dispatcher does not pass on. Kernels for 16-bit types on the CPU convert some numbers to
+            # the dtype of the tensor.
             args, options = in_float32((*args, *omitted_defaults(func, len(args)))), in_float32(options)
             if dtype in NARROW and not phase.place.is_for_cuda:
                 args, options = cast_numbers(func, args, options, dtype)
         if self.is_entered and isinstance(phase, Backward) and phase.may_narrow:
-            # A gradient arrives as the operation after this one made it. What an addition hands on unchanged is rounded
-            # here, before the formula reads it.
+            # A gradient arrives in the format of the operation that follows in the forward pass. If an addition passed
+            # it on unchanged, it is rounded here, before the formula reads it.
             args = tuple([phase.in_result_format(x) if isinstance(x, torch.Tensor) else x for x in args])
-        # Rules lay out their results as PyTorch's elementwise kernels do: as the first operand of that shape.
+        # Rules use the memory layout of PyTorch's elementwise kernels: the layout of the first operand with the shape
+        # of the result.
         options.pop("memory_format", None)
         call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
         return self.rule(call, *args, **options)
 
     def operation_for(self, args: Arguments) -> str:
-        """The operation's name."""
+        """Return the name of the operation."""
         return self.operation
 
     def in_policy_order(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The operands in the order in which a policy's operation has them."""
+        """Return the operands in the order of the operation in a policy."""
         return operands
 
     def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
-        """The result's type."""
+        """Return the dtype of the result."""
         return result_type(operands)
 
 
-#: Operations before which PyTorch's CPU kernels bring a number to the type of the result: which arguments these are.
-#: Others, products and quotients by a number among them, take it as a float32 one.
+#: The operations for which PyTorch's CPU kernels convert a number to the dtype of the result, with the positions of
+#: these arguments. Others, such as products and quotients by a number, use it as float32.
 CAST_ARGUMENTS = {
     **dict.fromkeys(("add", "sub", "rsub"), (0, 1, 2)),
     **dict.fromkeys(("pow", "fmod", "remainder", "atan2", "hypot", "nextafter", "copysign"), (0, 1)),
@@ -193,7 +198,7 @@ CAST_ARGUMENTS = {
 
 
 def cast_numbers(func: Any, args: Arguments, options: Options, dtype: torch.dtype) -> tuple[Arguments, Options]:
-    """The arguments with numbers of a 16-bit type where PyTorch's CPU kernels bring them there."""
+    """Return the arguments; numbers that PyTorch's CPU kernels convert to a 16-bit type are converted."""
     places = CAST_ARGUMENTS.get(func.overloadpacket.__name__)
     if places is None:
         return args, options
@@ -202,45 +207,46 @@ def cast_numbers(func: Any, args: Arguments, options: Options, dtype: torch.dtyp
 
 
 def cast_number(x: Any, dtype: torch.dtype) -> Any:
-    """A number, Python's or a tensor without axes, as one of a type; anything else itself."""
+    """Convert a number, Python's or a tensor without axes, to a dtype; return anything else unchanged."""
     if not is_number(x) or (isinstance(x, torch.Tensor) and x.dtype == dtype):
         return x
     with without_dispatch():
-        # By way of float32, as PyTorch converts a double to a 16-bit type: the second rounding is part of its result.
+        # Convert by way of float32, as PyTorch converts a double to a 16-bit type: the second rounding is part of its
+        # result.
         number = torch.tensor(float(np.float32(float(x)))).to(dtype).item()
     return torch.tensor(number, dtype=torch.float64) if isinstance(x, torch.Tensor) else number
 
 
 @cache
 def omitted_defaults(func: Any, count: int) -> tuple[float, ...]:
-    """The numbers behind so many arguments that PyTorch does not hand on, since they are the operation's defaults."""
+    """Return the default values after `count` arguments that are numbers; PyTorch does not pass these on."""
     defaults = [argument.default_value for argument in func._schema.arguments[count:]]
     return tuple(takewhile(lambda default: isinstance(default, float), defaults))
 
 
 class Decomposition(Handler):
-    """A function of the operation's own arguments, written in PyTorch's operations, which are then simulated."""
+    """A function of the operation's arguments, written in PyTorch's operations, which are then simulated."""
 
     how = "decomposition"
 
     def __init__(self, operation: str, function: Callable[..., Any], results: int = 1) -> None:
-        # So many of what it gives in the forward pass are results; what follows is kept for the backward pass.
+        # The first `results` values in the forward pass are results; the others are saved for the backward pass.
         self.operation, self.function, self.results = operation, function, results
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The function's result, inside of a composite of the operation's name."""
+        """Return the result of the function, inside a composite with the name of the operation."""
         operands = operands_of(run, func, args, options)
         if not operands:
             integer_output, operands = integer_result(func, args, options)
             if not operands:
                 return run.leave_to_pytorch(integer_output, operands)
         result_dtype = result_type(operands)
-        # In a narrow type of the program's own, steps are taken in FP32.
+        # In a narrow dtype of the program, steps are computed in FP32.
         is_narrow = result_dtype in NARROW and run.keeps_own_types(self.operation)
         if is_narrow:
             args, options = replace_tensors(args, _to_float32), replace_tensors(options, _to_float32)
-        # The operations inside come to this dispatch mode again. Autograd does not see them: one node is PyTorch's, and
-        # its formula is a rule of its own.
+        # The operations inside are dispatched to this mode again. Autograd does not record them: it records the single
+        # node of PyTorch, and the backward formula of this node has its own rule.
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
         phase = run.phase(self.operation, operands)
@@ -256,7 +262,7 @@ class Decomposition(Handler):
     def _round_at_border(
         self, round_once: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any
     ) -> Any:
-        """Round the results of a fused composite once, and each of its gradients to the role of its operand."""
+        """Round the results of a composite once, and each of its gradients in the role of its operand."""
 
         def round_floating(phase: Forward, x: Any) -> Any:
             return round_once(phase, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
@@ -264,13 +270,13 @@ class Decomposition(Handler):
         if not isinstance(result, list | tuple):
             return round_floating(phase, result)
         if isinstance(phase, Backward):
-            # A formula returns the gradients in the order of the operands, each with a role of its own.
+            # A formula returns the gradients in the order of the operands, and each has its own role.
             return tuple(round_floating(phase.to_operand(i), x) for i, x in enumerate(result))
         return (*(round_floating(phase, x) for x in result[: self.results]), *result[self.results :])
 
 
 def _to_float32(x: torch.Tensor) -> torch.Tensor:
-    """A tensor of a narrow type in float32."""
+    """Convert a tensor of a narrow dtype to float32."""
     if x.dtype not in NARROW:
         return x
     wide = x.float()
@@ -279,38 +285,38 @@ def _to_float32(x: torch.Tensor) -> torch.Tensor:
 
 
 def _round_result(call: RuleCall, x: torch.Tensor) -> torch.Tensor:
-    """A result of a fused composite, rounded once."""
+    """Return a result of a composite, rounded once."""
     call.begin()
     return call.match_operand_layout(call.tensor(call.round(x)))
 
 
 class ImplicitComposite(Handler):
-    """An operation that PyTorch makes of others, met below autograd, as inside of a user's rule."""
+    """An operation that PyTorch composes of others, dispatched below autograd, for example inside a user's rule."""
 
     how = "decomposition"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """Return the result of PyTorch's decomposition, whose operations are simulated."""
+        """Return the result of PyTorch's decomposition; its operations are simulated."""
         with run.redispatch:
             return func.decompose(*args, **options)
 
 
 class InPlace(Handler):
-    """`x.op_()` is `x.copy_(x.op())`."""
+    """`x.op_()`, computed as `x.copy_(x.op())`."""
 
     def __init__(self, functional: Any, handler: Handler) -> None:
         self.functional, self.handler, self.how = functional, handler, handler.how
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The first operand, written to."""
+        """Return the first operand, after the write."""
         target = args[0]
         if not target.is_floating_point():
             return run.leave_to_pytorch(func(*args, **options), [])
-        # Asked before the rule runs: an addition to a parameter or to a moment is rounded as the policy's last
-        # addition.
+        # The tag is read before the rule runs: an addition to a parameter or to a moment is rounded as the last
+        # addition of the policy.
         into = run.optimizing.moment_of(target, run.tag_of_target(target))
-        # The nodes of operations in place are numbered otherwise (`ForwardLog.begin`). The rule may fail before it
-        # reads this, hence the finally.
+        # The nodes of in-place operations are numbered differently (`ForwardLog.begin`). The rule may fail before it
+        # reads this, hence the `finally`.
         run.notes.in_place = True
         try:
             result = self.handler(run, self.functional, (run.parameters.read(target), *args[1:]), options, into)
@@ -319,19 +325,19 @@ class InPlace(Handler):
         # A rule broadcasts both operands, but PyTorch never changes the shape of the tensor that is written to.
         if result.shape != target.shape:
             shapes = f"{tuple(result.shape)} to a tensor of shape {tuple(target.shape)}"
-            raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result by itself.")
+            raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result out of place.")
         run.write(target, into, result, self.is_rule)
         return target
 
 
 class OutVariant(Handler):
-    """An operation whose result is written to `out`."""
+    """An operation with its result written to `out`."""
 
     def __init__(self, functional: Any, handler: Handler) -> None:
         self.functional, self.handler, self.how = functional, handler, handler.how
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """`out`, written to."""
+        """Return `out`, after the write."""
         out = options.pop("out")
         into = run.optimizing.moment_of(out, run.tag_of_target(out))
         run.write(out, into, self.handler(run, self.functional, args, options, into), self.is_rule)
@@ -339,21 +345,21 @@ class OutVariant(Handler):
 
 
 class InPlaceMovement(Handler):
-    """Numbers are moved, or made, into the first operand."""
+    """Values are moved, or created, into the first operand."""
 
     how = "movement"
 
     def __init__(self, *, keeps: bool = False, puts_in: bool = False, fills: bool = False) -> None:
-        self.keeps = keeps  # the format, as zeros and ones do
-        self.puts_in = puts_in  # single numbers, which are rounded to the format of the operand
-        self.fills = fills  # all of the operand; others leave some of its numbers
+        self.keeps = keeps  # keeps the format, as zeros and ones do
+        self.puts_in = puts_in  # puts in single numbers, which are rounded to the format of the operand
+        self.fills = fills  # fills the whole operand; others keep some of its values
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The first operand, of which then is known what is known of what was written to it."""
+        """Return the first operand, with the tag of the values that were written to it."""
         target = args[0]
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
             return func(*args, **options)
-        # The target is an operand only for the note: it may want a gradient. Its numbers are not read.
+        # The target is an operand only for the note, because it may require a gradient. Its values are not read.
         into, (_, *sources) = run.tag_of_target(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
         keeps, is_partial = self.keeps, self.puts_in and not self.fills
@@ -373,24 +379,24 @@ class InPlaceMovement(Handler):
 
 
 def _is_single(x: torch.Tensor) -> bool:
-    """Whether a tensor is one number by itself, and no element of others."""
+    """True if a tensor is a single number, and not an element of a larger tensor."""
     return (
         not x.ndim and x.numel() * x.element_size() == x.untyped_storage().nbytes() and not getattr(x._base, "ndim", 0)
     )
 
 
 class ForEach(Handler):
-    """An operation on lists of tensors, one after the other."""
+    """An operation on lists of tensors, one tensor after the other."""
 
     how = "loop"
 
     def __init__(self, single: Any, is_in_place: bool) -> None:
         self.single, self.is_in_place = single, is_in_place
-        # Of addcmul and addcdiv, a list's factor stands where that of one tensor has a name.
+        # In addcmul and addcdiv, the factor of a list is positional, but the factor of one tensor is a keyword.
         self.factor_at = 3 if single.__name__.startswith("addc") else -1
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The list of results; what is given as a list is given to each its own."""
+        """Return the list of results; arguments that are lists contribute one element to each call."""
         count = next(len(x) for x in args if isinstance(x, list | tuple))
         rows = [[x[i] if isinstance(x, list | tuple) else x for x in args] for i in range(count)]
         named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
@@ -410,7 +416,7 @@ class UnsupportedOperation(Handler):
         self.remedy = remedy
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """PyTorch's own result where neither operands nor results are floating numbers; else ValueError."""
+        """Return PyTorch's result if neither operands nor results are floating-point; otherwise raise ValueError."""
         operands = floating_tensors_in((*args, *options.values()))
         if not operands:
             result, operands = integer_result(func, args, options)
@@ -423,12 +429,12 @@ class UnsupportedOperation(Handler):
 
 
 class Unscaling(Handler):
-    """Gradients are multiplied by the inverse of the scale, each product rounded to `weights`."""
+    """Multiply gradients by the inverse of the scale, and round each product to `weights`."""
 
     how = "rule"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """Nothing: gradients are written to, and `found`, which says whether one of them is not finite."""
+        """Write the gradients, and set `found_inf` if one of them is not finite."""
         gradients: list[torch.Tensor] = args[0]
         found_inf, inverse = args[1], args[2]
         for gradient in gradients:

@@ -1,6 +1,6 @@
-"""Functions whose operands autocast brings to one type, so that data of PyTorch's own type do not make them wide.
+"""Round the operands of some functions to one format, as autocast does, so that FP32 data do not widen the results.
 
-These are for policies under which results take the format of their operands.
+These wrappers are for policies under which results take the widest format of their operands.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 
 
-#: The functions that drop whole channels; others make their factors like their operand.
+#: The functions that drop whole channels; other dropouts create their factors in the form of their operand.
 CHANNEL_DROPOUTS = (
     "feature_dropout", "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_",
 )  # fmt: skip
 
 
 class StraightThroughRounding(torch.autograd.Function):
-    """Numbers rounded by an arithmetic; gradients pass as they are."""
+    """A rounding by an arithmetic; gradients pass unchanged."""
 
     @staticmethod
     @in_usual_environment
     def forward(context: Any, x: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
-        """The numbers, rounded."""
+        """Return the values, rounded."""
         rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
         put_tag(rounded, Tag(arithmetic.format))
         return rounded
@@ -41,18 +41,18 @@ class StraightThroughRounding(torch.autograd.Function):
     @staticmethod
     @in_usual_environment
     def backward(context: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """The gradient."""
+        """Return the gradient."""
         return g, None
 
 
 def takes_formats(run: OpenRun) -> bool:
-    """Whether additions and their like take the format of their operands, and linear layers have one of their own."""
+    """True if additions take the widest format of their operands, and linear layers have a given format."""
     others, products = (run.simulation.place(name, run.path) for name in ("multiply", "linear"))
     return others.is_widest and not products.is_widest
 
 
 def linear_of_matrix(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A linear layer whose input is first made a matrix: of others PyTorch adds the bias as of any two operands."""
+    """Wrap a linear layer: its input becomes a matrix, so that PyTorch adds the bias in the same operation."""
 
     @wraps(function)
     def call(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -60,7 +60,7 @@ def linear_of_matrix(function: Callable[..., Any]) -> Callable[..., Any]:
         if run is None or bias is None or not isinstance(x, torch.Tensor) or x.ndim == 2 or not takes_formats(run):
             return function(x, weight, bias)
         # PyTorch has one operation for a matrix with a bias (addmm). For other shapes it may add the bias separately,
-        # which under such a policy would be an addition of a narrow and a wide operand: wide.
+        # which under such a policy is an addition of a narrow and a wide operand, with a wide result.
         rows = function(x.reshape(-1, x.shape[-1]) if x.ndim else x, weight, bias)
         return rows.reshape(*x.shape[:-1], -1)
 
@@ -68,9 +68,9 @@ def linear_of_matrix(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_autocast_types(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a recurrent layer, whose initial states are first rounded as results of its products will be.
+    """Wrap a function of a recurrent layer: initial states are rounded to the format of its products.
 
-    Its input is first laid out step by step, so that the addition of a bias is a linear layer's.
+    The input is put in the order of the steps, so that the addition of a bias is part of a linear layer.
     """
 
     @wraps(function)
@@ -78,10 +78,10 @@ def with_autocast_types(function: Callable[..., Any]) -> Callable[..., Any]:
         run = active_run()
         if run is None or not takes_formats(run):
             return function(*(args if run is None else autocast_operands(run, function, args)), **options)
-        # Sequences of several lengths have the sizes of their batches, integers, before the states.
+        # For sequences of several lengths, an integer tensor with the batch sizes comes before the states.
         at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
-        # Initial states are FP32 data as a rule. Left wide they would make the first step's additions wide, where
-        # autocast has narrow ones in all steps.
+        # Initial states are usually FP32 data. Without this rounding the additions of the first step would be wide,
+        # while they are narrow with autocast.
         states = args[at]
         if isinstance(states, tuple):
             narrow: Any = tuple(round_state(run, x) for x in states)
@@ -99,10 +99,10 @@ def with_autocast_types(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def autocast_operands(run: OpenRun, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The operands of a recurrent layer as the program's own autocast has them: those of an LSTM are cast as a whole.
+    """Return the operands of a recurrent layer as the program's autocast casts them: all operands of an LSTM are cast.
 
-    It is one operation there, by oneDNN or cuDNN. Of the other layers, and of LSTMs with projections or sequences of
-    several lengths, autocast casts products on a CPU alone, and that by itself.
+    An LSTM is one operation there, of oneDNN or cuDNN. For other layers, and for LSTMs with projections or sequences of
+    several lengths, autocast casts only products on a CPU, and does this itself.
     """
     is_whole = function.__name__ == "lstm" and not isinstance(args[1], torch.Tensor)
     if not (is_whole and torch.is_autocast_enabled("cpu") and run.simulation.place("linear", run.path).is_written):
@@ -116,7 +116,7 @@ def autocast_operands(run: OpenRun, function: Callable[..., Any], args: tuple[An
 
 
 def round_state(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
-    """A state as a recurrent layer takes it."""
+    """Round a state to the format that a recurrent layer uses."""
     place = run.simulation.place("linear", run.path)
     products = (place.without_observer if is_recomputing() else place).forward
     return (
@@ -127,15 +127,15 @@ def round_state(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
 
 
 def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that multiplies an operand by chance, whose factors it makes as numbers of the operand's format."""
+    """Wrap a function that multiplies an operand by random factors: the factors have the format of the operand."""
 
     @wraps(function)
     def call(x: torch.Tensor, *args: Any, **options: Any) -> Any:
         run = active_run()
         if run is None:
             return function(x, *args, **options)
-        # Dropout of channels makes its factors as new numbers, of which nothing tells that they belong to x. As data
-        # they would be FP32, and the product wide.
+        # Channel dropout creates its factors as new values without a relation to x. As data they would be FP32, and the
+        # product would be wide.
         before = run.constant_format
         run.constant_format = tag_of(x).format
         try:

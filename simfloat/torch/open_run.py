@@ -1,6 +1,6 @@
-"""The run whose block is open in this thread, and whether a call has ended.
+"""Store the run that is open in this thread, and check if a call has ended.
 
-Hooks tell when a call begins. PyTorch does not tell when one ends that Ctrl-C, or an error of an optimizer, ended.
+Hooks report when a call begins. PyTorch does not report its end if Ctrl-C or an error of an optimizer aborts it.
 """
 
 from __future__ import annotations
@@ -19,76 +19,76 @@ from torch.autograd import forward_ad
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
 
-#: A ``with`` block whose operations PyTorch carries out itself, without telling a mode of dispatch.
+#: A ``with`` block in which PyTorch carries out operations itself, without a dispatch mode.
 without_dispatch = torch._C._DisableTorchDispatch
 
-# An attribute of the thread, not a context variable: autograd numbers its nodes for each thread, so a run belongs to
-# one anyway, and every wrapper of a function of PyTorch reads this first.
+# This is an attribute of the thread, not a context variable: autograd numbers its nodes per thread, so a run belongs to
+# one thread anyway, and every wrapper of a PyTorch function reads this first.
 _thread = local()
 _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 
 
 class OpenRun(Protocol):
-    """The part of a run that wrappers of PyTorch's functions use."""
+    """A protocol: the part of a run that wrappers of PyTorch's functions use."""
 
     simulation: Simulation
-    run: Any  # as the program has it, a `Run`
-    constant_format: Format | None  # what numbers are of that are made of no tensor; None for data
+    run: Any  # the `Run` of the user's program
+    constant_format: Format | None  # the format of values that depend on no tensor; None for data
 
     @property
     def path(self) -> str:
-        """The path of the module that runs, or whose backward pass does."""
+        """The path of the module that runs forward or backward."""
         ...
 
     def at_path(self, path: str) -> AbstractContextManager[None]:
-        """A block that runs where the module at this path does."""
+        """Open a block that runs at the path of this module."""
         ...
 
     def backward(
         self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool, is_whole: bool
     ) -> AbstractContextManager[None]:
-        """A block in which a backward pass runs from these tensors.
+        """Open a block in which a backward pass runs from these tensors.
 
-        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for, `is_whole` if
-        all leaves are reached.
+        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
+        gradients of gradients, and `is_whole` if the pass reaches all leaves.
         """
         ...
 
     def in_place_of(self, path: str, x: Any) -> Any:
-        """A tensor that takes a parameter's place in a call: its numbers as rounded to the parameter's `weights`."""
+        """Return a tensor that replaces a parameter in a call, rounded to the `weights` of the parameter."""
         ...
 
 
 def open_run() -> OpenRun | None:
-    """The run whose block is open in this thread, paused or not; None outside of any."""
+    """Return the run that is open in this thread, paused or not; None outside every block."""
     return getattr(_thread, "run", None)
 
 
 def active_run() -> OpenRun | None:
-    """The run whose block is open in this thread; None outside of any, and while the run is paused."""
+    """Return the run that is open in this thread; None outside every block, and while the run is paused."""
     return None if getattr(_thread, "is_paused", False) else open_run()
 
 
 def is_transformed() -> bool:
-    """Whether a transform of torch.func runs, or derivatives go forward."""
+    """True if a transform of torch.func runs, or forward-mode differentiation is active."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def this_thread() -> object:
-    """Return an object that identifies this thread; the number of a thread may be that of one which has ended."""
+    """Return an object that identifies this thread. The number of a thread may be reused after it has ended."""
     if not hasattr(_thread, "token"):
         _thread.token = object()
     return _thread.token
 
 
 def set_open_run(run: OpenRun | None) -> None:
-    """Open the block of a run in this thread; None closes it."""
+    """Set the run that is open in this thread; None closes it."""
     _thread.run = run
 
 
 @contextmanager
 def pause() -> Iterator[None]:
-    """A block in which the run of this thread is paused."""
+    """Pause the run of this thread for the block."""
     _thread.is_paused = True
     try:
         yield
@@ -97,13 +97,13 @@ def pause() -> Iterator[None]:
 
 
 def is_scaling() -> bool:
-    """Whether a GradScaler computes with its scale, which no policy rounds."""
+    """True if a GradScaler computes with its scale, which no policy rounds."""
     return _scales.get()
 
 
 @contextmanager
 def scaling() -> Iterator[None]:
-    """A block in which a GradScaler computes with its scale."""
+    """Mark a block in which a GradScaler computes with its scale."""
     token = _scales.set(True)
     try:
         yield
@@ -112,7 +112,7 @@ def scaling() -> Iterator[None]:
 
 
 def is_going_on(call: FrameType) -> bool:
-    """Whether a call of this thread has not ended: it is among those that wait for this one."""
+    """True if a call of this thread has not ended, that is, if it is on the stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not call:
         frame = frame.f_back

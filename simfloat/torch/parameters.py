@@ -1,4 +1,4 @@
-"""The parameters of a model: their paths, and the format that they are used and updated in."""
+"""Store the parameters of a model: their paths, and the format in which they are used and updated."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ Options = dict[str, Any]
 
 
 class StoredParameters:
-    """The parameters of a run's model, by path; one that occurs twice has the path that is listed first.
+    """The parameters of a run's model, by path. A parameter that occurs twice has the path that is listed first.
 
-    A parameter is used as rounded to `weights`. Where what is stored is no number of that format, there is a rounded
-    copy, from which operations read: only an optimizer's step, and the program itself, write what is stored.
+    A parameter is rounded to `weights` when it is used. If its stored values are not in that format, operations read a
+    rounded copy. Only an optimizer's step and the program itself write the stored values.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -53,11 +53,11 @@ class StoredParameters:
         self.by_path: dict[str, torch.nn.Parameter] = {}
         self._paths: dict[int, str] = {}  # by identity
         self._modules: set[int] = set()  # of the model, by identity
-        self._is_outdated = False  # whether the policy was switched
-        self.copies: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # what is stored, and as rounded
+        self._is_outdated = False  # True after a change of the policy
+        self.copies: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # the stored tensor, and its rounded copy
 
     def begin(self, model: torch.nn.Module) -> None:
-        """Know every parameter's memory by its path."""
+        """Tag the memory of every parameter with its path."""
         self._modules = set(map(id, model.modules()))
         for path, parameter in model.named_parameters():
             if is_lazy(parameter):
@@ -69,9 +69,9 @@ class StoredParameters:
         self._know_all()
 
     def follow(self, model: torch.nn.Module) -> None:
-        """Know the parameters by the paths that they have now.
+        """Update the paths of the parameters.
 
-        One that left the model keeps its path, and is known no more where another one has it now.
+        A parameter that left the model keeps its path, and is forgotten if another one has this path now.
         """
         now = {id(parameter): path for path, parameter in model.named_parameters()}
         new_paths, before = set(now.values()), list(self.by_path.items())
@@ -91,7 +91,7 @@ class StoredParameters:
             self._know_all()
 
     def renew(self) -> None:
-        """Know the parameters anew, as the policy now in force stores them, when they are next used going forward."""
+        """Mark the parameters for rounding under the current policy, at their next use in a forward pass."""
         self._is_outdated = True
 
     def _know_all(self) -> None:
@@ -101,7 +101,7 @@ class StoredParameters:
         self._is_outdated = False
 
     def end(self) -> None:
-        """Know the memory no more."""
+        """Remove the tags."""
         for parameter in self.by_path.values():
             forget_tag(parameter)
         self.by_path.clear()
@@ -109,7 +109,7 @@ class StoredParameters:
         self.copies.clear()
 
     def check_known(self, path: str, module: torch.nn.Module) -> None:
-        """Raise ValueError for a parameter that a module of the model, or a part of it, got since the block began."""
+        """Raise ValueError if a module of the model, or a part of it, got a new parameter after the block began."""
         parameters = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
         for name, part in module._modules.items():
             if part is not None and id(part) not in self._modules:
@@ -118,27 +118,27 @@ class StoredParameters:
             if id(parameter) not in self._paths:
                 raise ValueError(
                     f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
-                    "would be used as it is stored; give it before. load_state_dict without assign=True writes to the "
-                    "parameters that are there."
+                    "would be used unrounded; assign it before. load_state_dict without assign=True writes to the "
+                    "existing parameters."
                 )
 
     def arguments_as_read(
         self, function: Any, arguments: tuple[Any, ...], options: Options
     ) -> tuple[tuple[Any, ...], Options]:
-        """The arguments of an operation as it reads them; views are taken of what is stored."""
-        # Not within a backward pass, which goes on with the parameters that its forward pass read.
+        """Return the arguments as an operation reads them; views are taken of the stored values."""
+        # A backward pass skips this: it continues with the parameters that its forward pass read.
         if self._is_outdated and torch._C._current_autograd_node() is None:
             if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
                 self._know_all()
         for x in arguments:
             for each in x if type(x) is list else (x,):
-                # The identity of the Parameter is known, but its memory has no tag: `p.data = ...` was assigned.
-                # Nothing else tells of it.
+                # The Parameter object is registered, but its memory has no tag: the program assigned `p.data = ...`.
+                # Nothing else reports this.
                 if id(each) in self._paths and weight_path(each) is None:
                     self._check_apart()
-                    self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
-        # A view of a parameter stays one of what is stored: the program may write through it, and whatever reads it
-        # later is given the rounded numbers then.
+                    self.conform(self._paths[id(each)], each)  # it has other memory, as after `.data = ...`
+        # A view of a parameter stays a view of the stored values: the program may write through it. Operations that
+        # read it later receive the rounded values then.
         if not self.copies or is_view(function):
             return arguments, options
         if options:
@@ -146,18 +146,19 @@ class StoredParameters:
         return read_by(function, arguments, self.read), options
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that an operation reads: of a parameter the rounded copy, if there is one."""
+        """Return the tensor that an operation reads: for a parameter its rounded copy, if there is one."""
         path = weight_path(x)
         stored_and_copy = None if path is None else self.copies.get(path)
-        if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):  # as of an earlier rounded copy
+        # for example a view of an earlier rounded copy
+        if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):
             return x
         copy = view_like(x, *stored_and_copy)
-        # Autograd's questions about the copy (requires_grad, grad_fn) are answered by the tensor that it replaces.
+        # Autograd's attributes of the copy (requires_grad, grad_fn) are read from the tensor that it replaces.
         setattr(copy, STORED, x)
         return copy
 
     def conform(self, path: str, tensor: torch.Tensor) -> None:
-        """Round what was written to a parameter, or to a part of it, to `weights`."""
+        """Round the values that were written to a parameter, or to a part of it, to `weights`."""
         rounded = self._round_to_weights(path, tensor)
         if rounded is not None:
             with torch.no_grad():
@@ -167,7 +168,7 @@ class StoredParameters:
         self._know(path, self.by_path[path].detach())
 
     def stand_in(self, path: str, x: torch.Tensor) -> None:
-        """Let a tensor of the program's be used as the parameter at a path is, rounded to `weights`."""
+        """Use a tensor of the program as the parameter at a path, rounded to `weights`."""
         rounded = self._round_to_weights(path, x.detach())
         if rounded is not None:
             with without_dispatch():
@@ -175,25 +176,25 @@ class StoredParameters:
         put_tag(x, Tag(self._format(path), owner=path, is_weight=True))
 
     def note_written(self, path: str) -> None:
-        """Numbers of `weights` were written to a parameter, or to a part of it."""
+        """Note that values in the format `weights` were written to a parameter, or to a part of it."""
         if self.copies:
             self._know(path, self.by_path[path].detach())
 
     def _know(self, path: str, tensor: torch.Tensor) -> None:
-        """Know a parameter's memory by its path, and what is read where that is not what is stored."""
+        """Tag the memory of a parameter, and create its rounded copy if the stored values are not in `weights`."""
         rounded = self._round_to_weights(path, tensor)
         tag = Tag(self._format(path), owner=path, is_weight=True)
         put_own_tag(tensor, tag)
         if rounded is None:
             self.copies.pop(path, None)
         else:
-            # Laid out as the parameter, so that every view of it is the same view of the copy.
+            # It has the strides of the parameter, so that every view of it is the same view of the copy.
             copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(rounded)
             put_tag(copy, tag)
             self.copies[path] = tensor, copy
 
     def update_place(self, path: str) -> Place:
-        """Where a parameter is updated; its own type counts where a policy is written for such types."""
+        """Return the place of a parameter's update, in its own dtype if the policy is written for such dtypes."""
         place, parameter = self._simulation.place("update", path), self.by_path.get(path)
         return place if parameter is None else place.in_type(FORMAT_OF[parameter.dtype])
 
@@ -201,7 +202,7 @@ class StoredParameters:
         return self.update_place(path).recipe.weights
 
     def check(self, policy: Policy) -> None:
-        """Raise ValueError where the type of a parameter does not hold its `weights` under a policy."""
+        """Raise ValueError if the dtype of a parameter cannot represent its `weights` under a policy."""
         for path, parameter in self.by_path.items():
             recipe = policy.recipe(path, UPDATE)
             recipe_in_type = (
@@ -210,39 +211,42 @@ class StoredParameters:
             _check_type(path, parameter, recipe_in_type)
 
     def _check_apart(self) -> None:
-        """Raise ValueError where two parameters share a part of their memory, but not all of it."""
+        """Raise ValueError if two parameters share a part of their memory, but not all of it."""
         # Tied weights are one memory and one parameter. Overlapping parts would belong to two owners.
         extents = sorted((memory_of(x), extent_of(x), path) for path, x in self.by_path.items() if x.numel())
         for (memory, (begin, end), path), (next_memory, (start, stop), later) in pairwise(extents):
             if memory == next_memory and start < end and (begin, end) != (start, stop):
                 raise ValueError(
-                    f"The parameters {path!r} and {later!r} lie in the same memory in part, where it is not told which "
-                    "of them a number belongs to; give one its own, by p.data = p.data.clone()."
+                    f"The parameters {path!r} and {later!r} share a part of their memory, so it is unknown which of "
+                    "them a value belongs to; separate them by p.data = p.data.clone()."
                 )
 
     def _round_to_weights(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Numbers as rounded to `weights`; None if they are of it, ValueError where their type does not hold it."""
+        """Return the values rounded to `weights`; None if they are in this format.
+
+        Raises ValueError if their dtype cannot represent it.
+        """
         recipe = self.update_place(path).recipe
         format = recipe.weights
         _check_type(path, tensor, recipe)
         array = numbers_of(tensor)
         rounded = round_array(array, Target(format, nearest_even, carrier_of(format)))
-        # Bits, not values: a weight of -0 that became +0 would not be what is stored.
+        # Bits are compared, not values: a stored weight of -0 must not be read as +0.
         same = same_bits(rounded.astype(array.dtype, copy=False), array)
         return None if same else tensor_of(rounded, tensor.dtype)
 
 
 def _check_type(path: str, tensor: torch.Tensor, recipe: Recipe) -> None:
-    """Raise ValueError unless the type of a parameter holds the numbers of its `weights`."""
+    """Raise ValueError unless the dtype of a parameter can represent the numbers of its `weights`."""
     format = recipe.weights
     is_narrow = tensor.dtype in NARROW and not recipe.written
     if tensor.is_complex() or is_narrow or tensor.device.type != "cpu":
         raise ValueError(
-            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; simulated are float32 and float64 on "
-            "the CPU, in which numbers of narrow formats travel: use model.float().cpu(), or the policy 'as-written'."
+            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; a model must be in float32 or float64 "
+            "on the CPU, which also store narrow formats: use model.float().cpu(), or the policy 'as-written'."
         )
     if not format.fits_float32 and tensor.dtype != torch.float64:
         raise ValueError(
-            f"The parameter {path!r} is stored in {format}, its role weights, which {tensor.dtype} does not hold; "
-            "make the model and its data double, by model.double()."
+            f"The parameter {path!r} is stored in {format}, its role weights, which {tensor.dtype} cannot represent; "
+            "convert the model and its data to float64, by model.double()."
         )

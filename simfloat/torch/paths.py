@@ -1,4 +1,4 @@
-"""Which module of a model runs, as its hooks tell, and which one ran when a node of autograd was made."""
+"""Track the module that runs, by hooks, and the module that ran when an autograd node was created."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from simfloat.torch.forward_log import sequence_number
 from simfloat.torch.open_run import active_run, is_going_on, open_run
 from simfloat.torch.tensors import tensors_in
 
-#: How many changes of the module that runs are remembered; older ones are forgotten first.
+#: The maximum number of changes of the running module in the log; the oldest are removed first.
 REMEMBERED = 1 << 18
 
 
-#: What called the hooks of a module, and the module's path; None for what goes on as long as its block does.
+#: The frame that called the hooks of a module, and the path of the module. The frame is None for a path that is valid
+#: until its block ends.
 Call = tuple[FrameType | None, str]
 
 
 class _Hook:
-    """A hook that goes with copies of its module, as functions do, and does nothing in what a pickle makes."""
+    """A hook that is copied with its module, as functions are, and does nothing after unpickling."""
 
     def __init__(self, function: Callable[..., None]) -> None:
         self._function = function
@@ -37,13 +38,13 @@ class _Hook:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # torch.save of a model pickles its hooks. The file has to load where simfloat is not installed, and a hook must
-        # not act in a copy, whose modules have no paths here.
-        return getattr, (nullcontext(), "__exit__")  # which takes anything: the pickle can be read without simfloat
+        # torch.save of a model pickles its hooks. The file must be loadable without simfloat, and a hook must not act
+        # in a copy, because the modules of the copy have no paths in this run.
+        return getattr, (nullcontext(), "__exit__")  # accepts any arguments, and can be unpickled without simfloat
 
 
 def _parts(module: torch.nn.Module) -> tuple[Any, ...]:
-    """The modules just inside by name, and the module's own parameters by name, as their identities."""
+    """Return the direct submodules and the parameters of a module, by name, the latter as identities."""
     return *module._modules.items(), *[(name, id(x)) for name, x in module._parameters.items()]
 
 
@@ -56,10 +57,10 @@ class ModulePaths:
         self._calls: list[Call] = []  # of the modules that run, the innermost last
         self._model = torch.nn.Module()
         self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
-        self._path_of: dict[int, str] = {}  # of the modules that are listened to, by identity
+        self._path_of: dict[int, str] = {}  # of the modules with hooks, by identity
         self._when_moved: Callable[[torch.nn.Module], None] = lambda model: None
-        self._node_numbers: list[int] = []  # that the next node had when
-        self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
+        self._node_numbers: list[int] = []  # the number of the next node at each change of the path
+        self._paths: list[str | None] = []  # the path that began to run there; None outside the block
 
     def begin(
         self,
@@ -67,10 +68,10 @@ class ModulePaths:
         check: Callable[[str, torch.nn.Module], None],
         when_moved: Callable[[torch.nn.Module], None],
     ) -> None:
-        """Listen to the modules of a model; one that occurs twice has the path that is listed first.
+        """Register hooks for the modules of a model. A module that occurs twice has the path that is listed first.
 
-        Each is checked before it runs; copies of them, which listen too, are not. `moved` is called where parts of
-        the model have other paths than before.
+        `check` is called for each module before it runs, but not for copies, which also have the hooks. `when_moved` is
+        called if parts of the model have new paths.
         """
         self._model, self._when_moved = model, when_moved
         self._log("")
@@ -89,8 +90,8 @@ class ModulePaths:
                         check(path, module)
                     self._enter(path)
 
-            # `always_call` covers errors of a module, but torch's `_call_impl` catches Exception only: after Ctrl-C no
-            # hook tells that the module ended. The frames of the stack tell it later.
+            # `always_call` covers errors of a module, but torch's `_call_impl` catches only Exception: after Ctrl-C no
+            # hook reports the end of the module. It is found later from the frames of the stack.
             leave = _Hook(lambda *called: self._leave(called[-1]))
             self._hooks += [
                 module.register_forward_pre_hook(_Hook(enter)),
@@ -98,18 +99,18 @@ class ModulePaths:
             ]
 
     def end(self) -> None:
-        """Listen no more."""
+        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._calls, self._modules = [], [], []
         self._log(None)
 
     def follow(self) -> None:
-        """Find the paths anew where a module has gained or lost a part, or has another one.
+        """Update the paths if a module has gained, lost or replaced a part.
 
         A module that left the model keeps its path, unless another one has it now.
         """
-        # Asked for the outermost call of a module and for each step of an optimizer, not for inner modules or
+        # This runs for the outermost call of a module and for each step of an optimizer, not for inner modules or
         # operations.
         if all([parts == _parts(module) for module, parts in self._modules]):
             return
@@ -121,29 +122,29 @@ class ModulePaths:
         self._when_moved(self._model)
 
     def _check_open(self, gradient: torch.Tensor) -> None:
-        """Raise ValueError for a backward pass outside of the block, which PyTorch would compute as ever."""
+        """Raise ValueError for a backward pass outside the block, where PyTorch would compute it without simulation."""
         if not self._hooks or active_run() is None:
             raise ValueError(
-                "backward() was called outside of the block in which the model ran, or while that was paused, where "
-                "nothing is simulated; call it inside, and the optimizer's step too, unlike with torch.autocast."
+                "backward() was called outside the block in which the model ran, or while the block was paused, and "
+                "would not be simulated; call it and the optimizer's step inside, unlike with torch.autocast."
             )
 
     @property
     def path(self) -> str | None:
-        """The path of the module that runs, the innermost one; None where none does."""
+        """The path of the innermost module that runs; None if none does."""
         return self._calls[-1][1] if self._calls else None
 
     def pause(self) -> None:
-        """Know that the nodes from here on are none of the run's."""
+        """Mark the nodes that follow as not belonging to the run."""
         self._log(None)
 
     def resume(self) -> None:
-        """Know that the nodes from here on are those of the module that runs."""
+        """Mark the nodes that follow as belonging to the module that runs."""
         self._log(self.path or "")
 
     @contextmanager
     def at_path(self, path: str) -> Iterator[None]:
-        """A block that runs where the module at this path does, wherever it is entered."""
+        """Open a block that runs at the path of this module, wherever it is entered."""
         before, self._calls = self._calls, [(None, path)]
         self.resume()
         try:
@@ -153,12 +154,12 @@ class ModulePaths:
             self.resume()
 
     def forget(self) -> None:
-        """Know nothing of nodes that were made so far."""
+        """Forget all nodes so far."""
         self._node_numbers, self._paths = [], []
 
     def path_at(self, number: int) -> str | None:
-        """The path of the module that ran when the node of this number was made; None outside of the block."""
-        # The log has one entry for each change of the module that runs. That is less than one for each node, and costs
+        """Return the path of the module that ran when the node of this number was created; None outside the block."""
+        # The log has one entry for each change of the running module. That is less than one for each node, and costs
         # nothing for operations without a node.
         place = bisect_right(self._node_numbers, number)
         return self._paths[place - 1] if place else None
@@ -174,25 +175,25 @@ class ModulePaths:
             del self._node_numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
     def _is_here(self) -> bool:
-        """Whether the module runs in a thread in which this run's block is open; ValueError where none is.
+        """True if the module runs inside the open block of this run; ValueError if only another thread has the block.
 
-        A copy that was made inside of the block listens for ever, and is on its own once the block has ended.
+        A copy that was created inside the block keeps its hooks; they do nothing after the block has ended.
         """
         run = open_run()
         if run is None and not self._hooks:
             return False
         if run is None:
             raise ValueError(
-                f"{type(self._model).__name__} is simulated in another thread's block, and nothing would be in this "
-                "thread; call it in the thread that opened the block."
+                f"{type(self._model).__name__} is simulated in another thread's block, and would not be simulated in "
+                "this thread; call it in the thread that opened the block."
             )
         return run.simulation is self._simulation and active_run() is run
 
     def _enter(self, path: str) -> None:
         self._simulation.note_path(path)
-        # Frames from here: this function, `enter`, `_Hook.__call__`, and torch's `inner`, which `_call_impl` calls. The
-        # frame of `_call_impl` lives as long as the call of the module, whatever ends it.
-        self._calls.append((sys._getframe(4), path))  # of the module, which has its hooks called
+        # The frames are: this function, `enter`, `_Hook.__call__`, and torch's `inner`, which `_call_impl` calls. The
+        # frame of `_call_impl` exists as long as the call of the module, however it ends.
+        self._calls.append((sys._getframe(4), path))  # of the call of the module
         self._log(path)
 
     def _leave(self, result: Any) -> None:
@@ -203,17 +204,17 @@ class ModulePaths:
         if self._calls:
             self._calls.pop()
         if not self._calls:
-            # What the model returns is where a backward pass begins. A hook there is the only means to notice
-            # `backward()` after the block, which would otherwise compute float32 gradients without a word.
+            # A backward pass begins at the results of the model. A hook there is the only way to notice `backward()`
+            # after the block, which would otherwise compute float32 gradients silently.
             for x in tensors_in(result):
                 if x.grad_fn is not None:
                     x.register_hook(self._check_open)
         self.resume()
 
     def forget_ended_calls(self) -> None:
-        """Know no more of calls that ended in an error of which PyTorch told nothing."""
+        """Remove calls that ended in an error without a hook."""
         calls = self._calls
-        # The stack is searched where modules begin and end, and between steps. Searching it at every operation gave the
-        # same answers, and took longer.
+        # The stack is searched when modules begin and end, and between steps. A search at every operation gave the same
+        # results, and took longer.
         while calls and (call := calls[-1][0]) is not None and not is_going_on(call):
             calls.pop()

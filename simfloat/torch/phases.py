@@ -1,4 +1,4 @@
-"""Where an operation stands in the training step, and what follows for its roundings: forward, backward or update."""
+"""Determine the phase of an operation in a training step (forward, backward or update), and its roundings."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ Tensors = Sequence[torch.Tensor]
 #: Operations that PyTorch carries out together with the addition of a bias.
 WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
-#: Under this name the memory of a gradient has what it was rounded to where it entered a node, and when.
+#: The attribute of a gradient's memory with the rounded copy from its entry to a node, and a key that shows if the copy
+#: is valid.
 ROUNDED_ON_ENTRY = "_simfloat_entered"
 
-# A rule that returns several gradients is one call for PyTorch, and often several operations in its turn: the name of
-# the operand has to reach them through dispatch, where there are no arguments for it.
+# For PyTorch, a rule that returns several gradients is one call, and it often consists of several operations. They
+# receive the number of the operand through this variable, because dispatch has no argument for it.
 _target: ContextVar[int | None] = ContextVar("simfloat.torch target operand", default=None)
 
 
 @contextmanager
 def target_operand(number: int) -> Iterator[None]:
-    """Names the operand whose gradient is computed, where a composite's backward pass computes several.
+    """Set the operand whose gradient is computed, in the backward pass of a composite that computes several gradients.
 
-    It is the operand of this number of the forward operation.
+    `number` is the number of the operand in the forward operation.
     """
     token = _target.set(number)
     try:
@@ -44,12 +45,12 @@ def target_operand(number: int) -> Iterator[None]:
 
 
 def target_number() -> int | None:
-    """The number of the operand whose gradient is computed; None where the rule does not name it."""
+    """Return the number of the operand whose gradient is computed; None if the rule does not name it."""
     return _target.get()
 
 
 def current_number() -> int | None:
-    """The number of the node of autograd that computes; None outside of backward passes."""
+    """Return the number of the autograd node that computes; None outside backward passes."""
     node = torch._C._current_autograd_node()
     return None if node is None else node._sequence_nr()
 
@@ -61,47 +62,48 @@ class Forward:
         self.place, self.simulation, self.note = place, simulation, note
 
     def in_type(self, dtype: torch.dtype) -> None:
-        """Stand in a type of the program's own from now on."""
+        """Change the place to a dtype of the program."""
         self.place = self.place.in_type(FORMAT_OF[dtype])
 
     @property
     def is_fused(self) -> bool:
-        """Whether it is a composite that computes in the format of `reduce`, and rounds its result once."""
+        """True for a composite that computes in the format of `reduce`, and rounds its result once."""
         return self.place.recipe.fused
 
     def sibling(self, operation: str, format: Format) -> Forward:
-        """That of another operation in the same place, on a result of this format."""
+        """Return the phase of another operation in the same place, with a result of this format."""
         place = self.simulation.sibling(self.place, operation, self.place.path, self.place.operations[:-1])
         return ForwardInFormat(place, self.simulation, self.note, format)
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """The arithmetic of the result."""
+        """Return the arithmetic of the result."""
         if not self.place.is_widest:
             return self.place.forward
-        # As in array promotion, constants without axes do not count beside arrays.
+        # As in NumPy's promotion, constants without axes do not count if there are arrays.
         counting = [x for x in operands if x.ndim or tag_of(x).format is not None] or operands
-        # A constant without a tag is data. Beside tensors it would make results FP32 whatever their formats are.
+        # A constant without a tag is data. Together with tensors it would make results FP32 in every case.
         return self.place.forward_in(widest_format(stored_format(x) for x in counting))
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
-        """a + b as the result, and its format."""
+        """Return the format of the result a + b, and its value."""
         return arithmetic.format, arithmetic.add(a, b)
 
     def round_selected(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
-        """Numbers that were found among operands as the result, and their format."""
+        """Return the format of values that were chosen among operands, and the values as a result."""
         return arithmetic.format, arithmetic.round(x)
 
     def is_last_addition(self) -> bool:
-        """Whether the operation adds to a parameter or to a moment of an optimizer."""
+        """True if the operation adds to a parameter or to a moment of an optimizer."""
         return False
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
-        """How both operands of a contraction are rounded."""
-        # By the type of each: a program's own float8 operands may have two types, E4M3 forward and E5M2 for gradients.
+        """Return the roundings of both operands of a contraction."""
+        # The dtype of each operand counts: the float8 operands of a program may have two types, E4M3 in the forward
+        # pass and E5M2 for gradients.
         return self._of_type(a).input(weight_path(a)), self._of_type(b).input(weight_path(b))
 
     def _of_type(self, x: torch.Tensor) -> Place:
-        """The place in the type of an operand, which counts where the policy is written for a program's types."""
+        """Return the place in the dtype of an operand, for policies that are written for dtypes of a program."""
         return self.place.in_type(FORMAT_OF[x.dtype])
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
@@ -112,9 +114,9 @@ class Forward:
 
 
 class ForwardInFormat(Forward):
-    """An operation of the forward pass whose result has a given format where others take the widest of operands.
+    """An operation of the forward pass with a given format of the result, instead of the widest format of the operands.
 
-    It is that of a product to which a bias is added, and of the operand that a result is written into.
+    Examples are a product to which a bias is added, and an operation with a result that is written to an operand.
     """
 
     def __init__(self, place: Place, simulation: Simulation, note: LoggedOperation | None, format: Format) -> None:
@@ -122,12 +124,12 @@ class ForwardInFormat(Forward):
         self.format = format
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """The arithmetic of the result."""
+        """Return the arithmetic of the result."""
         return self.place.forward_in(self.format) if self.place.is_widest else self.place.forward
 
 
 class Backward(Forward):
-    """An operation of the backward pass of the operation that a note tells of."""
+    """An operation in the backward pass of a noted operation."""
 
     def __init__(
         self,
@@ -136,49 +138,46 @@ class Backward(Forward):
         operand: Operand | None,
         pending_events: list[PendingEvents] | None = None,
     ) -> None:
-        # The place is that of the forward operation, with the policy that was in force then: a policy that is switched
-        # between forward and backward pass changes nothing.
+        # The place and the policy belong to the forward operation: a change of the policy between forward and backward
+        # pass has no effect.
         super().__init__(note.place, simulation)
-        self.forward_note, self.operand = note, operand  # whose gradient is computed
-        self._pending_events = (
-            pending_events  # where the events of a rounding are kept until it is known if it was the last one
-        )
+        self.forward_note, self.operand = note, operand  # the operand of the gradient
+        self._pending_events = pending_events  # keeps the events of a rounding until it is known if it was the last one
         self._events: PendingEvents | None = None
 
     def sibling(self, operation: str, format: Format) -> Forward:
-        """The backward pass of one operation is that of one place."""
+        """Return this phase: the backward pass of an operation has one place."""
         return self
 
     def to_operand(self, number: int) -> Backward:
-        """The operation as one that computes the gradient of the operand of this number."""
+        """Return the phase for the gradient of the operand of this number."""
         return Backward(self.forward_note, self.simulation, self.forward_note.operand(number), self._pending_events)
 
     def inside(self, operation: str) -> Backward:
-        """An operation inside of a fused composite, on the same way."""
+        """Return the phase of an operation inside a composite that is rounded once, for the same operand."""
         place = self.simulation.sibling(self.place, operation, self.place.path, self.place.operations)
         return Backward(
             LoggedOperation(place, self.forward_note.operands), self.simulation, self.operand, self._pending_events
         )
 
     def has_bias(self) -> bool:
-        """Whether the operation adds a bias to a contraction; a product of three operands is a composite."""
+        """True if the operation adds a bias to a contraction; a product of three operands is a composite."""
         way = self.forward_note
         if way.is_composite or way.is_of_backward:
             return False
         return self.place.operation in WITH_BIAS and len(way.operands) == 3
 
     def is_of_bias(self, operation: str) -> bool:
-        """Whether an operation is one of the addition of the bias: its sums, and all that reaches it."""
-        # One node of PyTorch's, addmm or convolution, has two operations of a policy, the product and the addition. The
-        # sum over rows is the only operation of the formula that concerns the bias.
+        """True if an operation belongs to the addition of the bias: its sums, and all operations for its gradient."""
+        # One node of PyTorch (addmm or convolution) corresponds to two operations of a policy, the product and the
+        # addition. The sum over rows is the only operation of the formula that belongs to the bias.
         return self.has_bias() and (operation == "sum" or self.operand == self.forward_note.operands[2])
 
     def of_bias(self) -> Backward:
-        """The backward pass of the addition of the bias, on the way to it."""
+        """Return the phase for the gradient of the bias, in the backward pass of the addition."""
         way = self.forward_note
         addition = self.simulation.sibling(self.place, "add", self.place.path, self.place.operations[:-1])
-        # Operand 1 of the addition is operand 2 of the node. Random bits belong to the place, which is that of the
-        # addition.
+        # Operand 1 of the addition is operand 2 of the node. Random bits belong to the place of the addition.
         bias = way.operands[2]._replace(number=1, format=way.format or way.operands[2].format)
         return Backward(
             LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._pending_events
@@ -186,22 +185,21 @@ class Backward(Forward):
 
     @property
     def may_narrow(self) -> bool:
-        """Whether gradients that enter the operation may have another format than those of its result."""
+        """True if gradients that enter the operation may have another format than the gradients of its result."""
         return self.forward_note.format is not None and (self.place.takes_formats or self.has_bias())
 
     def in_result_format(self, x: torch.Tensor) -> torch.Tensor:
-        """A gradient in the format that the gradients of the operation's result have.
+        """Return a gradient in the format of the gradients of the operation's result.
 
-        Autograd hands on what an addition passes back, where a rounding belongs: to the other format that the operand
-        of the addition may have, or that its recipe may ask for. What the node itself made does not enter it.
+        An addition passes a gradient on unchanged in autograd, although a rounding belongs there: its operand may have
+        another format, or its recipe may require one. Results of the node itself are not rounded.
         """
         tag, format = tag_of(x), self.forward_note.format
         if not tag.is_gradient or format is None or tag.node == current_number():
             return x
-        # Nodes are numbered in the order of the program: a gradient that was there when this operation ran has a
-        # smaller one.
+        # Nodes are numbered in program order: a gradient that existed when this operation ran has a smaller number.
         if self.forward_note.is_of_backward and (tag.node or 0) < (current_number() or 0):
-            return x  # a gradient that the operation itself read, made before it
+            return x  # an earlier gradient that the operation itself read
         place = self.place
         if self.has_bias():
             place = self.simulation.sibling(place, "add", place.path, place.operations[:-1])
@@ -213,16 +211,16 @@ class Backward(Forward):
         return self._round_once(x, tag, arithmetic)
 
     def _round_once(self, x: torch.Tensor, tag: Tag, arithmetic: Arithmetic) -> torch.Tensor:
-        """A gradient rounded when its node first reads it: other operations of the node read the same numbers."""
-        # The formula of addmm reads the gradient twice, once transposed, and that of a norm for three operands. One
-        # rounding is right, and events count once. The task's number is part of the key, because a second backward pass
-        # through a retained graph may hand on the same memory, and is rounded again.
+        """Round a gradient when its node first reads it; other operations of the node read the same values."""
+        # The formula of addmm reads the gradient twice, once transposed, and the formula of a norm reads it for three
+        # operands. There is only one rounding, and its events count once. The task number is part of the key, because a
+        # second backward pass through a retained graph may pass on the same memory, and that is rounded again.
         storage, passing = x.untyped_storage(), torch._C._current_graph_task_id()
         now = passing, current_number(), arithmetic.format, x.storage_offset()
         before, shape, strides, rounded = getattr(storage, ROUNDED_ON_ENTRY, (None, (), (), x))
         if now == before and (x.shape, x.stride()) == (shape, strides):
             return rounded
-        # A transposed view has shape and strides exchanged; its numbers are those of the rounded tensor, transposed.
+        # A transposed view has shape and strides exchanged; its values are those of the rounded tensor, transposed.
         if now == before and x.ndim == 2 and (x.shape, x.stride()) == (shape[::-1], strides[::-1]):
             return rounded.t()
         rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
@@ -231,7 +229,7 @@ class Backward(Forward):
         return rounded
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """That of the gradient of the operand which it reaches."""
+        """Return the arithmetic of the operand's gradient."""
         if self.operand is None:
             return self.place.to_activation(0, widest_format(map(stored_format, operands)))
         number, path, format, _ = self.operand
@@ -240,9 +238,9 @@ class Backward(Forward):
         return self._to_weight(path, self.place.to_weight(path, number, format))
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
-        """The arithmetic of a parameter's gradient, whose events are passed on once it is known if it is complete."""
-        # Autograd may add this to other shares. Whether an observer hears of it at the parameter's path is known at the
-        # leaf.
+        """Return the arithmetic of a parameter's gradient; its events are kept until the gradient is complete."""
+        # Autograd may add other shares to this gradient. Only at the leaf it is known if an observer receives its
+        # events at the parameter's path.
         self._events = pending_events_at(self.place, path)
         if self._events is None:
             return arithmetic
@@ -251,7 +249,7 @@ class Backward(Forward):
         return arithmetic.with_observer(self._events)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
-        """One operand is a gradient, the other one is not."""
+        """Return the roundings of both operands of a contraction: one is a gradient, the other is not."""
         are_gradients = [tag_of(x).is_gradient for x in (a, b)]
         first, second = (
             self._of_type(x).gradient if is_gradient else self._of_type(x).input(weight_path(x))
@@ -260,29 +258,31 @@ class Backward(Forward):
         return first, second
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
-        """A gradient."""
-        # Operations of a formula on forward values alone, such as a mask, make no gradients: a product with one rounds
-        # them as an activation. Guessing by shape was wrong where an activation and a gradient have one shape.
+        """Return the tag of a gradient."""
+        # Operations of a formula that read only forward values, such as a mask, do not compute gradients: a product
+        # with their result rounds it as an activation. Guessing by shape failed for activations and gradients of equal
+        # shape.
         is_gradient = not operands or any([tag_of(x).is_gradient for x in operands])
         return Tag(format, is_gradient, node=current_number(), events=self._events)
 
 
 class GradientSum(Backward):
-    """An addition of gradients that reach one operand from several places; none of them enters an operation."""
+    """An addition, in autograd's engine, of gradients that reach one operand from several nodes."""
 
     def is_of_bias(self, operation: str) -> bool:
-        """Return False: the shares that are added up have been computed before."""
+        """Return False: the shares were computed before."""
         return False
 
     @property
     def may_narrow(self) -> bool:
-        """No: a gradient is added as it is."""
+        """False: a gradient is added unchanged."""
         return False
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """That of the gradient which is added up; shares of a parameter that was moved keep their own format.
+        """Return the arithmetic of the sum; for a parameter that was moved or cast, the shares determine the format.
 
-        Automatic mixed precision casts a parameter once for all products, whose gradients so meet in narrow numbers.
+        Automatic mixed precision casts a parameter once for all products, so their gradients are added in a narrow
+        format.
         """
         if self.forward_note.weight is not None and self.operand is not None:
             self.operand = self.operand._replace(format=widest_format(map(stored_format, operands)))
@@ -290,78 +290,78 @@ class GradientSum(Backward):
 
 
 class CompleteGradient(Backward):
-    """An operation on a complete gradient: mostly the addition to what earlier backward passes left in `.grad`."""
+    """An operation on a complete gradient, mostly its addition to `.grad` after an earlier backward pass."""
 
-    #: Whether it is that addition, and no operation of a hook.
+    #: True for this addition; False for an operation of a hook.
     is_addition = False
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
-        """That of what is stored, whose events an observer receives at the parameter's path."""
+        """Return the arithmetic of the stored gradient, with events at the path of the parameter."""
         if self.operand is not None:
             arithmetic = self.place.to_stored(path, self.operand.number, self.operand.format)
         return observed_at(path, self.place, arithmetic)
 
 
 class ParameterPhase(Forward):
-    """An operation on what belongs to a parameter, outside of forward and backward passes: all have one place."""
+    """An operation on tensors of a parameter, outside forward and backward passes; all these have one place."""
 
     @property
     def is_fused(self) -> bool:
-        """No: it is no part of the model's passes, in which composites are fused."""
+        """False: composites are rounded once only in the passes of the model."""
         return False
 
     def sibling(self, operation: str, format: Format) -> Forward:
-        """The phase itself: all operations on what belongs to a parameter have one place."""
+        """Return this phase: all operations on tensors of a parameter have one place."""
         return self
 
 
 class Clipping(ParameterPhase):
-    """An operation on gradients outside of a backward pass and of an optimizer."""
+    """An operation on gradients outside a backward pass and outside an optimizer."""
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """That by which gradients are clipped."""
+        """Return the arithmetic of clipped gradients."""
         return self.place.to_clipped
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
-        """A gradient still."""
+        """Return the tag of a gradient."""
         return Tag(format, True, self.place.path or None)
 
 
 class ReplicaMean(Clipping):
-    """The multiplication of a gradient that makes it one replica's share of the mean over all of them."""
+    """The multiplication of a gradient that computes the share of one replica in the mean over all."""
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """That by which gradients of replicas become that of all."""
+        """Return the arithmetic of the mean over replicas."""
         return self.place.to_replicas
 
 
 class Update(ParameterPhase):
-    """An operation of an optimizer on what belongs to one parameter, written to `into` if that is known."""
+    """An operation of an optimizer on tensors of one parameter, written to `into` if that is known."""
 
     def __init__(self, place: Place, simulation: Simulation, optimizing: OptimizerSteps, into: Tag) -> None:
         super().__init__(place, simulation)
         self.optimizing, self.into = optimizing, into
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """That of an optimizer before its last addition."""
+        """Return the arithmetic of an optimizer before its last addition."""
         return self.place.to_update
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
-        """Operands of an optimizer's products are no parameters."""
+        """Return the roundings of both operands of a product: operands of an optimizer are not parameters."""
         return self._of_type(a).input(), self._of_type(b).input()
 
     def is_last_addition(self) -> bool:
-        """Whether the operation adds to a parameter or to a moment of an optimizer."""
+        """True if the operation adds to a parameter or to a moment of an optimizer."""
         return self.into.is_weight or bool(self.into.moment)
 
     def round_selected(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
-        """Numbers that were found among operands, in the moment's format where they become one."""
+        """Return values that were chosen among operands, in the format of the moment if they become one."""
         if self.into.moment:
             arithmetic = self.optimizing.to_moment(self.place, self.into.moment, x.size)
         return super().round_selected(arithmetic, x)
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
-        """a + b: the policy's last addition if it goes to a parameter, a moment's if it goes there."""
+        """Return a + b: the last addition of the policy for a parameter, or the addition of a moment."""
         if self.into.is_weight:
             return self.place.recipe.weights, self.optimizing.last_addition(self.place, a, b)
         if self.into.moment:
@@ -370,5 +370,5 @@ class Update(ParameterPhase):
         return arithmetic.format, arithmetic.add(a, b)
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
-        """Something of the parameter's."""
+        """Return the tag of a tensor of the parameter."""
         return Tag(format, owner=self.place.path)

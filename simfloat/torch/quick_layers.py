@@ -1,11 +1,12 @@
-"""Linear layers, ReLUs and cross-entropy as one call each, with their way back, where nobody looks at operations.
+"""Run linear layers, ReLUs and cross-entropy as one call each, forward and backward, if no operation is observed.
 
-PyTorch makes up to four operations of a linear layer and nine of its way back, and others to keep results and to find
-them again; each of them comes to Python. Bits are those of these operations. An observer, draws or an override, which
-tell them apart, leave the layer to them; so do hooks of the program's that keep what the way back reads, as a
-checkpoint's do, since the operations of the hooks are simulated.
+PyTorch has up to four operations for a linear layer and nine for its backward pass, and more to save and find results;
+each of them calls Python. The results have the same bits as with these operations. An observer, random bits or an
+override that distinguish the operations require the single operations. So do hooks of the program that save values for
+the backward pass, as a checkpoint's do, because the operations of the hooks are simulated.
 
-Autograd's nodes are PyTorch's too, but for the product's own, so that gradients meet in the same order.
+Autograd has the same nodes as with these operations, except the node of the product, so that gradients are added in the
+same order.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ aten = torch.ops.aten
 
 
 def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A wrapper of PyTorch's function of a linear layer."""
+    """Wrap PyTorch's function of a linear layer."""
     by_operations = linear_of_matrix(function)
 
     @wraps(function)
     def call(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         run: Any = active_run()
         x = input
-        # An MLP's step of 65 calls that PyTorch hands to Python became one of 26 when linear layers and updates were
-        # one call each: 5.5 to 6.1 instead of 7.2 to 7.6 times torch float32 on the Xeon of benchmarks/README.md.
+        # With one call per linear layer and per update, a step of an MLP has 26 calls from PyTorch to Python instead of
+        # 65. It takes 5.5 to 6.1 instead of 7.2 to 7.6 times as long as torch float32 on the Xeon of
+        # benchmarks/history/intel-xeon.md.
         if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
             return by_operations(x, weight, bias)
-        # What every operation asks for first: a switched policy, or memory that the program gave a parameter, is seen
-        # here.
+        # Every single operation starts with this: it notices a change of policy, and new memory of a parameter.
         run.parameters.arguments_as_read(aten.t.default, (weight, bias), {})
         rows = x if x.ndim == 2 else _view_with_note(run, aten.view.default, x, -1, x.shape[-1])
-        # The transposition is a node of its own, as in PyTorch. Shares of the weight's gradient then meet in the same
-        # node, and are added in the same order, as those of the single operations.
+        # The transposition is a separate node, as in PyTorch. Then shares of the weight's gradient meet in the same
+        # node, and are added in the same order, as in the single operations.
         weight = _view_with_note(run, aten.t.default, weight)
         run.count_operation(aten.mm.default if bias is None else aten.addmm.default, "rule")
         product = apply_linear(run, rows, weight, bias)
@@ -67,8 +68,9 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _are_plain(x: Any, weight: Any, bias: Any) -> bool:
-    """Whether a layer's operands are float32 rows, in one matrix or in several that lie one behind the other, and
-    parameters of the model.
+    """True if the operands are float32 rows and parameters of the model.
+
+    The rows are one matrix, or several that are contiguous in memory.
     """
     if not all(map(is_plain, (x, weight) if bias is None else (x, weight, bias))):
         return False
@@ -80,10 +82,10 @@ def _are_plain(x: Any, weight: Any, bias: Any) -> bool:
 
 
 def _view_with_note(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
-    """A view of a tensor, with its node of autograd and its note, as the operation gives it."""
+    """Return a view of a tensor, with the autograd node and the note of the operation."""
     run.count_operation(operation, "movement")
     with without_dispatch():
-        # Autograd makes its node all the same; only the way to Python is left out.
+        # Autograd creates its node in any case; only the call of Python is left out.
         view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
         note, tag = run.notes.begin(run.simulation.place(MOVEMENT, run.path), [x]), tag_of(x)
@@ -98,13 +100,13 @@ class LayerProduct(torch.autograd.Function):
     @staticmethod
     @in_usual_environment
     def forward(context: Any, run: RunContext, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The result."""
+        """Return the result."""
         place = run.simulation.place("linear", run.path)
         note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
-        # Without this autograd makes zeros for a missing gradient.
+        # Otherwise autograd creates zeros for a missing gradient.
         context.set_materialize_grads(False)
         context.run, context.note, context.are_turned = run, note, (_is_transposed(x), _is_transposed(weight))
-        # As PyTorch, of each what the gradient of the other one is made of.
+        # As in PyTorch, only the operands that the needed gradients read are saved.
         _, of_x, of_weight, _ = context.needs_input_grad
         context.save_for_backward(x if of_weight else None, weight if of_x else None)
         with without_dispatch():
@@ -123,7 +125,7 @@ class LayerProduct(torch.autograd.Function):
     @staticmethod
     @in_usual_environment
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
-        """The gradients of x, weight and bias."""
+        """Return the gradients of x, weight and bias."""
         if g is None:
             return None, None, None, None
         needed, (x, weight) = context.needs_input_grad[1:], context.saved_tensors
@@ -133,22 +135,25 @@ class LayerProduct(torch.autograd.Function):
             return None, *_array_gradients(context, g, x, weight, needed)
 
 
-#: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
+#: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
 apply_linear: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
 def _is_transposed(x: Tensor) -> bool:
-    """Whether the columns of a matrix lie one behind the other."""
+    """True if the columns of a matrix are contiguous in memory."""
     return x.stride() == (1, x.shape[0])
 
 
 def _recorded_gradients(
     context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
 ) -> list[Tensor | None]:
-    """The gradients by the operations of PyTorch's formula, for gradients of gradients; autograd sums the bias's."""
+    """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients.
+
+    Autograd itself sums the gradient of the bias.
+    """
     of_x = of_weight = None
-    # PyTorch's formula of mm computes the gradient of an operand whose columns are contiguous as a transposed one, and
-    # with it the layout that later operations meet.
+    # If the columns of an operand are contiguous, PyTorch's formula of mm computes its gradient as a transposed matrix.
+    # This sets the memory layout for later operations.
     is_x_turned, is_weight_turned = context.are_turned
     if weight is not None and needed[0]:
         of_x = weight.mm(g.t()).t() if is_x_turned else g.mm(weight.t())
@@ -160,7 +165,7 @@ def _recorded_gradients(
 def _array_gradients(
     context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
 ) -> list[Tensor | None]:
-    """The gradients."""
+    """Compute the gradients."""
     run, note = context.run, context.note
     way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
     g = way.in_result_format(g)
@@ -176,7 +181,7 @@ def _array_gradients(
         gradients[1] = None if gradient is None else gradient.t()
     if needed[2]:
         addition = way.of_bias()
-        # The gradient of a bias is a sum: `roles_used` names the role `reduce` for this place from now on.
+        # The gradient of a bias is a sum, so `roles_used` must include the role `reduce` for this place.
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
         gradients[2] = _parameter_gradient(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
@@ -184,9 +189,9 @@ def _array_gradients(
 
 
 def _parameter_gradient(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:
-    """A parameter's gradient, for autograd to hand on; None where it is complete, and becomes `.grad` here.
+    """Return a parameter's gradient for autograd; None if it is complete and was stored as `.grad`.
 
-    Autograd, too, keeps it as it is, by up to two operations, each of which comes to Python.
+    Autograd would also store it unchanged, but by up to two operations that each call Python.
     """
     leaf = run.backward_nodes.completed_parameter(path)
     gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
@@ -202,10 +207,10 @@ CLASSES = 1
 
 
 class FormulaCall(NamedTuple):
-    """An operation, and that of its way back, by their formulas: (arithmetic, *arguments) -> numbers.
+    """An operation and the operation of its backward pass, by their formulas: (arithmetic, *arguments) -> values.
 
-    The way back takes the gradient, the result or else the operand, labels, further arguments, and what the formula
-    gives beside the result.
+    The backward pass has these arguments: the gradient, the result (or the operand if `reads_result` is False), labels,
+    further arguments, and the additional outputs of the formula.
     """
 
     name: str  # in policies
@@ -214,7 +219,7 @@ class FormulaCall(NamedTuple):
     way_back: Any
     slope: Callable[..., Any]
     reads_result: bool = True
-    is_composite: bool = True  # whose steps have places of their own
+    is_composite: bool = True  # its steps have their own places
 
 
 RELU = FormulaCall(
@@ -234,13 +239,12 @@ NLL_LOSS = FormulaCall(
 
 
 def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A wrapper of PyTorch's function of a ReLU."""
+    """Wrap PyTorch's function of a ReLU."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Tensor:
         run: Any = active_run()
-        # Calls by keyword, and calls that do not fit, are left to PyTorch's function, which knows the names and the
-        # errors.
+        # Keyword calls and invalid calls go to PyTorch's function, which has the names and the errors.
         if run is None or options or len(args) != 1 or has_saved_tensor_hooks() or not is_unwatched(run, RELU.name):
             return function(*args, **options)
         if not _is_operand(args[0]):
@@ -252,22 +256,22 @@ def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A wrapper of PyTorch's function of the cross-entropy."""
+    """Wrap PyTorch's function of the cross-entropy."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Tensor:
         run: Any = active_run()
-        # F.cross_entropy hands all six on by position: input, target, weight, reduction, ignore_index and
-        # label_smoothing (torch 2.13).
+        # F.cross_entropy passes all six by position: input, target, weight, reduction, ignore_index and label_smoothing
+        # (torch 2.13).
         if run is None or options or len(args) != 6 or has_saved_tensor_hooks() or not _are_classes(*args):
             return function(*args, **options)
         if not (_is_served(run, LOG_SOFTMAX) and _is_served(run, NLL_LOSS)):
             return function(*args)
         x, target, *others, _ = args
         with without_dispatch():
-            # Two nodes, as PyTorch has them: log_softmax and nll_loss have places of their own, and roundings of their
-            # own. With ReLUs, cross-entropies and complete gradients in one call each PyTorch hands over 4 calls of an
-            # MLP's step (65 by single operations), which takes 3.7 times as long as torch float32 on Zen 4 (5.0
+            # Two nodes, as in PyTorch: log_softmax and nll_loss have their own places and their own roundings. With
+            # ReLUs, cross-entropies and complete gradients in one call each, PyTorch calls Python 4 times in a step of
+            # an MLP (65 times with single operations). The step takes 3.7 times as long as torch float32 on Zen 4 (5.0
             # before).
             logarithms = apply_formula(run, LOG_SOFTMAX, x, (), (), (CLASSES, x.dtype))
             return apply_formula(run, NLL_LOSS, logarithms, (target,), others, others)
@@ -276,20 +280,20 @@ def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int, smoothing: float) -> bool:
-    """Whether rows of numbers come with a class each, all of one weight."""
+    """True if the operands are rows of values with one class each, without class weights."""
     if weight is not None or smoothing or not _is_operand(x) or x.ndim != 2:
         return False
     return type(target) is Tensor and target.dtype == torch.int64 and target.shape == x.shape[:1]
 
 
 def _is_served(run: RunContext, call: FormulaCall) -> bool:
-    """Whether nobody looks at the operation, and it is no fused composite, whose result is rounded once more."""
+    """True if the operation is not observed, and is not a composite that is rounded once."""
     return is_unwatched(run, call.name) and not run.simulation.place(call.name, run.path).recipe.fused
 
 
 def _is_operand(x: Any) -> bool:
-    """Whether it is a tensor of a forward pass that lies in one piece, and no parameter."""
-    # Results of a formula lie in C order. For any other layout the single operations imitate PyTorch's.
+    """True if x is a contiguous tensor of a forward pass and not a parameter."""
+    # Results of a formula are in C order. For any other layout the single operations reproduce PyTorch's layout.
     if not is_plain(x) or not x.is_contiguous():
         return False
     tag = tag_of(x)
@@ -304,8 +308,8 @@ class FormulaNode(torch.autograd.Function):
     def forward(
         context: Any, run: RunContext, call: FormulaCall, x: Tensor, labels: Any, others: Any, further: Any
     ) -> Tensor:
-        """The result."""
-        # The table of the run lists the operation as if PyTorch had handed it over.
+        """Return the result."""
+        # The table of the run lists the operation as if PyTorch had dispatched it.
         run.count_operation(call.operation, "decomposition" if call.is_composite else "rule")
         place = run.simulation.place(call.name, run.path)
         note = run.notes.begin(place, (x,))
@@ -315,20 +319,19 @@ class FormulaNode(torch.autograd.Function):
         tensor, *saved = [_put_format(place, tensor_of(array, x.dtype)) for array in (result, *saved)]
         if note is not None:
             note.format, note.is_one_call = place.forward.format, True
-        # Without this autograd makes a tensor of zeros for a result without a gradient, and a formula would round
-        # zeros.
+        # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
         context.set_materialize_grads(False)
         context.run, context.call, context.note = run, call, note
         context.labels, context.further = len(labels), further
-        # Dispatch is off here, so that saving and unpacking make no operation: of its own results autograd saves a
-        # detached alias, which would come to Python for each.
+        # Dispatch is off, so saving and unpacking call no operations. Autograd saves a detached alias of each of its
+        # own results, and each alias would call Python.
         context.save_for_backward(tensor if call.reads_result else x, *labels, *saved)
         return tensor
 
     @staticmethod
     @in_usual_environment
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
-        """The gradient of x."""
+        """Return the gradient of x."""
         if g is None:
             return (None,) * 6
         with without_dispatch():
@@ -349,11 +352,11 @@ class FormulaNode(torch.autograd.Function):
         return None, None, gradient, None, None, None
 
 
-#: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
+#: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
 apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
 
 
 def _put_format(place: Place, made: Tensor) -> Tensor:
-    """A result of the forward pass, of which its format is known."""
+    """Tag a result of the forward pass with its format, and return it."""
     put_tag(made, Tag(place.forward.format))
     return made

@@ -1,11 +1,12 @@
-"""Recurrent layers with all steps of a layer in one call, where nobody looks at single operations.
+"""Run recurrent layers with all steps of a layer in one call, if single operations are not observed.
 
-The arithmetic of the steps is that of the single operations, on arrays and on recorded tensors; `is_alone` and
-`is_unwatched` say whether one call may stand for them.
+The steps use the arithmetic of the single operations, on arrays and on recorded tensors. `is_alone` and `is_unwatched`
+check if one call may replace the operations.
 
-The steps of a layer in one direction are one operation of autograd, with the bits of the single ones. Each step gets a
-tensor of its own for the weights, by `StepWeights`, as each has a node of its own for them, so that shares of gradients
-are added in the same order. A recorded way back reads results, through whose gradients autograd comes back here.
+The steps of a layer in one direction are one operation of autograd, with the bits of the single operations.
+`StepWeights` gives each step its own tensor of the weights, because each step has its own node for them in PyTorch;
+then shares of gradients are added in the same order. A recorded backward pass reads results, and their gradients lead
+autograd back to this node.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class RecurrentArithmetic(Elementwise):
         self.products = self.place("linear")
 
     def place(self, operation: str) -> Place:
-        """The place of an operation."""
+        """Return the place of an operation."""
         return self._simulation.place(operation, self._path)
 
     def _at(self, operation: str) -> Arithmetic:
-        # A step asks about ten times for an arithmetic, and a layer has many steps: the place is found once a call of
-        # the layer.
+        # A step uses an arithmetic about ten times, and a layer has many steps, so each place is looked up once per
+        # call of the layer.
         arithmetic = self._arithmetics.get(operation)
         if arithmetic is None:
             arithmetic = self._arithmetics[operation] = self._arithmetic_of(self.place(operation))
@@ -60,11 +61,11 @@ class RecurrentArithmetic(Elementwise):
         return place.forward
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """An operation of the catalog."""
+        """Return the result of an operation of the catalog."""
         return self._at(operation).apply(operation, *operands)
 
     def relu(self, x: NDArray) -> NDArray:
-        """x where it is above 0, else 0."""
+        """Return x if it is above 0, otherwise 0."""
         return self._at("relu").round(slopes.where_above(x, x))
 
     def hidden_gates(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
@@ -81,42 +82,42 @@ class RecurrentGradients(RecurrentArithmetic):
         return place.to_activation()
 
     def negative(self, g: NDArray) -> NDArray:
-        """-g."""
+        """Return -g."""
         return self._at("negative").round(-g)
 
     def sigmoid(self, g: NDArray, y: NDArray) -> NDArray:
-        """The gradient through a sigmoid."""
+        """Return the gradient through a sigmoid."""
         return slopes.sigmoid(self._at("sigmoid"), g, y)
 
     def tanh(self, g: NDArray, y: NDArray) -> NDArray:
-        """The gradient through a tanh."""
+        """Return the gradient through a tanh."""
         return slopes.tanh(self._at("tanh"), g, y)
 
     def relu_slope(self, g: NDArray, y: NDArray) -> NDArray:
-        """The gradient through a ReLU."""
+        """Return the gradient through a ReLU."""
         return self._at("relu").round(slopes.where_above(y, g))
 
     def concatenate(self, parts: Sequence[NDArray | None]) -> NDArray | None:
-        """Gradients side by side."""
+        """Concatenate gradients; a missing one is zero."""
         like = next((x for x in parts if x is not None), None)
         return None if like is None else np.concatenate([np.zeros_like(like) if x is None else x for x in parts], 1)
 
     def to_state(self, g: NDArray, weight: NDArray, path: str) -> NDArray:
-        """The gradient of the hidden state."""
+        """Return the gradient of the hidden state."""
         place = self.products
         return self._at("linear").matmul(g, weight.T, place.gradient, place.input(path))
 
     def to_weight(self, g: NDArray, h: NDArray, path: str, number: int) -> NDArray:
-        """The gradient of the weight at a path."""
+        """Return the gradient of the weight at a path."""
         place = self.products
         return place.to_weight(path, 1).matmul(g.T, h, place.gradient, place.input()).T
 
     def to_bias(self, g: NDArray, path: str, number: int) -> NDArray:
-        """The gradient of the bias at a path."""
+        """Return the gradient of the bias at a path."""
         return self.place("add").to_weight(path, 1).sum(g, (0,))
 
     def total(self, shares: Sequence[NDArray], path: str) -> NDArray:
-        """The sum of shares in the gradient of a parameter, in their order."""
+        """Return the sum of shares in the gradient of a parameter, in their order."""
         first, *others = shares
         for x in others:
             first = self.products.to_weight(path, 1).add(first, x)
@@ -124,7 +125,7 @@ class RecurrentGradients(RecurrentArithmetic):
 
 
 class RecordedGradients:
-    """The derivatives of RecurrentSlopes as operations that autograd records, for gradients of gradients."""
+    """The derivatives of `RecurrentGradients` as operations that autograd records, for gradients of gradients."""
 
     add, multiply, negative = staticmethod(torch.add), staticmethod(torch.mul), staticmethod(torch.neg)
     sigmoid = staticmethod(torch.ops.aten.sigmoid_backward)
@@ -132,48 +133,47 @@ class RecordedGradients:
 
     @staticmethod
     def relu_slope(g: torch.Tensor, y: torch.Tensor) -> Any:
-        """The gradient through a ReLU."""
+        """Return the gradient through a ReLU."""
         return torch.ops.aten.threshold_backward(g, y, 0)
 
     @staticmethod
     def concatenate(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-        """Gradients side by side."""
+        """Concatenate gradients; a missing one is zero."""
         like = next((x for x in parts if x is not None), None)
         return None if like is None else torch.cat([torch.zeros_like(like) if x is None else x for x in parts], 1)
 
     @staticmethod
     def to_state(g: torch.Tensor, weight: torch.Tensor, path: str) -> torch.Tensor:
-        """The gradient of the hidden state."""
+        """Return the gradient of the hidden state."""
         return g.mm(weight.t())
 
     @staticmethod
     def to_weight(g: torch.Tensor, h: torch.Tensor, path: str, number: int) -> torch.Tensor:
-        """The gradient of the weight, the operand of this number."""
+        """Return the gradient of the weight, the operand of this number."""
         with target_operand(number):
             return g.t().mm(h).t()
 
     @staticmethod
     def to_bias(g: torch.Tensor, path: str, number: int) -> torch.Tensor:
-        """The gradient of the bias, the operand of this number."""
+        """Return the gradient of the bias, the operand of this number."""
         with target_operand(number):
             return g.sum(0)
 
 
 def is_alone(run: RunContext) -> bool:
-    """Whether operations come to the run only: nothing observes or lists them, and no rule, mode or transform does
-    something else with them.
-    """
+    """True if only the run receives the operations: no observer, list, user's rule, mode or transform does."""
     if run.simulation.observer is not None or run.shown is not None or USERS:
         return False
-    # Another mode, such as a FlopCounterMode of the program's, wants to see single operations.
+    # Another mode, such as a FlopCounterMode of the program, needs the single operations.
     return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
 
 
 def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
-    """Whether a layer's operations in the forward pass need no place of their own: neither draws nor overrides tell
-    them apart, and float32 holds their results and gradients.
+    """True if the operations of a layer in the forward pass need no separate places.
+
+    Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
     """
-    # In a composite operations have other places, and in an optimizer they are updates.
+    # In a composite the operations have other places, and in an optimizer they are updates.
     if not is_alone(run) or run.is_inside or run.optimizing.optimizer is not None:
         return False
     if torch.is_autocast_enabled("cpu") or not run.simulation.place(operation, run.path).is_uniform:
@@ -182,12 +182,12 @@ def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
 
 
 def has_saved_tensor_hooks() -> bool:
-    """Whether hooks of the program's keep what the way back reads, and may run operations again for it."""
+    """True if hooks of the program save values for the backward pass, and may run operations again for it."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 def is_plain(x: Any) -> bool:
-    """Whether it is an ordinary tensor of float32 numbers, one at least."""
+    """True if x is an ordinary, nonempty tensor of float32 values."""
     is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
     return is_usual and x.numel() > 0
 
@@ -207,25 +207,25 @@ class RecurrentLayer(NamedTuple):
     states: int
     steps: int
     has_saved_tensor_hooks: (
-        bool  # whether hooks of the program's keep what the way back reads, and may run the layer again for it
+        bool  # True if hooks of the program save values for the backward pass, and may run the layer again
     )
 
     def without_run(self) -> AbstractContextManager[Any]:
-        """A block in which the run does not hear of tensors that are kept."""
+        """Return a block in which the run does not receive the tensors that are saved."""
         return nullcontext() if self.has_saved_tensor_hooks else without_dispatch()
 
     def order(self) -> range:
-        """The steps in their order."""
+        """Return the steps in their order."""
         return range(self.steps - 1, -1, -1) if self.is_reversed else range(self.steps)
 
 
 class StepWeights(torch.autograd.Function):
-    """(layer, path, *a parameter, once for every step, the last one first) -> as many tensors of it transposed."""
+    """(layer, path, *a parameter, once for every step, the last one first) -> as many transposed tensors of it."""
 
     @staticmethod
     @in_usual_environment
     def forward(context: Any, layer: RecurrentLayer, path: str, *parameters: Tensor) -> tuple[Tensor, ...]:
-        """The tensors."""
+        """Return the tensors."""
         run, parameter = layer.run, parameters[0]
         context.set_materialize_grads(False)
         context.layer, context.path = layer, path
@@ -235,8 +235,8 @@ class StepWeights(torch.autograd.Function):
         if note is not None:
             note.format, note.weight = tag.format, path
         array = numbers_of(run.parameters.read(parameter)).T
-        # All on one memory, which is only read. Each step has its tensor because each has a node of its own in PyTorch,
-        # and autograd adds the shares of the weight's gradient in the order of these nodes.
+        # All of them share one memory, which is only read. Each step has its own tensor, because each has its own node
+        # in PyTorch, and autograd adds the shares of the weight's gradient in the order of these nodes.
         transposed = [torch.from_numpy(array) for _ in parameters]
         for x in transposed:
             put_tag(x, tag)
@@ -245,11 +245,11 @@ class StepWeights(torch.autograd.Function):
     @staticmethod
     @in_usual_environment
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        """The gradients; their sum where nothing else is computed with the parameter."""
+        """Return the gradients, or their sum if nothing else is computed with the parameter."""
         layer, path, (parameter,) = context.layer, context.path, context.saved_tensors
         shares, (leaf, _) = [g for g in gradients if g is not None], context.next_functions[0]
-        # Where the leaf has exactly as many shares as there are steps nothing else reads the parameter, and the engine
-        # would add these shares, in this order, each addition coming to Python.
+        # If the leaf has exactly as many shares as there are steps, nothing else reads the parameter. The engine would
+        # add these shares in this order, and each addition would call Python.
         if torch.is_grad_enabled() or len(shares) < 2 or layer.run.backward_nodes.share_count(leaf) != layer.steps:
             return None, None, *(None if g is None else g.t() for g in gradients)
         u = RecurrentGradients(layer.run.simulation, layer.path)
@@ -260,15 +260,15 @@ class StepWeights(torch.autograd.Function):
 
 
 class RecurrentSteps(torch.autograd.Function):
-    """(layer, given, *state, *weights of steps) -> for each step its state, and what the way back reads.
+    """(layer, input_gates, *state, *weights of steps) -> for each step its state, and the values for the backward pass.
 
-    given is (L, N, gates * size): what the input makes of the gates.
+    `input_gates` has the shape (L, N, gates * size): the contribution of the input to the gates.
     """
 
     @staticmethod
     @in_usual_environment
     def forward(context: Any, layer: RecurrentLayer, input_gates: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
-        """The results, step by step."""
+        """Return the results, step by step."""
         run = layer.run
         context.set_materialize_grads(False)
         context.layer = layer
@@ -287,23 +287,24 @@ class RecurrentSteps(torch.autograd.Function):
             put_tag(x, tag)
         if note is not None:
             note.format = tag.format
-        # Results, too, and not only what the formula reads: a recorded way back has to find them as results of this
-        # node, so that gradients of gradients are added in the same order.
+        # Results are also saved, not only the values that the formula reads: a recorded backward pass must find them as
+        # results of this node, so that gradients of gradients are added in the same order.
         context.save_for_backward(*operands, *results)
         return tuple(results)
 
     @staticmethod
     @in_usual_environment
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        """The gradients of given, the state, and the weights."""
+        """Return the gradients of `input_gates`, the state, and the weights."""
         layer: RecurrentLayer = context.layer
         with layer.without_run():
             tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
         if torch.is_grad_enabled():
             way = layer.run.backward_nodes.at_node(torch._C._current_autograd_node())
             if way is not None:
-                # The prehook began to defer, since the operands have different roles. This node names them all itself.
-                way.deferred = None  # each gradient is computed once, and named
+                # The prehook began to defer, because the operands have different roles. This node assigns all gradients
+                # itself.
+                way.deferred = None  # each gradient is computed once, and assigned
             return None, *backward_steps(layer, RecordedGradients(), tensors, gradients, needed, torch.stack)
         u = RecurrentGradients(layer.run.simulation, layer.path)
         with without_dispatch():
@@ -323,7 +324,7 @@ class RecurrentSteps(torch.autograd.Function):
 
 
 def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, owner: str | None = None) -> Tensor:
-    """A gradient as a tensor of which its format is known, and whose it is if it is a parameter's complete one."""
+    """Convert a gradient to a tensor with a tag of its format; `owner` is the parameter if the gradient is complete."""
     tensor = tensor_of(array, dtype)
     put_tag(tensor, Tag(format, True, owner, node=current_number()))
     return tensor
@@ -333,16 +334,16 @@ def backward_steps(
     layer: RecurrentLayer, u: Any, tensors: Sequence[Any], gradients: Sequence[Any], needed: Sequence[bool],
     stack: Callable[[list[Any]], Any],
 ) -> list[Any]:  # fmt: skip
-    """The gradients of given, of the state before the first step, and of weights, those of the last step first.
+    """Return the gradients of `input_gates`, of the state before the first step, and of weights, the last step first.
 
-    `needed` says of all of these whether they are asked for.
+    `needed` states for each of these if it is required.
     """
     cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
     count, width = states + len(paths) * steps, states + cell.saved_count
     operands, results = tensors[:count], tensors[count:]
     operand_gradients: list[Any] = [None] * (1 + count)
     of_gates: list[Any] = [None] * steps
-    later: list[list[Any]] = [[] for _ in range(states)]  # what comes to each state from the step after it
+    later: list[list[Any]] = [[] for _ in range(states)]  # the gradients of each state from the following step
     for place, t in enumerate(reversed(layer.order())):
         first = (steps - 1 - place) * width
         after, saved = results[first : first + states], results[first + states : first + width]
@@ -353,7 +354,7 @@ def backward_steps(
         further = gradients[first + states : first + width]
         of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after)
         of_gates[t], later = of_input_gates, [[g] for g in of_state]
-        # No gradient reaches the gates of this step, so its weights get none either.
+        # No gradient reaches the gates of this step, so its weights get none.
         if hidden is None:
             continue
         at = 1 + states + place
@@ -375,7 +376,7 @@ def backward_steps(
 
 
 def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A wrapper of PyTorch's function of this name."""
+    """Return a decorator that wraps PyTorch's function of this name."""
 
     def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -383,9 +384,9 @@ def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             run: Any = active_run()
             if run is None or options or len(args) != 9 or not (is_unwatched(run) and are_parameters(name, args)):
                 return function(*args, **options)
-            # A step of nn.LSTM (2 layers of 64, 25 steps) by single operations is 2,477 calls that PyTorch hands over,
-            # 392,000 calls of Python functions, and took 444 to 530 ms. In one call a layer 110 are handed over; it
-            # takes 124 to 133 ms.
+            # With single operations, PyTorch calls Python 2,477 times in a step of nn.LSTM (2 layers of 64, 25 steps),
+            # with 392,000 calls of Python functions, and it took 444 to 530 ms. With one call per layer, there are 110
+            # calls; it takes 124 to 133 ms.
             run.count_operation(getattr(torch.ops.aten, name).input, "loop")
             return layers(run, name, *args)
 
@@ -395,7 +396,7 @@ def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
-    """Whether the operands are those of layers in float32 whose weights are parameters of the model."""
+    """True if the operands belong to layers in float32, and the weights are parameters of the model."""
     x, states, parameters, has_biases, count, *_, batch_first = arguments
     initial_states = states if isinstance(states, tuple | list) else (states,)
     tensors, each = (x, *initial_states, *parameters), 4 if has_biases else 2
@@ -412,7 +413,7 @@ def layers(
     run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
     dropout: float, training: bool, is_bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the outputs and the last states, by PyTorch's operations except those of the steps."""
+    """Return the outputs and the last states, by PyTorch's operations, except for the steps."""
     each, directions = 4 if has_biases else 2, 1 + is_bidirectional
     state = tuple(states) if isinstance(states, tuple | list) else (states,)
     before = list(zip(*(s.unbind(0) for s in state), strict=True))
@@ -428,7 +429,7 @@ def layers(
             after.append(last)
         x = sides[0] if len(sides) == 1 else torch.cat(sides, sides[0].ndim - 1)
         if dropout and training and number < count - 1:
-            # Between layers as PyTorch has it: as many random numbers, in the same order, from the same generator.
+            # Between layers as in PyTorch: equally many random numbers, in the same order, from the same generator.
             x = torch.dropout(x, dropout, True)
     ends = [torch.stack(ends, 0) for ends in zip(*after, strict=True)]
     return (x.transpose(0, 1) if batch_first else x, *ends)
@@ -442,11 +443,11 @@ def steps(
     hidden: Sequence[Tensor],
     is_reversed: bool,
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """The outputs of one layer in one direction, in the order of time, and its last state."""
+    """Return the outputs of one layer in one direction, in the order of time, and its last state."""
     count, cell = input_gates.shape[0], CELLS[name]
     paths = tuple(str(weight_path(p)) for p in hidden)
     layer = RecurrentLayer(run, name, run.path, cell, is_reversed, paths, len(before), count, has_saved_tensor_hooks())
-    # Tensors that autograd saves and unpacks would come to Python one by one.
+    # Otherwise each tensor that autograd saves and unpacks would call Python.
     with layer.without_run():
         weights = [
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)

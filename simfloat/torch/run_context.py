@@ -1,7 +1,7 @@
-"""The state of a run while its block is open, shared by its operations, and the list of the operations that it met.
+"""Store the state of a run while its block is open, and count its operations.
 
-`OperationCounts` lists how each operation was carried out, in which layer, and how often. `RunContext` knows where
-operations stand, and what is known of the tensors that they make.
+`OperationCounts` counts how each operation was carried out, in which layer, and how often. `RunContext` determines the
+place of operations and the tags of their results.
 """
 
 from __future__ import annotations
@@ -57,12 +57,15 @@ from simfloat.torch.tensors import (
     tag_of,
 )
 
-#: How the table says that PyTorch itself computed a result.
+#: The entry of the table for results that PyTorch itself computed.
 BY_PYTORCH = "PyTorch"
 
 
 class OperationCounts:
-    """The operations so far; they are told apart by identity, since PyTorch's own comparison takes longer."""
+    """The counts of operations so far.
+
+    Operations are keyed by identity, because PyTorch's own comparison takes longer.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[int, str, str], int] = {}
@@ -72,7 +75,7 @@ class OperationCounts:
     def begin(self, function: Any, how: str, path: str) -> None:
         """Count an operation that is about to be carried out in this way."""
         # `OpOverload.__hash__` is a function in Python (torch 2.13), which a lookup by the operation itself would call
-        # each time. `_functions` holds every operation, so that no id is given to another one.
+        # each time. `_functions` keeps every operation alive, so that no id is reused.
         self._last = key = id(function), how, path
         if key in self._counts:
             self._counts[key] += 1
@@ -80,7 +83,7 @@ class OperationCounts:
             self._counts[key], self._functions[key[0]] = 1, function
 
     def exclude(self) -> None:
-        """Know that PyTorch carries out itself what was begun last."""
+        """Count the operation that began last as carried out by PyTorch."""
         before = self._last
         self._counts[before] -= 1
         if not self._counts[before]:
@@ -88,17 +91,17 @@ class OperationCounts:
         self.begin(self._functions[before[0]], BY_PYTORCH, before[2])
 
     def counts(self) -> Counter[tuple[Any, str, str]]:
-        """How often each was met, by the operation, how it was carried out, and the path of its layer."""
+        """Return the number of calls by operation, way of execution and path of the layer."""
         return Counter({(self._functions[key[0]], *key[1:]): count for key, count in self._counts.items()})
 
 
 #: Operations with the places where they compute, in a dry run.
 Shown = dict[tuple[str, Place], None]
 
-#: As what the multiplication of a loss by its scale is noted, which is exact enough in the loss's own type.
+#: The name in notes for the multiplication of a loss by its scale; it is precise enough in the dtype of the loss.
 SCALE = "scale"
 
-#: As what autograd keeps results of its own operations: it makes no node.
+#: The operation by which autograd stores its own results; it creates no node.
 DETACH = torch.ops.aten.detach.default
 
 
@@ -107,10 +110,10 @@ class RunContext:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.run: Any = None  # as the program has it
+        self.run: Any = None  # the `Run` of the user's program
         self.redispatch: AbstractContextManager[Any] = (
             nullcontext()
-        )  # a block in a rule whose operations come here, too
+        )  # a block inside a rule, with operations that are also dispatched to this run
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)
         self.parameters = StoredParameters(simulation)
@@ -118,34 +121,34 @@ class RunContext:
         self.backward_nodes = BackwardNodes(self._note_of, self.gradients)
         self.optimizing = OptimizerSteps(simulation)
         self.operation_counts = OperationCounts()
-        self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
-        self.constant_format: Format | None = None  # what numbers are of that are made of no tensor; None for data
+        self.shown: Shown | None = None  # only in a dry run, which lists operations without a rule
+        self.constant_format: Format | None = None  # the format of values that depend on no tensor; None for data
         self._composites: tuple[str, ...] = ()
-        # `path` is asked at every operation. Within a backward formula the answer is that of the node, found once.
-        self._path_of = -1, ""  # of the node that was asked for last, by its number
+        # Every operation reads `path`. Within a backward formula it is the path of the node, which is looked up once.
+        self._path_of = -1, ""  # of the last node, by its number
         self._thread = this_thread()
 
     def begin(self) -> None:
-        """Begin a block; nodes of autograd are numbered for each thread, so those of another one are forgotten."""
+        """Begin a block. Autograd numbers its nodes per thread, so nodes of another thread are forgotten."""
         if self._thread is not this_thread():
             self._thread = this_thread()
-            # Numbers of nodes are counted for each thread, so those of another thread name other nodes here.
+            # Numbers of nodes are counted per thread: in another thread they denote other nodes.
             self.notes, self._path_of = ForwardLog(), (-1, "")
             self.paths.forget()
         self.notes.skip()
 
     def pause(self) -> None:
-        """Know that what follows is PyTorch's own."""
+        """Stop following modules: PyTorch computes the operations that follow."""
         self.paths.pause()
 
     def resume(self) -> None:
-        """Go on after PyTorch's own arithmetic: the parameters are known as they then are."""
+        """Continue after PyTorch's own arithmetic, and read the parameters again."""
         self.paths.resume()
         self.notes.skip()
         self.parameters.renew()
 
     def check_between_steps(self, what: str = "A policy is switched") -> None:
-        """Raise ValueError for what cannot be while a module, a backward pass or an optimizer runs."""
+        """Raise ValueError for an action that is not possible while a module, a backward pass or an optimizer runs."""
         self.paths.forget_ended_calls()
         module = self.paths.path
         if module is not None or current_node() is not None or self.optimizing.optimizer is not None:
@@ -155,7 +158,7 @@ class RunContext:
 
     @property
     def path(self) -> str:
-        """The path of the module that runs, or whose backward pass does."""
+        """The path of the module that runs forward or backward."""
         module = self.paths.path
         if module is not None:
             return module
@@ -169,7 +172,7 @@ class RunContext:
         return self._path_of[1]
 
     def at_path(self, path: str) -> AbstractContextManager[None]:
-        """A block that runs where the module at this path does."""
+        """Open a block that runs at the path of this module."""
         return self.paths.at_path(path)
 
     @property
@@ -179,7 +182,7 @@ class RunContext:
 
     @property
     def is_inside(self) -> bool:
-        """Whether a composite runs."""
+        """True if a composite runs."""
         return bool(self._composites)
 
     @property
@@ -195,17 +198,18 @@ class RunContext:
     def deferred_operations(self) -> DeferredOperations | None:
         """Return the operations of the current backward formula that wait; None if none of them may wait."""
         node = current_node()
-        # Parts of a composite do not wait: the composite itself has waited, or knows whose gradients it computes.
+        # Parts of a composite do not wait: the composite itself has waited, or its rule names the operand of each
+        # gradient.
         if node is None or self._composites or is_recomputing():
             return None
         way = self.backward_nodes.at_node(node)
         return None if way is None else way.deferred
 
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
-        """Where an operation on these operands stands; None for the counting of an optimizer."""
+        """Return the phase of an operation on these operands; None for counters of an optimizer."""
         node = current_node()
-        # A policy that rounded GradScaler's products would refuse scales that its formats lack; the first one is 2^16.
-        # The note tells the backward pass that its way through the multiplication is PyTorch's, too.
+        # If a policy rounded GradScaler's products, scales beyond its formats would raise errors; the first scale is
+        # 2^16. The note makes the backward pass leave the gradient of this multiplication to PyTorch as well.
         if is_scaling():
             if operands and node is None and torch.is_grad_enabled():
                 self.notes.begin(self.simulation.place(SCALE, ""), operands)
@@ -216,26 +220,28 @@ class RunContext:
                 phase.note = self._note_of_backward(phase.place, operands)
             return phase
         if into.is_weight:
-            self.simulation.repeated_draws.update(None)  # what runs next has other numbers
-            # Not only optimizers write parameters: `p -= lr * p.grad` under no_grad is an update by its target alone.
+            self.simulation.repeated_draws.update(None)  # what runs next uses other values
+            # Not only optimizers write parameters: `p -= lr * p.grad` under no_grad is an update because its target is
+            # a parameter.
             return self._update(str(into.owner), into)
-        # With gradients enabled an optimizer evaluates a closure: that is a forward pass. Operands without an owner are
-        # its counters and rates.
+        # With gradients enabled, an optimizer evaluates a closure: that is a forward pass. Operands without an owner
+        # are counters and rates of the optimizer.
         if self.optimizing.optimizer is not None and not torch.is_grad_enabled():
             owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
             return None if owner is None else self._update(owner, into)
         gradients = [x for x in operands if tag_of(x).is_gradient]
-        # Clipping and other arithmetic on gradients between backward pass and optimizer. Inside of a module, or beside
-        # something that wants a gradient, a gradient is data of a forward pass.
+        # Clipping and other arithmetic on gradients happens between backward pass and optimizer. Inside a module, or
+        # together with an operand that requires a gradient, a gradient is input data of a forward pass.
         if gradients and self.paths.path is None and not any(stored_tensor(x).requires_grad for x in operands):
-            # A static graph's gradients become shares of replicas after its first backward pass, still inside of it.
+            # With a static graph, gradients become shares of replicas after the first backward pass, but still inside
+            # its block.
             is_share = operation in ("multiply", "divide") and self.backward_nodes.are_running and are_replicas()
             place = self.simulation.place("update", tag_of(gradients[0]).owner or "")
             return (ReplicaMean if is_share else Clipping)(place, self.simulation)
-        # Otherwise the tag would make a product with it take the role of gradients.
-        for x in gradients:  # data of a forward pass, such as a step towards a larger loss
+        # Otherwise a product with such a tensor would take the role of gradients.
+        for x in gradients:  # input data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
-        # The forward pass, which is also what a checkpoint runs again.
+        # The forward pass, or its recomputation by a checkpoint.
         place = self._in_operand_types(self.simulation.place(operation, self.path, self._composites), operands)
         is_written = self.notes.in_place
         note = None
@@ -244,14 +250,13 @@ class RunContext:
         else:
             self.notes.skip()
         repeats = self.simulation.repeated_draws
-        # The first operation of a simulation tells whether another one ran alike, with the same seed, policy and
-        # numbers.
+        # The first operation of a simulation shows if another simulation ran with the same seed, policy and values.
         if not repeats.has_begun and self.shown is None:
             arrays = [numbers_of(x) for x in operands]
             repeats.begin(self.simulation.policy, place.path, operation, arrays)
-        # The observer received the events of what a checkpoint runs again when it ran first.
+        # In a recomputation by a checkpoint, the observer has received the events already in the first pass.
         place = place if node is None else place.without_observer
-        # PyTorch keeps the type of what is written to, and promotes the other operand.
+        # PyTorch keeps the dtype of the tensor that is written to, and converts the other operand.
         if is_written and place.is_widest:
             return ForwardInFormat(place, self.simulation, note, stored_format(operands[0]))
         return Forward(place, self.simulation, note)
@@ -265,27 +270,28 @@ class RunContext:
         note = self._note_of(node)
         if note is None:
             raise ValueError(
-                f"The backward pass came to {node.name()}, whose forward pass ran outside of the block; run both "
-                "inside."
+                f"The backward pass reached {node.name()}, but its forward pass ran outside the block; run both inside."
             )
-        # The way back through `loss * scale` starts a backward pass under a GradScaler.
+        # The backward pass of `loss * scale` starts a backward pass under a GradScaler.
         if note.place.operation == SCALE:
             return None
-        if self._is_of_program(node):  # each operation of its backward pass has a place of its own
+        if self._is_of_program(node):  # each operation of its backward pass has its own place
             place = self.simulation.place(operation, note.place.path, self._composites)
             note = LoggedOperation(self._in_operand_types(place, operands), ())
-        if is_within_rerun():  # a backward pass inside of a part, whose events the observer received the first time
+        # a backward pass inside a recomputed part: the observer received its events the first time
+        if is_within_rerun():
             note = copy(note)
             note.place = note.place.without_observer
-        # A rule's own word first; else the way through the node, which the operation continues; else nothing is known,
-        # and the gradient has the role of an activation's, in the widest format of the operands.
+        # If a rule has named its operand, that is the operand. Otherwise it follows from the node that the operation
+        # belongs to. If neither is known, the gradient has the role of the gradient of an activation, in the widest
+        # format of the operands.
         number, way = target_number(), self.backward_nodes.at_node(node)
         operand: Operand | None = None
         if number is not None:
             operand = note.operand(number)
         elif way is not None:
             operand = way.operand_of_addition(operands)
-        # The current node stays the last one that ran while the engine adds its results to others.
+        # The engine adds the results of a node to other gradients while that node is still the current one.
         kind = GradientSum if way is not None and self.backward_nodes.has_ended(way) else Backward
         phase = kind(note, self.simulation, operand, None if way is None else way.events)
         if self._composites and phase.is_fused:
@@ -295,25 +301,25 @@ class RunContext:
     def backward(
         self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool, is_whole: bool
     ) -> AbstractContextManager[None]:
-        """A block in which a backward pass runs from these tensors.
+        """Open a block in which a backward pass runs from these tensors.
 
-        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for, `is_whole` if
-        all leaves are reached.
+        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
+        gradients of gradients, and `is_whole` if the pass reaches all leaves.
         """
         self.paths.forget_ended_calls()
         return self.backward_nodes.open(roots, accumulates, is_recorded, is_whole)
 
     def in_place_of(self, path: str, x: Any) -> Any:
-        """A tensor that takes a parameter's place in a call: its numbers as rounded to the parameter's `weights`."""
+        """Return a tensor that replaces a parameter in a call, rounded to the `weights` of the parameter."""
         if path not in self.parameters.by_path or x is self.parameters.by_path[path]:
             return x
         if torch._C._functorch.is_functorch_wrapped_tensor(x):
             raise ValueError(
-                f"functional_call under vmap has a tensor in the place of {path!r} that stands for several; call the "
-                "model with each of them in a loop."
+                f"functional_call under vmap replaces {path!r} by a tensor that represents several; call the model "
+                "with each of them in a loop."
             )
         copy = x.clone()
-        # A clone is recorded, so gradients reach the program's tensor through it, as in MAML's inner steps.
+        # A clone is recorded, so gradients reach the tensor of the program through it, as in MAML's inner steps.
         self.parameters.stand_in(path, copy)
         note = None if copy.grad_fn is None else self.notes.at_node(copy.grad_fn)
         if note is not None:
@@ -321,7 +327,7 @@ class RunContext:
         return copy
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
-        """The note of a node; of a program's own function its name at its module's path."""
+        """Return the note of a node; for a function of the program, its name at the path of its module."""
         note = self.notes.at_node(node)
         path = self.paths.path_at(node._sequence_nr()) if note is None and self._is_of_program(node) else None
         if path is None:
@@ -329,16 +335,16 @@ class RunContext:
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_of_program(self, node: Any) -> bool:
-        """Whether a node is that of a program's own torch.autograd.Function, whose operations have no nodes."""
+        """True for the node of a torch.autograd.Function of the program; its operations have no nodes."""
         return isinstance(node, torch.autograd.function.BackwardCFunction) and self.notes.at_node(node) is None
 
     def _note_of_backward(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
-        """Note an operation of a backward pass that is recorded: its own way back has the same place."""
+        """Note an operation of a recorded backward pass: its own backward pass has the same place."""
         if not self.backward_nodes.are_recorded:
             raise ValueError(
-                f"{place.where}: a backward pass records what it computes, by torch.enable_grad(), and is not asked "
-                "for gradients of gradients. Give create_graph=True, write it without, or use torch.utils.checkpoint "
-                "for what is to run again."
+                f"{place.where}: a backward pass is recorded, by torch.enable_grad(), but not for gradients of "
+                "gradients. Pass create_graph=True, do not use enable_grad, or use torch.utils.checkpoint for a part "
+                "that runs again."
             )
         note = self.notes.begin(place, operands)
         if note is not None:
@@ -346,7 +352,7 @@ class RunContext:
         return note
 
     def _note_operation(self, operation: str, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
-        """Note an operation that autograd records, if it does: of the forward pass, or of a backward pass."""
+        """Note an operation of the forward pass or of a backward pass, if autograd records it."""
         if not operands or not torch.is_grad_enabled():
             return None
         node: Any = current_node()
@@ -357,32 +363,33 @@ class RunContext:
         return None if way is None else self._note_of_backward(way.place, operands)
 
     def is_unrecorded(self, func: Any) -> bool:
-        """Whether autograd makes no node of an operation that moves numbers."""
+        """True if autograd creates no node for an operation that moves values."""
         return not torch.is_grad_enabled() or (func is DETACH and self.notes.knows_last)
 
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
-        """Note a movement for the way back, if there is one."""
+        """Note a movement for the backward pass, if there is one."""
         return None if self.is_unrecorded(func) else self._note_operation(_movement(func), operands)
 
     def place_of_movement(self, func: Any) -> Place:
-        """Where an operation that moves numbers runs."""
+        """Return the place of an operation that moves values."""
         return self.simulation.place(_movement(func), self.path, self._composites)
 
     @staticmethod
     def _in_operand_types(place: Place, operands: Sequence[torch.Tensor]) -> Place:
-        """The place in the program's own type, where the policy is written for such types."""
+        """Return the place in the dtype of the program, if the policy is written for such dtypes."""
         return place.in_type(FORMAT_OF[result_type(operands)]) if place.is_written else place
 
     def keeps_own_types(self, operation: str) -> bool:
-        """Whether the policy is written for the program's own types where an operation runs now."""
+        """True if the policy at the place of an operation is written for the dtypes of the program."""
         return self.simulation.place(operation, self.path, self._composites).is_written
 
     def tag_of_moved(
         self, operands: Sequence[torch.Tensor], format_sources: Sequence[torch.Tensor] | None = None
     ) -> Tag:
-        """Return the tag of numbers that were moved from these operands, or created if there are none.
+        """Return the tag of values that were moved from these operands, or created without operands.
 
-        `known` are those whose formats tell that of the result, where others are numbers put among them.
+        The format of the result follows from `format_sources`, by default all operands; other operands may contain
+        values that are put among them.
         """
         tags = [tag_of(x) for x in operands]
         formats = tags if format_sources is None else [tag_of(x) for x in format_sources]
@@ -391,7 +398,7 @@ class RunContext:
         if formats and all(tag.format == formats[0].format for tag in formats):
             format = formats[0].format
         elif formats:
-            # As in torch.cat of tensors of several formats: every number is one of the widest format's.
+            # As in torch.cat of tensors of several formats: the widest format can represent all of these values.
             format = widest_format(stored_format(x) for x in (operands if format_sources is None else format_sources))
         if not tags:
             return Tag(self.constant_format if format is None else format, in_backward)
@@ -399,39 +406,46 @@ class RunContext:
         owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         is_gradient = any(tag.is_gradient for tag in tags)
         # A movement of one parameter, such as a view or a transposition, is still the parameter: products round it as a
-        # weight. Together with other numbers, in an optimizer or on the way back it is not.
+        # weight. Together with other values, in an optimizer or in the backward pass, it is not.
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
         return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, events=first.events)
 
     def leave_to_pytorch(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
-        """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""
+        """Return a result of PyTorch, count it, and mark it as a gradient if one of the operands is one."""
         self.operation_counts.exclude()
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
         return result
 
     def tag_of_target(self, target: torch.Tensor) -> Tag:
-        """Return the tag of a tensor that is written to: a copy of a parameter, as of an average, is no parameter."""
+        """Return the tag of a tensor that is written to.
+
+        A copy of a parameter, for example for an average, is not a parameter.
+        """
         tag = tag_of(target)
         if not tag.is_weight:
             return tag
-        parameter = self.parameters.by_path.get(str(tag.owner))  # none where the copy was made in another model's block
-        # A clone of a parameter, as for an average of weights, has the tag of a weight, which movements hand on. Only
-        # the memory of the model's own parameter is written as one.
+        # None if the copy was created in the block of another model
+        parameter = self.parameters.by_path.get(str(tag.owner))
+        # A clone of a parameter, as for an average of weights, has the tag of a weight, and movements pass it on. Only
+        # writes to the memory of the model's own parameter are writes to a parameter.
         is_own = parameter is not None and parameter.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         return tag if is_own else Tag(tag.format)
 
     def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor, is_rounded: bool) -> None:
-        """Write a result to the target that the tag tells of."""
+        """Write a result to the target with the tag `into`."""
         target.copy_(result)
         self.note_overwrite(target, into, tag_of(result), is_rounded)
 
     def note_overwrite(self, target: torch.Tensor, into: Tag, tag: Tag, is_rounded: bool = False) -> None:
-        """Know what was written to the target; what is no result of a rounding is rounded where it is a parameter's."""
+        """Update the tag of a target after a write.
+
+        Values in a parameter are rounded, unless they are the result of a rounding.
+        """
         if into.is_weight:
             path = str(into.owner)
-            # A result of a rounding to `weights` needs no second one. Rounding it would be exact, but would take the
-            # time of a pass.
+            # A result that was rounded to `weights` needs no second rounding. Rounding it again would change nothing,
+            # but would take the time of a pass.
             if is_rounded and tag.format == self.parameters.update_place(path).recipe.weights:
                 self.parameters.note_written(path)
             else:
@@ -445,7 +459,7 @@ class RunContext:
         if not is_whole and tag.is_gradient and tag.owner is not None and are_replicas():
             put_own_tag(target, Tag(format, True, tag.owner))  # in a bucket of several gradients
             return
-        # A part was written: the memory holds numbers of both formats.
+        # A part was written: the memory contains values of both formats.
         if not is_whole and into.format != format:
             formats = [x for x in (into.format, format) if x is not None]
             format = widest_format(formats) if len(formats) == 2 else None
@@ -460,7 +474,7 @@ class RunContext:
 
     @contextmanager
     def part_of(self, operation: str) -> Iterator[Place]:
-        """A block in which a program calls what `operation` is made of, above autograd; the place of the composite."""
+        """Open a block in which a program calls the parts of `operation`, above autograd; yield its place."""
         before = self._composites
         place = self.simulation.place(operation, self.path, before)
         self._composites = (*before, operation)
@@ -471,7 +485,7 @@ class RunContext:
 
     @contextmanager
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
-        """A block whose operations are parts of the composite `operation` on these operands."""
+        """Open a block whose operations are parts of the composite `operation` on these operands."""
         if not self._composites:
             note = self._note_operation(operation, operands)
             if note is not None:
@@ -486,6 +500,6 @@ class RunContext:
 
 
 def _movement(func: Any) -> str:
-    """Return the name by which policies know an operation that moves numbers."""
+    """Return the name of an operation that moves values, as policies use it."""
     name = func.overloadpacket.__name__
     return name if kind_of(name) == MOVEMENT else MOVEMENT

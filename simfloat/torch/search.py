@@ -1,4 +1,4 @@
-"""Which way an operation of PyTorch is carried out, users' rules among them."""
+"""Find the handler of an operation of PyTorch; `rule` adds rules of users."""
 
 from __future__ import annotations
 
@@ -51,30 +51,31 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _aten = torch.ops.aten
 
-#: Why some operations are refused, where there is a reason beside the missing rule.
+#: The message for operations without a rule for which no other reason is known.
 REMEDY = (
     'give it a rule by @simfloat.torch.rule("{name}"), a function of its own arguments that is written in PyTorch\'s '
     "operations; or write the module in other operations."
 )
 
-#: What there is to do about operations whose names have one of these words.
+#: Advice for operations with one of these words in their names.
 REMEDIES = {
     ("sparse", "coo"): SPARSE,
     ("renorm",): (
-        "it writes over a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
+        "it overwrites a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
         "no_grad after the optimizer's step."
     ),
     ("fft", "complex"): COMPLEX,
     ("_fake_quantize_learnable",): (
-        "it learns its scale by a formula of its own; write it in operations, such as x + (y - x).detach()."
+        "it learns its scale by a special formula; write it in operations, such as x + (y - x).detach()."
     ),
     ("quantize_per_", "dequantize"): (
         "its results are integers with a scale; torch.fake_quantize_per_tensor_affine and "
-        "fake_quantize_per_channel_affine give the numbers that these stand for."
+        "fake_quantize_per_channel_affine return the values that these represent."
     ),
 }
 
-#: Operations that write to an operand beside their result: drawn factors, running statistics, what follows from them.
+#: Operations that write to an operand in addition to their result: random factors, running statistics and values that
+#: follow from them.
 WRITING = (
     "rrelu_with_noise",
     "_native_batch_norm_legit",
@@ -82,7 +83,7 @@ WRITING = (
     "_fused_moving_avg_obs_fq_helper",
 )
 
-#: What computes with numbers of PyTorch's own, which no policy rounds.
+#: Operations on internal values of PyTorch, which no policy rounds.
 PLAIN = ("_amp_update_scale_",)
 
 RULES: dict[str, Handler] = {
@@ -127,17 +128,20 @@ RULES: dict[str, Handler] = {
     **spectra.TABLE,
 }
 
-#: Rules of users, by the operation's name with its library's, such as ``mylib::op``.
+#: Rules of users, by the name of the operation with its library, such as ``mylib::op``.
 USERS: dict[str, Callable[..., Any]] = {}
 
 
 def name_operation(name: str, kind: Kind) -> None:
-    """Let policies name an operation of PyTorch's, or of a user's rule, unless they can already."""
+    """Register the name of an operation of PyTorch, or of a user's rule, so that policies can use it.
+
+    A name that is registered already stays unchanged.
+    """
     if kind_of(name) is None:
         register(Operation(name, ("x",), kind, "An operation of PyTorch models."), __name__)
 
 
-# Policies can name what only PyTorch has, from the time on that this part of the package is imported.
+# When this module is imported, policies can also name the operations that exist only in PyTorch.
 for _handler in RULES.values():
     if isinstance(_handler, Decomposition | Rule):
         is_composite = isinstance(_handler, Decomposition | Formula | CompositeGradients)
@@ -147,13 +151,14 @@ name_operation(quantization.ScaledProduct.operation, "contraction")
 
 @cache
 def handler_of(func: Any) -> Handler:
-    """The way in which an operation is carried out; one that refuses it where there is none."""
+    """Return the handler of an operation. Without a rule, this is a handler that raises an error."""
     if not isinstance(func, torch._ops.OpOverload):
-        return UnsupportedOperation("it is no operation of a library but a program of its own.")
+        return UnsupportedOperation("it is not an operation of a library, but a higher-order operator.")
     space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
     if f"{space}::{name}" in USERS:
         return Decomposition(name, USERS[f"{space}::{name}"])
-    if space == "torch_nn" and f"{space}::{name}" in OPDEFS:  # PyTorch's own programs in its own operations
+    # Functions of PyTorch that consist of its other operations.
+    if space == "torch_nn" and f"{space}::{name}" in OPDEFS:
         return Decomposition("cross_entropy", OPDEFS[f"{space}::{name}"]._init_fn)
     if space == "profiler" or name in PLAIN:
         return PassThrough()
@@ -161,7 +166,7 @@ def handler_of(func: Any) -> Handler:
         return process_groups.TABLE[name]
     handler = _handler_in_tables(name, overload, func._schema.is_mutable) if space == "aten" else None
     # An overload with `out` has the name of the movement.
-    if isinstance(handler, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
+    if isinstance(handler, Movement) and func._schema.is_mutable:  # the operation may write to a parameter
         handler = _derived_handler(func, name) or handler
     return (
         handler
@@ -172,8 +177,8 @@ def handler_of(func: Any) -> Handler:
 
 
 def forget() -> None:
-    """Search anew, after a rule has come."""
-    # The cache is what makes the search free: it holds one entry for each overload that a program uses.
+    """Clear the cache of handlers, after a rule was added."""
+    # With the cache, the search costs no time: there is one entry for each overload that a program uses.
     handler_of.cache_clear()
 
 
@@ -186,7 +191,7 @@ def remedy_for(name: str) -> str:
 
 
 def _handler_in_tables(name: str, overload: str, is_mutable: bool) -> Handler | None:
-    """Return the handler in the tables; rules return results, and write to no operand."""
+    """Return the handler in the tables; rules return results and do not write to operands."""
     for key in (f"{name}.{overload}", name):
         if key in RULES and (not is_mutable or name in WRITING or name.startswith("_amp_")):
             return RULES[key]
@@ -201,15 +206,15 @@ def _handler_in_tables(name: str, overload: str, is_mutable: bool) -> Handler | 
 
 
 def _composite_handler(func: Any) -> Handler | None:
-    """The way of an operation that PyTorch itself has only made of others."""
-    with suppress(RuntimeError):  # operations of TorchScript alone never come to dispatch
+    """Return a handler for an operation that PyTorch defines only by other operations; otherwise None."""
+    with suppress(RuntimeError):  # operations that exist only in TorchScript are never dispatched
         if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
             return ImplicitComposite()
     return None
 
 
 def _on_lists(name: str) -> Handler | None:
-    """The way of an operation on lists of tensors."""
+    """Return the handler of an operation on lists of tensors."""
     single, is_in_place = getattr(_aten, name, None), name.endswith("_")
     if single is not None:
         return ForEach(single, is_in_place)
@@ -227,7 +232,7 @@ def _on_lists(name: str) -> Handler | None:
 
 
 def _derived_handler(func: Any, name: str) -> Handler | None:
-    """Derive a handler from that of another operation: on lists, in place, or written to `out`."""
+    """Derive a handler from the handler of another operation: on lists, in place, or written to `out`."""
     if func.namespace != "aten":
         return None
     if name == "rrelu_with_noise_":
@@ -248,9 +253,10 @@ def _derived_handler(func: Any, name: str) -> Handler | None:
 
 
 def _functional_overload(base: Any, func: Any) -> Any:
-    """The overload of `base` that takes what `func` does, apart from `out`, and writes to none of it; None without.
+    """Return the overload of `base` that has the arguments of `func`, without `out`, and writes to none of them.
 
-    Functions that make tensors may take a type besides: of these it is the one of the same name, or else the default.
+    Functions that create tensors may take a type as an additional argument: then this is the overload of the same name,
+    or otherwise the default. If no overload fits, return None.
     """
     types, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
     overloads = [
@@ -262,25 +268,32 @@ def _functional_overload(base: Any, func: Any) -> Any:
 
 
 def _types(func: Any) -> list[str]:
-    """The types of the arguments of an operation, without what its result is written to."""
+    """Return the types of the arguments of an operation, except the arguments that receive the result."""
     return [str(argument.type) for argument in func._schema.arguments if not argument.is_out]
 
 
 def rule(name: str) -> Callable[[Function], Function]:
-    """A decorator that makes a function the rule of an operation, such as ``"mylib::op"``, or takes its rule's place.
+    """Register a function as the rule of an operation, in place of the existing rule if there is one.
 
-    The function takes the operation's own arguments and gives its result, in PyTorch's operations, which are then
-    simulated in the place of the operation. If the operation is differentiated by another operation, that one needs a
-    rule too. Example::
+    The function takes the arguments of the operation and returns its result. It is written in operations of PyTorch,
+    which are then simulated instead of the operation. If another operation computes the derivative of the operation,
+    that one also needs a rule. Example::
 
         @simfloat.torch.rule("mylib::swish")
         def swish(x):
             return x * x.sigmoid()
 
-    Raises ValueError for a name without a library, and for what is no function.
+    Parameters:
+        name: the name of the operation with its library, such as ``"mylib::op"``.
+
+    Returns:
+        A decorator that registers the function and returns it unchanged.
+
+    Raises:
+        ValueError: if `name` does not contain a library; if the decorated object is not callable.
     """
     if not isinstance(name, str) or name.count("::") != 1 or not all(name.split("::")):
-        raise ValueError(f"A rule is for an operation's name with its library's, such as 'mylib::op'; got {name!r}.")
+        raise ValueError(f"name must be the name of an operation with its library, such as 'mylib::op'; got {name!r}.")
 
     def register(function: Function) -> Function:
         if not callable(function):

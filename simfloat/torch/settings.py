@@ -1,7 +1,7 @@
-"""Settings and functions of PyTorch that are replaced while a block is open.
+"""Replace settings and functions of PyTorch while a block is open.
 
-Without fused kernels, every operation comes to dispatch by itself. Under torch.func.functional_call, a model is called
-with tensors of the program's in the place of its parameters.
+Without fused kernels, every operation is dispatched separately. With torch.func.functional_call, tensors of the program
+replace the parameters of a model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
 
 
 def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The call, for which tensors that take a parameter's place are weights: rounded, and used, as the parameter is."""
+    """Wrap functional_call: tensors that replace a parameter are rounded and used as this parameter."""
 
     @wraps(function)
     def call(module: torch.nn.Module, others: dict[str, Any], *args: Any, **options: Any) -> Any:
@@ -38,7 +38,7 @@ def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
         above = next((path for path, each in run.run.model.named_modules() if each is module), None)
         if above is None:
             raise ValueError(
-                f"functional_call calls a {type(module).__name__} that is no part of the simulated model; simulate a "
+                f"functional_call calls a {type(module).__name__} that is not in the simulated model; simulate a "
                 "torch.nn.ModuleList of all modules that are called."
             )
         prefix = f"{above}." if above else ""
@@ -49,7 +49,7 @@ def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Setting:
-    """A setting of the process that has a value while any block needs it, and then is again what it was."""
+    """A setting of the process that has a value while any block needs it, and is restored afterwards."""
 
     def __init__(self, read: Callable[[], Any], write: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
         self._read, self._write, self._value = read, write, value
@@ -57,23 +57,25 @@ class Setting:
         self._blocks = 0
 
     def begin(self) -> None:
-        """Give it the value that follows from what it was."""
+        """Set the value that follows from the previous one."""
         if self._blocks == 0:
             self._before = self._read()
             self._write(self._value(self._before))
         self._blocks += 1
 
     def end(self) -> None:
-        """Restore it at the end of the last block."""
+        """Restore the setting at the end of the last block."""
         self._blocks -= 1
         if self._blocks == 0:
             self._write(self._before)
 
 
 class Backend:
-    """A kernel of attention, which is on or off while any block needs it; what the program sets holds after the block.
+    """A kernel of attention that is on or off while any block needs it.
 
-    Inside of the block the program reads what it set: torch.nn.attention.sdpa_kernel changes nothing there.
+    Values that the program sets apply after the block.
+
+    Inside the block the program reads its own value: torch.nn.attention.sdpa_kernel has no effect there.
     """
 
     def __init__(self, name: str, is_on: bool) -> None:
@@ -82,14 +84,14 @@ class Backend:
         self._blocks = 0
 
     def _read(self) -> bool:
-        """Whether a program finds it on."""
+        """Return the value that a program reads."""
         return bool(getattr(torch._C, self._names[0])())
 
     def begin(self) -> None:
-        """Turn it on or off, and keep what the program reads and writes apart from it."""
+        """Turn the kernel on or off, and store the value that the program reads and writes separately."""
         if self._blocks == 0:
-            # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it gets the
-            # program's own values, while the kernels that stay are the ones that can be taken apart.
+            # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it uses the
+            # values of the program, while only the kernel that consists of single operations is on.
             self._functions = read, write = [getattr(torch._C, name) for name in self._names]
             self._before = read()
             write(self._is_on)
@@ -101,7 +103,7 @@ class Backend:
         self._before = value
 
     def end(self) -> None:
-        """Set what the program has set at the end of the last block."""
+        """Set the value of the program at the end of the last block."""
         self._blocks -= 1
         if self._blocks == 0:
             for name, function in zip(self._names, self._functions, strict=True):
@@ -110,9 +112,9 @@ class Backend:
 
 
 class ReplacedKernel:
-    """A function that stands in the place of PyTorch's kernel of an operation while any block needs it, above autograd.
+    """A function that replaces PyTorch's kernel of an operation, above autograd, while any block needs it.
 
-    Wherever a program has the operation's function from, it comes here.
+    It receives calls of the operation by any name.
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -121,11 +123,11 @@ class ReplacedKernel:
         self._blocks = 0
 
     def _read(self) -> bool:
-        """Whether it stands there now."""
+        """True if the function replaces the kernel now."""
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{self._name}", "AutogradCPU"))
 
     def begin(self) -> None:
-        """Put it in PyTorch's place."""
+        """Replace PyTorch's kernel."""
         if self._blocks == 0:
             self._library = torch.library.Library("aten", "IMPL")
             # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name.
@@ -133,7 +135,7 @@ class ReplacedKernel:
         self._blocks += 1
 
     def end(self) -> None:
-        """Give PyTorch its place back at the end of the last block."""
+        """Restore PyTorch's kernel at the end of the last block."""
         self._blocks -= 1
         if self._blocks == 0:
             self._library._destroy()
@@ -145,7 +147,7 @@ def off(before: bool) -> bool:
 
 
 def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
-    """The start of a backward pass, which first marks the gradients that it begins with, and finds the ways back."""
+    """Wrap the start of a backward pass: mark the gradients that it begins with, and find the nodes of the pass."""
 
     def begin(
         outputs: Any, gradients: Any, keeps: bool, is_recorded: bool, inputs: Any, *args: Any, **options: Any
@@ -156,11 +158,10 @@ def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
         check_unwrapped([*outputs, *gradients])
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
-                # The ones, or what the caller gave. Without the mark the first product of the pass would take them for
-                # activations.
+                # These are ones, or the gradients that the caller passed. Without the mark, the first product of the
+                # pass would round them as activations.
                 put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
-        # backward() accumulates into `.grad`, torch.autograd.grad returns the gradients: both come through this one
-        # function.
+        # backward() accumulates into `.grad`, and torch.autograd.grad returns the gradients: both call this function.
         accumulates = options.get("accumulate_grad", False)
         with run.backward(outputs, accumulates=accumulates, is_recorded=is_recorded, is_whole=not inputs):
             return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
@@ -169,7 +170,7 @@ def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function that makes the ones with which a backward pass begins: dispatch is off if nobody looks."""
+    """Wrap the function that creates the ones that backward() starts with: they are dispatched only if observed."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -183,7 +184,7 @@ def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of torch.amp.GradScaler whose own multiplications are PyTorch's."""
+    """Wrap a method of torch.amp.GradScaler: its own multiplications are not simulated."""
 
     @wraps(method)
     def call(*args: Any, **options: Any) -> Any:
@@ -194,7 +195,7 @@ def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def step_after_unscaling(step: Callable[..., Any]) -> Callable[..., Any]:
-    """GradScaler.step, which unscales the gradients of a fused optimizer itself, as those of others."""
+    """Wrap GradScaler.step: for a fused optimizer, the scaler itself unscales the gradients, as for others."""
 
     @wraps(step)
     def call(scaler: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
@@ -210,7 +211,7 @@ def step_after_unscaling(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def function_setting(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
-    """A function that its owner has by this name."""
+    """Return the setting for a function with this name in its owner."""
     return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
 
 
@@ -220,15 +221,15 @@ BACKENDS = [
     if hasattr(torch._C, f"_set_sdp_use_{name}")
 ]  # fmt: skip
 
-#: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
-#: start of backward passes, what runs again in them, what scales losses, and functions whose operands autocast makes
-#: alike.
+#: Switched off: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and
+#: nn.TransformerEncoder. Wrapped: the start of backward passes, recomputation, GradScaler, and functions with operands
+#: that autocast converts to one dtype.
 SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
     ReplacedKernel(ATTENTION, attention),
-    # A kernel of oneDNN, such as that of a layer of an LSTM, is one operation, in which nothing can be rounded.
+    # A kernel of oneDNN, for example for a layer of an LSTM, is one operation without single roundings.
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     *(Backend(name, name == "math") for name in BACKENDS),
-    # The fast path runs a whole encoder layer as one operation in inference mode.
+    # In inference mode, the fast path runs a whole encoder layer as one operation.
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
     function_setting(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
@@ -246,14 +247,14 @@ SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 
-# The settings are those of the process, and several threads may have blocks open.
-# Each setting counts its blocks, so the last one of any thread restores it. The lock covers the whole list: between two
-# settings another thread would see half of them.
+# The settings belong to the process, and several threads may have open blocks. Each setting counts its blocks, so the
+# last block of any thread restores it. The lock covers the whole list: otherwise another thread could find half of the
+# settings changed.
 _lock = Lock()
 
 
 class without_fused_kernels:
-    """A ``with`` block without fused kernels; the settings come back after the last block of all threads."""
+    """A ``with`` block without fused kernels; the settings are restored after the last block of all threads."""
 
     def __enter__(self) -> None:
         with _lock:
@@ -262,12 +263,12 @@ class without_fused_kernels:
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            for setting in reversed(SETTINGS):  # functions that are wrapped twice are unwrapped from without
+            for setting in reversed(SETTINGS):  # functions with two wrappers are unwrapped from the outside
                 setting.end()
 
 
 class with_fused_kernels:
-    """A ``with`` block inside of :class:`without_fused_kernels`, in which settings are what they were before that."""
+    """A ``with`` block inside :class:`without_fused_kernels` that restores the settings from before it."""
 
     def __enter__(self) -> None:
         without_fused_kernels().__exit__()

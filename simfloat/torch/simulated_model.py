@@ -1,7 +1,7 @@
-"""The entry to a simulated PyTorch model: `simulate`, its block and its dispatch mode, and the dry run `explain`.
+"""Simulate a PyTorch model: `simulate`, its block and its dispatch mode, and the dry run `explain`.
 
-In the block every operation on floating numbers is simulated. `explain` tells what would happen to a model under a
-policy.
+In the block every floating-point operation is simulated. `explain` shows how each operation of a model would run under
+a policy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from simfloat.uninterrupted import uninterrupted
 
 
 class DispatchMode(TorchDispatchMode):
-    """The dispatch mode that sends every ATen call to its handler, those of autograd and of optimizers too."""
+    """The dispatch mode that passes every ATen call to its handler, including calls of autograd and of optimizers."""
 
     def __init__(self, run: RunContext) -> None:
         super().__init__()
@@ -44,18 +44,18 @@ class DispatchMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: the code below says so itself, at no cost a call, and without importing all of torch.compile."""
+        """Return False: the code below excludes this mode from compilation without loading all of torch.compile."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The operation's result."""
+        """Return the result of the operation."""
         return self._carry_out(func, args, kwargs or {})
 
     @in_usual_environment
     def _carry_out(self, func: Any, args: Any, options: Any) -> Any:
-        # This runs for every operation; an empty dispatch mode takes 9 to 14 us an operation. Of the other mechanisms
-        # function modes and torch.fx see no backward pass, torch.fx fails on data-dependent Python, and tensor
-        # subclasses would have to replace the user's parameters.
+        # This runs for every operation; an empty dispatch mode takes 9 to 14 us an operation. The other mechanisms do
+        # not work: function modes and torch.fx do not cover the backward pass, torch.fx fails on data-dependent Python,
+        # and tensor subclasses would have to replace the user's parameters.
         handler, run = handler_of(func), self.run
         args, options = run.parameters.arguments_as_read(func, args, options)
         deferred = run.deferred_operations()
@@ -66,14 +66,14 @@ class DispatchMode(TorchDispatchMode):
 
 
 class Redispatch:
-    """A ``with`` block inside of a rule, whose operations come to a mode of dispatch again."""
+    """A ``with`` block inside a rule: its operations are dispatched to the mode again."""
 
     def __init__(self, mode: DispatchMode) -> None:
         self._mode = mode
 
     def __enter__(self) -> None:
-        # `with mode:` would run `TorchDispatchMode.__enter__`, with its bookkeeping, for each rule. To push and pop the
-        # mode is all that is needed inside of its own block.
+        # `with mode:` would run `TorchDispatchMode.__enter__`, with its bookkeeping, for each rule. Inside the block of
+        # the mode it is enough to push and pop the mode.
         torch._C._push_on_torch_dispatch_stack(self._mode)
 
     def __exit__(self, *_: object) -> None:
@@ -85,8 +85,8 @@ class Redispatch:
             torch._C._pop_torch_dispatch_stack(None)
 
 
-# Neither this nor what it calls is compiled where torch.compile runs a model.
-# TorchDispatchMode would wrap `__torch_dispatch__` by torch._disable_dynamo, at a call an operation, and import all of
+# torch.compile does not compile this method or the functions that it calls. Otherwise TorchDispatchMode would wrap
+# `__torch_dispatch__` in torch._disable_dynamo, which costs one more call for each operation and imports all of
 # torch.compile at the first one.
 set_code_exec_strategy(
     DispatchMode.__torch_dispatch__.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
@@ -94,7 +94,21 @@ set_code_exec_strategy(
 
 
 class Run:
-    """What :func:`simulate` returns: a block that may be entered again and again, its random streams going on."""
+    """The run of a PyTorch model under a policy, as :func:`simulate` returns it.
+
+    Its ``with`` block may be entered several times; the random streams continue from block to block.
+
+    Parameters:
+        model: the torch.nn.Module to run.
+        policy: the `Policy` at the beginning.
+        seed: the seed of the random streams.
+        observer: receives the events of every rounding, for example a `simfloat.Recorder`; None for no observer.
+        draws: a dictionary from parameter paths to the given random bits of their stochastic updates; None for random
+            bits from `seed`.
+
+    Raises:
+        ValueError: if `model` is not a torch.nn.Module, or contains a ScriptModule.
+    """
 
     def __init__(
         self,
@@ -108,13 +122,11 @@ class Run:
             ours = "; a model of simfloat.nn runs under simfloat.simulate" if hasattr(model, "named_parameters") else ""
             raise ValueError(f"simfloat.torch.simulate takes a torch.nn.Module, got {type(model).__name__}{ours}.")
         for path, module in model.named_modules():
-            # A ScriptModule runs in TorchScript's interpreter: hooks of inner modules do not run, and operations may be
-            # fused.
+            # TorchScript's interpreter runs a ScriptModule: hooks of inner modules are not called, and operations may
+            # be fused.
             if isinstance(module, torch.jit.ScriptModule):
                 where = f", the layer {path!r}," if path else ""
-                raise ValueError(
-                    f"A ScriptModule{where} hides its operations; simulate the module that it was made of."
-                )
+                raise ValueError(f"A ScriptModule{where} hides its operations; simulate the original module.")
         self.model = model
         self.simulation = Simulation(policy, seed, observer, draws)
         self._context = RunContext(self.simulation)
@@ -126,7 +138,9 @@ class Run:
 
     def __enter__(self) -> Run:
         if self._depth and open_run() is not self._context:
-            raise ValueError("The block of this run is open in another thread; a run is that of one thread at a time.")
+            raise ValueError(
+                "The block of this run is open in another thread; a run can be open in only one thread at a time."
+            )
         if self._depth == 0:
             if open_run() is not None:
                 raise ValueError(
@@ -146,8 +160,9 @@ class Run:
         context = self._context
         context.begin()
         with ExitStack() as stack:
-            # Each part registers its end before, or as, it begins: an error in the middle ends what has begun, in
-            # reverse order. The dispatch mode comes after the preparations, so that none of them is simulated.
+            # Each part registers its end before it begins, or together with its beginning: if an error occurs in
+            # between, the parts that have begun are ended in reverse order. The dispatch mode comes after the
+            # preparations, so none of these is simulated.
             stack.enter_context(self.simulation)
             stack.enter_context(without_fused_kernels())
             stack.callback(context.parameters.end)
@@ -170,21 +185,27 @@ class Run:
 
     @property
     def met(self) -> Counter[tuple[Any, str, str]]:
-        """How often each operation was met, with how it was carried out and the path of its layer."""
+        """The number of calls of each operation, by operation, way of execution and path of the layer."""
         return self._context.operation_counts.counts()
 
     def show(self) -> Shown:
-        """Run dry from now on: leave what has no rule to PyTorch. What this gives fills with what is computed where."""
+        """Make this a dry run, in which PyTorch computes operations without a rule.
+
+        Returns:
+            A dictionary that receives each operation and the place where it is computed.
+        """
         self._context.shown = {}
         return self._context.shown
 
     @property
     def policy(self) -> Policy:
-        """The policy in force. It may be assigned between steps, a Policy or a name; `switches` is the log of that.
+        """The current policy.
 
-        Random streams and the state of casts go on; a backward pass follows the policy of its forward pass. Raises
-        ValueError while a module, a backward pass or an optimizer runs, for parameters whose type does not hold the new
-        `weights`, and if an override of the policy that ends met nothing.
+        A Policy or a name may be assigned between steps; `switches` lists the assignments. Random streams and the state
+        of casts continue. A backward pass follows the policy of its forward pass.
+
+        An assignment raises ValueError while a module, a backward pass or an optimizer runs, if the type of a parameter
+        cannot represent the new `weights`, and if an override of the previous policy matched nothing.
         """
         return self.simulation.policy
 
@@ -198,13 +219,16 @@ class Run:
 
     @property
     def switches(self) -> tuple[Switch, ...]:
-        """The changes of policy so far, each with the step after which it happened, if that was told."""
+        """The changes of policy so far, each with the step after which it happened, if `follow` passed that step."""
         return self.simulation.switches
 
     def follow(self, rule: SwitchingRule, step: int) -> None:
-        """Ask a rule, after the step of this number, which policy the next step takes, and switch to it.
+        """Call a switching rule after a step, and switch to the policy that it returns for the next step.
 
-        rule is a `simfloat.Switching`, or any function of the step and the observer that returns a policy or a name.
+        Parameters:
+            rule: a `simfloat.Switching`, or any function of the step and the observer that returns a policy or its
+                name.
+            step: the number of the step that has just ended.
         """
         self._context.check_between_steps()
         self.simulation.follow(rule, step)
@@ -212,10 +236,10 @@ class Run:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A ``with`` block, inside the run's own, in which all is PyTorch's own arithmetic: for metrics and data.
+        """Pause the simulation: a ``with`` block inside the block of the run, with PyTorch's own arithmetic.
 
-        Results are data to what follows, and parameters that were written to are rounded again when they are used. A
-        backward pass through what was simulated is refused there.
+        Use it for metrics and data. Later operations treat its results as data, and parameters that were written to are
+        rounded again at their next use. A backward pass through simulated operations raises an error inside this block.
 
         Examples:
             >>> import torch
@@ -233,7 +257,7 @@ class Run:
         block = ExitStack()
         try:
             with uninterrupted():
-                # The first callback runs last: parameters are read anew once the dispatch mode is back.
+                # The first callback runs last: the parameters are read again after the dispatch mode is restored.
                 block.callback(self._context.resume)
                 self._context.pause()
                 for part in (with_fused_kernels(), pause(), _disable_current_modes()):
@@ -245,12 +269,12 @@ class Run:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """A ``with`` block, inside the run's own, for an evaluation that changes no bit of the training around it.
+        """Evaluate without side effects: a ``with`` block inside the block of the run, for metrics during a training.
 
-        What runs inside is simulated. Random streams, PyTorch's own random numbers on the CPU and amax histories are
-        afterwards where they were, and the observer receives nothing. Call `model.eval()` as for any evaluation: in
-        training batch norm writes to its buffers. Raises ValueError while a module, a backward pass or an optimizer
-        runs.
+        Operations inside are simulated, and no bit of the training changes. At the end, the random streams, PyTorch's
+        random state on the CPU and the amax histories are restored; the observer receives no events. Call
+        `model.eval()` as for any evaluation, because batch norm writes to its buffers in training mode. Raises
+        ValueError while a module, a backward pass or an optimizer runs.
 
         Examples:
             >>> import torch
@@ -263,26 +287,26 @@ class Run:
             True
         """
         self._context.check_between_steps("An evaluation runs aside")
-        # `devices=[]`: without it fork_rng asks for CUDA devices and saves the state of each.
+        # Without `devices=[]`, fork_rng looks for CUDA devices and saves the state of each.
         with torch.random.fork_rng(devices=[]), self.simulation.trial_run():
             yield
 
     @property
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs to go on with the same bits, in this or another process; JSON-able.
+        """The state that `load_state` needs to continue with the same bits, in this or another process; JSON-able.
 
-        It holds random streams and what delayed scalings met; parameters, and what an optimizer keeps, Kahan's
-        compensation too, are in PyTorch's own states.
+        It contains the random streams and the histories of delayed scalings. Parameters and the state of an optimizer,
+        including Kahan's compensation, are in PyTorch's own state dictionaries.
         """
         return self.simulation.state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
+        """Continue from a `state`. If it is invalid, raise ValueError that names the error, and change nothing."""
         self.simulation.load_state(state)
         self._context.parameters.renew()
 
     def table(self) -> Table:
-        """Every operation met so far, how it was carried out, how often, and in which layers."""
+        """Return a table of all operations so far: how each was carried out, how often, and in which layers."""
         totals: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
         for (func, how, path), count in self.met.items():
             total, paths = totals.get((str(func), how), (0, {}))
@@ -302,16 +326,27 @@ def simulate(
     *,
     draws: Mapping[str, GivenBits] | None = None,
 ) -> Run:
-    """A ``with`` block in which a PyTorch model is carried out under `policy`: forward, backward and optimizer.
+    """Run a PyTorch model under a policy: forward pass, backward pass and optimizer.
 
-    Inside, any code may use the model: losses, ``backward()``, torch.optim's optimizers. Parameters are used as rounded
-    to `weights`; what is stored changes by an optimizer's step, or where the program writes it. policy is a Policy or
-    the name of one in `simfloat.policies`; `seed` is that of the random streams, one for each place; `observer`, for
-    example a `simfloat.Recorder`, receives the events of every rounding, at the paths of the model's own modules and
-    parameters. `draws` are those of :func:`simfloat.simulate`.
+    The result is a ``with`` block. Inside it, any code may use the model: losses, ``backward()``, the optimizers of
+    torch.optim. Parameters are rounded to `weights` when they are used. The stored values change only by an optimizer's
+    step, or if the program writes to them.
 
-    Raises ValueError for an unknown policy, for parameters that cannot hold it, inside the block for any operation on
-    floating numbers that has no rule, and at its end if an override matched nothing.
+    Parameters:
+        model: a torch.nn.Module; the block uses this object, not a copy.
+        policy: a Policy, or the name of one in `simfloat.policies`.
+        seed: the seed of the random streams; every place (path, phase and operation) has its own stream.
+        observer: receives the events of every rounding, at the paths of the model's modules and parameters; for example
+            a `simfloat.Recorder`. None for no observer.
+        draws: a dictionary from parameter paths to the given random bits of their stochastic updates, as in
+            :func:`simfloat.simulate`; None for random bits from `seed`.
+
+    Returns:
+        A `Run`, which can be entered as a ``with`` block several times.
+
+    Raises:
+        ValueError: if the policy is unknown; if the type of a parameter cannot represent its `weights`; inside the
+            block, if a floating-point operation has no rule; at the end of the block, if an override matched nothing.
 
     Examples:
         >>> import torch
@@ -326,29 +361,39 @@ def simulate(
     return Run(model, as_policy(policy, "simfloat.torch.simulate"), seed, observer, draws)
 
 
-#: What PyTorch says of an operation that it has no derivative of, or of one of its operands.
-# PyTorch raises a RuntimeError like any other: its text is the only sign, and has the operation's name with or without
-# "aten::".
+#: PyTorch's error text for an operation, or one of its operands, without a derivative. PyTorch raises an ordinary
+#: RuntimeError: its text is the only sign. The name of the operation in it may begin with "aten::".
 WITHOUT_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(\w+)[^']*'? is not implemented")
 
-#: The layer of what runs in none.
+#: The name in tables of operations outside all layers.
 OUTSIDE = "(outside)"
 
-#: The roles that are shown.
+#: The roles that `explain` shows.
 SHOWN = ("compute", "compute_gradients", "weights", "activations", "gradients", "accumulate", "reduce")
 
 
 def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
-    """The table of what a forward and a backward pass of `model(sample)` do: where, by what, and in which formats.
+    """Return a table of the operations that a forward and a backward pass of a model would run under a policy.
 
-    sample is what the model takes, or a tuple or dictionary of several arguments. The backward pass starts from the
-    sum of the results. The last column is what a policy calls an operation, behind the composites around it: a product
-    with a parameter is `linear`, and the addition of its bias `add`. An operation that would be refused is listed as
-    such, and then computed by PyTorch itself; one of which PyTorch has no derivative is listed as that, and ends the
-    backward pass. It is a copy of the model that runs, so that the model stays as it is.
+    Each row has the layer, the operation, how it is carried out, and its formats. The last column is the name that an
+    override of a policy uses for the operation, after the names of the composites around it: a product with a parameter
+    is `linear`, and the addition of its bias is `add`.
 
-    Raises ValueError for an unknown policy, a model that is none or cannot be called with the sample, and parameters
-    that cannot hold the policy.
+    The backward pass starts from the sum of the results. An operation that is not supported is listed as "refused", and
+    PyTorch computes it. An operation without a derivative in PyTorch is listed as "no derivative", and ends the
+    backward pass. A copy of the model runs, so the model does not change.
+
+    Parameters:
+        model: a torch.nn.Module.
+        sample: the argument of the model, a tuple of its arguments, or a dictionary of its keyword arguments.
+        policy: a Policy, or the name of one in `simfloat.policies`.
+
+    Returns:
+        A `Table`, with one row for each operation and place.
+
+    Raises:
+        ValueError: if the policy is unknown; if `model` is not a torch.nn.Module, or cannot be called with the sample;
+            if the type of a parameter cannot represent its `weights`.
     """
     run = Run(deepcopy(model), as_policy(policy, "simfloat.torch.explain"), 0, None)
     shown = run.show()
@@ -381,5 +426,5 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
 
 
 def _base_name(func: Any) -> str:
-    """The name of an operation without its library and overload."""
+    """Return the name of an operation without its library and overload."""
     return str(func.overloadpacket.__name__) if hasattr(func, "overloadpacket") else ""

@@ -1,11 +1,11 @@
-"""Tensors as arrays and back, and what a run knows of their numbers.
+"""Convert tensors to arrays and back, and store the tags of a run on them.
 
-Tensors are known by the memory that they are views of. A run keeps what it knows of a tensor's numbers on this memory,
-so that all views know it too; memory that several parameters share, as parts of one flat tensor, is known part by part.
-Conversions make no copy where memory allows it.
+A tensor is identified by the memory that it is a view of. A run stores its tags on this memory, so all views share
+them. If several parameters are parts of one flat tensor, each part has its own tag. Conversions copy only if the memory
+layout requires it.
 
-Other functions find the tensors among the arguments of operations, which read and write them, and of a model's call.
-Backward passes through tensors that torch.func wraps are refused.
+Other functions find the tensors among the arguments of operations, which read and write them, and of a call of the
+model. Backward passes through tensors that torch.func wraps raise an error.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ T = TypeVar("T")
 
 
 def memory_of(x: torch.Tensor) -> int:
-    """Return an identifier of the memory of a tensor and of all its views, valid as long as it lives."""
-    # The address of the storage object. `data_ptr()` is 0 for every empty tensor, and changes when `set_` or `resize_`
-    # gives the storage other bytes.
+    """Return an identifier of the memory of a tensor and of all its views, valid as long as the memory exists."""
+    # This is the address of the storage object. `data_ptr()` is 0 for every empty tensor, and changes when `set_` or
+    # `resize_` gives the storage other bytes.
     return x.untyped_storage()._cdata
 
 
 def extent_of(x: torch.Tensor) -> tuple[int, int]:
-    """The first byte of the memory that a tensor's elements lie in, and the one behind the last."""
+    """Return the first byte of the memory of a tensor's elements, and the byte after the last one."""
     size, begin = x.element_size(), int(x.storage_offset())
     if x.is_contiguous():
         return begin * size, (begin + x.numel()) * size
-    # From the first element to the last one; gaps of a strided view belong to it.
+    # From the first element to the last one, including the gaps of a strided view.
     steps = sum((int(length) - 1) * int(step) for length, step in zip(x.shape, x.stride(), strict=True))
     return begin * size, (begin + steps + 1) * size
 
 
 class TaggedParts(Generic[T]):
-    """The tag of one memory, and the tags of parts of it that lie one behind the other."""
+    """The tag of one memory, and the tags of contiguous parts of it."""
 
     def __init__(self, whole: T) -> None:
-        self._whole = whole  # what is known where no part is
+        self._whole = whole  # the tag outside all parts
         self._begins: list[int] = []
         self._parts: list[tuple[int, T]] = []  # each with its end
 
     def at(self, x: torch.Tensor) -> T:
-        """Return the tag of a tensor's numbers."""
+        """Return the tag of a tensor's values."""
         tag = self.part(x)
         return self._whole if tag is None else tag
 
@@ -65,17 +65,17 @@ class TaggedParts(Generic[T]):
         return self._parts[place][1] if place >= 0 and end <= self._parts[place][0] else None
 
     def put(self, x: torch.Tensor, tag: T) -> None:
-        """Know this of the part that is the tensor's, and nothing more of those that it overlaps."""
+        """Set the tag of the part of the memory that is the tensor's; overlapping parts are forgotten."""
         begin, end = extent_of(x)
         if begin == end:
             return
-        # Parts never overlap, so their ends ascend as their beginnings do.
+        # Parts never overlap, so their ends are in the order of their beginnings.
         first = bisect_left([each for each, _ in self._parts], begin + 1)
         last = bisect_left(self._begins, end)
         self._begins[first:last], self._parts[first:last] = [begin], [(end, tag)]
 
     def within(self, x: torch.Tensor) -> list[tuple[torch.Tensor, T]]:
-        """The parts inside of a tensor whose elements lie one behind the other, as vectors, with what is known."""
+        """Return the parts inside a contiguous tensor, as vectors, with their tags."""
         (begin, end), size = extent_of(x), x.element_size()
         with without_dispatch(), torch.no_grad():
             return [
@@ -85,7 +85,7 @@ class TaggedParts(Generic[T]):
             ]
 
     def change(self, x: torch.Tensor, tag: T) -> None:
-        """Know this of the part that a tensor lies in, or where it lies in no single one, of what is no part."""
+        """Set the tag of the part that contains a tensor; if no single part does, set the tag outside all parts."""
         begin, end = extent_of(x)
         place = bisect_right(self._begins, begin) - 1
         if place >= 0 and end <= self._parts[place][0]:
@@ -95,19 +95,22 @@ class TaggedParts(Generic[T]):
 
 
 def view_like(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The view of `real` that x is of `plain`, which is laid out alike; x may show its bytes as another type."""
+    """Return the view of `real` that corresponds to the view x of `plain`, which has the same layout.
+
+    x may have another dtype for the same bytes.
+    """
     if x is plain:
         return real
     records = torch.is_grad_enabled()
-    try:  # torch.no_grad() in two calls of C, between which Ctrl-C cannot leave it open
+    try:  # torch.no_grad() in two calls of C, so that Ctrl-C cannot leave it open between them
         torch._C._set_grad_enabled(False)
         with without_dispatch():
-            # In bytes: x may be a view by another type, as x.view(torch.int32).
+            # Offsets are in bytes: x may be a view by another dtype, as x.view(torch.int32).
             begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
             begin = (begins[0] + begins[1] - begins[2]) // x.element_size()
             if x.dtype == real.dtype:
                 return real.as_strided(x.shape, x.stride(), begin)
-            # `as_strided` keeps the type of `real`.
+            # `as_strided` keeps the dtype of `real`.
             return x.new_empty(0).set_(real.untyped_storage(), begin, x.shape, x.stride())
     finally:
         torch._C._set_grad_enabled(records)
@@ -116,27 +119,28 @@ def view_like(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch
 #: A tensor, an array, or a Python number, which is an exact float64 operand.
 Numbers = torch.Tensor | NDArray | float
 
-#: Narrow types, whose numbers travel as float32.
+#: Narrow dtypes; their values are converted to float32.
 NARROW = (torch.float16, torch.bfloat16)
 
-#: The type of two numbers of 4 bits to a byte, the first one in its lower half, along the axis that memory runs along.
+#: The dtype with two 4-bit values in a byte, the first one in the lower half, along the contiguous axis.
 PAIRED = torch.float4_e2m1fn_x2
 
-#: Types whose numbers are read where they are.
+#: Dtypes of tensors that are read without a conversion.
 WIDE = (torch.float32, torch.float64)
 
 
 def numbers_of(x: Numbers) -> NDArray:
-    """The array of an operand: float32 or float64; integers and truth values become float64."""
+    """Return an operand as an array: float32 or float64; integers and booleans become float64."""
     if isinstance(x, torch.Tensor):
-        # `numpy()` refuses tensors that want a gradient; detach is an operation, so it is called for these only.
+        # `numpy()` raises an error for tensors that require a gradient. `detach` is an operation, so it is called only
+        # for these.
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
             return x.numpy()
         if x.dtype == PAIRED:
             return _unpack_pairs(x)
         if x.itemsize < 4 and x.is_floating_point():
-            # NumPy has no bfloat16 and no float8. Every number of these types is a float32 one.
+            # NumPy has no bfloat16 and no float8. float32 can represent all values of these types.
             return x.float().numpy()
         array = x.numpy()
         return array if x.is_floating_point() else integers(array)
@@ -144,7 +148,7 @@ def numbers_of(x: Numbers) -> NDArray:
 
 
 def _unpack_pairs(x: torch.Tensor) -> NDArray[np.float32]:
-    """The numbers of pairs, of which there are twice as many along the axis whose elements are next to each other."""
+    """Return the values of pairs; there are twice as many along the contiguous axis."""
     if x.ndim > 1 and x.stride(-1) != 1:
         return _unpack_pairs(x.transpose(-1, -2)).swapaxes(-1, -2)
     codes = x.view(torch.uint8).numpy()
@@ -153,21 +157,22 @@ def _unpack_pairs(x: torch.Tensor) -> NDArray[np.float32]:
 
 
 def integers(array: NDArray) -> NDArray[np.float64]:
-    """Integers and truth values in float64; ValueError for an integer that float64 lacks."""
+    """Convert integers and booleans to float64; raise ValueError for an integer that float64 cannot represent."""
     wide = array.astype(np.float64)
-    # From 2^53 on float64 lacks some integers: these few are compared one by one, exactly, in Python.
+    # Starting with 2^53, float64 cannot represent all integers: these few are compared one by one, exactly, in Python.
     for number in array[np.abs(wide) >= 2**53].tolist():
         if int(float(number)) != number:
             raise ValueError(
-                f"An operand holds the integer {number}, which float64 lacks: simfloat.round rounds such numbers once."
+                f"An operand contains the integer {number}, which float64 cannot represent: use simfloat.round, "
+                "which rounds it once."
             )
     return wide
 
 
 def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of this type on the array's memory, or on a copy of it."""
+    """Return a tensor of this dtype on the memory of the array, or on a copy of it."""
     array = np.asarray(array)
-    # torch.from_numpy takes strides, too, but PyTorch's kernels return contiguous results, and later layouts follow
+    # torch.from_numpy also accepts strides, but PyTorch's kernels return contiguous results, and later layouts follow
     # them.
     if not array.flags.c_contiguous or not array.flags.writeable:
         array = array.copy(order="C")
@@ -176,20 +181,20 @@ def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def match_layout(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
-    """The tensor in memory that is laid out as that of `model`, as elementwise operations lay out their results."""
+    """Return the tensor in the memory layout of `model`, as elementwise operations do with their results."""
     if model.is_contiguous() or model.shape != tensor.shape or is_row_major(model):
         return tensor
     return torch.empty_like(model, dtype=tensor.dtype).copy_(tensor)
 
 
 def is_row_major(tensor: torch.Tensor) -> bool:
-    """Whether axes follow each other as in a contiguous tensor, of which it may be a part."""
+    """True if the axes are in the order of a contiguous tensor; the tensor may be a part of one."""
     steps = [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
     return all(map(ge, steps, steps[1:]))
 
 
 def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
-    """The floating type that PyTorch gives the result of an operation on these tensors."""
+    """Return the floating-point dtype of PyTorch's result of an operation on these tensors."""
     first = operands[0].dtype
     if first.is_floating_point and all([x.dtype == first for x in operands]):
         return first
@@ -199,14 +204,15 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     types = {x.dtype for x in counting}
     if len(types) == 1:
         return types.pop()
-    wide = [x for x in types if x.itemsize > 1]  # float8 types, which PyTorch promotes to none, yield to others
+    # float8 types have no common type in PyTorch; other types take precedence
+    wide = [x for x in types if x.itemsize > 1]
     return reduce(torch.promote_types, wide) if wide else torch.float32
 
 
 def in_float32(value: Any) -> Any:
-    """An argument, or several, whose Python numbers are float32 ones, as PyTorch's kernels of up to 32 bits take them.
+    """Round the Python numbers in arguments to float32, as PyTorch's kernels for at most 32 bits do.
 
-    They come as such, or as float64 tensors without axes.
+    The numbers are Python floats, or float64 tensors without axes.
     """
     if isinstance(value, torch.Tensor):
         return value.float().double() if value.ndim == 0 and value.dtype == torch.float64 else value
@@ -218,9 +224,9 @@ def in_float32(value: Any) -> Any:
 
 
 def exact_tensor(x: torch.Tensor | float) -> torch.Tensor:
-    """A Python number as a float64 tensor, which does not widen the results of others; a floating tensor as it is.
+    """Convert a Python number to a float64 tensor, which does not widen the results of others.
 
-    Integers become numbers of PyTorch's default type.
+    A floating-point tensor stays unchanged; an integer tensor is converted to PyTorch's default dtype.
     """
     if not isinstance(x, torch.Tensor):
         return torch.tensor(float(x), dtype=torch.float64)
@@ -228,18 +234,18 @@ def exact_tensor(x: torch.Tensor | float) -> torch.Tensor:
 
 
 def check_unwrapped(tensors: Iterable[Any]) -> None:
-    """Raise ValueError for tensors of torch.func's functions, and where one of these runs."""
+    """Raise ValueError for tensors of torch.func's functions, and if one of these functions runs."""
     is_inside = torch._C._functorch.peek_interpreter_stack() is not None
     if is_inside or any(isinstance(x, torch.Tensor) and not _has_memory(x) for x in tensors):
         raise ValueError(
             "Gradients by torch.func, or with is_grads_batched=True, cannot be simulated: tensors are wrapped there, "
-            "and nothing tells whose gradient a result is. Use backward(), or torch.autograd.grad in a loop, with "
-            "create_graph=True for gradients of gradients."
+            "so it is unknown which operand a gradient belongs to. Use backward(), or torch.autograd.grad in a loop, "
+            "with create_graph=True for gradients of gradients."
         )
 
 
 def _has_memory(x: torch.Tensor) -> bool:
-    """Whether a tensor has memory of its own, by which it is known."""
+    """True if a tensor has its own memory, by which it is identified."""
     try:
         x.untyped_storage()
     except NotImplementedError:
@@ -251,7 +257,7 @@ Tensor = torch.Tensor
 
 
 def tensors_in(result: Any) -> Iterator[Tensor]:
-    """The tensors of what a module gives: one, or several in a list, a tuple or a dictionary."""
+    """Yield the tensors of a module's result: one, or several in a list, a tuple or a dictionary."""
     if isinstance(result, Tensor):
         yield result
     elif isinstance(result, Mapping | list | tuple):
@@ -261,22 +267,22 @@ def tensors_in(result: Any) -> Iterator[Tensor]:
 
 @cache
 def is_view(function: Any) -> bool:
-    """Whether an operation gives other views of the memory of an operand."""
+    """True if an operation returns views of the memory of an operand."""
     # The schema marks aliases: `Tensor(a)` is a view, `Tensor(a!)` is written to.
-    schema = getattr(function, "_schema", None)  # a program as an operation has none
+    schema = getattr(function, "_schema", None)  # a higher-order operation has no schema
     aliases = (x.alias_info for x in schema.arguments) if schema is not None else ()
     return any(x is not None and not x.is_write for x in aliases)
 
 
 def written_by(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that an operation writes to."""
+    """Yield the tensors that an operation writes to."""
     for number, argument in enumerate(function._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from tensors_in(arguments[number] if number < len(arguments) else options.get(argument.name))
 
 
 def read_by(function: Any, arguments: tuple[Any, ...], read: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
-    """The arguments, each but those that are written to as `read` has it."""
+    """Apply `read` to the tensors among the arguments, except the tensors that are written to."""
     return tuple(
         [
             value if is_written else read(value) if isinstance(value, Tensor) else replace_tensors(value, read)
@@ -287,34 +293,34 @@ def read_by(function: Any, arguments: tuple[Any, ...], read: Callable[[Tensor], 
 
 @cache
 def _are_written(function: Any) -> tuple[bool, ...]:
-    """Of each argument of an operation whether it is written to."""
+    """Return for each argument of an operation if it is written to."""
     aliases = [x.alias_info for x in function._schema.arguments]
     return tuple([alias is not None and alias.is_write for alias in aliases])
 
 
 def replace_tensors(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
-    """An argument, or several, with other tensors."""
+    """Replace the tensors in an argument, or in several."""
     if isinstance(value, Tensor):
         return real(value)
     if isinstance(value, dict):
         return {key: replace_tensors(x, real) for key, x in value.items()}
-    # Exactly these types: a NamedTuple takes its fields one by one, and no generator.
+    # Exactly these types: a NamedTuple needs its fields as separate arguments, not a generator.
     return type(value)(replace_tensors(x, real) for x in value) if type(value) in (list, tuple) else value
 
 
 def call_model(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
-    """Call a model. Raise ValueError with what was passed, and what to pass, where PyTorch raises TypeError."""
+    """Call a model. If PyTorch raises TypeError, raise ValueError with the arguments that were passed, and advice."""
     try:
         return model(*arguments, **named)
     except TypeError as error:
         kinds = ", ".join(type(argument).__name__ for argument in (*arguments, *named.values()))
         raise ValueError(
-            f"{type(model).__name__} cannot be called with what was given ({kinds}): {error} Pass what it is called "
-            "with, as tensors: torch.as_tensor(x) makes one of an array."
+            f"{type(model).__name__} cannot be called with these arguments ({kinds}): {error} Pass its arguments "
+            "as tensors: torch.as_tensor(x) converts an array."
         ) from error
 
 
-#: The formats of PyTorch's floating types that numbers may travel as.
+#: The formats of PyTorch's floating-point dtypes.
 FORMAT_OF: dict[torch.dtype, Format] = {
     torch.float16: FP16,
     torch.bfloat16: BF16,
@@ -328,42 +334,43 @@ FORMAT_OF: dict[torch.dtype, Format] = {
     torch.float4_e2m1fn_x2: E2M1,
 }
 
-# PyTorch keeps the Python object of a storage as long as the storage lives, so an attribute of it is seen by all views,
-# also by those that autograd makes in C++, and goes with the memory. A weak dictionary by tensor would see neither.
+# PyTorch keeps the Python object of a storage as long as the storage exists. So all views share an attribute of it,
+# including views that autograd creates in C++, and it disappears with the memory. A weak dictionary by tensor would
+# have neither property.
 _NAME = "_simfloat_tag"
 
-#: Under this name a rounded copy of a parameter, or of a view of one, has the tensor that it takes the place of.
+#: Attribute of a rounded copy of a parameter (or of a view): the original tensor.
 STORED = "_simfloat_stored"
 
 
 def stored_tensor(x: torch.Tensor) -> torch.Tensor:
-    """The tensor that the program gave: a parameter's own where x is its rounded copy."""
+    """Return the tensor of the program: the original of a rounded copy of a parameter, otherwise x."""
     return getattr(x, STORED, x)
 
 
 class Tag(NamedTuple):
-    """The tag of numbers: their format, and their relation to a parameter."""
+    """The tag of values: their format, and their relation to a parameter."""
 
-    format: Format | None = None  # what they were rounded to; None for data
-    is_gradient: bool = False  # whether a backward pass made them
+    format: Format | None = None  # the format of their last rounding; None for data
+    is_gradient: bool = False  # True if a backward pass computed them
     owner: str | None = None  # the path of the parameter that they belong to
-    is_weight: bool = False  # whether they are the parameter's own
+    is_weight: bool = False  # True if they are the values of the parameter
     moment: str = ""  # the name of the optimizer's moment that they are
-    node: int | None = None  # of autograd, whose backward pass made them
-    events: Any = None  # events of the rounding that made a gradient, until it is known whether it is complete
+    node: int | None = None  # the number of the autograd node of the backward pass that computed them
+    events: Any = None  # events of the rounding of a gradient, until it is known if the gradient is complete
 
 
 NOTHING = Tag()
 
 
 def tag_of(tensor: torch.Tensor) -> Tag:
-    """Return the tag of a tensor's numbers."""
+    """Return the tag of a tensor's values."""
     tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
     return tags if isinstance(tags, Tag) else tags.at(tensor)
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
-    """Know this of a tensor's numbers from now on."""
+    """Set the tag of a tensor's values."""
     storage = tensor.untyped_storage()
     tags = getattr(storage, _NAME, NOTHING)
     if isinstance(tags, Tag):
@@ -373,22 +380,22 @@ def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
 
 
 def has_parts(tensor: torch.Tensor) -> bool:
-    """Whether parts of the tensor's memory are known by themselves, of which it is none."""
+    """True if parts of the tensor's memory have their own tags, and the tensor is not inside one of them."""
     tags = getattr(tensor.untyped_storage(), _NAME, NOTHING)
     return not isinstance(tags, Tag) and tags.part(tensor) is None
 
 
 def parts_of(tensor: torch.Tensor) -> list[tuple[torch.Tensor, Tag]]:
-    """The parts of a tensor that are known by themselves, as vectors; none where it is known as a whole."""
+    """Return the parts of a tensor with their own tags, as vectors; none if there is one tag for all of it."""
     tags = getattr(tensor.untyped_storage(), _NAME, NOTHING)
     return [] if isinstance(tags, Tag) or not tensor.is_contiguous() else tags.within(tensor)
 
 
 def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
-    """Know this of a tensor's numbers, and not of others in the same memory."""
+    """Set the tag of a tensor's values, but not of others in the same memory."""
     storage = tensor.untyped_storage()
     begin, end = extent_of(tensor)
-    # All of the memory, as nearly always: one attribute, without a list of parts.
+    # Nearly always this is all of the memory: one attribute, without a list of parts.
     if end - begin == storage.nbytes():
         setattr(storage, _NAME, tag)
         return
@@ -400,12 +407,12 @@ def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
 
 
 def stored_format(tensor: torch.Tensor) -> Format:
-    """Return the format of a tensor's numbers: for data that of its type."""
+    """Return the format of a tensor's values; for data, the format of its dtype."""
     return tag_of(tensor).format or FORMAT_OF[tensor.dtype]
 
 
 def in_type(tag: Tag, dtype: torch.dtype) -> Tag:
-    """The tag of numbers that the program itself brought to a type, which may be too narrow for their format."""
+    """Return the tag after a conversion to a dtype by the program; the dtype may be narrower than the format."""
     narrow = FORMAT_OF.get(dtype)
     if tag.format is None or narrow is None or widest_format((tag.format, narrow)) == narrow:
         return tag
@@ -413,11 +420,11 @@ def in_type(tag: Tag, dtype: torch.dtype) -> Tag:
 
 
 def weight_path(tensor: torch.Tensor) -> str | None:
-    """The path of the parameter whose numbers these are; None for others."""
+    """Return the path of the parameter with these values; None for other tensors."""
     tag = tag_of(tensor)
     return tag.owner if tag.is_weight else None
 
 
 def forget_tag(tensor: torch.Tensor) -> None:
-    """Know nothing of a tensor's numbers from now on."""
+    """Remove the tag of a tensor's values."""
     put_tag(tensor, NOTHING)

@@ -1,4 +1,4 @@
-"""Training: the loop, its history, and states on disk."""
+"""Training: the training loop, its history, and states on disk."""
 
 from simfloat.train.checkpoints import manifest
 from simfloat.train.data import Batches

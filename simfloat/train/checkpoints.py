@@ -1,8 +1,8 @@
-"""Checkpoints of a training in a folder: their files, the manifest, the lock, and comparison of two manifests.
+"""Checkpoints of a training in a folder: files, manifest, lock, and the comparison of two manifests.
 
-One training at a time writes to a folder; its lock ends with the process, however that ends. The manifest has policy,
-seed, model, options and data by name. The two newest checkpoints are kept, and the newest undamaged one is used. A
-comparison says which names differ, and which differences are allowed.
+Only one training at a time writes to a folder; its lock ends with the process, even if that is killed. The manifest
+lists the policy, the seed, the model, options and data by name. The two newest checkpoints are kept, and `read` uses
+the newest undamaged one. The comparison lists the names that differ, and checks which differences are allowed.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from simfloat.train.states import has_state
 from simfloat.train.step import TrainingStep
 from simfloat.uninterrupted import uninterrupted
 
-#: The file that is locked; it names the process, and goes when the training ends.
+#: The lock file. It contains the number of the process, and is removed when the training ends.
 LOCK_FILE = ".lock"
 
-#: Who has locked a folder, by (process, path): the system would let the same process in again.
+#: (process, path) -> the holder of the lock; the system would let the same process lock the file again.
 _holders: dict[tuple[int, str], object] = {}
 
 
 class FolderInUse(ValueError):
-    """Another training, or another run, has the folder."""
+    """Another training, or another run, is using the folder."""
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """A ``with`` block in which no other training writes to the folder, which is made if there is none.
+    """A ``with`` block in which no other training writes to the folder; the folder is created if it is missing.
 
-    Raises Locked, naming the process, if another one does so now, and OSError where nothing can be written. A
-    process that was killed holds nothing. Where the file system has no locks a UserWarning says so.
+    Raises FolderInUse, which names the process, if another training writes there now, and OSError if the folder is not
+    writable. A killed process leaves no lock. If the file system has no locks, a UserWarning says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = os.getpid(), os.path.realpath(folder)
@@ -65,7 +65,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _open_locked_file(folder: Path) -> int:
-    """The descriptor of the lock file, which this process has locked and written its number to."""
+    """Return the descriptor of the lock file, after locking it and writing the number of this process to it."""
     path = folder / LOCK_FILE
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -76,17 +76,17 @@ def _open_locked_file(folder: Path) -> int:
             os.close(descriptor)
             raise FolderInUse(_refusal(folder, owner or "unknown")) from None
         except OSError as error:
-            warn(f"{folder} cannot be locked ({error.strerror}): see to it that no other training writes there.")
+            warn(f"{folder} cannot be locked ({error.strerror}): make sure that no other training writes there.")
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 os.truncate(descriptor, 0)
                 os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
                 return descriptor
-        os.close(descriptor)  # of a file that the training before has removed meanwhile
+        os.close(descriptor)  # the previous training has removed this file in the meantime
 
 
 def _release(path: Path, descriptor: int) -> None:
-    """Remove the file while it is locked, so that no other process takes it; on Windows, once it is closed."""
+    """Remove the file while it is locked, so that no other process locks it; on Windows, after closing it."""
     if sys.platform != "win32":
         path.unlink(missing_ok=True)
     os.close(descriptor)
@@ -96,7 +96,7 @@ def _release(path: Path, descriptor: int) -> None:
 
 
 def _lock_file(descriptor: int) -> None:
-    """Lock a file, or raise OSError at once."""
+    """Lock a file, or raise OSError immediately."""
     if sys.platform != "win32":
         import fcntl
 
@@ -104,27 +104,27 @@ def _lock_file(descriptor: int) -> None:
     else:
         import msvcrt
 
-        os.lseek(descriptor, 2**30, os.SEEK_SET)  # what is locked cannot be read there, and the beginning is to be
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # Windows forbids reading locked bytes; others must read the start
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _refusal(folder: Path, owner: str) -> str:
     return (
-        f"Another training writes its checkpoints to {folder}: process {owner}. Wait until it has ended, or give this "
-        "one a folder of its own; resume= may be a folder that another training writes to."
+        f"Another training writes its checkpoints to {folder}: process {owner}. Wait until it has ended, or use "
+        "another folder; resume= may be a folder that another training writes to."
     )
 
 
-#: Under these names a manifest tells when the training began, which is what it is known by, and what changed since.
+#: Manifest keys: when the training began, which identifies it, and what has changed since.
 BEGUN, CHANGES = "begun", "changes"
 
 
 class Manifest(dict[str, Any]):
-    """Names and values that tell what a training is, and that print as a table.
+    """Names and values that describe a training; it prints as a table.
 
-    Options stand behind the name of what they belong to, as ``optimizer.lr``. Values are numbers, text, None, and
-    tuples and lists of them.
+    The name of an option contains the part that it belongs to, as in ``optimizer.lr``. Values are numbers, text, None,
+    and tuples and lists of them.
     """
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class Manifest(dict[str, Any]):
 
 
 def new_manifest(step: TrainingStep, schedule: Any, switching: Any, simulation: Simulation) -> Manifest:
-    """The manifest of a training that begins now, as far as it is known before the first batch."""
+    """Return the manifest of a training that begins now; the data of the first batches are added later."""
     policy = simulation.policy if switching is None else simulation.first_policy  # before the rule changed it
     options = step.options(schedule)
     return Manifest(
@@ -166,14 +166,14 @@ def new_manifest(step: TrainingStep, schedule: Any, switching: Any, simulation: 
 
 
 def _versions() -> dict[str, str]:
-    import numba  # which only kernels need
+    import numba  # slow to import, and needed only by kernels
 
     versions = {"simfloat": __version__, "numpy": np.__version__, "numba": numba.__version__}
     return {**versions, "python": platform.python_version()}
 
 
 def value_text(value: Any) -> str | None:
-    """A function's name, or what another object prints as, whatever its address and module; None for None."""
+    """Return a function's name, or another object's repr without addresses and modules; None for None."""
     if value is None:
         return None
     name = getattr(value, "__name__", None)
@@ -186,7 +186,7 @@ def value_text(value: Any) -> str | None:
 
 
 def plain_value(value: Any) -> Any:
-    """A number, text, or tuples of them; of other things what they print as."""
+    """Return a number, a text, or a tuple of them; for other objects, their text."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.generic):
@@ -195,16 +195,16 @@ def plain_value(value: Any) -> Any:
 
 
 def _option_entries(name: str, part: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The kind of a part under its name, and its options below."""
+    """Return the kind of a part under its name, and its options as names below it."""
     kind = None if part is None else type(part).__name__
     return {name: kind, **{f"{name}.{option}": plain_value(value) for option, value in options.items()}}
 
 
 def _roles(name: str, policy: Policy) -> dict[str, Any]:
-    """The roles of a policy that are not at their default, and its overrides."""
+    """Return the roles of a policy that are not at their default, and its overrides."""
     try:
         policy_fields = policy.to_dict()
-    except ValueError:  # an accumulator that has no text in policy files
+    except ValueError:  # an accumulator without a text form in policy files
         return {f"{name}.text": str(policy)}
     overrides = policy_fields.pop("overrides", [])
     roles = {f"{name}.{role}": value for role, value in policy_fields.items() if role not in ("name", "source")}
@@ -214,23 +214,23 @@ def _roles(name: str, policy: Policy) -> dict[str, Any]:
 
 
 def _rule(switching: Any) -> dict[str, Any]:
-    """A rule for switching, and the roles of the policies of simfloat's own."""
+    """Return the entries of a rule for switching; a `Switching` also has the roles of its two policies."""
     described = {"switching": value_text(switching)}
     if isinstance(switching, Switching):
         described |= _roles("switching.narrow", switching.narrow) | _roles("switching.wide", switching.wide)
     return described
 
 
-#: How many are kept: should the newest one be damaged, there is the one before it.
+#: The number of checkpoints that are kept: if the newest one is damaged, the one before it is used.
 KEPT_CHECKPOINTS = 2
 
-#: Under these names a checkpoint holds how many batches were taken, and what training it is of.
+#: Checkpoint keys: the number of batches taken, and the manifest of the training.
 BATCHES_TAKEN, MANIFEST = "batches", "manifest"
 
-#: Under this name a checkpoint tells whether all was done that follows its latest step.
+#: Checkpoint key: True if all actions after the latest step, such as evaluation, were completed.
 CONCLUDED = "concluded"
 
-#: What a file of states must hold to be one.
+#: Keys that every checkpoint must contain.
 NEEDED_STATES = ("model", "optimizer", "simulation", "history", BATCHES_TAKEN)
 
 _NAME = re.compile(r"checkpoint-(\d+)-step-\d+\.states")
@@ -238,7 +238,7 @@ _UNFINISHED = re.compile(rf"\.checkpoint-\d+-step-\d+\.states\.\w+{re.escape(sta
 
 
 class Checkpoints:
-    """The checkpoints in a folder, which are numbered as they were written."""
+    """The checkpoints in a folder, numbered in the order in which they were written."""
 
     def __init__(self, folder: Any) -> None:
         self.folder = file_path(folder)
@@ -247,20 +247,20 @@ class Checkpoints:
         self._damaged: list[Path] = []
 
     def is_same(self, other: Checkpoints) -> bool:
-        """Whether the other folder is this one."""
+        """True if the other folder is this one."""
         return self.folder.resolve() == other.folder.resolve()
 
     def lock(self) -> AbstractContextManager[None]:
-        """A ``with`` block in which this training alone writes to the folder, which is made if there is none.
+        """A ``with`` block in which only this training writes to the folder; the folder is created if it is missing.
 
-        OSError, before any step is made, where nothing can be written there.
+        Raises OSError, before any step, if the folder is not writable.
         """
         return lock_folder(self.folder)
 
     def write(self, step: int, states: Mapping[str, Any]) -> None:
-        """Write a checkpoint; once it is complete, all but the newest two of this training are removed.
+        """Write a checkpoint, and then remove all but the newest two of this training.
 
-        Those of other trainings, which began at other times, stay, and so does what is no checkpoint.
+        Checkpoints of other trainings, which began at other times, and other files are not removed.
         """
         files = self._files()
         begun = states[MANIFEST][BEGUN]
@@ -273,10 +273,10 @@ class Checkpoints:
         self._damaged = []
 
     def read(self) -> tuple[Path, dict[str, Any]] | None:
-        """The newest checkpoint and its states; None if there is none.
+        """Return the newest undamaged checkpoint with its states; None if the folder has no checkpoint.
 
-        A damaged one, or what else has a checkpoint's name, is named in a UserWarning and the one before it used.
-        Raises ValueError if there is nothing else.
+        A UserWarning names a damaged checkpoint, or another file with a checkpoint's name, and the one before it is
+        used. Raises ValueError if there are only such files.
         """
         errors: list[str] = []
         for _, path in sorted(self._files().items(), reverse=True):
@@ -298,7 +298,7 @@ class Checkpoints:
         return None
 
     def _files(self) -> dict[int, Path]:
-        """The checkpoints by number."""
+        """Return the checkpoints by number."""
         if not self.folder.exists():
             return {}
         matches = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
@@ -306,14 +306,20 @@ class Checkpoints:
 
 
 def manifest(folder: Any) -> Manifest:
-    """Return the manifest of the training whose checkpoints lie in a folder, from the newest undamaged one.
+    """Return the manifest of a training from the newest undamaged checkpoint in a folder.
 
-    It names how many steps were made and when the training began, the versions, the policy's roles, the seed, the
-    model, the options of optimizer, loss scale and schedule, and digests of the first batches; under ``changes`` what
-    `allow` let differ when it was resumed, from which step on. It is a dictionary that JSON takes. It prints as a
-    table.
+    The manifest contains the number of steps, the time at which the training began, versions, the roles of the policy,
+    the seed, the model, the options of optimizer, loss scale and schedule, and digests of the first batches. The key
+    ``changes`` lists the differences that `allow` permitted on resuming, each with its step.
 
-    Raises ValueError where there is no checkpoint, or none that has a manifest.
+    Parameters:
+        folder: the folder of the checkpoints.
+
+    Returns:
+        A dictionary of JSON types that prints as a table.
+
+    Raises:
+        ValueError: if the folder has no checkpoint, or none with a manifest.
 
     Examples:
         >>> x = np.ones((8, 2))
@@ -330,27 +336,27 @@ def manifest(folder: Any) -> Manifest:
         raise ValueError(f"There is no checkpoint in {folder}.")
     path, states = newest
     if MANIFEST not in states:
-        raise ValueError(f"{path} has no manifest, as those of older versions.")
+        raise ValueError(f"{path} has no manifest, because an older version wrote it.")
     return Manifest({"steps": len(states["history"]["steps"]["loss"]), **states[MANIFEST]})
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The states of a checkpoint; ValueError, naming it, for what is none."""
+    """Return the states of a checkpoint; raise ValueError, naming the file, if it is not a checkpoint."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder, and no checkpoint.")
+        raise ValueError(f"{path} is a folder, not a checkpoint.")
     if path.is_symlink() and not path.exists():
-        raise ValueError(f"{path} is a link to nothing, and no checkpoint.")
+        raise ValueError(f"{path} is a link to a missing file, not a checkpoint.")
     states = state_file.read(path)
     if missing := [name for name in NEEDED_STATES if name not in states]:
-        raise ValueError(f"{path} is no checkpoint of fit: it holds {', '.join(states)}, and no {missing[0]}.")
+        raise ValueError(f"{path} is not a checkpoint of fit: it contains {', '.join(states)}, but no {missing[0]}.")
     for name, state in states.items():
         if not KINDS.get(name, _is_any)(state):
-            raise ValueError(f"{path} is no checkpoint of fit: its {name} is {_state_text(state)}.")
+            raise ValueError(f"{path} is not a checkpoint of fit: its {name} is {_state_text(state)}.")
     return states
 
 
 def _state_text(state: Any) -> str:
-    """Describe a value that is no valid state, for a message."""
+    """Describe an invalid state for a message."""
     return f"a dictionary of {', '.join(map(str, state)) or 'nothing'}" if isinstance(state, Mapping) else repr(state)
 
 
@@ -363,7 +369,7 @@ def _is_mapping(state: Any) -> bool:
 
 
 def _is_history(state: Any) -> bool:
-    """Whether it is a history: columns of one length under ``steps``, and others under ``evaluations``."""
+    """True if the state is a history: columns of one length under ``steps``, and others under ``evaluations``."""
     if not isinstance(state, Mapping) or not all(isinstance(state.get(n), Mapping) for n in ("steps", "evaluations")):
         return False
     steps, evaluations = state["steps"], state["evaluations"]
@@ -374,7 +380,7 @@ def _is_history(state: Any) -> bool:
 
 def _is_manifest(state: Any) -> bool:
     if not isinstance(state, Mapping):
-        return True  # as none, which older versions wrote
+        return True  # older versions wrote no manifest
     if not all(isinstance(name, str) for name in state):
         return False
     changes, digests = state.get(CHANGES, []), state.get("data", [])
@@ -382,7 +388,7 @@ def _is_manifest(state: Any) -> bool:
     return are_lists and all(isinstance(change, Mapping) and "name" in change for change in changes)
 
 
-#: Of what kind states are that more is read from than parts restore.
+#: Checks of the states from which `fit` itself reads values.
 KINDS = {
     "model": _is_mapping, "optimizer": _is_mapping, "scaler": _is_mapping, "simulation": _is_mapping,
     "history": _is_history,
@@ -392,20 +398,20 @@ KINDS = {
 
 
 def _begin_time(path: Path) -> Any:
-    """Return the time at which the training of a checkpoint began; None where that cannot be read."""
+    """Return the time at which the training of a checkpoint began; None if it cannot be read."""
     manifest = state_file.read_state(path, MANIFEST)
     return manifest.get(BEGUN) if isinstance(manifest, Mapping) else None
 
 
-#: Names in which two trainings may differ that have the same bits.
+#: Names that do not change the bits of a training, and may differ.
 IGNORED_NAMES = (BEGUN, CHANGES, "simfloat", "numpy", "numba", "torch", "python", "policy")
 
-#: What Python calls every lambda.
+#: The name of every lambda in Python.
 LAMBDA = "<lambda>"
 
 
 def as_allowed_names(allow: Any) -> tuple[str, ...]:
-    """The names that `allow` holds; ValueError for what are none."""
+    """Return the names in `allow`; raise ValueError if they are not text."""
     names = tuple(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else (allow,)
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"allow takes names of a manifest, such as ('lr', 'seed'), got {allow!r}.")
@@ -413,7 +419,7 @@ def as_allowed_names(allow: Any) -> tuple[str, ...]:
 
 
 def check_allowed_names(allow: Iterable[str], *manifests: Mapping[str, Any]) -> None:
-    """Raise ValueError, with the nearest name, for one that is in no manifest."""
+    """Raise ValueError, with the nearest valid name, if a name occurs in no manifest."""
     names = [name for name in dict.fromkeys(chain(*manifests)) if name not in (BEGUN, CHANGES)]
     for name in allow:
         if not any(is_allowed((name,), known_name) for known_name in names):
@@ -422,15 +428,15 @@ def check_allowed_names(allow: Iterable[str], *manifests: Mapping[str, Any]) -> 
 
 
 def is_allowed(allow: Iterable[str], name: str) -> bool:
-    """Whether a name is allowed: as a whole, by the last part of it, or by the first."""
+    """True if `allow` contains the name itself, its last part, or its first part."""
     return any(f".{allowed_name}." in f".{name}." for allowed_name in allow)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names whose values differ, in their order; of a part of another kind its own name alone.
+    """Return the names whose values differ, in order; for a part of another kind, only the name of the part.
 
-    An observer may be added. Batches of another size hold other numbers. What is a lambda before or now may be the
-    same function, which its text does not tell: it is no difference.
+    Adding an observer is not a difference. If the batch size differs, the values of the batches are not compared. A
+    lambda is never a difference, because its text does not identify the function.
     """
     names = [name for name in dict.fromkeys((*before, *now)) if name not in IGNORED_NAMES]
     differ = [name for name in names if _differ(before.get(name, ...), now.get(name, ...))]
@@ -441,7 +447,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _differ(before: Any, now: Any) -> bool:
-    """Whether two values are known to differ."""
+    """True if two values certainly differ."""
     if isinstance(before, tuple) and isinstance(now, tuple) and len(before) == len(now):
         return any(map(_differ, before, now))
     if isinstance(before, str) and isinstance(now, str):
@@ -451,25 +457,25 @@ def _differ(before: Any, now: Any) -> bool:
 
 
 def list_differences(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The differences, a line each with both values, and how to go on in spite of them."""
+    """Return a line for each difference with both values, and advice on how to resume."""
     parts = list(dict.fromkeys(map(short_name, names)))
     policy = ["policy"] * ("policy" in parts and before.get("policy") != now["policy"])
     lines = [f"  {name}: {_both_values_text(before.get(name, ...), now.get(name, ...))}" for name in (*policy, *names)]
-    advice = f"Resume it with what it was made with; or go on with what is given now, by allow={parts}."
+    advice = f"Resume it with the earlier values; or use the present ones, by allow={parts}."
     return "\n".join([*lines, advice])
 
 
 def short_name(name: str) -> str:
-    """Return the name that `allow` has for an entry: an option's own for optimizer and scaler, else its part's."""
+    """Return the name of an entry for `allow`: the option of an optimizer or scaler, otherwise the part."""
     part, _, option = name.partition(".")
     return option if part in ("optimizer", "scaler") and option else part
 
 
 def _both_values_text(before: Any, now: Any) -> str:
-    """Two values beside each other; of several lines, or of several batches, the first that differ."""
+    """Return two values as text; for several lines or batches, the first pair that differs."""
     if isinstance(before, list) and isinstance(now, list):
         number = next(i for i, (old, new) in enumerate(zip_longest(before, now)) if old != new)
-        return f"batch {number} holds other numbers"
+        return f"batch {number} has other values"
     if isinstance(before, str) and isinstance(now, str):
         lines = zip_longest(before.split("\n"), now.split("\n"), fillvalue="nothing")
         before, now = next((old.strip(), new.strip()) for old, new in lines if old != new)

@@ -1,6 +1,6 @@
-"""Batches of arrays, in an order that follows from a seed, and the check of any batches.
+"""Batches of arrays, in an order that follows from a seed, and the checks of all batches.
 
-A training checks that batches are pairs, and takes digests of the first ones for the manifest.
+A training checks that batches are pairs, and stores digests of the first batches in the manifest.
 """
 
 from __future__ import annotations
@@ -21,15 +21,24 @@ from simfloat.train.states import array_of_tensor, is_tensor
 
 
 class Batches:
-    """Pairs of `batch_size` rows of x and of y, shuffled anew in each of `epochs`, from the same start every time.
+    """Pairs of `batch_size` rows of x and of y, in a new random order for each epoch.
 
         sf.train.fit(model, loss_fn, sf.train.Batches(x, y, 32, epochs=10), optimizer, resume=folder)
 
-    The order follows from the seed and the epoch, with any version of NumPy, so that a resumed training takes the
-    batches that it would have taken. The last batch of an epoch may be short; drop_last leaves it out.
+    Every iteration starts from the first epoch. The order depends only on the seed and the epoch, and is the same in
+    every version of NumPy, so a resumed training takes the same batches.
 
-    Raises ValueError for arrays of different lengths or none, for counts that are no integers above zero, and for a
-    shuffle or drop_last that is neither True nor False.
+    Parameters:
+        x, y: arrays with the same number of rows.
+        batch_size: the number of rows of a batch; the last batch of an epoch may be smaller.
+        epochs: the number of passes over the rows.
+        shuffle: False to keep the order of the rows.
+        drop_last: True to omit a last batch that is smaller.
+        seed: the seed of the order, an integer from 0.
+
+    Raises:
+        ValueError: if the arrays are empty or have different lengths; if a count is not an integer above zero; if
+            shuffle or drop_last is neither True nor False.
 
     Examples:
         >>> batches = sf.train.Batches(np.arange(6), np.arange(6) % 2, 4, shuffle=False)
@@ -59,7 +68,7 @@ class Batches:
             raise ValueError(f"drop_last would leave no batch of {batch_size} among {len(self.x)} rows.")
 
     def __len__(self) -> int:
-        """How many batches there are in all epochs."""
+        """Return the number of batches in all epochs."""
         rows = len(self.x) if self.drop_last else len(self.x) + self.batch_size - 1
         return self.epochs * (rows // self.batch_size)
 
@@ -72,10 +81,10 @@ class Batches:
                     yield self.x[rows], self.y[rows]
 
     def _order(self, epoch: int) -> NDArray[np.intp]:
-        """The rows in the order of an epoch."""
+        """Return the row numbers in the order of an epoch."""
         if not self.shuffle:
             return np.arange(len(self.x))
-        # The words of a bit generator are the same in every version of NumPy, what is made of them is not (NEP 19).
+        # NumPy guarantees stable raw words of a bit generator, but no stable results computed from them (NEP 19).
         words = np.random.PCG64([self.seed, epoch]).random_raw(len(self.x))
         return np.argsort(words, kind="stable")
 
@@ -83,18 +92,18 @@ class Batches:
         return f"Batches({len(self)} of {self.batch_size} rows from {len(self.x)}, seed={self.seed})"
 
 
-#: What a step takes of the batches.
+#: One batch: x and y.
 Batch = tuple[Any, Any]
 
-#: So many batches are known by their digests.
+#: The number of batches with digests in the manifest.
 DIGESTED_BATCHES = 4
 
-#: Characters of a digest.
+#: The number of characters of a digest.
 DIGEST_LENGTH = 16
 
 
 class BatchSource:
-    """Batches in their order, from the first one on."""
+    """The batches in order, with a count and the digests of the first ones."""
 
     def __init__(self, batches: Iterable[Batch], *, keeps_digests: bool) -> None:
         self._batches = iter(batches)
@@ -104,24 +113,24 @@ class BatchSource:
         self.batch_size: int | None = None  # rows of the first batch
 
     def take(self, count: int) -> list[Batch]:
-        """The next batches, at most so many; ValueError for one that is no pair."""
+        """Return the next batches, at most `count`; raise ValueError if one is not a pair."""
         return [self._note_batch(_as_pair(batch, self._batch_count)) for batch in islice(self._batches, count)]
 
     def skip(self, count: int) -> None:
-        """Pass by the batches that were taken before a checkpoint, as far as there are so many."""
+        """Skip the batches that were taken before a checkpoint, or fewer if the iterable ends."""
         for batch in islice(self._batches, count):
             self._note_batch(_as_pair(batch, self._batch_count))
 
     def check_skipped(self, count: int) -> None:
-        """Raise ValueError if fewer batches than these were there to pass by."""
+        """Raise ValueError if fewer than `count` batches could be skipped."""
         if self._batch_count < count:
             raise ValueError(
                 f"{count} batches were taken before the checkpoint; the iterable gives {self._batch_count}. It must "
-                "begin where it began then."
+                "begin with the same batches."
             )
 
     def digests(self, count: int) -> list[str]:
-        """Return the digests of the first batches, at most so many."""
+        """Return the digests of the first batches, at most `count`."""
         return self._digests[:count]
 
     def _note_batch(self, batch: Batch) -> Batch:
@@ -133,7 +142,7 @@ class BatchSource:
 
 
 def digest(part: Any) -> str:
-    """A digest of the arrays and numbers in tuples, lists and dicts; of other things, only their type counts."""
+    """Return a digest of the arrays and numbers in tuples, lists and dicts; other objects count only by their type."""
     content = sha256()
     for piece in _digested_bytes(part):
         content.update(piece)
@@ -141,7 +150,7 @@ def digest(part: Any) -> str:
 
 
 def _digested_bytes(part: Any) -> Iterable[bytes]:
-    """Yield the bytes of which a digest is made, in order."""
+    """Yield the bytes of the digest in order."""
     if isinstance(part, Variable):
         part = part.numbers
     if is_tensor(part):
@@ -162,7 +171,7 @@ def _digested_bytes(part: Any) -> Iterable[bytes]:
 
 
 def _row_count(x: Any) -> int | None:
-    """How many rows a batch has; of several inputs, the first one. None for what has none."""
+    """Return the number of rows of a batch, or of its first input; None if it has no rows."""
     if isinstance(x, list | tuple) and x and hasattr(x[0], "shape"):
         return _row_count(x[0])
     if isinstance(x, list | tuple):
@@ -172,7 +181,7 @@ def _row_count(x: Any) -> int | None:
 
 
 def _as_pair(batch: Any, number: int) -> Batch:
-    """The batch; ValueError unless it is a pair."""
+    """Return the batch; raise ValueError if it is not a pair."""
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         length = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
         raise ValueError(f"Batch {number} must be a pair (x, y), got a {type(batch).__name__}{length}.")

@@ -1,6 +1,6 @@
-"""`fit`: a training from its parts, from the start or from a checkpoint.
+"""`fit`: train a model, from the start or from a checkpoint.
 
-Resuming first asks whether the checkpoint is of this training, and which of its states are restored.
+To resume, `fit` first checks that the checkpoint belongs to this training, and decides which of its states to restore.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from simfloat.train.states import restore_parts
 from simfloat.train.step import Metric, TrainingStep
 from simfloat.train.training import Callback, Training, TrainingPlan
 
-#: Parts that go on without the state of one of another kind.
+#: Parts that may start anew if the checkpoint has a part of another kind.
 REPLACEABLE_PARTS = ("optimizer", "scaler", "schedule", "observer")
 
 States = Mapping[str, Any]
 
 
 def resume_training(training: Training, checkpoints: Checkpoints | None, allow: tuple[str, ...]) -> None:
-    """Go on from the newest checkpoint that is whole; from the start if there is none.
+    """Continue from the newest undamaged checkpoint, or start anew if there is none.
 
-    Raises ValueError, and restores nothing, if it is that of another training, unless `allow` names all in which the
-    two differ: in these a training stays as it is given.
+    Raises ValueError, and restores nothing, if the checkpoint belongs to another training, unless `allow` contains all
+    names in which the two differ. For these names, the present values are used.
     """
     newest = checkpoints and checkpoints.read()
     if not newest:
@@ -58,7 +58,7 @@ def resume_training(training: Training, checkpoints: Checkpoints | None, allow: 
         names = _check_differences(training, path, states, allow)
         training.batch_source.check_skipped(
             states[BATCHES_TAKEN]
-        )  # after what tells why there are fewer batches, as their size
+        )  # after the comparison, which may explain missing batches, for example by another batch size
         _restore_by_manifest(training, path, states, names)
     else:
         training.batch_source.check_skipped(states[BATCHES_TAKEN])
@@ -67,13 +67,13 @@ def resume_training(training: Training, checkpoints: Checkpoints | None, allow: 
 
 
 def _check_differences(training: Training, path: Path, states: States, allow: tuple[str, ...]) -> list[str]:
-    """The names in which the training of a checkpoint and this one differ; ValueError unless `allow` has them."""
+    """Return the names in which two trainings differ; raise ValueError if `allow` does not contain all of them."""
     before, step = states[MANIFEST], len(states["history"]["steps"]["loss"])
     now = _complete_manifest(training.manifest_at(states[BATCHES_TAKEN]), before)
     check_allowed_names(allow, before, now)
     names = differences(before, now)
     if refused := [name for name in names if not is_allowed(allow, name)]:
-        raise ValueError(f"{path} is of another training:\n{list_differences(refused, before, now)}")
+        raise ValueError(f"{path} belongs to another training:\n{list_differences(refused, before, now)}")
     for name, message in _warnings(training, before, now, step):
         if not is_allowed(allow, name):
             warn(f"{path} {message}")
@@ -84,7 +84,7 @@ def _check_differences(training: Training, path: Path, states: States, allow: tu
 
 
 def _complete_manifest(now: States, before: States) -> dict[str, Any]:
-    """This training's manifest, in which batches that are missing are those of before."""
+    """Return this training's manifest, completed with the digests of batches that only the earlier one has."""
     digests, then = now["data"], before.get("data", [])
     return {
         **now,
@@ -102,11 +102,11 @@ def _warnings(training: Training, before: States, now: States, step: int) -> Ite
         )
     observer = training.simulation.observer
     if observer is not None and before.get("observer") is None:
-        yield "observer", f"knows nothing of the observer {type(observer).__name__}, which begins after step {step}."
+        yield "observer", f"has no state of the observer {type(observer).__name__}, which begins after step {step}."
 
 
 def _restore_by_manifest(training: Training, path: Path, states: States, names: list[str]) -> None:
-    """Bring the parts into the states of a checkpoint, but for the names that stay as they are given."""
+    """Restore the states of a checkpoint, except for the names whose present values are used."""
     simulation, policy = training.simulation, training.simulation.policy
     chosen = _chosen_states(training, states, names)
     restore_parts(path, chosen, {name: part for name, part in training.parts.items() if name in chosen})
@@ -117,18 +117,18 @@ def _restore_by_manifest(training: Training, path: Path, states: States, names: 
 
 
 def _restore_without_manifest(training: Training, path: Path, states: States) -> None:
-    """Bring the parts into the states of a checkpoint that does not tell which training it is of."""
-    warn(f"{path} has no manifest, as those of older versions: whether it is of this training is not known.")
+    """Restore the states of a checkpoint that does not say to which training it belongs."""
+    warn(f"{path} has no manifest, because an older version wrote it: it may belong to another training.")
     unused = [name for name in states if name not in (*training.parts, BATCHES_TAKEN, CONCLUDED, MANIFEST, "observer")]
     if unused:
-        raise ValueError(f"{path} is of a training with a {unused[0]}, and fit was given none.")
+        raise ValueError(f"{path} belongs to a training with a {unused[0]}, but fit was given none.")
     restore_parts(path, states, {name: part for name, part in training.parts.items() if name != "observer"})
 
 
 def _chosen_states(training: Training, states: States, names: list[str]) -> dict[str, Any]:
-    """The states of a checkpoint, with what is given now for the names of differences, or without them.
+    """Return the states to restore: for names that differ, the present values replace those of the checkpoint.
 
-    Where a learning rate differs, or what sets it, the schedule begins anew, from the rates that it has set.
+    If a learning rate differs, or an option that determines it, the schedule begins anew from its own first rates.
     """
     chosen = {name: state for name, state in states.items() if name not in REPLACEABLE_PARTS or name not in names}
     options = _changed_options("optimizer", names)
@@ -147,15 +147,15 @@ def _chosen_states(training: Training, states: States, names: list[str]) -> dict
 
 
 def _changed_options(part: str, names: list[str]) -> set[str]:
-    """The options of a part among the names."""
+    """Return the options of a part among the names."""
     return {name.removeprefix(f"{part}.") for name in names if name.startswith(f"{part}.")}
 
 
 def _replace_options(state: States, options: set[str], groups: list[dict[str, Any]]) -> States:
-    """The state of an optimizer with these options as its groups have them."""
+    """Return the state of an optimizer with the present values of these options."""
     theirs = state.get("param_groups")
     if not isinstance(theirs, list) or len(theirs) != len(groups) or not all(isinstance(x, Mapping) for x in theirs):
-        return state  # which loading it refuses
+        return state  # loading it will raise the error
     new_options = [{name: value for name, value in group.items() if name in options} for group in groups]
     return {
         **state,
@@ -164,7 +164,7 @@ def _replace_options(state: States, options: set[str], groups: list[dict[str, An
 
 
 def _scaler_options(step: TrainingStep, options: set[str]) -> dict[str, Any]:
-    """These options of a loss scale, as its state names them."""
+    """Return these options of a loss scale under the names of its state."""
     values = {name: value for name, value in step.options(None)["scaler"].items() if name in options}
     if values.pop("init_scale", None) is None or step.scaler is None:
         return values
@@ -199,66 +199,84 @@ def fit(
     progress: bool | None = None,
     device: str | None = None,
 ) -> History:
-    """Train the model, inside a `simulate` block, and give the history of all steps.
+    """Train the model, inside a `simulate` block, and return the history of all steps.
 
         with sf.simulate("bf16-stochastic"):
             history = sf.train.fit(model, sf.nn.cross_entropy, batches, optimizer, checkpoint="run", resume="run")
 
-    Each step takes the next (x, y) of `batches` and goes down ``loss_fn(model(x), y)``; it ends when the batches do.
+    Each step takes the next (x, y) from `batches`, computes ``loss_fn(model(x), y)`` and its gradients, and updates the
+    parameters. The training ends with the batches.
 
-    A PyTorch model is trained in the same way, inside of the block of :func:`simfloat.torch.simulate`, with an
-    optimizer and a schedule of torch.optim and a torch.amp.GradScaler: every bit is that of the loop in PyTorch, which
-    clips by torch.nn.utils.clip_grad_norm_. Batches are tensors, or arrays, whose floating numbers become those of the
-    model's type and integers long. Metrics take tensors, in PyTorch's own arithmetic. Checkpoints hold PyTorch's random
-    numbers too. It takes no replicas and no device.
+    A PyTorch model is trained in the same way, inside the block of :func:`simfloat.torch.simulate`, with an optimizer
+    and a schedule from torch.optim and a torch.amp.GradScaler. Every bit equals that of a loop in PyTorch that clips by
+    torch.nn.utils.clip_grad_norm_. Batches are tensors or arrays: floating-point arrays are converted to the dtype of
+    the model, integer arrays to torch.long. Metrics receive tensors and run in PyTorch's own arithmetic. Checkpoints
+    also contain PyTorch's random state. `replicas` and `device` are not supported.
 
-    * scaler: a loss scale; steps with gradients that are not finite are skipped. Without one they are carried out. A
-      warning tells of 20 steps of which each was skipped.
-    * checkpoint: a folder. After every `every` steps, and at the end, the states of model, optimizer, scaler, schedule,
-      simulation, history and the simulation's observer are written there, with the count of batches taken and the
-      manifest. Two checkpoints of a training are kept; the last complete one survives whatever ends the process. One
-      training at a time writes to a folder.
-    * resume: a folder whose newest checkpoint is restored; the batches that it has taken are skipped, so `batches` must
-      begin where they began. What follows has the same bits as if training had never stopped. A damaged checkpoint is
-      named in a warning, and the one before it used. A missing or empty folder means a fresh start.
-    * allow: in what this training may differ from that of the checkpoint, by names of the manifest such as ``("lr",
-      "seed")``. Policy, switching, seed, model, loss_fn, optimizer, scaler and schedule with their options, clip,
-      accumulation, replicas, the size and the numbers of the first batches and the observer are compared, and
-      differences that are not allowed are refused; an observer may be added. What is allowed is as it is given now, a
-      schedule in the place of another one, and its lr, as if they had been there from the start; all else goes on.
-      Functions are compared by their names, and lambdas, which have none, not at all.
-      `simfloat.train.manifest` shows the manifest.
-    * steps: how many to make in all, before and after resuming; None until the batches end. No more are made where a
-      checkpoint holds as many or more.
-    * schedule: its `step` is called after each step of the optimizer.
-    * clip: the largest norm that all gradients together may have, after they are unscaled.
-    * switching: a rule such as `simfloat.Switching`, which is asked after each step for the policy of the next.
-    * accumulation: so many batches make a step; their gradients are added, and each loss is divided by their number,
-      which may be smaller in the last step.
-    * replicas: each batch is split along its first axis into so many parts of one size, as DistributedDataParallel has
-      them. Each replica divides the gradient of its part's loss by their number, and the quotients are added by
-      `simfloat.all_reduce` as a ring, all rounded to the role `all_reduce`. Buffers, such as batch norm's averages, are
-      those of the first replica.
-    * metrics: functions of (output, y), by name, whose numbers of each batch go into the history; outputs are arrays.
-    * evaluate: a function of the model that gives numbers by name, called after every `evaluate_every` steps with the
-      model in evaluation. It draws from copies of the random streams: how often it is called changes no bit.
-    * stop: a function of the history, such as EarlyStop; training ends once it gives True.
-    * callbacks: functions that are called after each step, as ``f(step, record)``, for loggers: `step` is the number of
-      steps made, 1 after the first, and `record` a dictionary of that step's columns of the history.
-    * device: "cuda" or "cpu", to which model, optimizer and each batch are moved; None leaves them where they are. The
-      bits are the same on both.
-    * progress: whether a bar is shown, by default on terminals; it needs rich.
+    The observer of the simulation, such as a Recorder, receives each step's row of the history through its method
+    `step`. Checkpoints contain its state if it has `state_dict` and `load_state_dict`, or `state` and `load_state`.
 
-    The observer of the simulation, such as a Recorder, receives each step's row of the history by its `step`. It is
-    part of checkpoints if it has `state_dict` and `load_state_dict`, or `state` and `load_state`.
+    After Ctrl-C, or an error in `batches`, `evaluate`, `stop` or a callback, no step is lost: Ctrl-C waits for the end
+    of the step, and a checkpoint is written first. An error inside a step loses the steps since the last checkpoint.
+    The model keeps what it has learned so far.
 
-    An error in `batches`, `evaluate`, `stop` or a callback, and Ctrl-C, which waits for the step to end, lose no step:
-    a checkpoint is written first. An error within a step loses those since the last checkpoint.
+    Parameters:
+        model: a simfloat.nn.Module or a torch.nn.Module.
+        loss_fn: a function of (output, y) that returns the loss, a tensor of one element.
+        batches: an iterable of pairs (x, y), such as `Batches`.
+        optimizer: an optimizer for parameters of the model.
+        scaler: a loss scale. Steps with gradients that are not finite are skipped; after 20 skipped steps in a row, a
+            warning is issued. Without a scaler, no step is skipped.
+        checkpoint: a folder for checkpoints. They contain the states of model, optimizer, scaler, schedule, simulation,
+            history and observer, the number of batches taken, and the manifest. Two are kept. The last complete one
+            survives any end of the process. Only one training at a time may write to a folder.
+        every: the number of steps between checkpoints; another one is written at the end.
+        resume: a folder from which the newest undamaged checkpoint is restored; None, a missing folder or an empty
+            folder starts anew. `batches` must begin as in the first run, because the batches already taken are skipped.
+            All later steps have the same bits as without interruption. A damaged checkpoint causes a warning.
+        allow: names of the manifest in which this training may differ from that of the checkpoint, such as ``("lr",
+            "seed")``; see below.
+        steps: the total number of steps, before and after resuming; None to continue until the batches end.
+        schedule: an object with a method `step`, which is called after each step.
+        clip: the largest norm of all gradients together, after unscaling; None for no limit.
+        switching: a rule such as `simfloat.Switching`; it is called after each step and returns the policy for the next
+            one.
+        accumulation: the number of batches in a step. Their gradients are added, and each loss is divided by the number
+            of batches, which may be smaller in the last step.
+        replicas: the number of equal parts into which each batch is split along its first axis, as in
+            DistributedDataParallel; see below.
+        metrics: functions of (output, y) by name, where outputs are arrays. The history contains the mean of their
+            values over the batches of each step.
+        evaluate: a function of the model that returns numbers by name. It runs with the model in evaluation mode, and
+            uses copies of the random streams, so that its calls do not change the training.
+        evaluate_every: the number of steps between evaluations.
+        stop: a function of the history, such as EarlyStop; the training ends when it returns True.
+        callbacks: functions ``f(step, record)`` that are called after each step, where `step` counts from 1 and
+            `record` is the row of the history.
+        progress: True to show a progress bar, which needs rich; by default it is shown on terminals.
+        device: "cuda" or "cpu": model, optimizer and batches are moved there, and the bits are the same; None moves
+            nothing.
 
-    Raises ValueError outside of `simulate`, for an override of the policy that matches no part of the model, for parts
-    that do not belong together, for a parameter on which the loss depends and that is not the model's, for a batch that
-    is no pair, for a checkpoint of another training, and for a checkpoint folder to which another training writes;
-    OSError where a checkpoint cannot be written. The model keeps what it has learned by then.
+    Returns:
+        The `History`, with a column for each quantity and an entry for each step.
+
+    Raises:
+        ValueError: outside of `simulate`; if an override of the policy matches no part of the model; if parts do not
+            belong together.
+        ValueError: if the loss depends on a parameter that does not belong to the model; if a batch is not a pair.
+        ValueError: if the checkpoint belongs to another training; if another training writes to the checkpoint folder.
+        OSError: if a checkpoint cannot be written.
+
+    On resuming, `fit` compares this training with that of the checkpoint: the policy, switching, the seed, model and
+    loss_fn, optimizer, scaler and schedule with their options, clip, accumulation, replicas, the observer, and the size
+    and values of the first batches. Functions are compared by name, and lambdas not at all. A difference that is not
+    allowed raises ValueError; adding an observer is always allowed. Settings that you allow to differ take their new
+    values. A new schedule replaces the old one, and sets the learning rate as if it had been used from the first step.
+    Everything else continues from the checkpoint. `simfloat.train.manifest` prints the manifest.
+
+    With `replicas`, each replica divides the gradient of its part's loss by the number of replicas.
+    `simfloat.all_reduce` adds the quotients in ring order. Both are rounded to the role `all_reduce`. Buffers, such as
+    the averages of batch norm, are those of the first replica.
 
     Examples:
         >>> x = np.random.default_rng(0).standard_normal((64, 2))
@@ -308,10 +326,10 @@ def fit(
 
 
 def _as_callbacks(callbacks: Any) -> tuple[Callback, ...]:
-    """The callbacks as a tuple; ValueError for what is no list of them."""
+    """Return the callbacks as a tuple; raise ValueError if they are not a list."""
     if callable(callbacks) or not isinstance(callbacks, Iterable):
         name = getattr(callbacks, "__name__", repr(callbacks))
-        raise ValueError(f"callbacks is a list of functions; give callbacks=[{name}].")
+        raise ValueError(f"callbacks must be a list of functions; use callbacks=[{name}].")
     return tuple(callbacks)
 
 
@@ -325,7 +343,7 @@ def _kind_of_step(model: Any) -> type[TrainingStep]:
 
 
 def _total_steps(batches: Any, accumulation: Any, steps: Any) -> int | None:
-    """How many steps there will be, if that is known; ValueError for batches or counts that are none."""
+    """Return the number of steps if it is known; raise ValueError for invalid batches or counts."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
     check_count("accumulation", accumulation)

@@ -1,7 +1,7 @@
 """The history of a training: loss, learning rate, scale and norms of every step, and results of evaluations.
 
-`history_difference` tells from which step on, and how far, the columns of two histories differ. The package rich draws
-the progress bar of a training.
+`history_difference` compares two histories: the first step at which columns differ, and the size of the difference. The
+progress bar of a training uses the package rich.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def history_difference(pairs: Sequence[tuple[str, Columns, Columns]]) -> Table:
-    """A row for each column whose values differ: where first, where most, and at the last step that both have.
+    """Return a table with a row for each column whose values differ: the first, the largest and the last difference.
 
-    pairs has the columns of both, and what is set before their names.
+    `pairs` contains a prefix for the names, and the columns of both histories.
     """
     rows = [
         _row(f"{before}{name}", this[name], other[name])
@@ -46,7 +46,7 @@ def history_difference(pairs: Sequence[tuple[str, Columns, Columns]]) -> Table:
 
 
 def _row(name: str, this: Sequence[Any], other: Sequence[Any]) -> Row | None:
-    """The row of a column; None where all that both have is the same, and they have as much."""
+    """Return the row of a column, or None if both have the same values and lengths."""
     count = min(len(this), len(other))
     mine, theirs = (np.asarray(values[:count], np.float64) for values in (this, other))
     places = np.flatnonzero((mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs)))
@@ -67,9 +67,10 @@ def _row(name: str, this: Sequence[Any], other: Sequence[Any]) -> Row | None:
 
 
 class ProgressBar:
-    """A bar on standard error with loss, scale and steps a second, drawn by the package rich.
+    """A progress bar on standard error with loss, scale and steps per second, drawn by the package rich.
 
-    shown: None for where standard error is a terminal and rich is installed. Raises ValueError for True without rich.
+    With `shown` None, the bar is shown if standard error is a terminal and rich is installed. With True and without
+    rich, the constructor raises ValueError.
     """
 
     def __init__(self, shown: bool | None, total: int | None) -> None:
@@ -78,13 +79,13 @@ class ProgressBar:
         if shown and not find_spec("rich"):
             raise ValueError("progress=True needs the package rich: pip install rich.")
         self._bar: Any = None
-        self._line = ExitStack()  # that of the terminal, while the bar is shown
+        self._line = ExitStack()  # reserves the status line of the terminal while the bar is shown
         if shown or shown is None and is_line_visible() and find_spec("rich"):
             self._bar = _new_bar()
             self._task = self._bar.add_task("", total=total, loss="", scale="", rate="")
 
     def advance(self, done: int, row: Mapping[str, Any]) -> None:
-        """Show that so many steps are done, and what the latest one was."""
+        """Show the number of steps done, and the values of the latest step."""
         if self._bar is not None:
             speed = self._bar.tasks[0].speed
             rate = f"{speed:.3g} steps/s" if speed else ""
@@ -109,12 +110,12 @@ def _new_bar() -> Any:
 
     fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("loss", "scale", "rate")]
     columns = (BarColumn(), MofNCompleteColumn(), *fields, TimeElapsedColumn())
-    # What is printed meanwhile goes above the bar where both are seen; standard output that is a file is left alone.
+    # Output that is printed meanwhile appears above the bar. Standard output to a file is not redirected.
     redirected = sys.stdout is not None and sys.stdout.isatty()
     return Progress(*columns, console=Console(stderr=True), redirect_stdout=redirected)
 
 
-#: What is known of every step; metrics come beside it.
+#: The columns of every history; metrics are added to them.
 COLUMNS = ("loss", "lr", "scale", "skipped", "scaled_norm", "norm")
 
 
@@ -122,15 +123,17 @@ COLUMNS = ("loss", "lr", "scale", "skipped", "scaled_norm", "norm")
 class History(Mapping[str, list[Any]]):
     """The course of a training: ``history["loss"][i]`` is the loss of step i, and so for every column.
 
-    * loss: as loss_fn gave it, not scaled; the mean over the batches of a step. It may be infinite or NaN.
-    * lr: the learning rate of the step, that of the first group of parameters.
-    * scale: the factor of the loss in the step, 1 without a scaler.
-    * skipped: whether the scaler skipped the update, since a gradient was not finite.
-    * scaled_norm, norm: the Euclidean norm of all gradients before and after unscaling, before they are clipped.
-    * one more for every metric.
+    The columns are:
 
-    `evaluations` holds, in the same way, what `evaluate` gave, and under ``step`` after how many steps it did so.
-    `is_evaluated` says whether the training that goes on evaluates.
+    * loss: the result of loss_fn, not scaled; the mean over the batches of a step. It may be infinite or NaN.
+    * lr: the learning rate of the first group of parameters.
+    * scale: the factor of the loss, 1 without a scaler.
+    * skipped: True if the scaler skipped the update because a gradient was not finite.
+    * scaled_norm, norm: the Euclidean norm of all gradients before and after unscaling, before clipping.
+    * one more column for every metric.
+
+    `evaluations` contains the results of `evaluate` in the same way; its column ``step`` is the number of steps before
+    each call. `is_evaluated` is True if the training has an `evaluate`.
     """
 
     def __init__(self, *, is_evaluated: bool = False) -> None:
@@ -151,25 +154,27 @@ class History(Mapping[str, list[Any]]):
 
     @property
     def steps(self) -> int:
-        """How many steps were made, those that were skipped among them."""
+        """The number of steps, including skipped ones."""
         return len(self["loss"])
 
     @property
     def success_rate(self) -> float:
-        """The share of steps that were not skipped; 1 before the first."""
+        """The share of steps that were not skipped; 1 before the first step."""
         return (self.steps - sum(self["skipped"])) / self.steps if self.steps else 1.0
 
     @property
     def not_finite(self) -> list[int]:
-        """The numbers, from 0 on, of the steps whose loss was infinite or NaN."""
+        """The numbers, counted from 0, of the steps with an infinite or NaN loss."""
         return [step for step, loss in enumerate(self["loss"]) if not math.isfinite(loss)]
 
     def diff(self, other: History) -> Table:
-        """Where another training differs: a row for each column of `evaluations` and steps that is not the same.
+        """Compare with another history: a row for each column of the steps and of `evaluations` that differs.
 
-        It has the first step with another value, the step with the largest relative difference, and the last step that
-        both have, each with both values. Columns that are the same to the last bit have none. Raises ValueError for
-        what is no history.
+        A row has the first step with a different value, the step with the largest relative difference, and the last
+        step that both have, each with both values. Columns with equal bits have no row.
+
+        Raises:
+            ValueError: if `other` is not a History.
         """
         if not isinstance(other, History):
             raise ValueError(f"diff takes another History, got a {type(other).__name__}.")
@@ -177,25 +182,25 @@ class History(Mapping[str, list[Any]]):
         return history_difference(pairs)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Note a step."""
+        """Append a step."""
         for name, value in row.items():
             self._columns.setdefault(name, []).append(value)
 
     def add_evaluation(self, values: Mapping[str, Any]) -> None:
-        """Note what was evaluated after the latest step; ValueError where other values come than before."""
+        """Append the results of an evaluation after the latest step; raise ValueError if their names have changed."""
         row = {"step": self.steps, **values}
         if self.evaluations and set(self.evaluations) != set(row):
             before = ", ".join(name for name in self.evaluations if name != "step")
-            raise ValueError(f"evaluate gave {before} before, and now {', '.join(values) or 'nothing'}.")
+            raise ValueError(f"evaluate returned {before} before, and now {', '.join(values) or 'nothing'}.")
         for name, value in row.items():
             self.evaluations.setdefault(name, []).append(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """All columns as arrays."""
+        """Return all columns as arrays."""
         return {"steps": _as_arrays(self._columns), "evaluations": _as_arrays(self.evaluations)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Continue from a state of `state_dict`."""
         self._columns, self.evaluations = _as_lists(state["steps"]), _as_lists(state["evaluations"])
 
     def __repr__(self) -> str:

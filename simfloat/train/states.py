@@ -1,13 +1,13 @@
-"""States on disk: `save` and `load`, the file that they write, and the trees that it holds.
+"""States on disk: `save` and `load`, their file, and the trees in it.
 
-States are those of models, optimizers, schedules, simulations and recorders. Serialization turns trees of dicts, lists,
-tuples, numbers, text and arrays to JSON and back. A number, text, True, False and None stand for themselves; of
-everything else there is an object with one key that says its kind: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a
-tree holds their numbers in the list; of PyTorch's tensors also the name of their type, of arrays of a format also their
-arithmetic.
+States are those of models, optimizers, schedules, simulations and recorders. `encode` converts trees of dicts, lists,
+tuples, numbers, text and arrays to JSON, and `decode` converts them back. Numbers, text, True, False and None represent
+themselves. Every other value is an object with one key, its kind: ``{"tuple": [1, 2]}``. Arrays are stored separately,
+and the tree contains their positions in the list. For a PyTorch tensor it also contains the name of the dtype, and for
+an array of a format its arithmetic.
 
-A file is written whole or not at all, with a checksum. It holds a line that names its kind, a line of JSON, the arrays
-in NumPy's own format one after another, and the SHA-256 digest of all this. Nothing in it is ever executed.
+A file is written atomically, with a checksum. It consists of a line that names its kind, a line of JSON, the arrays in
+NumPy's own format one after another, and the SHA-256 digest of all this. Nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ from simfloat.policy.text import parse, text_of
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of PyTorch, which exists only where PyTorch is imported."""
+    """True if the value is a PyTorch tensor, which requires that PyTorch was imported."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def array_of_tensor(tensor: Any, where: str) -> tuple[NDArray, str]:
-    """The numbers of a tensor as they are stored, and the name of its type; those that NumPy lacks as their codes.
+    """Return the stored values of a tensor as an array, and the name of its dtype.
 
-    Raises ValueError, saying where, for a tensor that is no plain array of numbers.
+    A dtype that NumPy does not have is returned as its codes. Raises ValueError, with the name `where`, if the tensor
+    is not a plain array of numbers.
     """
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         raise ValueError(
-            f"{where} is a tensor of {tensor.dtype}, {tensor.layout} on {tensor.device}; a file holds none."
+            f"{where} is a tensor of {tensor.dtype}, {tensor.layout} on {tensor.device}; such tensors are not saved."
         )
     name = str(tensor.dtype).removeprefix("torch.")
     with _disable_current_modes():
@@ -64,11 +65,11 @@ def array_of_tensor(tensor: Any, where: str) -> tuple[NDArray, str]:
 
 
 def restore_tensor(array: NDArray, name: str) -> Any:
-    """The tensor of this type that `array_of_tensor` made an array of."""
+    """Return the tensor of this dtype from the result of `array_of_tensor`."""
     try:
         import torch
     except ImportError as error:
-        raise ImportError("These states are of a PyTorch model: pip install 'simfloat[torch]'.") from error
+        raise ImportError("These states contain PyTorch tensors: pip install 'simfloat[torch]'.") from error
     from torch.utils._python_dispatch import _disable_current_modes
 
     dtype = getattr(torch, name)
@@ -78,7 +79,7 @@ def restore_tensor(array: NDArray, name: str) -> Any:
 
 
 def _code_type(dtype: Any) -> Any:
-    """The integers that the numbers of a type are written as; None if NumPy has the type."""
+    """Return the integer dtype in which values of a dtype are stored; None if NumPy has the dtype."""
     import torch
 
     if dtype == torch.bfloat16:
@@ -86,15 +87,18 @@ def _code_type(dtype: Any) -> Any:
     return torch.uint8 if dtype.is_floating_point and dtype.itemsize == 1 else None
 
 
-#: Kinds of arrays that a file can hold: truth values, integers, floating-point and complex numbers.
+#: Kinds of arrays in a file: booleans, integers, floating-point and complex numbers.
 KINDS = "biufc"
 
-#: How deep dicts, lists and tuples may be nested.
+#: The largest depth of nested dicts, lists and tuples.
 DEEPEST = 100
 
 
 def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any:
-    """The tree as JSON takes it, its arrays added to `arrays`; ValueError, saying where, for what cannot be kept."""
+    """Return the tree as JSON types, and append its arrays to `arrays`.
+
+    Raises ValueError, with the name `where`, for a value that cannot be saved.
+    """
     if depth > DEEPEST:
         raise ValueError(f"{where.split('[')[0]} contains itself, or is nested more than {DEEPEST} deep.")
     if value is None or type(value) in (bool, int, float, str):
@@ -110,9 +114,9 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if isinstance(value, np.ma.MaskedArray):
-            raise ValueError(f"{where} is a masked array, whose mask a file would lose; save its data and its mask.")
+            raise ValueError(f"{where} is a masked array, and its mask would be lost; save its data and its mask.")
         if array.dtype.kind not in KINDS or not array.dtype.isnative:
-            raise ValueError(f"{where} is an array of {array.dtype}; a file holds numbers in the machine's byte order.")
+            raise ValueError(f"{where} is an array of {array.dtype}; save numbers in the byte order of this computer.")
         arrays.append(array)
         return {"array" if isinstance(value, np.ndarray) else "scalar": len(arrays) - 1}
     if isinstance(value, Mapping):
@@ -123,13 +127,11 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any
     if isinstance(value, list | tuple):
         items = [encode(x, arrays, f"{where}[{number}]", depth + 1) for number, x in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
-    raise ValueError(
-        f"{where} is a {type(value).__name__}; a file holds dicts, lists, tuples, arrays, numbers, text and None."
-    )
+    raise ValueError(f"{where} is a {type(value).__name__}; save dicts, lists, tuples, arrays, numbers, text and None.")
 
 
 def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
-    """The value that `encode` made a tree of."""
+    """Return the value of a tree from `encode`."""
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
@@ -148,10 +150,10 @@ def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
 
 
 def _arithmetic_texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
-    """Return the options of an array as JSON values."""
+    """Return the options of an array as JSON types."""
     accumulate, stream = arithmetic.accumulate, arithmetic.stream
     if isinstance(stream, GivenBits):
-        raise ValueError(f"{where} takes its random bits from GivenBits, which a file does not hold; give a BitStream.")
+        raise ValueError(f"{where} uses GivenBits as its stream, which cannot be saved; use a BitStream.")
     texts = {"format": repr(arithmetic.format), "rounding": str(arithmetic.rounding)}
     return texts | {
         "accumulate": None if accumulate is None else text_of("accumulate", accumulate),
@@ -161,7 +163,7 @@ def _arithmetic_texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]
 
 
 def _formatted_array(numbers: NDArray, texts: dict[str, Any]) -> Array:
-    """Return the array with these numbers and the options that `_arithmetic_texts` wrote."""
+    """Return the array with these values and the options from `_arithmetic_texts`."""
     accumulate, stream = texts["accumulate"], texts["stream"]
     arithmetic = as_arithmetic(
         parse(texts["format"]),
@@ -176,18 +178,18 @@ def _formatted_array(numbers: NDArray, texts: dict[str, Any]) -> Array:
 MAGIC = b"simfloat states 1\n"
 DIGEST_SIZE = sha256().digest_size
 
-#: How the name of a file ends while it is being written; it begins with a dot then.
+#: The end of a file's name while it is being written; the name then begins with a dot.
 UNFINISHED = ".unfinished"
 
 
 class DamagedFile(ValueError):
-    """A file is not what was written: cut off, changed, or no file of states at all."""
+    """A file is not as it was written: truncated, changed, or not a file of states at all."""
 
 
 def write(path: Path, states: Mapping[str, Any]) -> None:
-    """Write states by name; what was at `path` before stays whole until all of it has reached the disk.
+    """Write states by name; an earlier file at `path` is replaced only after all data have reached the disk.
 
-    Raises ValueError for what a file cannot hold, and OSError naming the path where it cannot be written.
+    Raises ValueError for a value that cannot be saved, and OSError, which names the path, if it is not writable.
     """
     check_parent(path)
     arrays: list[NDArray] = []
@@ -208,23 +210,23 @@ def write(path: Path, states: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The states in a file by name; DamagedFile, naming it, unless it is what was written."""
-    content = memoryview(path.read_bytes())  # of which slices are no copies
+    """Return the states in a file by name; raise DamagedFile, which names the file, if it is not as it was written."""
+    content = memoryview(path.read_bytes())  # slices of it are not copies
     if content[: len(MAGIC)] != MAGIC:
-        raise DamagedFile(f"{path} is no file that simfloat.save wrote, or its beginning is damaged.")
+        raise DamagedFile(f"{path} is not a file of simfloat.save, or its beginning is damaged.")
     if sha256(content[:-DIGEST_SIZE]).digest() != content[-DIGEST_SIZE:]:
-        raise DamagedFile(f"{path} is damaged: its checksum is not that of its content.")
+        raise DamagedFile(f"{path} is damaged: its checksum does not match its content.")
     source = io.BytesIO(content[len(MAGIC) : -DIGEST_SIZE])
     try:
         header = json.loads(source.readline())
         arrays = [read_array(source, allow_pickle=False) for _ in range(header["arrays"])]
         return {name: decode(tree, arrays) for name, tree in header["states"].items()}
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise DamagedFile(f"{path} is whole, but holds no states that simfloat.save wrote: {error}") from error
+        raise DamagedFile(f"{path} is complete, but its states were not written by simfloat.save: {error}") from error
 
 
 def read_state(path: Path, name: str) -> Any:
-    """The state of this name, which holds no arrays, without a look at the rest; None where it cannot be read."""
+    """Return one state that contains no arrays, without reading the rest; None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             if file.readline() != MAGIC:
@@ -235,7 +237,7 @@ def read_state(path: Path, name: str) -> Any:
 
 
 class _DigestingFile:
-    """A file whose content is digested while it is written."""
+    """A file that is digested while it is written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.digest = file, sha256()
@@ -246,7 +248,7 @@ class _DigestingFile:
 
 
 def _write_checked(file: BinaryIO, states: Mapping[str, Any], arrays: list[NDArray]) -> None:
-    """The content of a file, and its digest."""
+    """Write the content of a file, and its digest."""
     hashing = _DigestingFile(file)
     hashing.write(MAGIC)
     hashing.write(json.dumps({"arrays": len(arrays), "states": states}).encode() + b"\n")
@@ -256,7 +258,7 @@ def _write_checked(file: BinaryIO, states: Mapping[str, Any], arrays: list[NDArr
 
 
 def _sync_folder(folder: Path) -> None:
-    """Let the new name reach the disk, where the system can open folders."""
+    """Make sure that the new name has reached the disk, on systems that can open folders."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -274,13 +276,18 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
 
         sf.save("run.states", model=model, optimizer=optimizer, simulation=sim, epoch=3)
 
-    A part has `state_dict` and `load_state_dict`, as PyTorch's have too, or as a simulation `state` and `load_state`.
-    Numbers, text, arrays, those of :func:`simfloat.array` too, tensors of PyTorch, and lists, tuples and dicts of them
-    are kept as they are. The file is
-    complete or not there at all: what stood at `path` before is replaced once all has reached the disk, and `load`
-    knows from a checksum whether it is what was written.
+    The file is written atomically: it replaces an earlier file at `path` only after all data have reached the disk.
+    `load` verifies a checksum.
 
-    Raises ValueError for a part that cannot be kept, and OSError where the file cannot be written.
+    Parameters:
+        path: the path of the file.
+        parts: the parts by name. A part has `state_dict` and `load_state_dict`, as PyTorch objects do, or `state` and
+            `load_state`, as a simulation does. Numbers, text, NumPy arrays, arrays of :func:`simfloat.array`, PyTorch
+            tensors, and lists, tuples and dicts of them are saved unchanged.
+
+    Raises:
+        ValueError: if a part cannot be saved.
+        OSError: if the file cannot be written.
 
     Examples:
         >>> model = sf.nn.Linear(2, 1, rng=0)
@@ -290,22 +297,29 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
     """
     target = file_path(path)
     if not parts:
-        raise ValueError("save takes what is to be saved by name, such as model=model; got nothing.")
+        raise ValueError("save takes parts by name, such as model=model; got nothing.")
     write(target, part_states(parts))
 
 
 @in_usual_environment
 def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
-    """Restore what `save` wrote into models, optimizers, loss scales, schedules, simulations and recorders, by name.
+    """Restore the states in a file of `save` into models, optimizers, schedules and other parts; return all states.
 
         epoch = sf.load("run.states", model=model, optimizer=optimizer, simulation=sim)["epoch"]
 
-    Gives the states of all parts that the file holds by name, those that are not restored too. A training of
-    which all parts are restored, the simulation with its random streams too, goes on with the same bits as if it had
-    not been interrupted.
+    If you restore all parts of a training, including the simulation with its random streams, it continues with the same
+    bits as without interruption.
 
-    Raises OSError where the file cannot be read, and ValueError, naming the file, if it is damaged, or if a part is not
-    in it or does not fit; then nothing is restored.
+    Parameters:
+        path: the path of the file.
+        parts: the parts to restore, by their names in the file.
+
+    Returns:
+        The states of all parts in the file by name, including parts that were not restored.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if the file is damaged; if a part is not in it or does not fit. Nothing is restored then.
 
     Examples:
         >>> model, other = sf.nn.Linear(2, 1, rng=0), sf.nn.Linear(2, 1, rng=1)
@@ -321,34 +335,34 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
 
 
 def part_states(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of each part by its name."""
+    """Return the state of each part by its name."""
     return {name: _part_state(part) for name, part in parts.items()}
 
 
 def restore_parts(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
-    """Bring the parts into these states: all of them, or none if one does not fit."""
+    """Restore the states of the parts; if one does not fit, restore none."""
     for name, part in parts.items():
         if name not in states:
-            raise ValueError(f"{source} holds no {name!r}; it holds {', '.join(states)}.")
+            raise ValueError(f"{source} contains no {name!r}; it contains {', '.join(states)}.")
         if not has_state(part):
-            raise ValueError(f"{name} is restored into a model, optimizer or other part, not a {type(part).__name__}.")
+            raise ValueError(f"{name} must be a model, an optimizer or another part, got a {type(part).__name__}.")
     before = deepcopy(part_states(parts))  # the state of a PyTorch model shares its memory
     begun: list[str] = []
     try:
         for name, part in parts.items():
             begun.append(name)
             _load_part(part, states[name])
-    except Exception as error:  # whatever a state of another kind is refused with, by parts of others too
+    except Exception as error:  # parts of other packages may raise any error for a state that does not fit
         for name in begun[:-1]:
             _load_part(parts[name], before[name])
-        with suppress(Exception):  # others than ours may have taken half of it
+        with suppress(Exception):  # a part of another package may have loaded half of the state
             _load_part(parts[begun[-1]], before[begun[-1]])
         what = "" if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: "
         raise ValueError(f"{begun[-1]} in {source} does not fit: {what}{error}") from error
 
 
 def has_state(part: Any) -> bool:
-    """Whether it has a state that can be restored."""
+    """True if the part has a state that can be restored."""
     return not isinstance(part, type) and (hasattr(part, "load_state_dict") or hasattr(part, "load_state"))
 
 

@@ -1,7 +1,7 @@
-"""One step of a training: forward, backward, update; with replicas, and evaluation between steps.
+"""One step of a training (forward, backward, update), with replicas, and the evaluation between steps.
 
-Replicas of a model run one after the other: each has a part of the batch, and their gradients are reduced to one.
-Options of an optimizer may differ between its groups of parameters. An evaluation changes no bit of the training.
+Replicas of a model run one after another: each takes a part of the batch, and their gradients are reduced to one.
+Options of an optimizer may differ between its groups. An evaluation changes no bit of the training.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from simfloat.train.states import is_tensor
 
 
 def split_batch(batch: Batch, replicas: int) -> list[Batch]:
-    """The parts of a batch along the first axis, one for each replica.
+    """Return the equal parts of a batch along the first axis, one for each replica.
 
-    Raises ValueError where they would have several sizes: the mean of their losses would not be that of the batch.
+    Raises ValueError if the parts would have different sizes: the mean of their losses would not be the loss of the
+    batch.
     """
     xs, ys = (_split(part, replicas) for part in batch)
     return list(zip(xs, ys, strict=True))
 
 
 def _split(part: Any, replicas: int) -> Sequence[Any]:
-    """The parts of an array, or of each in a list or tuple."""
+    """Return the parts of an array, or of each array in a list or tuple."""
     if isinstance(part, list | tuple) and any(hasattr(inner, "shape") for inner in part):
         return [type(part)(each) for each in zip(*(_split(inner, replicas) for inner in part), strict=True)]
     array = part if hasattr(part, "shape") else as_rectangular_array(part, "a batch")
@@ -57,9 +58,9 @@ def _split(part: Any, replicas: int) -> Sequence[Any]:
 
 
 class Replicas:
-    """A ``with`` block in which each replica's gradients are kept; at its end parameters have those of all.
+    """A ``with`` block that stores the gradients of each replica; at its end, it reduces them to one gradient.
 
-    Every replica begins with the buffers that there were, and those of the first one stay.
+    Every replica begins with the same buffers, and the final buffers are those of the first replica.
     """
 
     def __init__(self, model: Module) -> None:
@@ -73,7 +74,7 @@ class Replicas:
         return self
 
     def keep_gradients(self) -> None:
-        """Keep the gradients that there are now: those of the next replica."""
+        """Store the present gradients as those of the next replica."""
         self._gradients.append([parameter.grad for parameter in self._parameters])
         if len(self._gradients) == 1:
             self._first_buffers = _copy_buffers(self._model)
@@ -92,7 +93,7 @@ class Replicas:
 
 
 def _reduce_gradients(parameter: Parameter, gradients: Sequence[NDArray]) -> NDArray:
-    """The mean of the gradients, as replicas in a ring make it: each divides its own, then they are added."""
+    """Return the mean of the gradients as a ring of replicas does: each divides its gradient, then they are added."""
     u = begin_update(parameter).to_replicas
     shares = [u.divide(gradient, np.array(float(len(gradients)))) for gradient in gradients]
     target = u.target
@@ -105,7 +106,7 @@ def _copy_buffers(model: Module) -> dict[str, NDArray]:
 
 
 def _put_buffers(model: Module, buffers: dict[str, NDArray]) -> None:
-    """Give the model's modules these buffers, in arrays of their own."""
+    """Set the buffers of the model's modules to copies of these arrays."""
     modules = dict(model.named_modules())
     for path, array in buffers.items():
         module, _, name = path.rpartition(".")
@@ -113,7 +114,7 @@ def _put_buffers(model: Module, buffers: dict[str, NDArray]) -> None:
 
 
 def group_options(names: Iterable[str], groups: Sequence[Mapping[str, Any]], has_schedule: bool) -> dict[str, Any]:
-    """Each option: its value, or where groups differ a tuple of theirs; of the lr that from which a schedule starts."""
+    """Return each option as its value, or as a tuple if the groups differ; with a schedule, lr is the first lr."""
     options = {}
     for name in names:
         first = "initial_lr" if name == "lr" and has_schedule else name
@@ -123,21 +124,21 @@ def group_options(names: Iterable[str], groups: Sequence[Mapping[str, Any]], has
 
 
 def run_evaluation(model: Any, evaluate: Callable[[Any], Any], aside: AbstractContextManager[Any]) -> dict[str, float]:
-    """Return the numbers that `evaluate(model)` gives, by name; the model is in evaluation mode meanwhile.
+    """Return the numbers of `evaluate(model)` by name, computed with the model in evaluation mode.
 
     `aside` is a block in which `evaluate` changes no bit of the training.
     """
     with _evaluation_mode(model), aside:
         values = evaluate(model)
     if not isinstance(values, Mapping) or not values:
-        raise ValueError(f"evaluate must give numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
+        raise ValueError(f"evaluate must return numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
     if "step" in values:
-        raise ValueError("evaluate cannot name a number 'step', under which the history tells when it was called.")
+        raise ValueError("evaluate cannot use the name 'step', because the history stores the step of its call there.")
     return {name: as_number(f"evaluate's {name}", value) for name, value in values.items()}
 
 
 def as_number(what: str, value: Any) -> float:
-    """The value as a float; ValueError, saying what it is of, for what is no number."""
+    """Return the value as a float; raise ValueError, with the name `what`, if it is not a number."""
     if isinstance(value, Real):
         return float(value)
     number = one_number(value.tolist() if is_tensor(value) else on_cpu(value))
@@ -148,7 +149,7 @@ def as_number(what: str, value: Any) -> float:
 
 @contextmanager
 def _evaluation_mode(model: Any) -> Iterator[None]:
-    """A ``with`` block in which the model is in evaluation."""
+    """A ``with`` block in which the model is in evaluation mode."""
     modes = [(module, module.training) for _, module in model.named_modules()]
     model.eval()
     try:
@@ -158,14 +159,14 @@ def _evaluation_mode(model: Any) -> Iterator[None]:
             module.training = mode
 
 
-#: (output of the model, target) -> a number; arrays come in.
+#: (output of the model as arrays, target) -> a number
 Metric = Callable[[Any, Any], Any]
 
 
 class TrainingStep:
-    """The parts of a step, which are checked once: ValueError for parts that do not belong together."""
+    """The parts of a step, checked once: the constructor raises ValueError if they do not belong together."""
 
-    #: Schedules that belong to an optimizer, and those of them that follow a measure.
+    #: The class of schedules that belong to an optimizer, and the class of schedules that need a measure.
     schedules: type[Any] = LRScheduler
     measure_schedules: type[Any] = ReduceLROnPlateau
 
@@ -191,16 +192,16 @@ class TrainingStep:
         self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
         self.clip, self.accumulation, self.metrics, self.machine = clip, accumulation, metrics, machine
         self.replicas = replicas
-        self._is_checked = False  # whether it is known what the loss depends on
+        self._is_checked = False  # True after the parameters on which the loss depends were checked
 
     @staticmethod
     def simulation_in_force() -> Simulation:
-        """The simulation in whose block the training is; ValueError outside of any."""
+        """Return the simulation of the open block; raise an error outside of any."""
         return current()
 
     @staticmethod
     def check_parts(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
-        """Raise ValueError for parts of other kinds, and for those that do not belong together."""
+        """Raise ValueError if a part is of the wrong kind, or if the parts do not belong together."""
         _check_kinds(model, loss_fn, optimizer, scaler)
         _check_parameters(model, optimizer)
 
@@ -210,12 +211,12 @@ class TrainingStep:
         return [*names.modules.values(), *names.parameters.values()]
 
     def parts(self, simulation: Simulation) -> dict[str, Any]:
-        """Return the parts whose states checkpoints hold, by name; None for a part that is missing."""
+        """Return the parts with states in checkpoints, by name; None for a part that is missing."""
         trained_parts = {name: getattr(self, name) for name in ("model", "optimizer", "scaler")}
         return {**trained_parts, "simulation": simulation}
 
     def options(self, schedule: Any) -> dict[str, Mapping[str, Any]]:
-        """The options of optimizer, scaler and schedule, which the manifest holds."""
+        """Return the options of optimizer, scaler and schedule for the manifest."""
         has_rates = isinstance(schedule, LRScheduler)
         return {
             "optimizer": group_options(self.optimizer.options, self.optimizer.param_groups, has_rates),
@@ -229,16 +230,16 @@ class TrainingStep:
 
     @contextmanager
     def aside(self, simulation: Simulation) -> Iterator[None]:
-        """A ``with`` block of an evaluation, which changes no bit and records nothing for backward."""
+        """A ``with`` block for an evaluation, which changes no bit and records nothing for backward."""
         with simulation.aside(), no_grad():
             yield
 
     def switch(self, simulation: Simulation, rule: SwitchingRule, steps: int) -> None:
-        """Ask a rule, after so many steps, for the policy of the next one."""
+        """Ask the rule for the policy of the next step, after `steps` steps."""
         simulation.follow(rule, steps)
 
     def replay(self, schedule: Any, steps: int) -> None:
-        """Bring a new schedule to where it would be after so many steps."""
+        """Advance a new schedule by `steps` steps."""
         for _ in range(steps):
             schedule.step()
 
@@ -260,7 +261,7 @@ class TrainingStep:
     def _add_gradients(
         self, batches: Sequence[Batch], losses: list[float], metric_values: list[dict[str, float]]
     ) -> None:
-        """The gradients of these batches, added; their losses, and what was measured, go to the lists."""
+        """Add the gradients of these batches; append their losses and the values of the metrics to the lists."""
         self.model.zero_grad()
         for batch in batches:
             x, y = batch if self.machine is None else (_move_batch(part, self.machine) for part in batch)
@@ -272,7 +273,7 @@ class TrainingStep:
             metric_values.append({name: as_number(name, of(arrays, y)) for name, of in self.metrics.items()})
 
     def _backward(self, loss: Tensor, batches: int) -> None:
-        """Add the gradients of a loss that is one of so many of the step."""
+        """Add the gradients of a loss divided by the number of batches of the step."""
         if not self._is_checked:
             _check_leaves(loss, self.model)
             self._is_checked = True
@@ -311,7 +312,7 @@ def _checked_metrics(metrics: Any) -> Mapping[str, Metric]:
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics are functions by name, {{'accuracy': function}}, got a {type(metrics).__name__}.")
+        raise ValueError(f"metrics must be functions by name, {{'accuracy': function}}; got {type(metrics).__name__}.")
     for name, metric in metrics.items():
         if not callable(metric):
             raise ValueError(f"{name} must be a function, got a {type(metric).__name__}.")
@@ -319,13 +320,13 @@ def _checked_metrics(metrics: Any) -> Mapping[str, Metric]:
 
 
 def _check_parameters(model: Module, optimizer: Optimizer) -> None:
-    """Raise ValueError for a parameter that is not the model's: a checkpoint would not hold it."""
+    """Raise ValueError if a parameter does not belong to the model: a checkpoint would not contain it."""
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     for number, parameter in enumerate(optimizer.params):
         if id(parameter) not in parameter_ids:
             raise ValueError(
-                f"The optimizer updates {name_of(number, parameter)} of shape {parameter.shape}, which is not the "
-                "model's: make it with model.parameters(), or make the parameter a part of the model."
+                f"The optimizer updates {name_of(number, parameter)} of shape {parameter.shape}, which does not belong "
+                "to the model: create it with model.parameters(), or make the parameter a part of the model."
             )
 
 
@@ -337,7 +338,7 @@ def _checked_loss(loss: Any) -> Tensor:
 
 
 def _check_leaves(loss: Tensor, model: Module) -> None:
-    """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
+    """Raise ValueError if the loss depends on a parameter that does not belong to the model."""
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     visited: set[int] = set()
     stack: list[Variable] = [loss]
@@ -345,9 +346,9 @@ def _check_leaves(loss: Tensor, model: Module) -> None:
         variable = stack.pop()
         if isinstance(variable, Parameter) and id(variable) not in parameter_ids:
             raise ValueError(
-                f"The loss depends on {variable.path or 'a parameter'} of shape {variable.shape}, which is not the "
-                "model's: nothing would train it, and no checkpoint hold it. Make it a part of the model: layers in a "
-                "Python list are none, those in a simfloat.nn.ModuleList are. What shall not learn runs inside "
+                f"The loss depends on {variable.path or 'a parameter'} of shape {variable.shape}, which does not "
+                "belong to the model: it would not be trained or saved. Make it a part of the model; use a "
+                "simfloat.nn.ModuleList instead of a Python list of layers. Run parts that shall not learn inside "
                 "`with simfloat.no_grad()`."
             )
         parents = variable.node.parents if variable.node else ()
@@ -356,21 +357,21 @@ def _check_leaves(loss: Tensor, model: Module) -> None:
 
 
 def _output_arrays(output: Any) -> Any:
-    """A model's output with arrays for tensors."""
+    """Return the output of a model with arrays instead of tensors."""
     if isinstance(output, Tensor):
         return output.data
     return type(output)(map(_output_arrays, output)) if isinstance(output, list | tuple) else output
 
 
 def _move_batch(part: Any, machine: Device) -> Any:
-    """Move the arrays of a batch to the machine."""
+    """Move the arrays of a batch to the device."""
     if isinstance(part, list | tuple):
         return type(part)(_move_batch(inner, machine) for inner in part)
     return machine.to_device(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
 
 
 def gradient_norm(gradients: Iterable[NDArray]) -> float:
-    """The Euclidean norm of all gradients, in float64."""
+    """Return the Euclidean norm of all gradients, in float64."""
     return math.sqrt(sequential_sum(map(sum_of_squares, gradients)))
 
 

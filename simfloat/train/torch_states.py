@@ -1,6 +1,6 @@
-"""The states of PyTorch's parts of a training, as they are stored.
+"""The states of PyTorch objects in a training, as they are stored.
 
-PyTorch does not ask whether the state of an optimizer is complete when it loads one, so this is checked here.
+PyTorch does not check that the state of an optimizer is complete when it is loaded, so this module does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from simfloat.torch.simulated_model import Run
 
 
 def check_moments(optimizer: Optimizer, state: Any) -> None:
-    """Raise ValueError for a state that lacks moments which the optimizer's kind goes on from, or has others' shapes.
+    """Raise ValueError if a state lacks moments from which the optimizer continues, or has moments of another shape.
 
-    A parameter of which the state holds nothing begins anew. Kinds that `simfloat.optim` lacks are not looked at.
+    A parameter without an entry starts anew. Optimizers without a counterpart in `simfloat.optim` are not checked.
     """
     name = type(optimizer).__name__
     kind = getattr(optim, name, None)
@@ -28,7 +28,7 @@ def check_moments(optimizer: Optimizer, state: Any) -> None:
         return
     if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
         raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
-    ours = kind.__new__(kind)  # of which only the names and shapes of moments are asked
+    ours = kind.__new__(kind)  # used only for the names and shapes of moments
     for group, own_group in zip(state.get("param_groups", ()), optimizer.param_groups, strict=False):
         options = SimpleNamespace(**{**own_group, **group})
         for number, parameter in zip(group.get("params", ()), own_group["params"], strict=False):
@@ -38,8 +38,8 @@ def check_moments(optimizer: Optimizer, state: Any) -> None:
             needed = ours.required_names(tuple(parameter.shape), options)
             if missing := [key for key in needed if moments and key not in moments]:
                 raise ValueError(
-                    f"The state of parameter {number} has no {' and no '.join(missing)}; {name} goes on from "
-                    f"{', '.join(needed)}. Load a complete state, or leave out this parameter's to begin anew."
+                    f"The state of parameter {number} has no {' and no '.join(missing)}; {name} continues from "
+                    f"{', '.join(needed)}. Load a complete state, or leave out this parameter to start it anew."
                 )
             for key in needed:
                 if moments and tuple(getattr(moments[key], "shape", ())) != shapes[key]:
@@ -47,18 +47,18 @@ def check_moments(optimizer: Optimizer, state: Any) -> None:
 
 
 class TorchPart:
-    """A model, optimizer or scaler of PyTorch, whose state is read and restored as stored, while its run is paused."""
+    """A PyTorch model, optimizer or scaler; its state is read and restored as stored, while the run is paused."""
 
     def __init__(self, part: Any, run: Run) -> None:
         self._part, self._run = part, run
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of its state."""
+        """Return a copy of the state."""
         with self._run.paused():
             return dict(deepcopy(self._part.state_dict()))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring it into a state."""
+        """Restore a state."""
         if isinstance(self._part, torch.optim.Optimizer):
             check_moments(self._part, state)
         with self._run.paused():
@@ -66,7 +66,7 @@ class TorchPart:
 
 
 class RandomState:
-    """PyTorch's own random numbers on the CPU, of which dropout draws."""
+    """The state of PyTorch's own random numbers on the CPU, which dropout uses."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of PyTorch's generator."""

@@ -1,7 +1,7 @@
-"""One step of the training of a PyTorch model, inside of the block of its run, as in a loop of PyTorch's.
+"""One training step of a PyTorch model, inside the block of its run, as in a loop in PyTorch.
 
-Batches become tensors of the model's type, and integers become long. The manifest has the arguments of PyTorch's
-schedules of learning rates and GradScalers, as far as these objects keep them.
+Batches become tensors with the dtype of the model, and integers become torch.long. The manifest contains the arguments
+of PyTorch's schedules and GradScalers, as far as these objects store them.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from simfloat.train.data import Batch
 from simfloat.train.step import TrainingStep, as_number, gradient_norm, group_options
 from simfloat.train.torch_states import RandomState, TorchPart
 
-#: Arguments that are no options: a part of its own, where the schedule stands, and what is printed.
+#: Arguments of schedules that are not options: the optimizer is a separate part, the others are progress and printing.
 NO_OPTIONS = ("optimizer", "last_epoch", "verbose")
 
-#: What a GradScaler was made with, by the names of its state.
+#: The constructor arguments of a GradScaler, by the names in its state.
 SCALER_OPTIONS = ("growth_factor", "backoff_factor", "growth_interval")
 
-#: The scale that each began with, which loading a state changes.
+#: The initial scale of each GradScaler, stored here because loading a state changes the scaler's own value.
 _FIRST_SCALES: MutableMapping[GradScaler, float | None] = WeakKeyDictionary()
 
 
 def scaler_options(scaler: GradScaler) -> dict[str, Any]:
-    """Its options by name; none where it is disabled."""
+    """Return the options of a GradScaler by name; none if it is disabled."""
     state = scaler.state_dict()
     first = _FIRST_SCALES.setdefault(scaler, getattr(scaler, "_init_scale", None))
     return {"init_scale": first, **{name: state[name] for name in SCALER_OPTIONS}} if state else {}
 
 
 def schedule_options(schedule: LRScheduler) -> dict[str, Any]:
-    """Its options by name; those of schedules inside of it begin with their number."""
+    """Return the options of a schedule by name; the names of an inner schedule's options begin with its number."""
     options: dict[str, Any] = {}
     for name in signature(type(schedule)).parameters:
         arguments = [vars(schedule)[key] for key in (name, f"_{name}", f"{name}s") if key in vars(schedule)]
@@ -69,8 +69,8 @@ def schedule_options(schedule: LRScheduler) -> dict[str, Any]:
 def batch_tensors(part: Any, dtype: torch.dtype) -> Any:
     """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
 
-    Floating numbers become those of `dtype`, integers long; truth values stay, and so do tensors. ValueError for arrays
-    of anything else.
+    Floating-point arrays get the dtype `dtype`, and integers torch.long; booleans and tensors are unchanged. Raises
+    ValueError for arrays of any other kind.
     """
     if isinstance(part, torch.Tensor):
         return part
@@ -85,7 +85,7 @@ def batch_tensors(part: Any, dtype: torch.dtype) -> Any:
         dtype = torch.bool
     elif array.dtype.kind != "f":
         raise ValueError(
-            f"A batch of a PyTorch model holds tensors, or arrays of numbers; got an array of {array.dtype} in a "
+            f"A batch of a PyTorch model must contain tensors or arrays of numbers; got an array of {array.dtype} in a "
             f"{type(part).__name__}."
         )
     with _disable_current_modes():
@@ -93,10 +93,10 @@ def batch_tensors(part: Any, dtype: torch.dtype) -> Any:
 
 
 class TorchStep(TrainingStep):
-    """The step of a PyTorch model, with an optimizer of torch.optim; ValueError for parts that do not belong together.
+    """The step of a PyTorch model, with an optimizer of torch.optim; raises ValueError if parts do not belong together.
 
-    It is `model.zero_grad()`, the backward passes of all losses, each divided by their number, the scaler's `unscale_`,
-    clipping, and the optimizer's step.
+    It consists of `model.zero_grad()`, the backward passes of all losses, each divided by the number of batches, the
+    scaler's `unscale_`, clipping, and the optimizer's step.
     """
 
     model: Any
@@ -116,12 +116,12 @@ class TorchStep(TrainingStep):
         super().__init__(model, loss_fn, optimizer, **options)  # type: ignore[arg-type]
         if self.replicas > 1:
             raise ValueError(
-                f"replicas={self.replicas} are of models of simfloat.nn; for a PyTorch model leave replicas out, or "
-                "reduce the gradients of your replicas by simfloat.all_reduce in a loop of your own."
+                f"replicas={self.replicas} is supported only for models of simfloat.nn; for a PyTorch model leave "
+                "replicas out, or reduce the gradients of your replicas by simfloat.all_reduce in your own loop."
             )
         if self.machine is not None:
             raise ValueError(
-                "device is of models of simfloat.nn; PyTorch models are simulated on the CPU: leave it out."
+                "device is supported only for models of simfloat.nn; PyTorch models are simulated on the CPU."
             )
         self._run = _open_run(model)
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -141,7 +141,7 @@ class TorchStep(TrainingStep):
 
     @staticmethod
     def check_parts(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
-        """Raise ValueError for parts of other kinds, and for those that do not belong together."""
+        """Raise ValueError if a part is of the wrong kind, or if the parts do not belong together."""
         check_loss_function(loss_fn)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {_full_name(optimizer)}.")
@@ -152,8 +152,8 @@ class TorchStep(TrainingStep):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if id(parameter) not in parameter_ids:
                 raise ValueError(
-                    f"The optimizer updates a parameter of shape {tuple(parameter.shape)}, which is not the model's: "
-                    "make it with model.parameters(), or make the parameter a part of the model."
+                    f"The optimizer updates a parameter of shape {tuple(parameter.shape)}, which does not belong to "
+                    "the model: create it with model.parameters(), or make the parameter a part of the model."
                 )
 
     def paths(self) -> list[str]:
@@ -162,7 +162,7 @@ class TorchStep(TrainingStep):
         return [path for named in (model.named_modules(), model.named_parameters()) for path, _ in named]
 
     def parts(self, simulation: Simulation) -> dict[str, Any]:
-        """Return the parts whose states checkpoints hold, including PyTorch's random numbers."""
+        """Return the parts with states in checkpoints, including PyTorch's random numbers."""
         torch_parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
         return {
             **{name: None if part is None else TorchPart(part, self._run) for name, part in torch_parts.items()},
@@ -171,7 +171,7 @@ class TorchStep(TrainingStep):
         }
 
     def options(self, schedule: Any) -> dict[str, Mapping[str, Any]]:
-        """The options of optimizer, scaler and schedule, which the manifest holds."""
+        """Return the options of optimizer, scaler and schedule for the manifest."""
         optimizer, scaler, has_rates = self.optimizer, self.scaler, isinstance(schedule, self.schedules)
         return {
             "optimizer": group_options(optimizer.defaults, optimizer.param_groups, has_rates),
@@ -185,18 +185,18 @@ class TorchStep(TrainingStep):
 
     @contextmanager
     def aside(self, simulation: Simulation) -> Iterator[None]:
-        """A ``with`` block of an evaluation, which changes no bit and records nothing for backward."""
+        """A ``with`` block for an evaluation, which changes no bit and records nothing for backward."""
         with self._run.aside(), torch.no_grad():
             yield
 
     def switch(self, simulation: Simulation, rule: SwitchingRule, steps: int) -> None:
-        """Ask a rule, after so many steps, for the policy of the next one."""
+        """Ask the rule for the policy of the next step, after `steps` steps."""
         self._run.follow(rule, steps)
 
     def replay(self, schedule: Any, steps: int) -> None:
-        """Bring a new schedule to where it would be after so many steps."""
+        """Advance a new schedule by `steps` steps."""
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")  # whose optimizer stepped before
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")  # the optimizer stepped earlier
             super().replay(schedule, steps)
 
     def _add_gradients(
@@ -213,7 +213,7 @@ class TorchStep(TrainingStep):
             metric_values.append(self._metric_values(output, y))
 
     def _metric_values(self, output: Any, y: Any) -> dict[str, float]:
-        """The numbers of the metrics, in PyTorch's own arithmetic."""
+        """Return the values of the metrics, computed in PyTorch's own arithmetic."""
         if not self.metrics:
             return {}
         with self._run.paused(), torch.no_grad():
@@ -257,7 +257,7 @@ class TorchStep(TrainingStep):
 
 
 def _open_run(model: torch.nn.Module) -> Run:
-    """The run whose block is open; ValueError unless the model is a part of what it simulates."""
+    """Return the run of the open block; raise ValueError if the model is not a part of the simulated model."""
     run: Run = active_run().run  # type: ignore[union-attr]
     parameter_ids = {id(parameter) for parameter in run.model.parameters()}
     if any(id(parameter) not in parameter_ids for parameter in model.parameters()):
@@ -269,7 +269,7 @@ def _open_run(model: torch.nn.Module) -> Run:
 
 
 def _full_name(part: Any) -> str:
-    """The kind of a part with its module: both front ends have an SGD."""
+    """Return the class of a part with its module: both front ends have an SGD."""
     return f"{type(part).__module__}.{type(part).__name__}"
 
 
@@ -280,11 +280,11 @@ def _loss_text(loss: Any) -> str:
 
 
 def _check_leaves(loss: torch.Tensor, model: torch.nn.Module) -> None:
-    """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
+    """Raise ValueError if the loss depends on a parameter that does not belong to the model."""
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     for leaf in parameters_of(loss):
         if id(leaf) not in parameter_ids:
             raise ValueError(
-                f"The loss depends on a parameter of shape {tuple(leaf.shape)}, which is not the model's: nothing "
-                "would train it, and no checkpoint hold it. Make it a part of the model."
+                f"The loss depends on a parameter of shape {tuple(leaf.shape)}, which does not belong to the model: it "
+                "would not be trained or saved. Make it a part of the model."
             )

@@ -1,7 +1,7 @@
-"""A training in progress: its steps, and between them evaluation, checkpoints and the decision whether to stop.
+"""A training in progress: its steps, and the evaluation, checkpoints and stop decision between them.
 
-Ctrl-C during a training that writes checkpoints waits until a step is complete, so that nothing is lost. `EarlyStop`
-ends a training once a monitored value has stopped improving.
+In a training with checkpoints, Ctrl-C waits until a step is complete, so that nothing is lost. `EarlyStop` ends a
+training when a monitored value has stopped improving.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from simfloat.train.step import TrainingStep, run_evaluation
 
 
 class Interrupts:
-    """A ``with`` block in which the first Ctrl-C is held back, but for where it is let in; the second one is not.
+    """A ``with`` block that delays the first Ctrl-C until interrupts are allowed; a second Ctrl-C is not delayed.
 
-    holds_back: whether that is so. It holds in the main thread, and where the program has no handler of its own.
+    `holds_back` is False to delay nothing. The block works only in the main thread, and only if the program has no
+    signal handler of its own.
     """
 
     def __init__(self, holds_back: bool) -> None:
@@ -53,7 +54,7 @@ class Interrupts:
 
     @contextmanager
     def allow_interrupts(self) -> Iterator[None]:
-        """A ``with`` block in which Ctrl-C interrupts, at its beginning if it was held back before."""
+        """A ``with`` block in which Ctrl-C interrupts; a delayed one interrupts at its beginning."""
         self._is_allowed = True
         try:
             if self._is_waiting:
@@ -73,15 +74,22 @@ class Interrupts:
 
 @in_usual_environment
 class EarlyStop:
-    """Says that training is to stop: `monitor` has not improved for `patience` evaluations, or steps.
+    """A stop condition for `fit`: `monitor` has not improved for `patience` evaluations or steps.
 
-    monitor names a value that `evaluate` gives, or else a column of the history. Where `fit` evaluates, nothing is
-    watched before the first evaluation: "loss" is the loss that `evaluate` gives, if it gives one, and not that of the
-    training beside it. Better is less, with mode="max" more, by more than min_delta. It follows from the history alone,
-    so that a resumed training stops at the same step.
+    If the training evaluates, nothing is monitored before the first evaluation. "loss" is then the loss that `evaluate`
+    returns, if it returns one, and not the training loss. The decision depends only on the history, so a resumed
+    training stops at the same step.
 
-    Raises ValueError for a patience that is no integer above zero, a negative min_delta and an unknown mode; when it is
-    asked, for a monitor that is not in the history, and from `fit` at once where nothing is evaluated.
+    Parameters:
+        monitor: the name of a value from `evaluate`, or otherwise of a column of the history.
+        patience: the number of evaluations or steps without improvement before the stop.
+        min_delta: the smallest change that counts as an improvement, from 0.
+        mode: "min" if smaller values are better, "max" if larger ones are.
+
+    Raises:
+        ValueError: if patience is not an integer above zero; if min_delta is negative; if mode is unknown.
+        ValueError: during the training, if the history has no such value; from `fit` at once, if nothing is evaluated
+            and the column is missing.
 
     Examples:
         >>> sf.train.EarlyStop("accuracy", patience=3, mode="max")
@@ -93,16 +101,16 @@ class EarlyStop:
         if mode not in ("min", "max"):
             raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
         if not isinstance(monitor, str):
-            raise ValueError(f"monitor is the name of what is watched, got {monitor!r}.")
+            raise ValueError(f"monitor must be the name of a value, got {monitor!r}.")
         number_from_zero("min_delta", min_delta)
         self.monitor, self.patience, self.min_delta, self.mode = monitor, patience, min_delta, mode
-        self._values: list[float] = []  # those that were looked at
+        self._values: list[float] = []  # the monitored values
         self._seen, self._best, self._waited = 0, math.inf, 0
 
     def __call__(self, history: History) -> bool:
-        """Whether to stop."""
+        """Return True if the training is to stop."""
         values = self._monitored_values(history)
-        if values is not self._values:  # of another history
+        if values is not self._values:  # they belong to another history
             self._values, self._seen, self._best, self._waited = values, 0, math.inf, 0
         for value in values[self._seen :]:
             signed = value if self.mode == "min" else -value
@@ -112,15 +120,15 @@ class EarlyStop:
         return self._waited >= self.patience
 
     def check_monitor(self, columns: Iterable[str]) -> None:
-        """Raise ValueError unless what is monitored is one of the columns of a history without evaluations."""
+        """Raise ValueError unless the monitored name is among the columns of a history without evaluations."""
         names = list(columns)
         if self.monitor not in names:
-            raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}, and no evaluate.")
+            raise ValueError(f"EarlyStop monitors {self.monitor!r}; without evaluate, there is {', '.join(names)}.")
 
     def _monitored_values(self, history: History) -> list[float]:
         """Return the monitored values; none before the first evaluation."""
         if history.is_evaluated and not history.evaluations:
-            return []  # what evaluate gives is not known yet
+            return []  # the names of the evaluated values are not known yet
         for columns in (history.evaluations, history):
             if self.monitor in columns:
                 return columns[self.monitor]
@@ -133,10 +141,10 @@ class EarlyStop:
         return f"EarlyStop({self.monitor!r}, {self.patience}, min_delta={self.min_delta!r}, mode={self.mode!r})"
 
 
-#: What is called after each step: with the number of steps made, and that step's columns of the history.
+#: (number of steps made, columns of the latest step in the history), called after each step
 Callback = Callable[[int, Mapping[str, Any]], Any]
 
-#: After so many steps of which each was skipped a warning says so.
+#: The number of consecutive skipped steps after which a warning is issued.
 WINDOW = 20
 
 
@@ -160,22 +168,22 @@ class TrainingPlan:
             check_count(name, getattr(self, name))
         for verb in ("step", "state_dict", "load_state_dict"):
             if self.schedule is not None and not hasattr(self.schedule, verb):
-                raise ValueError(f"schedule needs the method {verb}, which {type(self.schedule).__name__} lacks.")
+                raise ValueError(f"schedule needs a method {verb}; {type(self.schedule).__name__} has none.")
         for name in ("evaluate", "stop", "switching"):
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise ValueError(f"{name} must be a function, got a {type(function).__name__}.")
         for function in self.callbacks:
             if not callable(function):
-                raise ValueError(f"callbacks are functions of a step and its record, got a {type(function).__name__}.")
+                raise ValueError(f"callbacks must be functions (step, record), got a {type(function).__name__}.")
 
     def check_step(self, step: TrainingStep) -> None:
-        """Raise ValueError for a schedule or a stop that would do nothing in a training of such steps."""
+        """Raise ValueError for a schedule or a stop condition that would have no effect in a training of such steps."""
         if isinstance(self.schedule, step.schedules) and self.schedule.optimizer is not step.optimizer:
-            raise ValueError("schedule is one of another optimizer, whose lr it would change; make it with this one.")
+            raise ValueError("schedule belongs to another optimizer; create it with the optimizer of this training.")
         if isinstance(self.schedule, step.measure_schedules):
             raise ValueError(
-                "fit tells its schedule no measure, and ReduceLROnPlateau takes one at each step: write the loop "
+                "fit passes no measure to its schedule, but ReduceLROnPlateau needs one at each step: write the loop "
                 "yourself, or choose another schedule, such as CosineAnnealingLR."
             )
         if isinstance(self.stop, EarlyStop) and self.evaluate is None:
@@ -183,16 +191,16 @@ class TrainingPlan:
 
 
 class Training:
-    """A training: its parts by name, its history, and how many batches it has taken."""
+    """A training: its parts by name, its history, and the number of batches taken."""
 
     def __init__(
         self, step: TrainingStep, simulation: Simulation, plan: TrainingPlan, batch_source: BatchSource
     ) -> None:
         self.step, self.simulation, self.plan, self.batch_source = step, simulation, plan, batch_source
         self.history, self.batches_taken = History(is_evaluated=plan.evaluate is not None), 0
-        self.saved_steps = 0  # steps that the latest checkpoint holds
-        self.is_concluded = True  # whether all was done that follows the latest step
-        self._has_short_step = False  # whether the latest step had fewer batches than there are now for one
+        self.saved_steps = 0  # the number of steps in the latest checkpoint
+        self.is_concluded = True  # True if all actions after the latest step are done
+        self._has_short_step = False  # True if the latest step had too few batches, although there are more now
         self.manifest = new_manifest(step, plan.schedule, plan.switching, simulation)
         self.interrupts = Interrupts(plan.checkpoints is not None)
         parts = {
@@ -204,7 +212,7 @@ class Training:
         self.parts = {name: part for name, part in parts.items() if part is not None}
 
     def continue_from(self, batches_taken: int, is_concluded: bool) -> None:
-        """Go on after so many batches from the parts' states."""
+        """Continue after `batches_taken` batches from the states of the parts."""
         self.batches_taken, self.is_concluded = batches_taken, is_concluded
         self.saved_steps = self.history.steps if is_concluded else -1
         changed = any(change["name"] == "accumulation" for change in self.manifest[CHANGES])
@@ -214,7 +222,7 @@ class Training:
         """Make all steps."""
         if self.plan.checkpoints:
             for name, state in part_states(self.parts).items():
-                encode(state, [], name)  # what a checkpoint cannot hold is refused before any step
+                encode(state, [], name)  # raises an error before any step if a state cannot be saved
         if self.plan.switching is not None:
             self.simulation.begin_following(self.plan.switching)
         with self.interrupts, bar:
@@ -226,7 +234,7 @@ class Training:
                 self._save()
 
     def _next_batches(self) -> list[Batch]:
-        """The batches of the next step; none if there is no other."""
+        """Return the batches of the next step; none if the training has ended."""
         with self._saving_on_error():
             group = [] if self._has_ended() else self.batch_source.take(self.plan.accumulation)
         if not group and not self.history.steps:
@@ -234,23 +242,23 @@ class Training:
         if group and self._has_short_step:
             self._has_short_step = False
             warn(
-                f"The checkpoint ends with a step of fewer than accumulation={self.plan.accumulation} batches, since "
-                "there were no more then. A training that had these batches from the start would have other bits."
+                f"The checkpoint ends with a step of fewer than accumulation={self.plan.accumulation} batches, because "
+                "the batches ended there. A training that had more batches from the start has other bits."
             )
         return group
 
     def _has_ended(self) -> bool:
-        """Whether no more steps are to be made."""
+        """True if no more steps are to be made."""
         plan, history = self.plan, self.history
         if plan.steps is not None and history.steps >= plan.steps:
             return True
         answer = plan.stop(history) if plan.stop else None
-        if answer is None or isinstance(answer, int | list) and not answer:  # as ``history["loss"] and ...`` at first
+        if answer is None or isinstance(answer, int | list) and not answer:  # ``history["loss"] and ...`` before steps
             return False
-        return flag("what stop gives", answer)
+        return flag("the result of stop", answer)
 
     def _make_step(self, group: list[Batch], bar: ProgressBar) -> None:
-        """Make a step, and what follows it."""
+        """Make a step, and the actions that follow it."""
         row = self.step.make_step(group)
         self.history.add(row)
         self.batches_taken += len(group)
@@ -267,7 +275,7 @@ class Training:
         bar.advance(self.history.steps, row)
 
     def _conclude_step(self) -> None:
-        """Evaluate the latest step, and decide about the next one."""
+        """Evaluate after the latest step, switch the policy, warn, and write a checkpoint if it is due."""
         plan, steps = self.plan, self.history.steps
         if plan.evaluate and steps % plan.evaluate_every == 0:
             with self._saving_on_error():
@@ -282,21 +290,21 @@ class Training:
             self._save()
 
     def _warn_of_skipped(self) -> None:
-        """Say so where each step of a window was skipped."""
+        """Warn if all of the latest WINDOW steps were skipped."""
         steps, scaler = self.history.steps, self.step.scaler
         if scaler is None or steps % WINDOW or not all(self.history["skipped"][-WINDOW:]):
             return
-        with self._saving_on_error():  # where warnings are errors
+        with self._saving_on_error():  # the warning may be an error
             warn(
                 f"Each of the steps {steps - WINDOW + 1} to {steps} was skipped, since a gradient was not finite. The "
-                f"loss scale is now {scaler.get_scale():g}. If history.not_finite names these steps, the loss itself "
-                "is infinite or NaN: look at the data and the lr. Else gradients overflow: begin with a smaller scale, "
-                "or give the role activation_gradients a format of a larger range."
+                f"loss scale is now {scaler.get_scale():g}. If history.not_finite lists these steps, the loss itself "
+                "is infinite or NaN: check the data and the lr. Otherwise gradients overflow: begin with a smaller "
+                "scale, or give the role activation_gradients a format with a larger range."
             )
 
     @contextmanager
     def _saving_on_error(self) -> Iterator[None]:
-        """A ``with`` block of functions that leave the training as it is: whatever ends it, the steps are written."""
+        """A ``with`` block for functions that do not change the training: on any error, the steps are saved first."""
         try:
             with self.interrupts.allow_interrupts():
                 yield
@@ -319,7 +327,7 @@ class Training:
             self.saved_steps = self.history.steps
 
     def manifest_at(self, batches_taken: int) -> dict[str, Any]:
-        """The manifest, when so many batches were taken."""
+        """Return the manifest after `batches_taken` batches."""
         return self.manifest | {
             "batch_size": self.batch_source.batch_size,
             "data": self.batch_source.digests(batches_taken),

@@ -115,15 +115,15 @@ def test_tensor_cores_are_promoted(rng):
     [
         (lambda: sf.blocked(0, sf.FP16, sf.FP32), "size must be a positive integer"),
         (lambda: sf.blocked(2.5, sf.FP16, sf.FP32), "got 2.5"),
-        (lambda: sf.blocked(8, sf.exact, sf.FP32), "accumulators with a format of their own, got exact"),
-        (lambda: sf.blocked(8, sf.FP16, sf.exact), "accumulators with a format of their own, got exact"),
+        (lambda: sf.blocked(8, sf.exact, sf.FP32), "accumulators that have a format, got exact"),
+        (lambda: sf.blocked(8, sf.FP16, sf.exact), "accumulators that have a format, got exact"),
         (lambda: sf.blocked(8, sf.FP16, 7), "accumulate must be a simfloat accumulator or a format, got 7"),
         (lambda: sf.blocked(48, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0)), sf.FP32),
          "whole blocks of 32 products, got size=48"),
         (lambda: sf.blocked(32, sf.FP16, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))),
          "run results, which have no block scales"),
         (lambda: sf.sum(np.ones(8), accumulate=sf.blocked(4, sf.FP32, sf.tensor_core("hopper", sf.FP16))),
-         "takes FP16 operands, which sums in FP32 are not"),
+         "takes FP16 operands, but these are sums in FP32"),
     ],
 )  # fmt: skip
 def test_runs_that_make_no_sense_are_refused(make, message):
@@ -175,7 +175,7 @@ def test_a_short_last_block_is_padded_with_zeros(rng):
     assert s.shape == (5, 3)
     x, y = np.pad(a, ((0, 0), (0, 26))), np.pad(b, ((0, 26), (0, 0)))
     assert_bits(sf.matmul(a, b, scales=(s, t), accumulate=UNIT), sf.matmul(x, y, scales=(s, t), accumulate=UNIT))
-    with pytest.raises(ValueError, match="one scale a block of k"):
+    with pytest.raises(ValueError, match="one scale for each block of k"):
         sf.matmul(a, b, scales=(s, t), accumulate=sf.FP32)
 
 
@@ -184,7 +184,7 @@ def test_scales_that_do_not_fit_are_refused(rng):
     s, t = s.astype(float), t.astype(float)
     cases = [
         (dict(accumulate=UNIT), r"needs scales=\(a_scales, b_scales\) in E8M0, blocks of 32"),
-        (dict(accumulate=UNIT, scales=s), "scales is a pair"),
+        (dict(accumulate=UNIT, scales=s), "scales must be a pair"),
         (dict(accumulate=UNIT, scales=(s, t.T)), r"must have shapes \(5, 3\) and \(3, 4\)"),
         (dict(accumulate=UNIT, scales=(s * np.inf, t)), r"a finite number or NaN, and that of a\[0, 0\] is inf"),
         (dict(accumulate=UNIT, scales=(s, t * 3)), "an E8M0 number"),

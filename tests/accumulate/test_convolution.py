@@ -171,7 +171,7 @@ def test_empty_convolutions(images, kernels, shape):
         (dict(dilation=(1, 0)), r"dilation must be an integer of at least 1, .* got \(1, 0\)"),
         (dict(dilation=True), "dilation must be .* got True"),
         (dict(dilation=4), r"with dilation \(4, 4\) spans 9 x 9, x of shape .* with padding \(0, 0\) has 8 x 8"),
-        (dict(w=np.ones((6, 4, 0, 3))), "at least one place"),
+        (dict(w=np.ones((6, 4, 0, 3))), "at least one element"),
         (dict(accumulate=sf.exact), "pass output="),
         (dict(accumulate=STOCHASTIC), "pass stream="),
         (dict(inputs=(sf.FP16,) * 3), "a pair of formats"),

@@ -138,7 +138,7 @@ def test_fp64_units_are_chains_of_fused_multiply_adds(rng):
 def test_tf32_units_cut_float32_operands():
     unit = sf.tensor_core("hopper", sf.TF32)
     assert sf.dot(np.float32([1 + 2.0**-10 + 2.0**-11]), np.float32([1]), accumulate=unit) == 1 + 2.0**-10
-    with pytest.raises(ValueError, match=r"takes FP32 operands, and a\[0, 0\] = 0.1 is none. Pass inputs=FP32"):
+    with pytest.raises(ValueError, match=r"takes FP32 operands, and a\[0, 0\] = 0.1 is not one. Pass inputs=FP32"):
         sf.dot([0.1], [1.0], accumulate=unit)
 
 
@@ -159,16 +159,16 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: sf.tensor_core("kepler", sf.FP16), "knows volta, turing, ampere, ada, hopper, blackwell; got"),
+        (lambda: sf.tensor_core("kepler", sf.FP16), "supports volta, turing, ampere, ada, hopper, blackwell; got"),
         (lambda: sf.tensor_core("volta", sf.BF16), "no unit for BF16 x BF16 -> FP32 without scales. It has FP16 ->"),
         (lambda: sf.tensor_core("ampere", sf.BF16, sf.FP16), "BF16 -> FP32; TF32 -> FP32"),
         (lambda: sf.tensor_core("hopper", sf.E2M1), "E4M3 or E5M2 with E4M3 or E5M2 -> FP32 or FP16"),
         (lambda: sf.tensor_core("hopper", sf.E4M3, scales=(32, sf.E8M0)), r"under scales=\(32, E8M0\)"),
         (lambda: sf.tensor_core("blackwell", sf.E4M3, scales=(16, sf.E8M0)), r"under scales=\(32, E8M0\)"),
-        (lambda: sf.tensor_core("blackwell", sf.E2M1, scales=32), "scales is a pair of the products a block"),
+        (lambda: sf.tensor_core("blackwell", sf.E2M1, scales=32), "scales must be a pair of the products per block"),
         (lambda: sf.tensor_core("hopper", (sf.FP16, sf.BF16)), "no unit for FP16 x BF16"),
         (lambda: sf.tensor_core("hopper", (sf.FP16,)), "a pair of formats for a and b; got 1"),
-        (lambda: sf.matrix_core("cdna4", sf.FP16), "matrix_core knows cdna1, cdna2, cdna3; got 'cdna4'"),
+        (lambda: sf.matrix_core("cdna4", sf.FP16), "matrix_core supports cdna1, cdna2, cdna3; got 'cdna4'"),
         (lambda: sf.matrix_core("cdna1", sf.E4M3FNUZ), "cdna1 has no unit for E4M3FNUZ x E4M3FNUZ"),
         (lambda: sf.matrix_core("cdna3", sf.BF16, variant="1k"), 'The only variant is "1k", of BF16 on cdna2'),
         (lambda: sf.fused(0, 24), "terms must be an integer from 1 to 1024, got 0"),
@@ -187,11 +187,11 @@ def test_what_a_unit_lacks_is_refused_with_what_it_has(make, message):
 
 
 def test_operands_outside_the_unit_are_refused():
-    with pytest.raises(ValueError, match=r"takes E4M3 operands, and b\[1, 0\] = 0.3 is none. Pass inputs=E4M3"):
+    with pytest.raises(ValueError, match=r"takes E4M3 operands, and b\[1, 0\] = 0.3 is not one. Pass inputs=E4M3"):
         sf.matmul(np.ones((1, 2)), [[1.0], [0.3]], accumulate=sf.tensor_core("hopper", sf.E4M3))
-    with pytest.raises(ValueError, match=r"a\[0, 0\] = inf is none"):
+    with pytest.raises(ValueError, match=r"a\[0, 0\] = inf is not one"):
         sf.dot([np.inf], [1.0], accumulate=sf.tensor_core("hopper", sf.E4M3))
-    with pytest.raises(ValueError, match=r"a\[0, 0\] = nan is none"):
+    with pytest.raises(ValueError, match=r"a\[0, 0\] = nan is not one"):
         sf.dot([np.nan], [1.0], accumulate=sf.tensor_core("blackwell", sf.E2M1))
 
 

@@ -139,7 +139,7 @@ def test_units_align_and_overflow_as_they_do_without_draws():
 def test_what_has_no_one_order_of_draws_is_refused():
     ones, accumulator = np.ones(4), sf.sequential(sf.BF16, rounding=RANDOM)
     both = dict(accumulate=accumulator, output=sf.E4M3, rounding=RANDOM)
-    with pytest.raises(ValueError, match="GivenBits serve the steps of a sum alone"):
+    with pytest.raises(ValueError, match="GivenBits can only supply the draws of the sum itself"):
         sf.dot(ones, ones, **both, stream=sf.GivenBits([1] * 99))
     with pytest.raises(ValueError, match="GivenBits has 3 of its 3 left"):
         sf.dot(ones, ones, accumulate=accumulator, stream=sf.GivenBits([1, 2, 3]))
@@ -149,7 +149,9 @@ def test_what_has_no_one_order_of_draws_is_refused():
     with pytest.raises(ValueError, match="draws of one width"):
         sf.dot(ones, ones, accumulate=mixed, stream=sf.GivenBits([1] * 99))
     unit = sf.blocked(4, sf.tensor_core("hopper", sf.FP16), accumulator)
-    with pytest.raises(ValueError, match="GivenBits serve sequential, kahan, pairwise, numpy_sum, tree and fused sums"):
+    with pytest.raises(
+        ValueError, match="GivenBits support sequential, kahan, pairwise, numpy_sum, tree and fused sums"
+    ):
         sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))
 
 

@@ -205,9 +205,9 @@ def test_eight_bit_units_with_sums_of_14_bits_take_any_fp32_addend():
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(accumulate=sf.pairwise(sf.FP16), initial=1.0), r"pairwise\(FP16\) has no running sum"),
-        (dict(accumulate=sf.blocked(2, sf.FP16, sf.pairwise(sf.FP16)), initial=1.0), "has no running sum"),
-        (dict(accumulate=sf.FP16, initial=[[1.0, 0.1]]), r"numbers of FP16, .* initial\[0, 1\] = 0\.1 is none"),
+        (dict(accumulate=sf.pairwise(sf.FP16), initial=1.0), r"pairwise\(FP16\) has no partial sum"),
+        (dict(accumulate=sf.blocked(2, sf.FP16, sf.pairwise(sf.FP16)), initial=1.0), "has no partial sum"),
+        (dict(accumulate=sf.FP16, initial=[[1.0, 0.1]]), r"numbers of FP16, .* initial\[0, 1\] = 0\.1 is not one"),
         (dict(accumulate=sf.E4M3, initial=INF), "numbers of E4M3"),
         (dict(accumulate=sf.FP16, initial=np.zeros((2, 2, 2))), r"shape \(2, 2, 2\), the result \(2, 2\)"),
         (dict(accumulate=sf.FP16, initial=np.zeros(3)), "without enlarging it"),
@@ -375,7 +375,7 @@ def test_partial_sums_of_given_draws_go_on_with_the_next_ones(rng):
     "accumulate", [sf.pairwise(sf.FP16), sf.exact, sf.blocked(2, sf.FP16, sf.pairwise(sf.FP16))], ids=str
 )
 def test_sums_without_a_running_sum_have_no_partial_ones(accumulate):
-    with pytest.raises(ValueError, match="has no running sum"):
+    with pytest.raises(ValueError, match="has no partial sum"):
         sf.partial_sums([1.0], [1.0], accumulate=accumulate, output=sf.FP32)
 
 

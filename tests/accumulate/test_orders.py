@@ -121,7 +121,7 @@ def test_numpys_order_has_no_running_sum_whatever_its_products():
         lambda: sf.partial_sums([1, 2], [3, 4], accumulate=order),
         lambda: sf.dot([1, 2], [3, 4], accumulate=order, initial=1.0),
     ):
-        with pytest.raises(ValueError, match="has no running sum"):
+        with pytest.raises(ValueError, match="has no partial sum"):
             call()
 
 
@@ -194,9 +194,9 @@ def test_texts_are_short_and_nested_tuples_add_from_left_to_right():
         (lambda: sf.tree("1 + 2", sf.FP16), "no term 0"),
         (lambda: sf.tree("", sf.FP16), "an end where more is expected"),
         (lambda: sf.tree("(0 + 1", sf.FP16), "an end where more is expected"),
-        (lambda: sf.tree("0 1", sf.FP16), "'1' at a place where it means nothing"),
+        (lambda: sf.tree("0 1", sf.FP16), "'1' at a position where it has no meaning"),
         (lambda: sf.tree("[0 1 2 3]", sf.FP16), "sf.fused"),
-        (lambda: sf.tree("0 + ... + 4", sf.FP16), "three dots that do not stand between"),
+        (lambda: sf.tree("0 + ... + 4", sf.FP16), "three dots that are not between"),
         (lambda: sf.tree("0 + 2 + ... + 5", sf.FP16), "no run from 0 and 2 to 5"),
         (lambda: sf.tree((), sf.FP16), "nested tuples"),
         (lambda: sf.tree((0, -1), sf.FP16), "nested tuples"),
@@ -204,9 +204,9 @@ def test_texts_are_short_and_nested_tuples_add_from_left_to_right():
         (lambda: sf.dot([1, 2], [3, 4], accumulate=sf.tree((0, 1, 2), sf.FP16)), "adds 3 products, got 2"),
         (lambda: sf.dot(*np.ones((2, 5)), accumulate=sf.blocked(3, sf.tree((0, 1, 2), sf.FP16), sf.FP16)), "got 2"),
         (lambda: sf.lanes(0, sf.FP16, sf.FP16), "count must be a positive integer"),
-        (lambda: sf.lanes(4, sf.exact, sf.FP16), "a format of their own"),
+        (lambda: sf.lanes(4, sf.exact, sf.FP16), "that have a format"),
         (lambda: sf.lanes(4, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0)), sf.FP32), "blocked"),
-        (lambda: sf.partial_sums([1, 2], [3, 4], accumulate=sf.lanes(2, sf.FP16, sf.FP16)), "no running sum"),
+        (lambda: sf.partial_sums([1, 2], [3, 4], accumulate=sf.lanes(2, sf.FP16, sf.FP16)), "no partial sum"),
     ],
 )  # fmt: skip
 def test_orders_that_mean_nothing_are_refused(call, message):

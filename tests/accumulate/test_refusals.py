@@ -22,15 +22,15 @@ ONES = np.ones(4)
         (lambda: sf.fused(4, 20, zero_exponent=True), "from -800 to 800, got True"),
         (lambda: sf.tensor_core("hopper", sf.FP64, sf.FP16), "hopper has no unit for FP64 x FP64 -> FP16"),
         (lambda: sf.tensor_core("hopper", sf.FP64, "nonsense"), "Unknown format 'nonsense'"),
-        (lambda: sf.tensor_core(["hopper"], sf.FP16), r"tensor_core knows volta, .*; got \['hopper'\]"),
-        (lambda: sf.matrix_core(["cdna1"], sf.FP16), r"matrix_core knows cdna1, .*; got \['cdna1'\]"),
-        (lambda: sf.tensor_core("blackwell", sf.E4M3, scales=(32.0, sf.E8M0)), "scales is a pair of the products"),
-        (lambda: sf.tensor_core("ampere", sf.FP16, instruction="mma"), "one alone, which has no name; got 'mma'"),
+        (lambda: sf.tensor_core(["hopper"], sf.FP16), r"tensor_core supports volta, .*; got \['hopper'\]"),
+        (lambda: sf.matrix_core(["cdna1"], sf.FP16), r"matrix_core supports cdna1, .*; got \['cdna1'\]"),
+        (lambda: sf.tensor_core("blackwell", sf.E4M3, scales=(32.0, sf.E8M0)), "scales must be a pair of the products"),
+        (lambda: sf.tensor_core("ampere", sf.FP16, instruction="mma"), "only one, which has no name; got 'mma'"),
         (lambda: sf.tensor_core("hopper", sf.FP16, instruction="tcgen05"), "'wgmma' or 'mma'; got 'tcgen05'"),
         (lambda: sf.tensor_core("blackwell", sf.E2M1, instruction="mma"), "blackwell has no unit for E2M1"),
         (lambda: sf.sum(ONES, True, accumulate=sf.FP16), "axis must be None or an integer from -1 to 0, got True"),
         (lambda: sf.sum(3.0, 0, accumulate=sf.FP16), "axis must be None: a single number has no axes, got 0"),
-        (lambda: sf.sum(ONES, accumulate=sf.tensor_core("hopper")), "by the formats of the operands: pass inputs="),
+        (lambda: sf.sum(ONES, accumulate=sf.tensor_core("hopper")), "on the formats of the operands: pass inputs="),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_at_once(make, message):
@@ -109,9 +109,9 @@ def test_units_take_run_results_that_are_numbers_of_theirs():
         (sf.BF16, sf.tensor_core("hopper", sf.TF32)),
     ]:
         assert sf.sum(ONES, accumulate=sf.blocked(1, inner, outer)) == 4
-    with pytest.raises(ValueError, match="takes FP16 operands, which sums in BF16 are not"):
+    with pytest.raises(ValueError, match="takes FP16 operands, but these are sums in BF16"):
         sf.sum(ONES * 2.0**-30, accumulate=sf.blocked(1, sf.BF16, sf.tensor_core("hopper", sf.FP16)))
-    with pytest.raises(ValueError, match="takes E4M3 operands, which sums in E5M2 are not"):
+    with pytest.raises(ValueError, match="takes E4M3 operands, but these are sums in E5M2"):
         sf.sum(ONES, accumulate=sf.blocked(1, sf.E5M2, sf.tensor_core("hopper", sf.E4M3)))
 
 

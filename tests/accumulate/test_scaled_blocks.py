@@ -293,7 +293,7 @@ def test_every_element_that_saturates_or_vanishes_is_observed():
         (lambda: sf.block(0, sf.E8M0), "size of a block is a positive integer"),
         (lambda: sf.block((1, 2, 3), sf.E8M0), "or a pair of elements across k"),
         (lambda: sf.block(True, sf.E8M0), "size of a block is a positive integer"),
-        (lambda: sf.block(16, sf.FP64), "numbers of a format that float32 holds; FP64 has others"),
+        (lambda: sf.block(16, sf.FP64), "in a format that float32 can represent, got FP64"),
         (lambda: sf.block(16, sf.E4M3, rule="floor"), "it needs E8M0 scales"),
         (lambda: sf.block(16, sf.E8M0, rule="up"), "rule must be one of floor, ceil, rceil, even"),
         (lambda: sf.scaled(sf.FP32, sf.block(16, sf.E4M3)), "Elements scaled by E4M3"),
@@ -303,7 +303,7 @@ def test_every_element_that_saturates_or_vanishes_is_observed():
         (lambda: product((sf.per_tensor(), sf.per_tensor()), accumulate=UNIT), "needs scales="),
         (lambda: product((MX, MX), initial=np.float32(0.1).astype(float) / 3), "must hold numbers of FP32"),
         (lambda: product((sf.block(4, sf.E4M3),) * 2, initial=1.0), "add it to the result"),
-        (lambda: product((FINE, FINE), rounding=sf.toward_zero), "that stay in it are not rounded again"),
+        (lambda: product((FINE, FINE), rounding=sf.toward_zero), "are not rounded again to this format"),
     ],
 )  # fmt: skip
 def test_blocks_that_do_not_fit_are_refused(call, message):

@@ -155,14 +155,14 @@ def test_casts_of_scaled_operands_are_observed():
     [
         (lambda: sf.cast(sf.E4M3, scale=2.0), "scale must be a scaling such as simfloat.per_tensor"),
         (lambda: sf.scaled(sf.E4M3, None), "scaled takes a scaling"),
-        (lambda: sf.scaled(sf.FP64, sf.per_tensor()), "formats that float32 holds, and FP64 has others"),
+        (lambda: sf.scaled(sf.FP64, sf.per_tensor()), "formats that float32 can represent, got FP64"),
         (lambda: sf.delayed(0), "history must be a positive integer"),
         (lambda: sf.delayed(margin=0.5), "margin must be an integer from -64 to 64"),
         (lambda: refused(sf.delayed()), "use it in a policy inside `with simfloat.simulate"),
         (lambda: refused(sf.per_tensor(), initial=1.0), "add it to the result"),
         (lambda: refused(sf.per_tensor(), output=sf.Format(11, 51)), "at most 50 bits of precision"),
         (lambda: refused(sf.per_tensor(), accumulate=sf.exact, output=sf.Format(11, 51)), "at most 50 bits"),
-        (lambda: refused(sf.per_tensor(), scales=([[1.0]], [[1.0]])), "scale them again: pass one of both"),
+        (lambda: refused(sf.per_tensor(), scales=([[1.0]], [[1.0]])), "scale them again: pass only one of them"),
         (lambda: refused(sf.per_tensor(), a=sf.block_quantize([[1.0]], sf.E4M3)), "scale them again"),
     ],
 )

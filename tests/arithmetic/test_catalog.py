@@ -92,7 +92,8 @@ def test_every_function_has_one_signature_and_the_documentation_of_its_row():
         assert parameters["rounding"].default is sf.nearest_even
         assert parameters["stream"].kind is parameters["observer"].kind is inspect.Parameter.KEYWORD_ONLY
         assert function.__name__ == function.__qualname__ == name
-        assert function.__doc__.startswith(row.meaning) and max(map(len, function.__doc__.splitlines())) <= 120
+        assert function.__doc__.lower().startswith(f"return {row.meaning.lower()}")
+        assert max(map(len, function.__doc__.splitlines())) <= 120
 
 
 def test_every_function_is_part_of_the_selftest():

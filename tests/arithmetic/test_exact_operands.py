@@ -114,7 +114,7 @@ def test_numbers_of_gmpy2_and_long_floats_are_read_exactly():
         far = gmpy2.mpfr(2) ** 10**9
     assert_bits(sf.round(numbers[:3], sf.FP16), [1.0, 1.0009765625, 0.333251953125])
     assert_bits(sf.round(np.array(numbers[3:], object), sf.FP32), [2.0**60 + 2.0**37, -0.0, np.nan])
-    with pytest.raises(ValueError, match="no number within reach"):
+    with pytest.raises(ValueError, match="is out of range"):
         sf.round(far, sf.FP16)
     if np.finfo(np.longdouble).nmant > 52:
         long = np.array([1, 1, 0], np.longdouble) + np.array([2.0**-11, 2.0**-11, 0.0]).astype(np.longdouble)
@@ -292,7 +292,7 @@ def test_results_are_written_to_out():
 def test_what_is_no_number_or_out_of_reach_is_refused_at_once(x):
     start = time.process_time()
     for call in (lambda: sf.round(x, sf.FP16), lambda: sf.add(x, 1.0, sf.FP16), lambda: sf.array(x, sf.FP16)):
-        with pytest.raises(ValueError, match="must hold real numbers, and .* is no number") as refused:
+        with pytest.raises(ValueError, match="real numbers, and .* is (not a number|out of range)") as refused:
             call()
         assert len(str(refused.value)) < 500 and "set_int_max_str_digits" not in str(refused.value)
     assert time.process_time() - start < 5
@@ -317,9 +317,9 @@ def test_what_does_not_take_them_says_how_they_are_rounded_once(call):
 
 
 def test_functions_that_cannot_be_told_are_refused_by_name():
-    with pytest.raises(ValueError, match="gelu of 9007199254740993 cannot be rounded here: 960 digits do not tell"):
+    with pytest.raises(ValueError, match="gelu of 9007199254740993 cannot be rounded: 960 digits do not decide"):
         sf.gelu(2**53 + 1, sf.FP64)
-    with pytest.raises(ValueError, match="zeta of 2 and -11/10 is not summed here"):
+    with pytest.raises(ValueError, match="zeta of 2 and -11/10 is not implemented"):
         sf.zeta(2, "-1.1", sf.FP16)
 
 
@@ -330,5 +330,5 @@ def test_spacings_codes_and_neighbours_read_them():
     assert sf.encode(["0.5", Fraction(1, 4)], sf.FP16).tolist() == [0x3800, 0x3400]
     with pytest.raises(ValueError, match="1/10 at index 1 is not a number of FP16; round to the format first"):
         sf.encode(["0.5", "0.1"], sf.FP16)
-    with pytest.raises(ValueError, match="beyond float64's range"):
+    with pytest.raises(ValueError, match="beyond the range of float64"):
         sf.ulp("1e400", sf.FP64)

@@ -167,7 +167,7 @@ def test_a_single_number_goes_to_where_the_other_operands_are(no_cupy):
 
 @pytest.mark.parametrize("arrays", [(np.ones(2), OfCuPy()), (OfCuPy(), np.ones(2))])
 def test_operands_on_two_machines_are_refused(arrays, no_cupy):
-    message = "One operand is on a GPU, another, of shape .2,., is not; pass cupy.asarray of it, too"
+    message = "One operand is on a GPU, but another one, of shape .2,., is not: pass cupy.asarray of it"
     with pytest.raises(ValueError, match=message):
         device_of(*arrays)
 

@@ -68,7 +68,7 @@ def test_an_image_without_words_is_an_empty_vector(tmp_path):
     [
         ("3c00\n3cxx", "line 2: '3cxx' has digits that are unknown (x) or not driven (z); a number has neither."),
         ("3c00 zzzz", "line 1: 'zzzz' has digits that are unknown"),
-        ("0x3c00", "line 1: '0x3c00' has a prefix, where Verilog has digits alone: write '3c00'."),
+        ("0x3c00", "line 1: '0x3c00' has a prefix, but Verilog has only digits: write '3c00'."),
         ("\n\n13c00", "line 3: Code '13c00' is not one of FP16, whose codes have 16 bits."),
         ("3c00,4000", "line 1: A code of FP16 is hexadecimal digits such as '0001' or '0x0001', got '3c00,4000'."),
         ("@ 10 3c00", "line 1: An address is @ and hexadecimal digits, without white space, as @1f; got '@'."),

@@ -161,7 +161,7 @@ def test_operations_are_read_by_testfloats_own_names(operation, line, operands, 
 def test_integers_are_not_read_as_numbers_of_fp32(tmp_path):
     text = "00000005 4500 00\n0000000B 4980 00\n00000000 0000 00\n00010001 7C00 05\n"
     assert read(tmp_path, text, "i32_to_f16").operands[0].tolist() == [5, 11, 0, 65537]
-    with pytest.raises(ValueError, match="3 of 4 results are no roundings of .* FP32.* such as 'i32_to_f16'"):
+    with pytest.raises(ValueError, match="3 of 4 results are not roundings of .* FP32.* such as 'i32_to_f16'"):
         read(tmp_path, text, "round", sf.FP16)
     with pytest.raises(ValueError, match="'i64_to_f16' or 'ui64_to_f16'"):
         read(tmp_path, "0000000000000005 4500 00\n", "round", sf.FP16)

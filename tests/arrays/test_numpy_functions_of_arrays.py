@@ -229,20 +229,20 @@ def test_tests_compare_exact_numbers():
         (lambda x: np.sum([x, x]), "numpy would compute in float64, past the format"),
         (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of arrays of a format takes a, axis, keepdims"),
         (lambda x: np.add(x, x, out=np.zeros((2, 3))), "numpy.add of arrays of a format takes no out"),
-        (lambda x: np.add(x, [1.0, 0.5, 0.1]), "arrays of BF16 and single numbers, got list"),
+        (lambda x: np.add(x, [1.0, 0.5, 0.1]), "array of BF16 or a single number, got list"),
         (
             lambda x: x - [[1, 1, 1]] * np.array(0.1),
-            r"and 0.1 at index \(0, 0\) is none of them: simfloat.array\(x, 'BF16'",
+            r"but 0.1 at index \(0, 0\) is not one: simfloat.array\(x, 'BF16'",
         ),
-        (lambda x: np.array([1, 0.5, 1 + 2.0**-8]) + x, "holds numbers of BF16, and 1.00390625 at index 2 is none"),
-        (lambda x: x @ np.array([1, 2j, 0.1j]), r"and 0.1j at index 2 is none of them"),
+        (lambda x: np.array([1, 0.5, 1 + 2.0**-8]) + x, "only numbers of BF16, but 1.00390625 at index 2 is not one"),
+        (lambda x: x @ np.array([1, 2j, 0.1j]), r"but 0.1j at index 2 is not one"),
         (lambda x: np.linalg.norm(x, 2), r"numpy.linalg.norm.*got ord=2.*the largest is sf.linalg.svd\(x\).s\[0\]"),
         (lambda x: np.round(x, 1), "rounds to integers; got decimals=1"),
         (lambda x: np.pad(x, 1, "mean"), "numpy.pad of arrays of a format has the modes constant, .*got 'mean'"),
         (lambda x: np.copyto(np.zeros((2, 3)), x), "numpy.copyto would write numbers of arrays of a format to ndarray"),
         (lambda x: np.copyto(x, 1, casting="no"), "numpy.copyto of arrays of a format takes a, src, where"),
-        (lambda x: np.sign(x + 0j), "sign of complex numbers is not rounded here"),
-        (lambda x: np.copysign(x, 1j), "copysign of complex numbers is not rounded here"),
+        (lambda x: np.sign(x + 0j), "sign of complex arrays is not supported"),
+        (lambda x: np.copysign(x, 1j), "copysign of complex arrays is not supported"),
     ],
 )
 def test_what_is_no_operation_is_refused_by_name(call, words, operands):
@@ -307,7 +307,7 @@ def test_an_array_like_another_holds_numbers_of_its_format(operands):
 def test_what_is_joined_has_one_format(operands):
     with pytest.raises(ValueError, match="two formats do not mix"):
         np.vstack([operands[0], operands[0].astype("fp16")])
-    with pytest.raises(ValueError, match=r"numpy.take of arrays of a format gives a new one: write y\[...\] = x"):
+    with pytest.raises(ValueError, match=r"numpy.take of arrays of a format returns a new array: write y\[...\] = x"):
         np.take(operands[0], [0], axis=0, out=operands[0])
 
 

@@ -70,9 +70,9 @@ def test_gradients_that_are_not_finite_have_infinite_errors():
 @pytest.mark.parametrize(
     "policies, message",
     [
-        ("fp32", r"compare takes a list of policies, got 'fp32'; give it in brackets"),
+        ("fp32", r"compare takes a list of policies, got 'fp32'; put it in brackets"),
         ([], "compare takes a list of policies, got none"),
-        (["fp32", "fp32"], "Two policies are called 'fp32'; give a dictionary"),
+        (["fp32", "fp32"], "Two policies are called 'fp32'; pass a dictionary"),
         (["fp31"], "Unknown policy 'fp31'"),
         ([5], "compare takes a simfloat.Policy or its name, got 5"),
     ],
@@ -85,5 +85,5 @@ def test_what_is_no_list_of_policies_is_refused(policies, message):
 def test_what_is_no_model_and_what_was_not_compared_are_named():
     with pytest.raises(ValueError, match="compare takes a simfloat.nn.Module, got a int"):
         sf.compare(5, sf.nn.mse_loss, (X, Y), ["fp32"])
-    with pytest.raises(ValueError, match="'fp8' was not compared. There are: a"):
+    with pytest.raises(ValueError, match="'fp8' was not compared. The compared policies are: a"):
         PolicyComparison((PolicyError("a", 1.0, 0.0, 0.0),), "fp64", 1.0)["fp8"]

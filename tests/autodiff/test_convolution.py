@@ -255,11 +255,11 @@ def test_memory_of_any_layout_gives_the_same_bits(rng):
         (lambda x, w: x.conv2d(w, stride=0), "stride must be an integer of at least 1"),
         (lambda x, w: x.conv2d(w, padding="full"), "'valid' or, with a stride of 1, 'same'; got 'full'"),
         (lambda x, w: x.conv2d(w, stride=2, padding="same"), r"'same' with stride \(2, 2\)"),
-        (lambda x, w: x.conv2d(w, dilation=4), "Kernels need at least one place and room in the padded image"),
+        (lambda x, w: x.conv2d(w, dilation=4), "Kernels need at least one element and must fit into the padded image"),
         (lambda x, w: x.conv_transpose2d(w), r"needs x \(N, C, H, W\) and weight \(C, O / groups, h, w\)"),
         (lambda x, w: x.conv_transpose2d(w[:3], groups=2), "divides the 3 channels, got 2"),
         (lambda x, w: x.conv_transpose2d(w[:3], output_padding=1), "output_padding must be smaller"),
-        (lambda x, w: x.conv_transpose2d(w[:3], padding=4), "a result needs one of each"),
+        (lambda x, w: x.conv_transpose2d(w[:3], padding=4), "at least one of each is needed"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):

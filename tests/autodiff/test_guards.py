@@ -7,7 +7,7 @@ import simfloat as sf
 from simfloat.autodiff.variable import SAMPLE, digest_of
 from tests.bits import assert_bits
 
-REMEDY = "between the forward pass and backward, which needs its numbers of then. Call backward before"
+REMEDY = "between the forward pass and backward, which needs its original values. Call backward"
 
 
 def refused(loss, what):
@@ -61,7 +61,7 @@ def test_what_no_gradient_reads_may_be_written():
         total = (y + x).sum()  # nor does that of a sum
         x[:] = 7
         total.data[...] = 7
-        with pytest.raises(ValueError, match="linear: an array that it read was written to"):
+        with pytest.raises(ValueError, match="linear: an array that it reads was written to"):
             total.backward()  # but that of y still reads x
 
 
@@ -89,7 +89,7 @@ def test_a_batch_buffer_that_is_used_again():
             assert_bits(parameter.grad, gradient)
         loss = sf.nn.cross_entropy(model(batch), labels)
         batch[:] = batch[::-1] * 2
-        refused(loss, "linear in layer 'hidden.0': an array that it read was written to")
+        refused(loss, "linear in layer 'hidden.0': an array that it reads was written to")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_results_that_were_handed_out(operation):
         handed_out[1, 1] = 9.0
         h.data[1, 0] = 8.0
         for loss in (early, late):
-            refused(loss, "an array that it read was written to")
+            refused(loss, "an array that it reads was written to")
         operation(h).backward()  # what was written before is what it reads
         leaf.backward(np.ones((2, 2)))
 
@@ -124,7 +124,7 @@ def test_a_result_that_its_own_gradient_reads(inside):
         y = x.exp()
         loss = y.sum()
         inside(y)[0] = 0
-        refused(loss, "exp: an array that it read was written to")
+        refused(loss, "exp: an array that it reads was written to")
 
 
 def test_indices_and_masks_are_copied():

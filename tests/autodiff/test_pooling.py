@@ -139,7 +139,7 @@ def test_formats_follow_the_roles():
         (lambda x: x.max_pool2d(0), "kernel_size must be an integer of at least 1"),
         (lambda x: x.max_pool2d(2, 0), "stride must be an integer of at least 1"),
         (lambda x: x.max_pool2d(2, padding=2), "at most half of the windows, 2 x 2; got"),
-        (lambda x: x.max_pool2d(5), r"find no room in x of shape \(1, 1, 4, 4\)"),
+        (lambda x: x.max_pool2d(5), r"do not fit into x of shape \(1, 1, 4, 4\)"),
         (lambda x: x.avg_pool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
     ],
 )

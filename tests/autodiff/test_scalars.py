@@ -38,7 +38,7 @@ def test_comparisons_round_neither_side():
     assert (0.1 < single).tolist() == [True, False] and (single == np.float32(0.1)).tolist() == [True, False]
     for other in (2**53 + 1, 10**400, 1j, [1, 2**53 + 1]):
         for compare in (operator.lt, operator.eq, operator.ne):
-            with pytest.raises(ValueError, match="A tensor is compared with numbers, got"):
+            with pytest.raises(ValueError, match="A tensor cannot be compared with"):
                 compare(sf.Tensor([2.0**53, 1.0]), other)
     assert (single != None).all() and not (single == "0.1").any()  # noqa: E711
 
@@ -71,15 +71,16 @@ def test_functions_of_arrays_do_not_take_tensors_past_the_policy(call):
 
 def test_a_tensor_without_axes_has_no_length():
     assert len(sf.Tensor([1.0, 2.0])) == 2
-    with pytest.raises(TypeError, match=r"has no length. .* torch.as_tensor\(x.data\)"):
+    with pytest.raises(TypeError, match=r"has no length. .*torch.as_tensor\(x.data\)"):
         len(sf.Tensor(1.0))
 
 
 @pytest.mark.parametrize("call, message", [
-    (lambda t: t // 2, r"A tensor has no //, which no policy rounds: .* numpy.floor_divide\(numpy.asarray\(x\)"),
-    (lambda t: t % 2, r"has no %, .* numpy.remainder\("), (lambda t: 2 // t, "has no //"), (lambda t: 2 % t, "no %"),
-    (lambda t: divmod(t, 2), "has no divmod"), (lambda t: divmod(2, t), "has no divmod"),
-    (lambda t: round(t, 1), r"has no round to decimal digits, .* numpy.round\("),
+    (lambda t: t // 2, r"does not support //, which no policy rounds: .* numpy.floor_divide\(numpy.asarray\(x\)"),
+    (lambda t: t % 2, r"does not support %, .* numpy.remainder\("),
+    (lambda t: 2 // t, "does not support //"), (lambda t: 2 % t, "not support %"),
+    (lambda t: divmod(t, 2), "does not support divmod"), (lambda t: divmod(2, t), "does not support divmod"),
+    (lambda t: round(t, 1), r"does not support round to decimal digits, .* numpy.round\("),
 ])  # fmt: skip
 def test_what_no_policy_rounds_is_refused_with_what_to_write(call, message):
     with pytest.raises(ValueError, match=message):

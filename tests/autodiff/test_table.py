@@ -32,7 +32,9 @@ def test_every_pointwise_operation_is_a_documented_method(row):
 
 @pytest.mark.parametrize("call", [lambda t: t.exp(1.0), lambda t: t.add(), lambda t: t.fma(1.0), lambda t: t.add(1, 2)])
 def test_methods_count_their_operands(call):
-    with pytest.raises(TypeError, match=r"Pointwise.(exp|add|fma) takes [0-2] operands? beside the tensor, got [0-2]"):
+    with pytest.raises(
+        TypeError, match=r"Pointwise.(exp|add|fma) takes [0-2] operands? in addition to the tensor, got [0-2]"
+    ):
         call(sf.Tensor([1.0]))
 
 

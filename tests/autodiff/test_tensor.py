@@ -175,7 +175,7 @@ def test_stochastic_policies_are_reproducible():
         (lambda t: sf.simulate("fp32", seed=-1), "A seed is an integer"),
         (lambda t: t.backward(), "needs one element, got a tensor of shape"),
         (lambda t: t.backward(np.ones(3)), r"The gradient has shape \(3,\), the tensor \(2,\)"),
-        (lambda t: t.backward(np.ones(2)), "from one with requires_grad=True"),
+        (lambda t: t.backward(np.ones(2)), "on a tensor with requires_grad=True"),
         (lambda t: sf.Tensor("text"), "data must hold real numbers"),
         (lambda t: sf.Tensor([1.0], requires_grad="no"), "requires_grad must be True or False, got 'no'"),
     ],
@@ -240,9 +240,9 @@ def test_a_name_of_pytorchs_that_tensors_lack_tells_the_name_here():
     x = sf.Tensor([1.0])
     assert not any(hasattr(x, name) for name in NAMES)
     assert all(hasattr(sf.Tensor, here) for here in NAMES.values() if here.isidentifier())
-    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'view'; here it is reshape"):
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'view'; in simfloat it is reshape"):
         x.view(-1)
-    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'half'; here it is the policy"):
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'half'; in simfloat it is the policy"):
         x.half()
     with pytest.raises(AttributeError, match="'Parameter' object has no attribute 'weight'$"):
         sf.Parameter([1.0]).weight  # noqa: B018

@@ -130,7 +130,10 @@ def test_overrides_reach_them_by_name_and_by_kind_and_composites_with_all_inside
         assert own_mish(sf.Tensor(X)).format == sf.FP16 and sf.Tensor(X).exp().format == sf.BF16
     table = policy.explain(sf.nn.Linear(2, 2))
     assert any(line.split()[:2] == ["everywhere", "own_swish"] for line in table.splitlines())
-    with pytest.raises(ValueError, match="override for the operation 'own_swish' met none"), sf.simulate(policy):
+    with (
+        pytest.raises(ValueError, match="override for the operation 'own_swish' matches no operation that ran"),
+        sf.simulate(policy),
+    ):
         sf.Tensor(X).exp()
     with pytest.raises(ValueError, match="compute_gradients has no effect on the operation 'own_swish'"):
         sf.policies["fp32"].override(operation="own_swish", compute_gradients=sf.FP16)
@@ -199,14 +202,14 @@ def test_two_modules_do_not_share_a_name():
 
 
 @pytest.mark.parametrize("wrong, message", [
-    (lambda: sf.operation(own_swish.__wrapped__)(X), "with parentheses|in parentheses, above a function; got array"),
+    (lambda: sf.operation(own_swish.__wrapped__)(X), "above a function; got array"),
     (lambda: sf.operation(kind="movement"), "one of pointwise, reduction, contraction, composite; got 'movement'"),
     (lambda: sf.operation()(lambda u, x: x), "takes a derivative for each of its operands, x: expected 1, got 0"),
     (lambda: sf.operation()(lambda u: u), "needs an operand: a function of the arithmetic and of arrays"),
     (lambda: sf.operation(kind="composite")(lambda: 1), "needs an operand: a function of tensors"),
     (lambda: sf.operation(3)(lambda u, x: x), "is a function, or None where there is none; got 3"),
     (lambda: sf.operation(swish_slope, kind="composite")(lambda x: x), "takes no derivatives: expected 0, got 1"),
-    (lambda: sf.operation(swish_slope)(lambda u, *x: x), "known by name"),
+    (lambda: sf.operation(swish_slope)(lambda u, *x: x), "must have names"),
 ])  # fmt: skip
 def test_declarations_that_fit_no_operation_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
@@ -224,7 +227,7 @@ def returning(result, kind="pointwise", slope=lambda u, g, y, x: g):
 
 
 @pytest.mark.parametrize("result, message", [
-    (lambda u, x: x / 3, r"of own_pointwise_returning holds .* at index \(0, 0\), which is no number of BF16: compute"),
+    (lambda u, x: x / 3, r"of own_pointwise_returning contains .* at index \(0, 0\), which is not a number of BF16"),
     (lambda u, x: u.round(x)[0], r"must have the shape \(3, 4\), got \(4,\)"),
     (lambda u, x: None, "must be an array of floats, made by its arithmetic; got None"),
     (lambda u, x: u.round(x) > 0, "must be an array of floats"),
@@ -238,7 +241,7 @@ def test_what_is_not_rounded_by_the_policy_is_refused(result, message):
 def test_gradients_that_are_not_rounded_by_the_policy_are_refused():
     with sf.simulate("bf16-standard"):
         for slope, message in [
-            (lambda u, g, y, x: g / 3, "The gradient with respect to x of own_pointwise_returning holds"),
+            (lambda u, g, y, x: g / 3, "The gradient with respect to x of own_pointwise_returning contains"),
             (lambda u, g, y, x: u.round(g)[:1], r"must have the shape \(3, 4\), got \(1, 4\)"),
         ]:
             y = returning(lambda u, x: u.round(x), slope=slope)(sf.Tensor(X, requires_grad=True))
@@ -250,13 +253,13 @@ def test_a_result_that_has_infinities_and_nan_is_one_of_the_format():
     x = np.float32([np.inf, -np.inf, np.nan, 0.0, -0.0])
     with sf.simulate("bf16-standard"):
         assert_bits(returning(lambda u, x: x)(x).data, x)
-    with sf.simulate(sf.Policy(compute=sf.E4M3)), pytest.raises(ValueError, match="no number of E4M3"):
+    with sf.simulate(sf.Policy(compute=sf.E4M3)), pytest.raises(ValueError, match="not a number of E4M3"):
         returning(lambda u, x: x)(x)
 
 
 def test_the_arithmetic_says_what_it_has():
     with sf.simulate("fp32"):
-        with pytest.raises(AttributeError, match="has no 'softsign'. It has round, sum, matmul, add, "):
+        with pytest.raises(AttributeError, match="has no function 'softsign'. It has round, sum, matmul, add, "):
             returning(lambda u, x: u.softsign(x))(X)
         with pytest.raises(TypeError, match="fma takes the operands a, b, c, got 2"):
             returning(lambda u, x: u.fma(x, x))(X)

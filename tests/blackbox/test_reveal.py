@@ -202,7 +202,9 @@ def lanes_of_fused_multiply_adds(a, b):
 def test_an_order_that_no_accumulator_has_is_shown():
     found = sf.reveal(lanes_of_fused_multiply_adds, 10)
     assert found.accumulator is None
-    with pytest.raises(ValueError, match="accumulator that gives the function's bits; none was found: .* other bits"):
+    with pytest.raises(
+        ValueError, match="accumulator that gives the bits of the function, but none was found: .* other bits"
+    ):
         found.dot([1.0], [1.0])
     assert str(found.tree) == "6 + 8 + 4 + 2 + 0 + (7 + 9 + 5 + 3 + 1)"
     assert str(found).startswith("no accumulator\n  order: 6 + 8 + 4") and "No probe" not in found.reason
@@ -247,7 +249,7 @@ def test_what_was_found_prints():
     found = sf.reveal(black_box(sf.sequential(sf.FP32), sf.BF16, sf.BF16), 21, inputs=sf.BF16)
     first, order, reason, *excluded = str(found).split("\n")
     assert (first, order) == ("sequential(FP32), rounded to BF16", "  order: 0 + 1 + ... + 20")
-    told = r"  With output BF16 the accumulator gives the bits of all \d{3,5} sums that f was asked for\."
+    told = r"  With output BF16 the accumulator gives the bits of all \d{3,5} sums that f computed\."
     assert re.fullmatch(told, reason)
     assert excluded[0].startswith("  excluded: sequential(FP32) gives ") and len(excluded) == min(
         3, len(found.excluded)
@@ -306,7 +308,7 @@ def test_calls_are_counted_and_end():
         found = sf.reveal(f, 4, calls=most)
         assert found.accumulator is None and len(calls) == most
         assert f"f was called {most} times" in found.reason and "raise calls" in str(found)
-    with pytest.raises(ValueError, match="calls, how often f may be called, must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="calls, the maximum number of calls of f, must be a positive integer, got 0"):
         sf.reveal(f, 4, calls=0)
 
 
@@ -342,7 +344,7 @@ def test_of_a_function_that_rounds_its_operands_the_format_is_asked_for():
     def f(a, b):
         return sf.dot(a, b, inputs=sf.BF16, accumulate=sf.FP32, output=sf.BF16)
 
-    assert "If f rounds its operands, name their format, as inputs=" in sf.reveal(f, 20).reason
+    assert "If f rounds its operands, pass their format, such as inputs=" in sf.reveal(f, 20).reason
     found = sf.reveal(f, 20, inputs=sf.BF16)
     assert (found.accumulator, found.output) == (sf.sequential(sf.FP32), sf.BF16) and "inputs=" not in found.reason
 

@@ -120,11 +120,11 @@ def test_info_without_a_place_for_kernels(run, monkeypatch):
         ("", "simfloat: the following arguments are required: COMMAND"),
         ("sow FP16", "simfloat: argument COMMAND: invalid choice: 'sow'"),
         ("show fp61", "simfloat show: argument FORMAT: Unknown format 'fp61'. Nearest names: FP64"),
-        ("round 1x fp16", "simfloat round: argument X: '1x' is no number"),
+        ("round 1x fp16", "simfloat round: argument X: '1x' is not a number"),
         ("round 1 fp16 --rounding up", "argument --rounding: rounding must be a simfloat.Rounding"),
         ("round 1 fp16 --rounding stochastic()", "stochastic() draws random bits; the numbers on both sides"),
         ("round nan e2m1", "simfloat round: E2M1 has no NaN"),
-        ("warmup --level x86-64-v9", "simfloat warmup: argument --level: kernels can be compiled here for "),
+        ("warmup --level x86-64-v9", "simfloat warmup: argument --level: level must be "),
     ],
 )
 def test_mistakes_are_one_line_and_exit_with_2(line, message, capsys):

@@ -32,7 +32,7 @@ def test_what_no_fraction_is():
     "text", ["", "x", "1/0", "1e10001", "0x1p-10001", "0x", "0x.p1", "1.5.2", "0xg", "1e", "9" * 9999]
 )
 def test_anything_else_is_refused(text):
-    with pytest.raises(ValueError, match=r"is no number.*write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"):
+    with pytest.raises(ValueError, match=r"is (not a number|out of range).*write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"):
         read_number(text)
 
 

@@ -10,7 +10,7 @@ import pytest
 from simfloat.tools.commands import warmup
 
 ROOT = Path(__file__).parents[2]
-NOTHING_ASKED = argparse.Namespace(into=None, level={})
+NOTHING_ASKED = argparse.Namespace(into=None, level=[{}], first_session=False)
 
 # What the tasks left out, carried out in one process: kernels that nothing was compiled for.
 LEFT_OUT = """
@@ -41,7 +41,7 @@ from simfloat.tools.commands import warmup, workload
 
 for name in set(workload.TASKS) - {"units", "lookups and codes"}:
     del workload.TASKS[name]
-raise SystemExit(warmup.run(argparse.Namespace(into=None, level={})))
+raise SystemExit(warmup.run(argparse.Namespace(into=None, level=[{}], first_session=False)))
 """
 
 
@@ -98,7 +98,7 @@ def test_an_interrupt_ends_the_processes(monkeypatch):
 
 def test_a_directory_that_takes_nothing_is_named_before_anything_is_compiled(tmp_path, capsys):
     (tmp_path / "file").touch()
-    assert warmup.run(argparse.Namespace(into=tmp_path / "file", level={})) == 1
+    assert warmup.run(argparse.Namespace(into=tmp_path / "file", level=[{}], first_session=False)) == 1
     assert capsys.readouterr() == (
         "", f"Kernels cannot be kept in {tmp_path}/file/simfloat; name a directory that can be written by --into.\n"
     )  # fmt: skip

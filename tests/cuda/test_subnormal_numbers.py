@@ -57,7 +57,7 @@ def test_a_cupy_that_flushes_all_the_same_is_refused(cupy, compiled, monkeypatch
     cupy.__version__ = "99.0"
     x = cupy.asarray(np.float32([2.0**-149]))
     monkeypatch.setattr(type(x), "astype", flushed)
-    with pytest.raises(ValueError, match="CuPy 99.0 takes subnormal numbers of float32 for zeros.*install CuPy 14"):
+    with pytest.raises(ValueError, match="CuPy 99.0 flushes subnormal numbers of float32 to zero.*install CuPy 14"):
         sf.round(x, sf.BF16)
 
 

@@ -157,7 +157,7 @@ def test_a_run_has_as_many_processes_as_are_asked_for(monkeypatch, with_toy, tmp
     [
         (("run", "update-cancelation"), "Did you mean 'update-cancellation'?"),
         (("run", "update-cancellation", "--policy", "bf17"), "Unknown policy 'bf17'. Policies: fp64"),
-        (("run", "update-cancellation", "--policy", "fp23"), "Did you mean 'fp32'? A policy of your own is given as"),
+        (("run", "update-cancellation", "--policy", "fp23"), "Did you mean 'fp32'? Pass your own policy as"),
         (("run", "update-cancellation", "--policy", "missing.toml"), "missing.toml. Give the path of a file that"),
         (("run", "update-cancellation", "--seeds", "0"), "0 is not in the range"),
         (("run", "update-cancellation", "--workers", "0"), "0 is not in the range"),
@@ -228,7 +228,7 @@ def test_what_is_finished_is_kept_when_a_job_fails(with_toy, tmp_path):
 
     first = invoke("run", "toy", "--out", tmp_path, executor=second_fails)
     assert first.exit_code == 2 and f"The job of toy, seed {FIRST_SEED + 1}, failed: 4 came." in first.output
-    assert "run the same command again to go on from there" in first.output
+    assert "run the same command again to continue" in first.output
     asked = []
 
     def listening(function, jobs):
@@ -245,7 +245,7 @@ def test_a_full_disk_loses_no_finished_job(with_toy, tmp_path, monkeypatch):
 
     monkeypatch.setitem(EXPERIMENTS, "toy", toy(metrics=full))
     result = invoke("run", "toy", "--out", tmp_path)
-    assert result.exit_code == 1 and "The run cannot go on: [Errno 28] No space left on device" in result.output
+    assert result.exit_code == 1 and "The run stopped: [Errno 28] No space left on device" in result.output
     assert len(list((tmp_path / ".simfloat-run").glob("*.json"))) == 3
 
 

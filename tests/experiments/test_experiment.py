@@ -38,7 +38,7 @@ def test_the_example_of_the_readme_is_an_experiment_in_one_file(package, tmp_pat
     for name, draw in experiment.drawings(results).items():
         draw(tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="A policy is of no use here"):
+    with pytest.raises(ValueError, match="This experiment accepts no policy"):
         experiment.check(None)
 
 

@@ -70,12 +70,12 @@ def test_a_deviation_stands_beside_a_mean_only_where_there_is_one():
 
 @pytest.mark.parametrize("found, cases", [(3, 2), (-1, 2), (1, -1), (0.5, 2)])
 def test_numbers_of_cases_that_are_none_are_refused(found, cases):
-    with pytest.raises(ValueError, match="in a number of cases, from 0 to all; got"):
+    with pytest.raises(ValueError, match="found must be an integer from 0 to cases; got"):
         share_interval(found, cases)
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 95, np.nan])
 def test_a_confidence_that_is_none_is_refused(confidence):
     for interval in (lambda: mean_interval(np.ones(2), confidence), lambda: share_interval(1, 2, confidence)):
-        with pytest.raises(ValueError, match=r"A confidence lies between 0 and 1, such as 0\.95; got"):
+        with pytest.raises(ValueError, match=r"confidence must be between 0 and 1, such as 0\.95; got"):
             interval()

@@ -117,7 +117,7 @@ def test_a_function_of_ones_own_is_swept_and_searched_by_a_machine_room(room):
 
 
 def test_a_job_that_a_scheduler_takes_to_its_grave_is_named():
-    with pytest.raises(JobError, match=r"seed 3, failed: the scheduler has lost it, or has ended \(cancelled\)"):
+    with pytest.raises(JobError, match=r"seed 3, failed: the scheduler lost the job, or ended \(cancelled\)"):
         worker_answer(SimpleNamespace(status="cancelled"), {"kind": "toy", "seed": 3})
 
 

@@ -39,8 +39,11 @@ def test_claims_are_judged_by_losses_beside_their_reference():
     found = {each.claim: each.verdict for each in findings(made_up(**{"o2": 1.1, "o3": 2.0, "fp16-kahan": np.nan}))}
     assert found["convolutional: O1 trains as FP32"] == EQUAL
     assert found["transformer: O3 does not reach FP32's loss"] == REPRODUCED
-    assert found["regression: FP16, Kahan updates do not rescue FP16, whose range is too small"] == REPRODUCED
-    assert found["regression: FP16, stochastic updates do not rescue FP16, whose range is too small"] == NOT_REPRODUCED
+    assert found["regression: FP16, Kahan updates do not rescue FP16, because its range is too small"] == REPRODUCED
+    assert (
+        found["regression: FP16, stochastic updates do not rescue FP16, because its range is too small"]
+        == NOT_REPRODUCED
+    )
     assert found["speech: FP16 storage is 5 to 10 % better than FP32"] == REPRODUCED
     assert found["language: without a scale FP16 training of LSTM cells does not match FP32"] == NOT_REPRODUCED
     assert [verdict for claim, verdict in found.items() if "clip" in claim or "decay" in claim] == [REPRODUCED] * 3

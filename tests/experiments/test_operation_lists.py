@@ -61,7 +61,7 @@ def made_up(deny, jitter):
 
 def test_a_list_is_judged_by_the_error_that_it_costs():
     costly, free = made_up(deny=0.05, jitter=0.01), made_up(deny=0.01, jitter=0.01)
-    claims = ("convolutional: the deny list in FP16 costs the gradient more than the others do",
+    claims = ("convolutional: the deny list in FP16 adds more error to the gradient than the other lists",
               "convolutional: large reductions should be left in FP32")  # fmt: skip
     assert [costly[claim] for claim in claims] == [REPRODUCED, REPRODUCED]
     assert [free[claim] for claim in claims] == [NOT_REPRODUCED, NOT_REPRODUCED]

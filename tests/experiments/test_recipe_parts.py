@@ -34,5 +34,5 @@ def test_a_part_is_needed_where_the_loss_without_it_is_higher_and_makes_up_for_t
     }
     assert found["NVFP4 needs its rotation"] == found["NVFP4 needs one of these parts at least"] == REPRODUCED
     assert found["NVFP4 needs its last layer in BF16"] in (INCONCLUSIVE, NOT_REPRODUCED)
-    assert found["rotation alone makes up for the others"] == WORSE
+    assert found["rotation makes up for the other parts"] == WORSE
     assert found["NVFP4's whole recipe trains as BF16 does"] == found["MXFP8 trains as BF16 does"] == EQUAL

@@ -110,7 +110,7 @@ def test_a_full_disk_loses_no_point(tmp_path, monkeypatch):
 
     monkeypatch.setattr("simfloat.studies.sweeping.write_parquet", full)
     result = invoke("sweep", "toy", "seed=1,2", "--out", tmp_path)
-    assert result.exit_code == 1 and "The run cannot go on: [Errno 28] No space left on device" in result.output
+    assert result.exit_code == 1 and "The run stopped: [Errno 28] No space left on device" in result.output
     assert len(list((tmp_path / HIDDEN).glob("*.json"))) == 2
 
 

@@ -33,4 +33,4 @@ def test_claims_follow_the_measurements():
                 row["differing"] = 0.5
     changed = {finding.claim: finding.verdict for finding in findings(results)}
     assert changed[promotion] == REPRODUCED
-    assert [changed[claim] for claim in changed if "are one unit" in claim] == [NOT_REPRODUCED]
+    assert [changed[claim] for claim in changed if "are equal" in claim] == [NOT_REPRODUCED]

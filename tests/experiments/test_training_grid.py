@@ -74,9 +74,9 @@ def test_a_row_has_the_mean_of_the_last_fifth_of_each_curve():
         ("weights=bf17", "The axis weights does not take 'bf17': Unknown format 'bf17'"),
         ("loss_scale=0", "expected a positive number that float32 has"),
         ("loss_scale=large", "expected a positive number that float32 has"),
-        ("seed=-1", "expected a whole number from 0"),
-        ("seed=1.5", "expected a whole number"),
-        ("steps=0", "expected a whole number from 1"),
+        ("seed=-1", "expected an integer from 0"),
+        ("seed=1.5", "expected an integer"),
+        ("steps=0", "expected an integer from 1"),
         ("batch=99999999999", "to 4294967295"),
     ],
 )

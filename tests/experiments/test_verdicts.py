@@ -137,14 +137,14 @@ def test_a_comparison_in_which_a_run_diverged_is_worse_and_one_without_a_referen
 
 @pytest.mark.parametrize("test", [ratio_test, difference_test, compare, compare_shares])
 def test_what_are_no_pairs_is_refused(test):
-    with pytest.raises(ValueError, match=r"Values of shape \(3,\) and a reference of shape \(1,\) are no pairs"):
+    with pytest.raises(ValueError, match=r"Values of shape \(3,\) and a reference of shape \(1,\) are not pairs"):
         test(np.ones(3), np.ones(1))
 
 
 def test_margins_that_are_none_are_refused():
-    with pytest.raises(ValueError, match=r"a factor of more than 1, such as 1\.05; got 0\.05"):
+    with pytest.raises(ValueError, match=r"a factor above 1, such as 1\.05; got 0\.05"):
         compare(np.ones(3), np.ones(3), margin=0.05)
-    with pytest.raises(ValueError, match="a number above 0, the largest difference that does not matter; got 0"):
+    with pytest.raises(ValueError, match="must be above 0: the largest difference that does not matter; got 0"):
         compare_shares(np.ones(3), np.ones(3), margin=0)
 
 

@@ -37,7 +37,7 @@ def test_a_hidden_folder_of_somebody_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / HIDDEN_FOLDER).mkdir()
     (tmp_path / HIDDEN_FOLDER / "theirs").write_text("x")
     with (
-        pytest.raises(ValueError, match="was not made by simfloat, 'theirs' is in it"),
+        pytest.raises(ValueError, match="was not created by simfloat, 'theirs' is in it"),
         Workspace(tmp_path, "experiments"),
     ):
         pass

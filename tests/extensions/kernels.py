@@ -351,7 +351,7 @@ def accumulator_sums():
 
 
 ACCUMULATOR = Extension(
-    "an accumulator of one format that takes a product at a time",
+    "an accumulator of one format that adds one product at a time",
     accumulator_sums,
     rows=(
         Row(

@@ -192,8 +192,10 @@ def models_round_so(mode):
 
 def updates_are_programs_that_round_so(mode):
     import simfloat as sf
+    from simfloat.arithmetic.programs import READINESS
     from simfloat.optim import optimizer as optimizers
 
+    READINESS.compile_at_once()
     run, ran = optimizers.run_as_program, []
 
     def trained(format, as_program):

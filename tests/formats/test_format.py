@@ -158,7 +158,7 @@ def test_as_format_reads_names():
         (dict(exponent_bits=4, mantissa_bits=3, special="scale"), "mantissa_bits=0 and signed=False"),
         (dict(exponent_bits=4, mantissa_bits=0), "mantissa_bits=0 has no code for NaN"),
         (dict(exponent_bits=1, mantissa_bits=3), "no normal number"),
-        (dict(exponent_bits=11, mantissa_bits=53), "Numbers travel as float64"),
+        (dict(exponent_bits=11, mantissa_bits=53), "Numbers are stored as float64"),
         (dict(exponent_bits=12, mantissa_bits=10), "exponents -2056 to 2047"),
         (dict(exponent_bits=5, mantissa_bits=10, bias=2000), "exponents -2009 to -1970"),
         (dict(exponent_bits=10**9, mantissa_bits=2), "exponent_bits must be at most 11, got 1000000000"),

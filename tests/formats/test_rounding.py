@@ -102,7 +102,7 @@ def test_the_usual_name_of_a_mode_is_answered_with_that_mode(mode, names):
 
 def test_a_word_that_names_no_mode_is_answered_with_the_list_alone():
     for word in ("banana", "tapered", "round", "fp16"):
-        with pytest.raises(ValueError, match=r"behind it or not\.$"):
+        with pytest.raises(ValueError, match=r"may be followed by \.saturating\(\)\.$"):
             as_rounding(word)
 
 

@@ -1,5 +1,6 @@
 """A first call that takes long says why, once and in one line; whatever is already compiled says nothing."""
 
+import io
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import simfloat
-from simfloat.terminal import LINE, Notice
+from simfloat.terminal import ERASE_LINE, LINE, Notice, reserve_line
 
 # Compiles two kernels and, since patience is short, long enough to say so.
 CODE = """
@@ -68,6 +69,26 @@ def test_short_compilations_add_up(notice, capsys):
     notice.begin()
     notice.end()
     assert capsys.readouterr().err == f"{LINE}\n"
+
+
+def test_on_a_terminal_a_line_names_each_later_kernel_and_is_erased(notice, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    notice.say()
+    notice.begin("round halves")
+    notice.end()
+    with reserve_line():
+        notice.begin("sum rows")
+        notice.end()
+    progress = "simfloat: compiling kernel 1 of this process, round halves (0 s so far)"
+    assert terminal.getvalue() == f"{LINE}\n{ERASE_LINE}{progress}{ERASE_LINE}", "another call has the line then"
+    notice.silence()
+    notice.begin("round halves")
+    notice.end()
+    assert terminal.getvalue().count("round halves") == 1
 
 
 def test_nothing_is_said_where_nobody_listens(notice, monkeypatch, capsys):

@@ -10,6 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from simfloat.analysis.reveal import Revealed
 from simfloat.moved_names import moved_names
 from simfloat.studies.state_digest import function_digest
 from tests.last_version.objects import CHECKPOINTS, PICKLES, objects, train
@@ -36,6 +37,11 @@ def test_a_pickle_of_the_last_version_is_the_object(name, fresh):
         read = pickle.loads(file.read(name))
     same = pickle.loads(pickle.dumps(fresh[name]))  # which leaves out the same caches
     assert type(read) is type(same)
+    for each in (read, same):  # sentences may change their words
+        if isinstance(each, Revealed):
+            object.__setattr__(each, "reason", "")
+        for policy in each.values() if name == "presets" else ():
+            object.__setattr__(policy, "source", "")
     assert digest(read) == digest(same)
 
 

@@ -202,20 +202,20 @@ def test_the_softmax_of_attention_may_be_fused():
         (lambda: sf.nn.MultiHeadAttention(4, 2)(X, X, X), r"query \(L, N, 4\).*; got \(3, 2, 8\)"),
         (
             lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, attn_mask=BLOCKED.T),
-            r"attn_mask holds truth values or numbers and has the shape \(3, 5\) or \(4, 3, 5\), got shape \(5, 3\)",
+            r"attn_mask must contain booleans or floats and have the shape \(3, 5\) or \(4, 3, 5\), got shape \(5, 3\)",
         ),
         (
             lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, key_padding_mask=np.zeros((2, 5), int)),
-            r"key_padding_mask holds .* shape \(2, 5\), got shape \(2, 5\) and dtype int64",
+            r"key_padding_mask must contain .* shape \(2, 5\), got shape \(2, 5\) and dtype int64",
         ),
         (lambda: sf.nn.scaled_dot_product_attention(Q, V, V), r"got shapes \(2, 3, 4\), \(2, 5, 6\) and \(2, 5, 6\)"),
         (lambda: sf.nn.scaled_dot_product_attention(Q[0, 0], K, V), "Attention needs query"),
         (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, ~BLOCKED, is_causal=True), "or is_causal=True, got both"),
         (
             lambda: sf.nn.scaled_dot_product_attention(Q, K, V, BLOCKED.T),
-            r"broadcasts to \(2, 3, 5\) .* got shape \(5, 3\)",
+            r"broadcast to \(2, 3, 5\) .* got shape \(5, 3\)",
         ),
-        (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, np.zeros((7, 2, 3, 5), bool)), "broadcasts to"),
+        (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, np.zeros((7, 2, 3, 5), bool)), "broadcast to"),
         (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, dropout_p=3), "dropout_p is a probability"),
     ],
 )

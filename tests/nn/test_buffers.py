@@ -76,7 +76,7 @@ def test_buffers_of_a_module_that_occurs_twice_are_listed_once_and_loaded_from_e
     state = model.state_dict()
     for half in ("0.", "again."):
         model.load_state_dict({name: value for name, value in state.items() if name.startswith(half)})
-    with pytest.raises(ValueError, match="0.mean and again.mean are one buffer; the state gives it different numbers"):
+    with pytest.raises(ValueError, match="0.mean and again.mean are one buffer; the state has different values"):
         model.load_state_dict({**state, "again.mean": np.ones(3)})
 
 
@@ -102,15 +102,18 @@ def test_truth_values_and_integers_keep_their_type():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda m: m.register_buffer("a.b", np.ones(1)), "text without dots that no attribute of every module has"),
-        (lambda m: m.register_buffer("train", np.ones(1)), "no attribute of every module has; got 'train'"),
+        (lambda m: m.register_buffer("a.b", np.ones(1)), "text without dots, and not the name of a Module attribute"),
+        (lambda m: m.register_buffer("train", np.ones(1)), "not the name of a Module attribute; got 'train'"),
         (lambda m: m.register_buffer(3, np.ones(1)), "text without dots"),
         (lambda m: m.register_buffer("weight", np.ones(1)), "Counting has an attribute 'weight' already"),
         (lambda m: m.register_buffer("words", "ab"), "words must hold real numbers"),
         (lambda m: setattr(m, "mean", sf.Tensor([1.0])), "'mean' is a buffer of Counting; assign an array or None"),
         (lambda m: setattr(m, "mean", sf.nn.Linear(2, 2)), "'mean' is a buffer of Counting"),
         (lambda m: m.load_state_dict({**m.state_dict(), "mean": np.ones(2)}), r"mean has shape \(3,\), the state"),
-        (lambda m: m.load_state_dict({**m.state_dict(), "count": 0.5}), "count holds int64 numbers, the state others"),
+        (
+            lambda m: m.load_state_dict({**m.state_dict(), "count": 0.5}),
+            "count has dtype int64; the state has values that",
+        ),
         (
             lambda m: m.load_state_dict({k: v for k, v in m.state_dict().items() if k != "count"}),
             r"missing \['count'\], unknown \[\]",

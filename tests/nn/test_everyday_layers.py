@@ -145,7 +145,7 @@ def test_a_weighted_cross_entropy_of_probabilities_is_torchs():
     (lambda: sf.nn.RMSNorm(3)(np.ones(4)), r"An RMSNorm of \(3,\) takes"),
     (lambda: sf.nn.InstanceNorm1d(3, track_running_stats=True), "leave track_running_stats out"),
     (lambda: sf.nn.InstanceNorm1d(3)(np.ones((2, 4, 5))), r"needs sequences \(N, C, L\) with C = 3"),
-    (lambda: sf.nn.InstanceNorm2d(3)(np.ones((2, 3, 1, 1))), "needs more than one number for each channel"),
+    (lambda: sf.nn.InstanceNorm2d(3)(np.ones((2, 3, 1, 1))), "needs more than one element per channel"),
     (lambda: sf.nn.Conv1d(2, 3, (1, 2)), "kernel_size must be an integer of at least 1"),
     (lambda: sf.nn.Conv1d(2, 3, 1, padding_mode="reflect"), "padding_mode must be 'zeros'"),
     (lambda: sf.nn.Conv1d(2, 3, 1, groups=2), "multiples of groups"),
@@ -160,7 +160,7 @@ def test_a_weighted_cross_entropy_of_probabilities_is_torchs():
     (lambda: sf.nn.HuberLoss(delta=0.0), "delta must be above 0, got 0.0"),
     (lambda: sf.nn.KLDivLoss(reduction="all"), "must be one of 'mean', 'sum', 'none', 'batchmean', got 'all'"),
     (lambda: sf.nn.kl_div([1.0], [1.0, 2.0]), "kl_div needs input and target of one shape"),
-    (lambda: sf.nn.binary_cross_entropy([1.5], [1.0]), "takes probabilities from 0 to 1; got others"),
+    (lambda: sf.nn.binary_cross_entropy([1.5], [1.0]), "takes probabilities from 0 to 1, got values outside"),
     (lambda: sf.nn.binary_cross_entropy([0.5], sf.Tensor([1.0], requires_grad=True)), "has no gradient of its target"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, message):

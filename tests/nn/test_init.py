@@ -94,7 +94,7 @@ def test_what_is_filled_is_used_as_rounded():
         (lambda: init.constant_(parameter(), [1.0]), "val must be a finite number"),
         (lambda: init.kaiming_uniform_(parameter(), mode="fan"), "mode must be 'fan_in' or 'fan_out'"),
         (lambda: init.kaiming_uniform_(parameter(), nonlinearity="swish"), "Unknown nonlinearity 'swish'"),
-        (lambda: init.xavier_uniform_(parameter((3,))), r"of weights \(outputs, inputs, ...\), got shape \(3,\)"),
+        (lambda: init.xavier_uniform_(parameter((3,))), r"need weights \(outputs, inputs, ...\), got shape \(3,\)"),
         (lambda: init.orthogonal_(parameter((0, 3))), r"got shape \(0, 3\)"),
         (lambda: init.xavier_uniform_(parameter(), "wide"), "gain must hold real numbers"),
         (lambda: init.xavier_normal_(parameter(), np.nan), "gain must be a finite number, got nan"),

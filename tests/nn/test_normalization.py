@@ -124,7 +124,7 @@ def test_running_statistics_survive_copies_and_pickles(rng):
         (lambda: sf.nn.BatchNorm2d(2, momentum=np.nan), "momentum must be a finite number"),
         (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 3, 4, 4))), r"BatchNorm2d\(2\) needs images .* got shape"),
         (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 2))), "needs images"),
-        (lambda: sf.nn.BatchNorm1d(2)(np.ones((1, 2))), "more than one number for each channel to train on"),
+        (lambda: sf.nn.BatchNorm1d(2)(np.ones((1, 2))), "needs more than one element per channel in training"),
     ],
 )
 def test_bad_use_is_refused(call, message):

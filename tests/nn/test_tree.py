@@ -106,7 +106,7 @@ def test_reassignment_keeps_the_order_and_what_an_optimizer_remembers():
 def test_parameters_and_modules_are_replaced_by_their_like_or_by_none():
     model = sf.nn.MLP([2, 2, 2])
     for value in (np.ones((2, 2)), sf.Tensor(np.ones((2, 2))), 1.0):
-        with pytest.raises(ValueError, match="'weight' is a parameter of Linear; .* New numbers go to weight.data"):
+        with pytest.raises(ValueError, match="'weight' is a parameter of Linear; .* New values go to weight.data"):
             model.head.weight = value
     with pytest.raises(ValueError, match="'head' is a module of MLP; assign a Module or None, not a float"):
         model.head = 1.0
@@ -183,7 +183,7 @@ def test_a_tied_parameter_may_be_loaded_under_any_of_its_names():
         assert not any(model.load_state_dict(given))
         assert_bits(model.second.weight.data, state["first.weight"])
         assert_bits(model.third.bias.data, state["again.bias"])
-    with pytest.raises(ValueError, match="first.weight and second.weight are one parameter; .* different numbers"):
+    with pytest.raises(ValueError, match="first.weight and second.weight are one parameter; .* different values"):
         model.load_state_dict(state | {"second.weight": state["first.weight"] + 1})
     for path in ("first.weight", "second.weight"):
         del state[path]
@@ -206,7 +206,7 @@ def test_a_state_that_fits_in_part_is_taken_in_part_if_asked_for_and_what_is_lef
     assert_bits(model[0].bias.data, untouched)
     assert repr(keys) == ("Keys(missing_keys=['0.bias', '1.running_var'], unexpected_keys=['head.weight', '1.scale'])")
     assert repr(model.load_state_dict(model.state_dict())) == "<All keys matched successfully>"
-    with pytest.raises(ValueError, match=r"missing \['0.bias', .*With strict=False, what both have is taken"):
+    with pytest.raises(ValueError, match=r"missing \['0.bias', .*With strict=False, only the keys that both have"):
         model.load_state_dict(state)
     with pytest.raises(ValueError, match=r"0.weight has shape \(3, 2\), the state \(3,\)"):
         model.load_state_dict({"0.weight": np.ones(3)}, strict=False)

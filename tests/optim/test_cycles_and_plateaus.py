@@ -177,7 +177,7 @@ def test_a_cycle_that_goes_on_needs_what_its_beginning_gave_the_groups():
     (lambda o: sf.optim.ReduceLROnPlateau(o, "least"), "mode must be 'min' or 'max' and threshold_mode 'rel' or 'abs'"),
     (lambda o: sf.optim.ReduceLROnPlateau(o, factor=1.0), "factor must be from 0 below 1, got 1.0"),
     (lambda o: sf.optim.ReduceLROnPlateau(o, min_lr=[0.1]), "min_lr must be a list of 2 numbers, one for each group"),
-    (lambda o: sf.optim.SequentialLR(o, [sf.optim.ReduceLROnPlateau(o)], []), "SequentialLR tells no measure"),
+    (lambda o: sf.optim.SequentialLR(o, [sf.optim.ReduceLROnPlateau(o)], []), "SequentialLR passes no measure"),
     (lambda o: sf.optim.CyclicLR(o, 0.1, 0.2, 0), "step_size_up must be an integer from 1"),
     (lambda o: sf.optim.CyclicLR(o, 0.1, [0.2]), "max_lr must be a number or a list of 2, one for each group"),
     (lambda o: sf.optim.CyclicLR(o, 0.1, 0.2, mode="square"), "mode must be one of 'triangular', 'triangular2'"),

@@ -132,7 +132,7 @@ def test_options_of_a_group_are_checked_before_anything_is_updated():
 @pytest.mark.parametrize("change, message", [
     (lambda group: group.update(momentm=0.9), "no option 'momentm'. Options: lr, momentum, .* Did you mean 'momentum'"),
     (lambda group: group.pop("lr"), "lr must be a real number, got None"),
-    (lambda group: group["params"].append(parameter()), "The groups hold 2 parameters, the optimizer was given 1"),
+    (lambda group: group["params"].append(parameter()), "The groups contain 2 parameters, but the optimizer was given"),
     (lambda group: group.update(nesterov=True), "Nesterov momentum needs"),
 ])  # fmt: skip
 def test_what_is_changed_in_a_group_is_checked_when_it_is_used(change, message):
@@ -209,17 +209,17 @@ def changed(state, *keys, to):
     (("param_groups", 1, "nesterov"), "yes", "nesterov must be True or False"),
     (("param_groups", 0, "beta"), 1, r"not SGD's: missing \[\], unknown \['beta'\]"),
     (("param_groups", 0), {"params": [0], "lr": 1}, r"not SGD's: missing \['dampening', .* unknown \[\]"),
-    (("param_groups", 0, "params"), [0, 1], "of 2 parameters, in a group where the optimizer has 1"),
+    (("param_groups", 0, "params"), [0, 1], "has 2 parameters; the group of the optimizer has 1"),
     (("param_groups", 0, "params"), None, "with a list of 'params'"),
-    (("param_groups",), [], "of 0 groups, the optimizer has 2"),
+    (("param_groups",), [], "has 0 groups, the optimizer has 2"),
     (("param_groups",), None, "takes what state_dict gives"),
     (("state",), [], "takes what state_dict gives"),
-    (("state", 2), {}, "of parameter 2, the optimizer has 2, from 0"),
+    (("state", 2), {}, "has a parameter 2, the optimizer has 2, from 0"),
     (("state", 0), None, "state of parameter 0 must hold arrays"),
     (("state", 0), {"exp_avg": np.ones(2)}, "state of parameter 0 must hold arrays under momentum_buffer or comp"),
     (("state", 0), {"momentum_buffer": np.ones(3)}, r"momentum_buffer of parameter 0 must .* \(2,\), got \(3,\)"),
     (("state", 1), {"momentum_buffer": "ab"}, "momentum_buffer of parameter 1 must"),
-    (("param_groups", 1, "params"), [0], r"from 0 on, in their order; got \[0, 0\]"),
+    (("param_groups", 1, "params"), [0], r"must number the parameters in order from 0; got \[0, 0\]"),
     (("lr",), 1.0, "a dictionary of 'state' and 'param_groups'"),
 ])  # fmt: skip
 def test_a_state_is_taken_whole_or_not_at_all(keys, to, message):
@@ -284,7 +284,7 @@ def test_a_state_without_a_moment_is_refused_and_nothing_is_taken(kind, options)
         lacking = {key: value for key, value in state["state"][0].items() if key != name}
         for entry in (lacking, {**lacking, name: None}):
             with pytest.raises(
-                ValueError, match=f"The state of parameter 0 has no {name}; {kind.__name__} goes on from"
+                ValueError, match=f"The state of parameter 0 has no {name}; {kind.__name__} continues from"
             ):
                 other.load_state_dict({**state, "state": {0: entry}})
         for wrong in (np.ones((3, 2)) * 1j, "a", ["a"], {}, np.array(["a"]), np.array([None]), np.ones((3, 2, 1))):

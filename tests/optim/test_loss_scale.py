@@ -115,10 +115,10 @@ def test_several_optimizers_share_one_update():
 
 
 @pytest.mark.parametrize("verbs, message", [
-    (["unscale_", "unscale_"], "unscale_ was called for this optimizer since the last update"),
-    (["step", "unscale_"], "step was called for this optimizer since the last update"),
-    (["step", "step"], "step was called for this optimizer since the last update"),
-    (["unscale_", "step", "step"], "step was called for this optimizer since the last update"),
+    (["unscale_", "unscale_"], "unscale_ was already called for this optimizer since the last update"),
+    (["step", "unscale_"], "step was already called for this optimizer since the last update"),
+    (["step", "step"], "step was already called for this optimizer since the last update"),
+    (["unscale_", "step", "step"], "step was already called for this optimizer since the last update"),
     (["update"], "update needs a step"),
     (["step", "update", "update"], "update needs a step"),
     (["forget", "step"], "step needs gradients; no parameter of the optimizer has one"),

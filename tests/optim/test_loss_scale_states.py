@@ -42,7 +42,7 @@ def test_copies_of_a_scaler_in_the_middle_of_a_step_know_what_was_found(copied):
         scaler.unscale_(optimizer)
         scaler, optimizer = copied((scaler, optimizer))
         assert optimizer.params[0].grad == 1 and scaler.is_skipping(optimizer)
-        with pytest.raises(ValueError, match="unscale_ was called for this optimizer since the last update"):
+        with pytest.raises(ValueError, match="unscale_ was already called for this optimizer since the last update"):
             scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat import kernels
 from simfloat.arithmetic import programs as program_runs
 from simfloat.arithmetic.programs import ProgramWriter, are_usable, program_grid
 from simfloat.optim import optimizer as optimizers
@@ -306,3 +307,33 @@ def test_options_that_differ_by_the_sign_of_zero_have_programs_of_their_own():
         with sf.simulate("fp32"):
             sf.optim.SGD([p], lr).step()
         assert_bits(p.data, np.float32([want]))
+
+
+def test_the_loop_is_compiled_when_it_pays_and_updates_are_carried_out_one_by_one_until_then(
+    monkeypatch, ran, tmp_path
+):
+    asked, compiled = [], [False]
+    monkeypatch.setattr(program_runs, "READINESS", program_runs.LoopReadiness())
+    monkeypatch.setattr(kernels.compile.jit, "is_compiled", lambda *given: asked.append(given) or compiled[0])
+    p = sf.Parameter(np.ones(3, np.float32))
+    optimizer = sf.optim.AdamW([p], lr=0.125)
+
+    def step():
+        p.grad = np.ones(3, np.float32)
+        with sf.simulate("bf16-standard"):
+            optimizer.step()
+        return ran[-1]
+
+    assert [step(), step()] == [False, False] and len(asked) == 2
+    monkeypatch.setattr(program_runs.LoopReadiness, "COMPILATION", 3.0)
+    assert [step(), step()] == [True, True] and len(asked) == 2, "the time that was lost is that of a compilation"
+
+    monkeypatch.undo()
+    monkeypatch.setattr(program_runs, "READINESS", program_runs.LoopReadiness())
+    instructions = next(x[0].instructions for x in update_programs._programs.values() if x)
+    assert program_runs.READINESS.allows(instructions, 3), "the loop has run in this process"
+    loop = program_runs.CPU.loops.programs.run_program
+    assert len(loop.overloads) == 1, "one version serves all programs"
+    assert loop._cache.has_overload(*loop.overloads)
+    monkeypatch.setattr("simfloat.kernels.compile.cache.kernel_directories", lambda: [tmp_path])
+    assert not loop._cache.has_overload(*loop.overloads)

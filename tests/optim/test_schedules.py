@@ -274,7 +274,7 @@ def test_callables_that_are_no_functions_keep_their_attributes():
     schedule.step()
     schedule.load_state_dict(state)
     assert schedule.lr_lambdas[0].calls == 1
-    with pytest.raises(ValueError, match="lr_lambdas must hold attributes by name, or None for a function"):
+    with pytest.raises(ValueError, match="lr_lambdas must contain attributes by name, or None for a function"):
         schedule.load_state_dict({**state, "lr_lambdas": [{"calls": 5}, 3]})
     assert schedule.lr_lambdas[0].calls == 1
 
@@ -357,5 +357,5 @@ def test_a_state_of_several_schedules_is_taken_whole_or_not_at_all():
 def test_a_group_that_comes_later_needs_a_new_schedule():
     schedule = scheduled()
     schedule.optimizer.add_param_group({"params": sf.Parameter([1.0])})
-    with pytest.raises(ValueError, match="has 3 groups, the schedule was made for 2; make a new one"):
+    with pytest.raises(ValueError, match="has 3 groups, the schedule was created for 2; create a new one"):
         schedule.step()

@@ -107,7 +107,7 @@ def test_of_a_list_no_operation_needs_to_occur_but_its_path_does():
     with sf.simulate(policy):
         assert (sf.Tensor([1.0]) * 2.0).data == 2
     with (
-        pytest.raises(ValueError, match="'sin' met none"),
+        pytest.raises(ValueError, match="'sin' matches no operation that ran"),
         sf.simulate(policy.override(operation="sin", reduce="fp32")),
     ):
         sf.Tensor([1.0]) * 2.0
@@ -125,7 +125,7 @@ def test_of_a_list_no_operation_needs_to_occur_but_its_path_does():
         (lambda: BASE.allow(["exp", "log"]), r"Unknown operation \['exp', 'log'\]"),
         (lambda: BASE.deny("exp", format="fp33"), "Unknown format 'fp33'"),
         (lambda: BASE.infer("exp", "linear"), "'linear' rounds its operands to `compute`; allow or deny it"),
-        (lambda: BASE.override(operation=(), activations=sf.FP16), "names at least one; got none"),
+        (lambda: BASE.override(operation=(), activations=sf.FP16), "must not be empty"),
         (lambda: BASE.override(operation=("exp", None), activations=sf.FP16), "Unknown operation None"),
         (
             lambda: BASE.override(operation=("exp", "sum"), compute_gradients=sf.FP16),

@@ -126,7 +126,7 @@ def test_the_signature_says_what_a_policy_takes():
     assert {
         key: p.default for key, p in parameters.items() if p.default not in (None, inspect.Parameter.empty, ())
     } == defaults
-    assert all(f"* {role}: " in sf.Policy.__doc__ for role in ROLES)
+    assert all(f"    {role}: " in sf.Policy.__doc__ for role in ROLES)
     assert [*parameters] == [*ROLES, "name", "source", "overrides"]
 
 
@@ -154,7 +154,10 @@ def test_what_met_nothing_is_reported_with_the_nearest_name():
     policy.check_matched(["", "hedge.weight"])
     policy.check_matched([], ["linear"])
     policy = sf.policies["fp32"].override("head", operation="log_softmax", activations=sf.BF16)
-    with pytest.raises(ValueError, match="'log_softmax' met none. Operations: linear, softmax. Did you mean 'softmax'"):
+    with pytest.raises(
+        ValueError,
+        match="'log_softmax' matches no operation that ran. Operations: linear, softmax. Did you mean 'softmax'",
+    ):
         policy.check_matched(["head"], ["linear", "softmax"])
     policy.check_matched(["head"], ["linear", "log_softmax", "exp"])
     policy.check_matched(["head"], ["update"])
@@ -172,7 +175,7 @@ def test_what_met_nothing_is_reported_with_the_nearest_name():
             {"weights": sf.FP32},
             r"weights has no effect on the operation 'linear'.*override\('\*.weight', weights",
         ),
-        ("add", {"update": "kahan"}, "Parameters are told apart by path"),
+        ("add", {"update": "kahan"}, "Parameters are selected by path"),
         ("softmax", {"optimizer_state": sf.FP32}, "optimizer_state has no effect"),
         ("relu", {"compute_gradients": sf.FP32}, "which uses activations, "),
         ("reduction", {"accumulate_gradients": sf.FP32}, "accumulate_gradients has no effect"),
@@ -271,7 +274,7 @@ def test_a_policy_file_is_pleasant_to_write():
         (lambda: E4M3.override(operation=5, compute=sf.BF16), "Unknown operation 5"),
         (lambda: E4M3.override("head"), "got no role"),
         (lambda: E4M3.override("head", computes=sf.BF16), "unknown role 'computes'. Roles: compute"),
-        (lambda: E4M3.override(compute=sf.BF16), "for a path, an operation, or both"),
+        (lambda: E4M3.override(compute=sf.BF16), "needs a path, an operation, or both"),
         (lambda: E4M3.override(operation="sofmax", compute=sf.BF16), "Did you mean 'softmax'"),
         (
             lambda: E4M3.override("haed", compute=sf.BF16).explain(sf.nn.MLP([2, 2, 2])),
@@ -282,11 +285,11 @@ def test_a_policy_file_is_pleasant_to_write():
         (lambda: sf.Policy.from_dict({"compute": 16}), "compute must be a text such as 'BF16', got 16"),
         (lambda: sf.Policy.from_dict({"compute": "bf17"}), "compute: Unknown format 'bf17'"),
         (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [{"layer": "a"}]}), "An override has no key"),
-        (lambda: sf.Policy.from_dict(3), "described by a dictionary"),
+        (lambda: sf.Policy.from_dict(3), "must be a dictionary"),
         (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": 5}), "overrides must be a list of dictionaries"),
         (
             lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [5]}),
-            "An override is described by a dictionary",
+            "An override must be a dictionary",
         ),
         (lambda: sf.Policy.from_dict({"compute": "default"}), "compute: Unknown format 'default'"),
         (lambda: sf.Policy.from_toml("compute = bf16"), "Not a TOML file"),

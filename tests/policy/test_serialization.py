@@ -190,7 +190,7 @@ def test_scaled_casts_are_read_in_the_words_of_the_calls_that_make_them():
 
 def test_a_text_is_a_call_or_a_name_and_nothing_else():
     assert parse(" sequential(fp16, products=bf16) ") == sf.sequential(sf.FP16, products=sf.BF16)
-    with pytest.raises(ValueError, match=r"Cannot read \"open\('x'\)\"; known are"):
+    with pytest.raises(ValueError, match=r"Cannot read \"open\('x'\)\"; allowed are"):
         parse("open('x')")
     with pytest.raises(ValueError, match="Cannot read 'sequential"):
         parse("sequential(1 +")

@@ -139,9 +139,9 @@ GOOD = {"path": "", "phase": "forward", "operation": "linear", "operand": None, 
 @pytest.mark.parametrize(
     "casts, message",
     [
-        ({}, "casts of a simulation's state are a list"),
+        ({}, "casts in the state of a simulation must be a list"),
         ([{"path": ""}], "has the keys path, phase, operation, operand, factor, amaxes, greatest"),
-        ([GOOD, GOOD], "names every cast once"),
+        ([GOOD, GOOD], "contains two entries for one cast"),
         ([GOOD | {"factor": 2}], "its factor 0 or 1"),
         ([GOOD | {"amaxes": [-1.0]}], "numbers of at least zero or null"),
         ([GOOD | {"amaxes": [float("nan")]}], "numbers of at least zero or null"),

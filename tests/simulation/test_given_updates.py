@@ -86,7 +86,7 @@ def test_a_simulation_goes_on_with_the_next_draws():
     with sim, sim.aside():
         pass
     assert sim.state["draws"] == {"weight": 24}
-    with pytest.raises(ValueError, match=r"goes on from the state of one with such draws; this one's are \{\}"):
+    with pytest.raises(ValueError, match=r"needs a state with the same draws; this state has \{\}"):
         resumed.load_state(sf.simulate(POLICY).state)
 
 
@@ -95,10 +95,10 @@ def test_a_simulation_goes_on_with_the_next_draws():
     [
         (
             {"draws": {"wieght": sf.GivenBits(DRAWS)}},
-            r"draws= names 'wieght', which was not met. Did you mean 'weight'",
+            r"draws= names 'wieght', which was not used. Did you mean 'weight'",
         ),
-        ({"draws": {"weight": [1, 2]}}, "draws are simfloat.GivenBits by the paths of parameters"),
-        ({"draws": sf.GivenBits(DRAWS)}, "draws are simfloat.GivenBits by the paths of parameters"),
+        ({"draws": {"weight": [1, 2]}}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
+        ({"draws": sf.GivenBits(DRAWS)}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
         ({"draws": {"weight": sf.GivenBits(DRAWS[:13])}}, "takes 12 draws, and GivenBits has 1 of its 13 left"),
         ({"draws": {"weight": sf.GivenBits(DRAWS + 16)}}, "A draw of 4 bits lies below 16"),
         ({"draws": {"weight": sf.GivenBits(DRAWS)}, "policy": "bf16-standard"}, "nothing is stochastic under this"),
@@ -107,7 +107,7 @@ def test_a_simulation_goes_on_with_the_next_draws():
                 "draws": {"weight": sf.GivenBits(DRAWS)},
                 "policy": sf.policies["bf16-kahan"].override("bias", update=FOUR),
             },
-            "draws= are given for 'weight', whose update is kahan, and takes none",
+            "draws= are given for 'weight', but its update is kahan and uses none",
         ),
     ],
 )

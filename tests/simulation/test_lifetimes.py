@@ -62,7 +62,7 @@ def test_no_grad_refuses_to_decorate_what_would_run_outside_of_it():
         pass
 
     for function in (generator, coroutine):
-        with pytest.raises(ValueError, match=f"{function.__name__}.* runs later; put `with simfloat.no_grad"):
+        with pytest.raises(ValueError, match=f"{function.__name__}.* runs after the call: put `with simfloat.no_grad"):
             sf.no_grad()(function)
 
 
@@ -78,11 +78,13 @@ def test_blocks_that_end_in_another_order_than_they_began_are_refused_and_gone()
     a, b = sf.simulate("fp32"), sf.simulate("fp64")
     a.__enter__()
     b.__enter__()
-    with pytest.raises(ValueError, match=r"block of simulate\('fp32', seed=0\) ends while that of simulate\('fp64'"):
+    with pytest.raises(
+        ValueError, match=r"block of simulate\('fp32', seed=0\) ends while the block of simulate\('fp64'"
+    ):
         a.__exit__(None, None, None)
     assert policy_in_force() == "fp64"
     b.__exit__(None, None, None)
-    with pytest.raises(ValueError, match=r"simulate\('fp64', seed=0\) ends a block that was not begun here"):
+    with pytest.raises(ValueError, match=r"simulate\('fp64', seed=0\) ends a block that was not opened here"):
         b.__exit__(None, None, None)
     with pytest.raises(ValueError, match=NOT_IN_FORCE):
         current()

@@ -48,7 +48,8 @@ def test_an_optimizers_step_in_a_block_of_its_own_knows_its_parameters():
 def test_an_operation_that_was_not_met_is_refused():
     policy = sf.policies["fp32"].override(operation="softmax", activations=sf.BF16)
     with pytest.raises(
-        ValueError, match="override for the operation 'softmax' met none. Operations: linear, add, relu"
+        ValueError,
+        match="override for the operation 'softmax' matches no operation that ran. Operations: linear, add, relu",
     ):
         with sf.simulate(policy):
             sf.nn.MLP([3, 4, 2])(X)
@@ -104,7 +105,7 @@ def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path(role):
     for path, roles in (("first.weight", role), ("second.weight", {"compute": sf.BF16}), ("second.*", role)):
         stepped(Tied(), sf.policies["fp32"].override(path, **roles), None)
     policy = sf.policies["fp32"].override("second.weight", **role, compute=sf.BF16)
-    with pytest.raises(ValueError, match=rf"gives {next(iter(role))}; .* stored once, as 'first.weight'"):
+    with pytest.raises(ValueError, match=rf"sets {next(iter(role))}, .* stored once, as 'first.weight'"):
         stepped(Tied(), policy, None)
 
 

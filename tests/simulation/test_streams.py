@@ -160,13 +160,13 @@ GOOD = {"path": "", "phase": "forward", "operation": "exp", "operand": None, "ca
 @pytest.mark.parametrize(
     "state, message",
     [
-        (None, "has the keys 'seed' and 'streams', got None"),
-        ({"seed": 1}, r"has the keys 'seed' and 'streams', got \['seed'\]"),
+        (None, "must have the keys 'seed' and 'streams', got None"),
+        ({"seed": 1}, r"must have the keys 'seed' and 'streams', got \['seed'\]"),
         ({"seed": 1, "calls": 0}, r"got \['calls', 'seed'\]"),
         ({"seed": -1, "streams": []}, "A seed is an integer"),
-        ({"seed": 1, "streams": {}}, "streams of a simulation's state are a list, got {}"),
+        ({"seed": 1, "streams": {}}, "streams in the state of a simulation must be a list, got {}"),
         ({"seed": 1, "streams": [GOOD, {}]}, "has the keys path, phase, operation, operand, calls; got {}"),
-        ({"seed": 1, "streams": [GOOD, {**GOOD, "calls": 5}]}, "names every stream once, got a second entry"),
+        ({"seed": 1, "streams": [GOOD, {**GOOD, "calls": 5}]}, "contains two entries for one stream"),
         ({"seed": 1, "streams": [{**GOOD, "calls": -1}]}, "A stream's number of calls"),
         ({"seed": 1, "streams": [{**GOOD, "path": 1}]}, "path, phase and operation are texts"),
         ({"seed": 1, "streams": [{**GOOD, "operand": "a"}]}, "its operand an integer or null"),

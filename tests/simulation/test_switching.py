@@ -161,7 +161,7 @@ def test_what_cannot_be_switched_to_is_refused():
             sim.policy = "fp16-master"
             return x
 
-    with pytest.raises(ValueError, match="switched between steps, not while the module '' runs"), sim:
+    with pytest.raises(ValueError, match="Switch a policy between steps, not while the module '' runs"), sim:
         Switcher()(sf.Tensor(X))
     sim.policy = sf.policies["fp32"].override("hed", compute=sf.FP16)
     with pytest.raises(ValueError, match="'hed' matches no layer.*Did you mean 'head'"), sim:
@@ -182,11 +182,11 @@ def test_an_override_may_have_met_its_layer_under_an_earlier_policy():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"switches": 1}, "switches of a simulation's state are a list, got 1"),
+        ({"switches": 1}, "switches in the state of a simulation must be a list, got 1"),
         ({"switches": [1]}, "has the keys step and policy; got 1"),
         ({"switches": [{"step": "a", "policy": {"compute": "fp32"}}]}, "step is an integer or null, got 'a'"),
         ({"switches": [{"step": 1, "policy": {}}]}, "A policy needs the key 'compute'"),
-        ({"switch": []}, "has the keys 'seed' and 'streams'"),
+        ({"switch": []}, "must have the keys 'seed' and 'streams'"),
     ],
 )
 def test_a_state_that_is_wrong_changes_nothing(change, message):
@@ -205,7 +205,7 @@ def test_a_function_of_the_step_is_a_rule_and_the_log_says_when():
     with pytest.raises(ValueError, match="A rule for switching takes a simfloat.Policy or its name, got None"):
         sim.follow(lambda n, recorder: None, 7)
     with pytest.raises(
-        ValueError, match="A rule is simfloat.Switching or a function of the step and the observer, got 3"
+        ValueError, match="A rule must be a simfloat.Switching or a function of the step and the observer, got 3"
     ):
         sim.follow(3, 7)
 
@@ -335,11 +335,11 @@ def test_an_overflow_in_a_layer_switches_it_to_a_wider_format():
     [
         (lambda: sf.Switching("fp31", "fp32", above=1), "Unknown policy 'fp31'"),
         (lambda: sf.Switching("fp32", 3, above=1), "Switching takes a simfloat.Policy or its name, got 3"),
-        (lambda: sf.Switching("fp32", "fp64", "overflw", above=1), "measure is one of overflow, .*got 'overflw'"),
+        (lambda: sf.Switching("fp32", "fp64", "overflw", above=1), "measure must be one of overflow, .*got 'overflw'"),
         (lambda: sf.Switching("fp32", "fp64", above=1, below=2), "below at most above; got 1 and 2"),
         (lambda: sf.Switching("fp32", "fp64", above=float("nan")), "above and below are numbers"),
         (lambda: sf.Switching("fp32", "fp64", above="1"), "above and below are numbers"),
-        (lambda: sf.Switching("fp32", "fp64", above=1, window=0), "window is a positive number of steps"),
+        (lambda: sf.Switching("fp32", "fp64", above=1, window=0), "window must be an integer of at least 1"),
         (lambda: sf.Switching("fp32", "fp64", above=1, hold=-1), "hold one of at least 0; got 1, -1"),
         (lambda: sf.Switching("fp32", "fp64", above=1)(0, None), "needs a simulation whose observer counts"),
         (

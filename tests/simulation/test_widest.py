@@ -32,7 +32,7 @@ def test_it_holds_every_number_of_every_pair():
 
 
 def test_of_nothing_there_is_none():
-    with pytest.raises(ValueError, match="widest of no formats"):
+    with pytest.raises(ValueError, match="widest format of no operands"):
         widest_format([])
 
 

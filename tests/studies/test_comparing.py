@@ -91,8 +91,8 @@ def test_columns_and_files_are_tables_too(tmp_path):
         ({"value": "los"}, r"no column 'los'\. Columns: policy, seed, loss\. Did you mean 'loss'\?"),
         ({"reference": "fp64"}, "The reference 'fp64' is not in the column policy, which has: fp32, same"),
         ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that tell runs apart"),
-        ({"pairs": 5}, "value, by and pairs name columns, got 5"),
-        ({"kind": "quotient"}, "kind is 'ratio' or 'difference', got 'quotient'"),
+        ({"pairs": 5}, "value, by and pairs must be names of columns, got 5"),
+        ({"kind": "quotient"}, "kind must be 'ratio' or 'difference', got 'quotient'"),
         ({"kind": "difference"}, "needs margin="),
         ({"margin": 0.99}, "margin must be a number above 1, for a ratio; got 0.99"),
     ],
@@ -103,9 +103,9 @@ def test_what_cannot_be_compared_is_refused(options, message):
 
 
 @pytest.mark.parametrize("table, message", [
-    ({"policy": ["fp32", "a"], "seed": [0], "loss": [1, 2]}, "Columns have as many values as one another, got"),
-    (rows(fp32=[1.0], a=[1j]), "The column loss must hold numbers, got 1j"),
-    (rows(fp32=[1.0], a=[[1.0]]), r"The column loss must hold numbers, got \[1\.0\]"),
+    ({"policy": ["fp32", "a"], "seed": [0], "loss": [1, 2]}, "All columns must have the same number of values, got"),
+    (rows(fp32=[1.0], a=[1j]), "The column loss must contain numbers, got 1j"),
+    (rows(fp32=[1.0], a=[[1.0]]), r"The column loss must contain numbers, got \[1\.0\]"),
 ])  # fmt: skip
 def test_what_is_no_table_of_numbers_is_refused(table, message):
     with pytest.raises(ValueError, match=message):

@@ -153,7 +153,9 @@ def test_a_training_is_searched_by_its_layers_where_no_parts_are_given():
 def test_a_start_is_changed_where_it_is_wider_and_stays_elsewhere():
     found = sf.search(additive, start=sf.policies["fp32"].override("head", compute=sf.FP64), parts=["compute"])
     assert found.policy.overrides and found.label == "compute=E5M2", "of formats that cost the same the better one"
-    with pytest.raises(ValueError, match=r"The loss under start is 1.554 of the reference's, .* start from a wider"):
+    with pytest.raises(
+        ValueError, match=r"The loss under start is 1.554 times that of the reference, .* start from a wider"
+    ):
         sf.search(additive, start=sf.Policy(compute=sf.E4M3), parts=["compute"], formats=["E3M2"])
 
 
@@ -218,23 +220,23 @@ def test_processes_give_the_same_answer():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"within": 0}, "within is a share of the reference's loss above 0, such as 0.01; got 0"),
-        ({"seeds": [1]}, "seeds are two or more different whole numbers from 0 on"),
+        ({"within": 0}, "within must be a share of the reference's loss above 0, such as 0.01; got 0"),
+        ({"seeds": [1]}, "seeds must be two or more different integers from 0"),
         ({"parts": []}, "parts is empty"),
-        ({"parts": "weights"}, r"parts is a list of parts, got the text 'weights'; give \['weights'\]"),
-        ({"parts": 5}, "parts is a list of parts, got 5"),
+        ({"parts": "weights"}, r"parts must be a list of parts, got the text 'weights'; give \['weights'\]"),
+        ({"parts": 5}, "parts must be a list of parts, got 5"),
         ({"parts": ["weights", "weights"]}, "The part weights is given twice"),
-        ({"parts": [("head", "wieghts")]}, "'wieghts' is no role that has a format. .*Did you mean 'weights'"),
+        ({"parts": [("head", "wieghts")]}, "'wieghts' is not a role with a format. .*Did you mean 'weights'"),
         ({"parts": [5]}, "A part is a role such as"),
         ({"formats": ["fp32"]}, "No part has a format that is cheaper than its own"),
-        ({"formats": "bf16"}, "formats is a list of formats, got 'bf16'"),
-        ({"formats": sf.BF16}, "formats is a list of formats, got Format"),
+        ({"formats": "bf16"}, "formats must be a list of formats, got 'bf16'"),
+        ({"formats": sf.BF16}, "formats must be a list of formats, got Format"),
         ({"folder": ""}, "A path is text or a pathlib.Path, got ''"),
-        ({"cost": "bits_moved"}, r"cost is a function of a policy, such as .*bits_moved; got a str"),
+        ({"cost": "bits_moved"}, r"cost must be a function of a policy, such as .*bits_moved; got a str"),
         ({"cost": lambda policy: policy}, r"cost\(policy\) must be a finite number, got Policy\("),
         ({"cost": lambda policy: math.nan}, r"cost\(policy\) must be a finite number, got nan for fp32"),
         ({"reference": "fp31"}, "Unknown policy 'fp31'"),
-        ({"workers": 0}, "workers is a number of processes"),
+        ({"workers": 0}, "workers must be a number of processes"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(options, message):
@@ -247,7 +249,7 @@ def test_what_cannot_be_searched_is_refused(options, message):
     [
         (-1.0, "train must return positive losses, which ratios compare; got -1.0"),
         (math.nan, "The reference does not train: its loss is not finite"),
-        (None, "The reference does not train: train returns its loss, a number; got a NoneType"),
+        (None, "The reference does not train: train must return its loss, a number; got a NoneType"),
     ],
 )
 def test_a_reference_that_does_not_train_is_refused(loss, message):

@@ -264,7 +264,7 @@ def test_what_changes_no_result_changes_no_digest(one, other):
 
 @pytest.mark.parametrize("value, message", [
     (lambda: open(__file__), r"f uses \.?value, which is the open file .*Instead give the path, and open it inside"),
-    (lambda: (x for x in [1]), r"f uses \.?value, which is a generator .*cannot pickle.*Instead make it inside"),
+    (lambda: (x for x in [1]), r"f uses \.?value, which is a generator .*cannot pickle.*Instead create it inside"),
     (lambda: threading.local(), r"f uses \.?value, which is a _thread\._local"),
     (lambda: np.frompyfunc(lambda x: x, 1, 1), r"f uses \.?value, which is a numpy\.ufunc of no module"),
     (lambda: sys._getframe(), r"f uses \.?value, which is a frame"),

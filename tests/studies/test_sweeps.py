@@ -196,9 +196,9 @@ def test_a_program_that_is_killed_goes_on_from_there(tmp_path):
 @pytest.mark.parametrize(
     "axes, message",
     [
-        ({}, r"The axes are a dictionary such as \{\"format\": \[sf.BF16\], \"seed\": range\(5\)\}, got \{\}"),
-        ({"seed": "12"}, r"The axis seed takes a list of values, got '12'; give \['12'\]"),
-        ({"seed": 5}, "The axis seed takes a list of values, got 5"),
+        ({}, r"axes must be a dictionary such as \{\"format\": \[sf.BF16\], \"seed\": range\(5\)\}, got \{\}"),
+        ({"seed": "12"}, r"The axis seed must be a list of values, got '12'; use \['12'\]"),
+        ({"seed": 5}, "The axis seed must be a list of values, got 5"),
         ({"seed": []}, "The axis seed has no values"),
         ({"seed": [1, 1.0]}, "The axis seed has two values that are called 1.0"),
         ({"sed": [1]}, r"<lambda>\(seed\) cannot be called with the axes"),
@@ -213,7 +213,7 @@ def test_what_is_no_axis_is_refused_before_any_work(axes, message):
 def test_what_cannot_carry_out_a_sweep_is_refused():
     with pytest.raises(ValueError, match="Leave out one"):
         sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=2, scheduler="tcp://node:1")
-    with pytest.raises(ValueError, match="workers is a number of processes, 1 or more, got 0"):
+    with pytest.raises(ValueError, match="workers must be a number of processes, 1 or more, got 0"):
         sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=0)
     with pytest.raises(ValueError, match="takes a function"):
         sf.studies.sweep(5, {"seed": [1]})
@@ -229,7 +229,7 @@ def test_what_cannot_carry_out_a_sweep_is_refused():
 
 @pytest.mark.parametrize(
     "returned, message",
-    [([1, 2], "returns a number, or a dictionary"), ({"seed": 1}, "an axis"), (None, "got None: add a return")],
+    [([1, 2], "must return a number, or a dictionary"), ({"seed": 1}, "an axis"), (None, "got None: add a return")],
 )
 def test_results_are_numbers_or_dictionaries_of_them(returned, message):
     with pytest.raises(sf.studies.JobError, match=rf"The job of <lambda>\(seed=1\) failed: .*{message}"):
@@ -272,13 +272,20 @@ def test_a_table_in_a_file_has_the_axes_of_its_sweep(tmp_path):
         assert sf.studies.compare(tmp_path / name, "value").rows == wanted and len(wanted) == 2
 
 
+def test_a_table_is_an_arrow_stream(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    rows = [{"format": "E4M3", "loss": 0.1, "steps": 3}, {"format": "BF16", "loss": float("inf"), "steps": None}]
+    table = pyarrow.table(sf.studies.StudyTable(rows, axes=["format"]))
+    assert table.to_pylist() == rows and table.schema.metadata == {b"simfloat.axes": b'["format"]'}
+
+
 @pytest.mark.parametrize("content", [b"", b"policy,loss\nfp32,1\n", b"PAR1", b"\x80\x04K\x01."])
 def test_what_is_no_table_is_refused_by_name(tmp_path, content):
     path = tmp_path / "table.parquet"
     with pytest.raises(FileNotFoundError, match="There is no such file: .*table.parquet"):
         sf.studies.compare(path)
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"table\.parquet is no Parquet file of a table: "):
+    with pytest.raises(ValueError, match=r"table\.parquet is not a Parquet file of a table: "):
         sf.studies.compare(path)
     with pytest.raises(ValueError, match=r"is a folder; give the Parquet file of a table, such as .*sweep\.parquet"):
         sf.studies.compare(tmp_path)
@@ -295,10 +302,10 @@ def test_a_missing_folder_of_a_table_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("summary, message", [
-    ('{"experiment": "g"}', r"sweep\.json is of 'g', another function than 'f'\. Choose another folder, or remove it"),
-    ("[1]", r"sweep\.json is of another kind, and would be written over"),
-    ("a text", r"sweep\.json is of another kind"), ("", r"sweep\.json is of another kind"),
-    (None, r"sweep\.csv is there already, and no study of simfloat has made it"),
+    ('{"experiment": "g"}', r"sweep\.json belongs to the function 'g', not to 'f'\. Choose another folder, or remove"),
+    ("[1]", r"sweep\.json is not a summary of a study, and would be overwritten"),
+    ("a text", r"sweep\.json is not a summary"), ("", r"sweep\.json is not a summary"),
+    (None, r"sweep\.csv exists already, and no study of simfloat has written it"),
 ])  # fmt: skip
 def test_nothing_that_the_function_has_not_made_is_written_over(tmp_path, summary, message):
     def f(seed):
@@ -323,7 +330,7 @@ def test_a_search_takes_no_kept_result_of_another_kind_and_writes_over_no_policy
     options = {"parts": ["activations"], "formats": (sf.E4M3,), "seeds": range(3)}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "policy.toml").write_text("mine")
-    with pytest.raises(ValueError, match=r"policy\.toml is there already, and no study of simfloat has made it"):
+    with pytest.raises(ValueError, match=r"policy\.toml exists already, and no study of simfloat has written it"):
         sf.search(train, **options, folder=tmp_path / "mine")
     assert (tmp_path / "mine" / "policy.toml").read_text() == "mine"
     want = sf.search(train, **options, folder=tmp_path / "out").label

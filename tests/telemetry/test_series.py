@@ -96,13 +96,13 @@ def test_a_recorder_that_saw_nothing_is_restored_too(made):
 
 
 @pytest.mark.parametrize("state, message", [
-    (None, "takes what Recorder.state_dict gives, got None"),
-    ({"keys": []}, "takes what Recorder.state_dict gives, got {'keys': ..}"),
+    (None, "takes a result of Recorder.state_dict, got None"),
+    ({"keys": []}, "takes a result of Recorder.state_dict, got {'keys': ..}"),
     (sf.Recorder(path="").state_dict(), r"The state is of Recorder\(path=''\), and this is Recorder\(\)"),
     (sf.Recorder(more=True).state_dict(), r"The state is of Recorder\(more=True\), and this is Recorder\(\)"),
-    (sf.Recorder().state_dict() | {"counts": 3}, "takes what Recorder.state_dict gives, got {'counts': 3"),
+    (sf.Recorder().state_dict() | {"counts": 3}, "takes a result of Recorder.state_dict, got {'counts': 3"),
     *(
-        (sf.Recorder().state_dict() | {part: 3}, "takes what Recorder.state_dict gives, and this is damaged: ")
+        (sf.Recorder().state_dict() | {part: 3}, "takes a result of Recorder.state_dict, and this one is damaged: ")
         for part in ("keys", "places", "series", "scalars", "first_nan")
     ),
 ])  # fmt: skip

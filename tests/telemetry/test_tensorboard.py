@@ -88,5 +88,5 @@ def test_without_tensorboardx_the_extra_is_named():
     code = "import sys; sys.modules['tensorboardX'] = None\nimport simfloat as sf\nsf.Recorder().to_tensorboard('runs')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: Event files for TensorBoard are written by tensorboardX: pip install 'simfloat[tensorboard]'."
+        "ImportError: Event files for TensorBoard need tensorboardX: pip install 'simfloat[tensorboard]'."
     )

@@ -216,7 +216,7 @@ def test_what_runs_copies_in_float64_refuses_to_follow_their_types(of):
 
 def test_diagnose_says_how_to_diagnose_a_narrow_model():
     model, batch = nn.Linear(2, 1).half(), (normal(3, 2, dtype=torch.float16), normal(3, 1, dtype=torch.float16))
-    with pytest.raises(ValueError, match=r"reference, too, .* torch.float16: give model.float\(\), and a policy"):
+    with pytest.raises(ValueError, match=r"under the reference, .* torch.float16: pass model.float\(\), and a policy"):
         sf.diagnose(model, F.mse_loss, [batch], "as-written")
 
 

@@ -54,7 +54,7 @@ def test_composites_dropout_and_tied_weights_are_measured_and_the_model_stays_as
 
 def test_a_loss_without_a_gradient_and_what_is_no_model_are_refused():
     batch = torch.from_numpy(X), torch.from_numpy(Y)
-    with pytest.raises(ValueError, match="one number with a gradient"):
+    with pytest.raises(ValueError, match="one element and a gradient"):
         sf.attribute(Theirs(7, 6, 3), lambda z, y: z, batch, "fp32")
     with pytest.raises(ValueError, match=r"simfloat\.nn\.Module, got a int; .* torch\.nn\.Module"):
         sf.attribute(3, loss, batch, "fp32")
@@ -64,9 +64,11 @@ def test_a_loss_without_a_gradient_and_what_is_no_model_are_refused():
 
 def test_numpy_data_for_a_model_of_torch_is_refused_with_what_to_pass():
     for batch in ((X, torch.from_numpy(Y)), (torch.from_numpy(X), {"target": [Y]})):
-        with pytest.raises(ValueError, match=r"holds tensors, got a NumPy array of shape \(4, .*torch.as_tensor"):
+        with pytest.raises(
+            ValueError, match=r"must contain tensors, got a NumPy array of shape \(4, .*torch.as_tensor"
+        ):
             sf.attribute(Theirs(7, 6, 3), loss, batch, "fp32")
-    with pytest.raises(ValueError, match=r"Theirs cannot be called with what was given \(list\): .* as tensors"):
+    with pytest.raises(ValueError, match=r"Theirs cannot be called with these arguments \(list\): .* as tensors"):
         sf.attribute(Theirs(7, 6, 3), loss, ([1.0], torch.from_numpy(Y)), "fp32")
 
 

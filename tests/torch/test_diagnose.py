@@ -160,10 +160,10 @@ def test_model_optimizer_schedule_and_random_numbers_stay_as_they_are():
     "change, words",
     [
         ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
-        ({"optimizer": sgd(mlp())}, "parameters that are not the model's"),
+        ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
         ({"scaler": 3, "optimizer": None}, "give optimizer=, too"),
-        ({"batches": [(X.numpy(), Y.numpy())]}, "holds tensors, got a NumPy array"),
-        ({"loss_fn": lambda output, y: output}, "must be a tensor of one number"),
+        ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
+        ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
     ],
 )
 def test_nonsense_is_refused(change, words):
@@ -176,7 +176,7 @@ def test_inside_of_another_block_it_is_refused():
     model = mlp()
     with sf.torch.simulate(model, "fp32"):
         model(X)
-        with pytest.raises(ValueError, match="call it outside of simfloat.torch.simulate's"):
+        with pytest.raises(ValueError, match="call it outside the block of simfloat.torch.simulate"):
             sf.diagnose(model, F.mse_loss, [(X, Y)], "fp16-master")
 
 
@@ -184,7 +184,9 @@ def test_a_loss_that_holds_the_model_itself_is_refused_and_leaves_its_gradients(
     model = mlp()
     for call in (sf.diagnose, sf.cost):
         batch = (X, Y) if call is sf.cost else [(X, Y)]
-        with pytest.raises(ValueError, match="loss_fn uses a parameter of shape .1, 8., which is none of the model's"):
+        with pytest.raises(
+            ValueError, match="loss_fn uses a parameter of shape .1, 8., which the copy of the model does not have"
+        ):
             call(model, lambda output, y: F.mse_loss(output, y) + model[2].weight.sum(), batch, "fp32")
     assert all(parameter.grad is None for parameter in model.parameters())
 

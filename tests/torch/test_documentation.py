@@ -1,10 +1,11 @@
-"""The page on PyTorch models: its examples run, and show what they say."""
+"""The pages on PyTorch models: their examples run, and show what the text says."""
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, SEMANTICS = ((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("pytorch", "pytorch_semantics"))
+EXAMPLES = [code for page in (PAGE, SEMANTICS) for code in re.findall(r"```python\n(.*?)```", page, re.S)]
 
 
 def printed_by(number, capsys):
@@ -23,7 +24,7 @@ def test_updates_cancel_but_for_the_two_ways_that_keep_them(capsys):
     lines, _ = printed_by(3, capsys)
     losses = {line.split()[0]: float(re.search(r"loss (\S+),", line)[1]) for line in lines}
     shares = {line.split()[0]: line.split()[-1].rstrip("%") for line in lines}
-    stated = re.search(r"It prints (\d+) % for `bf16-standard`, and (\d+) % for", PAGE.read_text(encoding="utf-8"))
+    stated = re.search(r"It prints (\d+) % for `bf16-standard`, and (\d+) % for", PAGE)
     assert [shares["bf16-standard"], shares["bf16-stochastic"], shares["bf16-kahan"]] == [
         stated[1],
         stated[2],

@@ -164,7 +164,7 @@ def test_a_manifest_tells_what_a_pytorch_training_is_and_another_one_is_refused(
     assert manifest["optimizer"] == "SGD" and manifest["optimizer.momentum"] == 0.9 and manifest["optimizer.lr"] == 0.1
     assert manifest["scaler.growth_interval"] == 2 and manifest["schedule.0"] == "ExponentialLR"
     assert manifest["schedule.1.T_max"] == 4 and manifest["torch"] == torch.__version__
-    with pytest.raises(ValueError, match=r"is of another training:\n  optimizer\.momentum: 0\.9, now 0\.5"):
+    with pytest.raises(ValueError, match=r"belongs to another training:\n  optimizer\.momentum: 0\.9, now 0\.5"):
         resumed("fp32", partial(torch.optim.SGD, lr=0.1, momentum=0.5), 3, resume=tmp_path)
     faster = partial(torch.optim.SGD, lr=0.2, momentum=0.5)
     (history, _), *_ = resumed("fp32", faster, 3, resume=tmp_path, allow=("momentum", "lr"))
@@ -205,12 +205,12 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
 @pytest.mark.parametrize("wrong, message", [
     (lambda m: {"optimizer": sf.optim.SGD([sf.Parameter([1.0])], lr=0.1)}, "torch.optim, got a simfloat.*SGD"),
     (lambda m: {"optimizer": torch.optim.LBFGS(m.parameters())}, "LBFGS calls a closure, which fit does not have"),
-    (lambda m: {"optimizer": SGD(perceptron().parameters())}, "not the model's: make it with model.parameters"),
+    (lambda m: {"optimizer": SGD(perceptron().parameters())}, "to the model: create it with model.parameters"),
     (lambda m: {"scaler": sf.optim.StaticLossScale(8.0)}, "is a torch.amp.GradScaler, got a simfloat.*StaticLossScale"),
-    (lambda m: {"schedule": torch.optim.lr_scheduler.StepLR(SGD(m.parameters()), 1)}, "one of another optimizer"),
-    (lambda m: {"schedule": "plateau"}, "fit tells its schedule no measure"),
-    (lambda m: {"replicas": 2}, "replicas=2 are of models of simfloat.nn"),
-    (lambda m: {"device": "cpu"}, "device is of models of simfloat.nn"),
+    (lambda m: {"schedule": torch.optim.lr_scheduler.StepLR(SGD(m.parameters()), 1)}, "belongs to another optimizer"),
+    (lambda m: {"schedule": "plateau"}, "fit passes no measure to its schedule"),
+    (lambda m: {"replicas": 2}, "replicas=2 is supported only for models of simfloat.nn"),
+    (lambda m: {"device": "cpu"}, "device is supported only for models of simfloat.nn"),
     (lambda m: {"loss_fn": lambda out, y: out}, r"must give a tensor of one number .*, got one of shape \(4, 2\)"),
     (lambda m: {"loss_fn": lambda out, y: 1.0}, "got a float"),
     (lambda m: {"loss_fn": lambda out, y: out.sum().detach()}, r"got one of shape \(\) without a gradient"),
@@ -238,5 +238,7 @@ def test_a_pytorch_model_outside_of_its_block_and_a_loss_of_others_parameters_ar
     with sf.torch.simulate(model, "fp32") as run:
         with run.paused(), pytest.raises(ValueError, match="the run is paused here"):
             call()
-        with pytest.raises(ValueError, match=r"depends on a parameter of shape \(2,\), which is not the model's"):
+        with pytest.raises(
+            ValueError, match=r"depends on a parameter of shape \(2,\), which does not belong to the model"
+        ):
             sf.train.fit(model, lambda out, y: (out * other).sum(), tensors(1), SGD(model.parameters()))

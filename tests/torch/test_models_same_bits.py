@@ -272,9 +272,9 @@ def steps(model, optimizer, block, tensor, kind):
     return found
 
 
-#: Models and policies under which bits differ, as docs/pytorch.md says: PyTorch's attention layer is one place for both
-#: of its linear layers, which share the amax histories of a delayed scaling there; and under automatic mixed precision
-#: the gradients of what an operation in FP32 reads beside others are added in another format.
+#: Models and policies under which bits differ (docs/pytorch_semantics.md). Both linear layers of PyTorch's attention
+#: layer have one path, so they share the amax histories of delayed scaling. Under automatic mixed precision, if one of
+#: the readers of a tensor is an operation in FP32, the gradients of the tensor are added in another format.
 DIFFERENT = {(Attending, "fp8-delayed"), (Encoding, "fp8-delayed"), (Encoding, "amp-bf16"), (Llama, "amp-bf16")}
 
 PAIRS = [(kind, policy) for kind in MODELS for policy in POLICIES if (kind, policy) not in DIFFERENT]

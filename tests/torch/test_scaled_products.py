@@ -118,7 +118,7 @@ def test_scaled_mm_with_scales_of_wholes_and_rows_is_the_older_function():
     [
         (
             lambda a, b, s: (a, b, [s], [2], [1], [s], [3], [1]),
-            "a has BlockWise1x16, b BlockWise1x32. Multiply numbers",
+            "a has BlockWise1x16, b BlockWise1x32. For other scales",
         ),
         (lambda a, b, s: (a, b, [s], [4], [0], [s], [5], [0]), "a has BlockWise1x128, b BlockWise128x128"),
         (lambda a, b, s: (a, b, [s], [2], [0], [s], [2], [0]), "SWIZZLE_32_4_4, .* got 512 of .*, NO_SWIZZLE"),
@@ -131,7 +131,7 @@ def test_scaled_mm_with_scales_of_wholes_and_rows_is_the_older_function():
             lambda a, b, s: (a, b, [torch.ones(())], [0], [], [torch.ones(())], [0], []),
             "float4_e2m1fn_x2 with TensorWise",
         ),
-        (lambda a, b, s: (a.view(torch.float8_e4m3fn), b, [s], [2], [1], [s], [2], [1]), "float4 numbers in both"),
+        (lambda a, b, s: (a.view(torch.float8_e4m3fn), b, [s], [2], [1], [s], [2], [1]), "float4 values only in both"),
         (lambda a, b, s: (a, a.t().contiguous(), [s], [2], [1], [s], [2], [1]), "in pairs along k"),
     ],
 )
@@ -145,5 +145,5 @@ def test_scales_that_pytorch_does_not_take_or_that_have_no_rule_are_refused(chan
 def test_a_policy_that_scales_operands_itself_is_refused_scales_of_the_program():
     a, scales, _ = tensors(operand(16, 32), sf.E2M1, sf.E4M3, 16)
     policy = AS_WRITTEN.override(operation="scaled_mm", compute=sf.scaled(sf.E2M1, sf.block(16, sf.E4M3)))
-    with pytest.raises(ValueError, match="scaled_mm: Operands bring scales of their own"):
+    with pytest.raises(ValueError, match="scaled_mm: The operands have scales already"):
         simulated(lambda: torch._scaled_mm(a, a.t(), scales, scales, out_dtype=torch.bfloat16), policy)

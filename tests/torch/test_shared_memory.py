@@ -74,7 +74,7 @@ def test_what_is_written_to_the_flat_vector_is_used_as_rounded():
 def test_parameters_that_overlap_in_part_are_refused_by_name():
     model = nn.Linear(2, 2)
     model.bias.data = model.weight.data.view(-1)[1:3]
-    with pytest.raises(ValueError, match=r"'weight' and 'bias' lie in the same memory in part.*p\.data\.clone"):
+    with pytest.raises(ValueError, match=r"'weight' and 'bias' share a part of their memory.*p\.data\.clone"):
         sf.torch.simulate(model, "fp32").__enter__()
 
 

@@ -126,6 +126,6 @@ def test_what_crosses_the_border_of_a_pause_is_refused_or_rounded_again():
             model.first.weight.data.fill_(0.1)
         assert torch.equal(made, plain)
         assert not torch.equal(model(X), inside)
-        with pytest.raises(ValueError, match="outside of the block"):
+        with pytest.raises(ValueError, match="outside the block"):
             made.sum().backward()
     assert torch.equal(model.first.weight, torch.full((4, 3), 0.1)), "the program wrote it, and no step has yet"

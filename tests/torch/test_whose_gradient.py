@@ -210,7 +210,7 @@ def test_a_function_of_a_programs_own_may_not_look_at_a_gradient_whose_role_is_n
             slope = g * 3
             return (slope, slope) if slope.sum() > 0 else (g, g)
 
-    with pytest.raises(ValueError, match="reads a number .* before it is known whose gradient"):
+    with pytest.raises(ValueError, match="reads a number .* before it is known which gradient"):
         gradients(Curious.apply, sf.BF16, sf.FP32)
     gradients(Curious.apply, sf.BF16, sf.BF16)
 

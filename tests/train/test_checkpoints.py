@@ -153,9 +153,9 @@ def link_to_nothing(path):
 
 
 @pytest.mark.parametrize("make, message", [
-    (save_a_model, "is no checkpoint of fit: it holds model, note, and no optimizer."),
-    (os.mkdir, "is a folder, and no checkpoint."),
-    (link_to_nothing, "is a link to nothing, and no checkpoint."),
+    (save_a_model, "is not a checkpoint of fit: it contains model, note, but no optimizer."),
+    (os.mkdir, "is a folder, not a checkpoint."),
+    (link_to_nothing, "is a link to a missing file, not a checkpoint."),
 ])  # fmt: skip
 def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message, tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
@@ -243,7 +243,7 @@ def test_counts_of_a_recorder_are_not_lost_without_leave(other, tmp_path):
 @pytest.mark.parametrize("observer", [sf.Recorder, Forgetful])
 def test_an_observer_that_begins_later_is_told_so(observer, tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
-    message = f"knows nothing of the observer {observer.__name__}, which begins after step 3"
+    message = f"has no state of the observer {observer.__name__}, which begins after step 3"
     with pytest.warns(UserWarning, match=message):
         toy.fit("fp32", 5, observer=observer(), resume=tmp_path)
     toy.fit("fp32", 5, observer=observer(), resume=tmp_path, allow="observer")
@@ -278,7 +278,7 @@ def test_a_checkpoint_of_another_kind_is_refused_by_name_and_stays(tmp_path, oth
         state_file.write(folder / path.name, states)
         content = (folder / path.name).read_bytes()
         with pytest.raises(
-            ValueError, match=rf"{path.name} (is no checkpoint of|is of another|has the col|does not fit)"
+            ValueError, match=rf"{path.name} (is not a checkpoint of|belongs to another|has the col|does not fit)"
         ):
             train(checkpoint=folder, resume=folder)
         assert (folder / path.name).read_bytes() == content

@@ -64,9 +64,9 @@ CHANGES = {
     "batch size": (
         dict(batches=[(x[:2], y[:2]) for x, y in toy.batches(12)]), ["batch_size: 4, now 2"], "batch_size",
     ),
-    "order": (dict(batches=list(toy.batches(13, start=1))), ["data: batch 0 holds other numbers"], "data"),
+    "order": (dict(batches=list(toy.batches(13, start=1))), ["data: batch 0 has other values"], "data"),
     "a later batch": (
-        dict(batches=[*toy.batches(3), *toy.batches(13, start=4)]), ["data: batch 3 holds other numbers"], "data",
+        dict(batches=[*toy.batches(3), *toy.batches(13, start=4)]), ["data: batch 3 has other values"], "data",
     ),
     "several": (
         dict(seed=7, optimizer=TWICE, clip=None),
@@ -80,7 +80,7 @@ def test_what_differs_is_refused_with_both_values_and_nothing_is_restored(change
     fit(3, parts(), checkpoint=tmp_path)
     model = change.get("model", parts()["model"])()
     before = model.state_dict()
-    with pytest.raises(ValueError, match="step-3.states is of another training:") as refused:
+    with pytest.raises(ValueError, match="step-3.states belongs to another training:") as refused:
         fit(6, {**parts(), **change, "model": lambda: model}, resume=tmp_path)
     _, *found, last = str(refused.value).split("\n")
     for line in lines:
@@ -112,9 +112,9 @@ def test_why_there_are_fewer_batches_is_said_before_that_there_are(tmp_path):
             dict(batches=larger, seed=7, optimizer=TWICE),
             ["seed: 3, now 7", "lr: 0.25, now 0.5", "batch_size: 4, now 8"],
         ),
-        (dict(batches=list(toy.batches(2, start=1))), ["data: batch 0 holds other numbers"]),
+        (dict(batches=list(toy.batches(2, start=1))), ["data: batch 0 has other values"]),
     ):
-        with pytest.raises(ValueError, match="is of another training") as refused:
+        with pytest.raises(ValueError, match="belongs to another training") as refused:
             fit(6, parts() | given, resume=tmp_path)
         assert all(line in str(refused.value) for line in lines)
     for count in (0, 3, 5):

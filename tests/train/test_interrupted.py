@@ -100,7 +100,7 @@ def test_a_full_disk_does_not_hide_an_error_of_the_users(tmp_path, monkeypatch):
 def test_what_no_checkpoint_can_hold_is_refused_before_the_first_step(tmp_path):
     observer = Counting()
     observer.state = {1, 2}
-    with pytest.raises(ValueError, match="observer is a set; a file holds dicts"):
+    with pytest.raises(ValueError, match="observer is a set; save dicts"):
         toy.fit("fp32", 5, checkpoint=tmp_path, observer=observer, evaluate=pytest.fail, evaluate_every=1)
 
 

@@ -72,14 +72,16 @@ def rewritten(path, change):
 def test_a_checkpoint_of_an_older_version_without_a_manifest_is_used_with_a_warning(tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     rewritten(newest(tmp_path), lambda states: [states.pop(name) for name in ("manifest", "concluded")])
-    with pytest.warns(UserWarning, match="step-3.states has no manifest, as those of older versions"):
+    with pytest.warns(UserWarning, match="step-3.states has no manifest, because an older version"):
         states, _ = toy.fit("fp32", 5, resume=tmp_path)
     assert_same(states, toy.fit("fp32", 5)[0])
     with pytest.raises(ValueError, match="step-3.states has no manifest"):
         sf.train.manifest(tmp_path)
     model, optimizer, _ = toy.parts()
     with sf.simulate("fp32"), pytest.warns(UserWarning, match="no manifest"):
-        with pytest.raises(ValueError, match="step-3.states is of a training with a scaler, and fit was given none"):
+        with pytest.raises(
+            ValueError, match="step-3.states belongs to a training with a scaler, but fit was given none"
+        ):
             sf.train.fit(model, sf.nn.cross_entropy, toy.batches(5), optimizer, resume=tmp_path)
 
 

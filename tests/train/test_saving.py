@@ -92,12 +92,12 @@ def test_every_tree_comes_back_as_it_was(value, tmp_path):
 
 
 @pytest.mark.parametrize("value, message", [
-    ({"a": [1, {2}]}, r"value\['a'\]\[1\] is a set; a file holds dicts, lists"),
-    (np.array([None]), "value is an array of object; a file holds numbers"),
-    (np.array(["a"]), "value is an array of <U1; a file holds numbers"),
+    ({"a": [1, {2}]}, r"value\['a'\]\[1\] is a set; save dicts, lists"),
+    (np.array([None]), "value is an array of object; save numbers"),
+    (np.array(["a"]), "value is an array of <U1; save numbers"),
     (object(), "value is a object"),
     (sf.nn.Module, "value is a type"),
-    (np.ma.array([1.0, 2.0], mask=[False, True]), "value is a masked array, whose mask a file would lose"),
+    (np.ma.array([1.0, 2.0], mask=[False, True]), "value is a masked array, and its mask would be lost"),
     (np.ones(2, ">f4"), "value is an array of >f4"),
 ])  # fmt: skip
 def test_what_a_file_cannot_hold_is_refused_and_the_older_file_stays(value, message, tmp_path):
@@ -132,7 +132,7 @@ def test_a_file_that_lost_or_changed_any_byte_is_refused_by_name(tmp_path):
         for damaged in (bytes(changed), content[:place], content + b"\0"):
             path.write_bytes(damaged)
             with pytest.raises(
-                state_file.DamagedFile, match="x is (damaged: its checksum|no file that simfloat.save wrote)"
+                state_file.DamagedFile, match="x is (damaged: its checksum|not a file of simfloat.save)"
             ):
                 sf.load(path)
 
@@ -144,7 +144,7 @@ def test_a_file_that_lost_or_changed_any_byte_is_refused_by_name(tmp_path):
 def test_a_file_of_something_else_is_refused_by_name_though_its_checksum_is_right(header, tmp_path):
     content = state_file.MAGIC + header.encode() + b"\n"
     (tmp_path / "x").write_bytes(content + sha256(content).digest())
-    with pytest.raises(state_file.DamagedFile, match="x is whole, but holds no states that simfloat.save wrote"):
+    with pytest.raises(state_file.DamagedFile, match="x is complete, but its states were not written by"):
         sf.load(tmp_path / "x")
 
 
@@ -159,11 +159,11 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_is_restored(tmp_path):
     with pytest.raises(ValueError, match=r"model in .*x does not fit: hidden.0.weight has"):
         sf.load(path, **{name: mine[name] for name in ("simulation", "scaler", "model")})
     assert_same(states(mine), before)
-    with pytest.raises(ValueError, match="x holds no 'optimizer'; it holds simulation, scaler, model."):
+    with pytest.raises(ValueError, match="x contains no 'optimizer'; it contains simulation, scaler, model."):
         sf.load(path, model=other["model"], optimizer=other["optimizer"])
-    with pytest.raises(ValueError, match="model is restored into a model, optimizer or other part, not a int"):
+    with pytest.raises(ValueError, match="model must be a model, an optimizer or another part, got a int"):
         sf.load(path, model=3)
-    with pytest.raises(ValueError, match="model is restored into a model, optimizer or other part, not a type"):
+    with pytest.raises(ValueError, match="model must be a model, an optimizer or another part, got a type"):
         sf.load(path, model=sf.nn.MLP)
     swapped = {"model": mine["scaler"]}
     with pytest.raises(ValueError, match="model in .*x does not fit: The state is not DynamicLossScale's"):
@@ -172,7 +172,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_is_restored(tmp_path):
 
 
 @pytest.mark.parametrize("call, message", [
-    (lambda path: sf.save(path), "save takes what is to be saved by name"),
+    (lambda path: sf.save(path), "save takes parts by name"),
     (lambda path: sf.save(3, x=1), "A path is text or a pathlib.Path, got 3"),
     (lambda path: sf.load(""), "A path is text or a pathlib.Path, got ''"),
 ])  # fmt: skip
@@ -265,7 +265,7 @@ def test_a_state_of_pytorchs_optimizer_without_a_moment_is_refused_and_nothing_i
             sf.save(tmp_path / "wrong", optimizer=wrong)
             before = repr(other.state_dict())
             if lacking:
-                with pytest.raises(ValueError, match=f"parameter 0 has no {moment}; {name} goes on from"):
+                with pytest.raises(ValueError, match=f"parameter 0 has no {moment}; {name} continues from"):
                     sf.load(tmp_path / "lacking", optimizer=other)
             with pytest.raises(ValueError, match=f"{moment} of parameter 0 must have the shape"):
                 sf.load(tmp_path / "wrong", optimizer=other)

@@ -45,7 +45,7 @@ def test_training_stops_at_true_and_goes_on_at_what_is_nothing(answer, steps):
 
 @pytest.mark.parametrize("answer", ["yes", "no", 1, 0.5, [1], np.ones(2)], ids=str)
 def test_what_else_stop_gives_is_refused(answer):
-    with pytest.raises(ValueError, match="what stop gives must be True or False, got "):
+    with pytest.raises(ValueError, match="the result of stop must be True or False, got "):
         fitted(stop=lambda history: answer)
 
 
@@ -115,12 +115,12 @@ def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused()
         sf.train.EarlyStop(mode="least")
     with pytest.raises(ValueError, match="min_delta must be a real number, got 'a'"):
         sf.train.EarlyStop(min_delta="a")
-    with pytest.raises(ValueError, match="monitor is the name of what is watched, got 3"):
+    with pytest.raises(ValueError, match="monitor must be the name of a value, got 3"):
         sf.train.EarlyStop(3)
 
 
 def test_an_unknown_name_is_refused_at_once_where_nothing_will_be_evaluated():
-    with pytest.raises(ValueError, match="EarlyStop monitors 'value'; there is loss, lr, .* norm, and no evaluate"):
+    with pytest.raises(ValueError, match="EarlyStop monitors 'value'; without evaluate, there is loss, lr, .* norm"):
         fitted(stop=sf.train.EarlyStop("value"))
 
 

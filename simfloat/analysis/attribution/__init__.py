@@ -1,4 +1,4 @@
-"""The cost of each operation, layer and role to a gradient; a model's loss and gradient under many policies."""
+"""Measure the error that each operation, layer and role causes in a gradient; compare many policies."""
 
 from simfloat.analysis.attribution.measure import attribute
 from simfloat.analysis.attribution.policy_comparison import compare

@@ -1,6 +1,7 @@
-"""Measuring the effect of each part of a policy on a gradient, and the result: a table and a grid for a heat map.
+"""Measure the effect of each part of a policy on a gradient.
 
-Each measurement has a policy that differs from a reference in some parts alone.
+Each measurement uses a policy that differs from a reference only in some parts. The result is a table, and a grid for a
+heat map.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ from simfloat.simulation import simulate
 #: Rows of the table that is printed.
 SHOWN_COSTS = 20
 
-#: What a cost can be asked for by.
+#: The fields that an attribution can be grouped by.
 FIELDS = ("operation", "layer", "role")
 
 
 class Cost(NamedTuple):
-    """The relative error of the gradient when this alone runs under the policy; fields not asked for are empty.
+    """The relative error of the gradient if only this part runs under the policy.
 
-    The operation of a parameter's storage is ``"(parameter)"``, the layer of what runs in none ``"(model)"``.
+    Fields that are not in `by` are empty. The operation of the storage of a parameter is ``"(parameter)"``; the layer
+    of operations outside all layers is ``"(model)"``.
     """
 
     operation: str
@@ -55,7 +57,7 @@ class Cost(NamedTuple):
 
 
 class CostGrid(NamedTuple):
-    """The costs of two fields: names of rows and columns, and the errors, zero where there is no such cost."""
+    """The costs by two fields: the names of rows and columns, and the errors, which are zero for missing costs."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -64,9 +66,14 @@ class CostGrid(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Attribution:
-    """What `attribute` found: the costs, in the program's order as `measured`, and the error under the whole policy.
+    """The result of `attribute`: the costs in the order of the program, and the error under the whole policy.
 
-    Printed, it is the table of the largest costs; `table` has all, and `grid` the numbers for a heat map.
+    It prints as a table of the largest costs. `table` returns all of them, and `grid` the values for a heat map.
+
+    Parameters:
+        measured: the costs, in the order of the program.
+        total: the relative error of the gradient under the whole policy.
+        by: the fields that the costs are grouped by.
     """
 
     measured: tuple[Cost, ...]
@@ -79,23 +86,31 @@ class Attribution:
         return tuple(sorted(self.measured, key=lambda cost: -cost.error))
 
     def table(self, most: int | None = None) -> Table:
-        """The costs as a table, all of them or the `most` largest, below the error under the whole policy."""
+        """Return a table of all costs, or of the `most` largest ones, below the error under the whole policy."""
         shown = self.costs if most is None else self.costs[:most]
         rows = [(*self.by, "error"), ("(whole policy)", *("" for _ in self.by[1:]), f"{self.total:.2e}")]
         rows += [(*(getattr(cost, field) for field in self.by), f"{cost.error:.2e}") for cost in shown]
         return table(rows, number_columns=1)
 
     def grid(self, rows: str = "layer", columns: str = "operation") -> CostGrid:
-        """The costs by two of the fields that were asked for; several in one cell add up as independent errors do.
+        """Return the costs by two of the fields in `by`.
 
-        That is the root of the sum of their squares. Names come in the order in which the model uses them.
+        Several costs of one cell are added like independent errors: the root of the sum of their squares. Names are in
+        the order in which the model uses them.
 
-        Raises ValueError for a field that the attribution is not by.
+        Parameters:
+            rows, columns: two of the fields in `by`.
+
+        Returns:
+            A `CostGrid`, with the names of rows and columns and a matrix of errors.
+
+        Raises:
+            ValueError: if the attribution is not grouped by one of the fields.
         """
         for field in (rows, columns):
             if field not in self.by:
-                fields = f"grid(rows, columns) takes two of {', '.join(self.by)}"
-                raise ValueError(f"{fields}, by which the attribution is; got {field!r}.")
+                fields = ", ".join(self.by)
+                raise ValueError(f"grid(rows, columns) takes two of the fields {fields}; got {field!r}.")
         names = [tuple(dict.fromkeys(getattr(cost, field) for cost in self.measured)) for field in (rows, columns)]
         squares = np.zeros([len(each) for each in names])
         for cost in self.measured:
@@ -114,26 +129,26 @@ class Attribution:
         return self.table(SHOWN_COSTS)._repr_html_()
 
 
-#: Where an override holds: an operation, or None for a parameter's storage; and which role it is of.
+#: The target of an override: the operation (None for the storage of a parameter) and the role.
 OverridePlace = tuple[str | None, str]
 
 
 def explicit_policy(reference: Policy) -> Policy:
-    """Give every role of the reference a value, so that none follows another one that is changed.
+    """Give every role of the reference an explicit value, so that no role follows another one that is changed.
 
-    Raises ValueError for a reference with overrides, or whose results have no format of their own.
+    Raises ValueError if the reference has overrides, or if its results have the widest format of their operands.
     """
     roles = {role: getattr(reference.recipe(), role) for role in ROLES}
     if reference.overrides or WIDEST in (roles["activations"], roles["gradients"]):
         raise ValueError(
-            "The reference is one recipe for all that is not measured, such as 'fp64' or 'fp32': a policy without "
-            f"overrides and without activations='widest'; got {reference!r}."
+            "reference must be a policy without overrides and without activations='widest', such as 'fp64' or "
+            f"'fp32'; got {reference!r}."
         )
     return Policy(**roles)
 
 
 class Probes:
-    """The policies that carry out chosen parts as the policy does, and everything else as the reference does."""
+    """Policies that carry out chosen parts as the policy does, and everything else as the reference does."""
 
     def __init__(self, base: Policy, parts: Iterable[PolicyPart]) -> None:
         self.base = base
@@ -143,11 +158,11 @@ class Probes:
                 self._paths.setdefault(where, {})[part.path] = None
 
     def is_changed(self, part: PolicyPart) -> bool:
-        """Whether the part is carried out otherwise than under the reference."""
+        """True if the part is carried out differently than under the reference."""
         return any(value != getattr(self.base, role) for role, value in part.values.items())
 
     def policy_with_parts(self, chosen: Iterable[PolicyPart]) -> Policy:
-        """The reference with these parts as the policy has them."""
+        """Return the reference with the values of the policy for these parts."""
         values_by_place: dict[OverridePlace, dict[str, Any]] = {}
         for part in chosen:
             for where in _override_places(part):
@@ -159,7 +174,7 @@ class Probes:
         return policy
 
     def _overrides(self, where: OverridePlace, values: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-        """Paths with their values, so that what lies inside of a chosen layer has its own value again."""
+        """Return paths with their values; a path inside a chosen layer gets its own value back."""
         standard = getattr(self.base, where[1])
         overrides: list[tuple[str, Any]] = []
         for path in sorted(self._paths[where], key=lambda path: len(path.split(".")) if path else 0):
@@ -175,13 +190,13 @@ def _override_places(part: PolicyPart) -> list[OverridePlace]:
 
 
 def checked_modes(base: Policy, parts: Iterable[PolicyPart]) -> None:
-    """Raise ValueError where results of the reference's formats cannot be rounded as the policy rounds."""
+    """Raise ValueError if results in the formats of the reference cannot be rounded in the modes of the policy."""
     widest = max(getattr(base, role).precision for role in ("activations", "activation_gradients", "weight_gradients"))
     for part in parts:
         if "rounding" in part.values and widest > 50:
             raise ValueError(
-                f"The policy rounds {part.operation} by {part.values['rounding']}, and numbers of FP64 are rounded to "
-                "nearest even only; give reference='fp32'."
+                f"The policy rounds {part.operation} by {part.values['rounding']}, but FP64 supports only rounding to "
+                "nearest even; pass reference='fp32'."
             )
 
 
@@ -198,21 +213,36 @@ def attribute(
     by: Sequence[str] = FIELDS,
     seed: int = 0,
 ) -> Attribution:
-    """What each operation, layer and role costs the gradient: it alone under `policy`, the rest under `reference`.
+    """Measure how much each operation, layer and role contributes to the error of a gradient.
 
-    The error of a gradient is the 2-norm of its difference from the one under the reference, of all parameters
-    together, relative to that one's norm; infinite for a gradient that is not finite. Roles are those of a policy: how
-    operands, results, gradients, sums and stored parameters are rounded. Results of ``widest`` operations count in the
-    formats that they have under the policy; fused composites are one operation; operands and sums of a matrix unit,
-    which takes its own formats only, and of fused sums are measured together.
+    Each measurement runs one part under `policy` and everything else under `reference`.
 
-    model is a simfloat.nn.Module or a torch.nn.Module; of the latter copies run in float64, which holds every format,
-    and PyTorch draws the same numbers in all of them. batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a
-    single number. `by` names the fields that tell parts apart, each of which costs a forward and a backward pass:
-    ``by=["operation"]`` takes each operation in all layers at once. The model stays as it is.
+    The error of a gradient is the 2-norm of its difference from the gradient under the reference, for all parameters
+    together, divided by the norm of the latter. It is infinite if the gradient is not finite.
 
-    Raises ValueError for a reference with overrides, for fields that are none, for a loss that holds parameters of its
-    own or no gradient, and for a policy whose modes the reference cannot have.
+    The roles are the roles of a policy: the rounding of operands, results, gradients, sums and stored parameters.
+    Results in `widest` operations count in the format that they have under the policy. A composite that is rounded once
+    counts as one operation. The operands and the sum of a matrix unit or a fused sum are measured together, because the
+    unit accepts only its own formats.
+
+    Parameters:
+        model: a simfloat.nn.Module or a torch.nn.Module. It does not change. Copies of a PyTorch model run in float64,
+            which can represent every format, and use the same random numbers of PyTorch.
+        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        batch: a pair (x, y).
+        policy: the policy to analyze, or its name.
+        reference: the policy for everything that is not measured, or its name; it has no overrides.
+        by: the fields that parts are grouped by: "operation", "layer", "role" or several of them. Each group costs a
+            forward and a backward pass; ``by=["operation"]`` takes each operation in all layers at once.
+        seed: the seed of the random streams, the same for all runs.
+
+    Returns:
+        An `Attribution`, which prints as a table.
+
+    Raises:
+        ValueError: if the reference has overrides; if `by` contains an unknown field; if the loss has its own
+            parameters or no gradient; if results in the formats of the reference cannot be rounded in the modes of the
+            policy.
 
     Examples:
         >>> model = sf.nn.MLP([2, 4, 1], rng=0)
@@ -253,20 +283,20 @@ def attribute(
 
 
 class GradientRun(Protocol):
-    """Gradients of a model's copies on one batch."""
+    """A protocol: gradients of copies of a model on one batch."""
 
     def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
-        """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+        """Return the parts of a run under `policy`, and the gradients of all parameters in one vector."""
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """Return the gradients of all parameters in one vector."""
 
     def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
-        """The loss, and the gradients of all parameters in one vector."""
+        """Return the loss, and the gradients of all parameters in one vector."""
 
 
 def new_run(model: Any, loss_fn: Any, batch: Any, seed: int, caller: str = "attribute") -> GradientRun:
-    """The run of a model of this package or of PyTorch."""
+    """Create the run of a model of this package or of PyTorch."""
     check_loss_function(loss_fn)
     pair = pair_of_batch(batch)
     if not is_of_torch(model, caller):
@@ -284,7 +314,7 @@ class TensorRun:
         self.paths = [path for path, _ in model.named_parameters()]
 
     def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
-        """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+        """Return the parts of a run under `policy`, and the gradients of all parameters in one vector."""
         results, _, gradient = self._run(policy)
         return policy_parts(results, policy, self.paths), gradient
 
@@ -293,12 +323,12 @@ class TensorRun:
         return self._run(policy)[2]
 
     def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
-        """The loss, and the gradients of all parameters in one vector."""
+        """Return the loss, and the gradients of all parameters in one vector."""
         return self._run(policy)[1:]
 
     def _run(self, policy: Policy) -> tuple[list[MadeTensor], float, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model), self.batch
-        model.zero_grad()  # gradients of before would be added to
+        model.zero_grad()  # otherwise the new gradients would be added to existing ones
         with simulate(policy, seed=self.seed):
             loss = self.loss_fn(model(x), y)
             results = results_behind_loss(loss, {id(parameter) for parameter in model.parameters()})
@@ -311,9 +341,9 @@ class TensorRun:
 
 
 def results_behind_loss(loss: Any, parameters: set[int]) -> list[MadeTensor]:
-    """The tensors that operations made on the way to the loss, each after those that it was made of.
+    """Return the tensors that operations created on the way to the loss, each after its operands.
 
-    Raises ValueError for a loss that is no number with a gradient, or depends on other parameters than these.
+    Raises ValueError if the loss is not one value with a gradient, or depends on parameters other than these.
     """
     if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
         raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
@@ -337,26 +367,26 @@ def _check_leaf(leaf: Variable, parameters: set[int]) -> None:
     """Raise ValueError for a parameter that the copy of the model does not have."""
     if leaf.is_weight and id(leaf) not in parameters:
         raise ValueError(
-            f"loss_fn uses {leaf.path or 'a parameter'}, which is none of the model's copy: put what has parameters "
-            "into the model."
+            f"loss_fn uses {leaf.path or 'a parameter'}, which the copy of the model does not have: make it "
+            "a part of the model."
         )
 
 
 def check_exact(gradient: NDArray[np.float64]) -> None:
-    """Raise ValueError for the gradient of a reference to which no error is relative."""
+    """Raise ValueError if the gradient of the reference is zero or not finite, so that no error is relative to it."""
     if not 0 < _norm(gradient) < np.inf:
         raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
 
 
 def relative_error(gradient: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
-    """The norm of the difference, relative to the exact gradient's."""
+    """Return the norm of the difference, relative to the norm of the exact gradient."""
     if not np.isfinite(gradient).all():
         return float("inf")
     return _norm(gradient - exact) / _norm(exact)
 
 
 def _norm(vector: NDArray[np.float64]) -> float:
-    """The 2-norm, its squares added in one order on every machine."""
+    """Return the 2-norm; its squares are added in the same order on every computer."""
     return math.sqrt(sum_of_squares(vector))
 
 

@@ -1,4 +1,4 @@
-"""The loss and the gradient of one model under many policies."""
+"""Compare the loss and the gradient of one model under many policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from simfloat.policy.policy import as_policy
 
 
 class PolicyError(NamedTuple):
-    """The loss of a model under a policy, and the relative errors of loss and gradient; why, if it was `refused`."""
+    """The loss of a model under a policy, and the relative errors of loss and gradient.
+
+    `refused` is the error message if the model cannot run under the policy.
+    """
 
     policy: str
     loss: float
@@ -25,9 +28,14 @@ class PolicyError(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class PolicyComparison:
-    """What `compare` found: a row for each policy in the order given, beside the `reference` and its loss.
+    """The result of `compare`: a row for each policy in the given order.
 
     It prints as a table; ``comparison["bf16-standard"]`` is a row.
+
+    Parameters:
+        rows: a `PolicyError` for each policy.
+        reference: the name of the reference policy.
+        loss: the loss under the reference.
     """
 
     rows: tuple[PolicyError, ...]
@@ -38,10 +46,12 @@ class PolicyComparison:
         for row in self.rows:
             if row.policy == policy:
                 return row
-        raise ValueError(f"{policy!r} was not compared. There are: {', '.join(row.policy for row in self.rows)}.")
+        raise ValueError(
+            f"{policy!r} was not compared. The compared policies are: {', '.join(row.policy for row in self.rows)}."
+        )
 
     def table(self) -> Table:
-        """The rows as a table, the reference first."""
+        """Return the rows as a table, with the reference first."""
         head = ("policy", "loss", "error of loss", "error of gradient")
         lines = [
             (row.policy, f"{row.loss:.6g}", f"{row.loss_error:.2e}", f"{row.gradient_error:.2e}")
@@ -67,22 +77,31 @@ def compare(
     *,
     seed: int = 0,
 ) -> PolicyComparison:
-    """The loss and the gradient of a model on one batch under each of the policies, beside a reference.
+    """Compare the loss and the gradient of a model on one batch under several policies with a reference.
 
-    policies is a list of policies and names of presets, or a dictionary of them by labels. The error of a loss is
-    relative to the reference's loss; that of a gradient is the 2-norm of its difference, of all parameters together,
-    relative to that one's norm, infinite for a gradient that is not finite. A policy that the model cannot run under
-    has the reason in its row. All runs draw the same random bits.
+    The error of a loss is relative to the loss under the reference. The error of a gradient is the 2-norm of its
+    difference from the gradient under the reference, for all parameters together, divided by the norm of the latter. It
+    is infinite if the gradient is not finite. If the model cannot run under a policy, its row has the reason.
 
-    model is a simfloat.nn.Module or a torch.nn.Module; of the latter copies run in float64, which holds every format,
-    and under "as-written" in the model's own types. batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a
-    single number. The model stays as it is.
-    `simfloat.plots.draw_comparison` draws what was found; `simfloat.attribute` says which part of a policy costs what.
-    One batch says what rounding does to one step; whether trainings end better or worse, over seeds, is what
-    `simfloat.studies.compare` judges, by a table of their results.
+    `simfloat.plots.draw_comparison` draws the result. `simfloat.attribute` measures which part of a policy causes the
+    error. One batch shows the effect of rounding on one step. To compare whole trainings over several seeds, use
+    `simfloat.studies.compare` with a table of their results.
 
-    Raises ValueError for what is no model, batch or policy, for two policies of one name, and for a gradient under the
-    reference that is zero or not finite.
+    Parameters:
+        model: a simfloat.nn.Module or a torch.nn.Module. It does not change. Copies of a PyTorch model run in float64,
+            which can represent every format, or under "as-written" in the dtypes of the model.
+        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        batch: a pair (x, y).
+        policies: a list of policies and names of presets, or a dictionary of them by label.
+        reference: the policy that the others are compared with, or its name.
+        seed: the seed of the random streams, the same for all runs.
+
+    Returns:
+        A `PolicyComparison`, which prints as a table.
+
+    Raises:
+        ValueError: if `model`, `batch` or a policy is invalid; if two policies have the same name; if the gradient
+            under the reference is zero or not finite.
 
     Examples:
         >>> model = sf.nn.MLP([2, 4, 1], rng=0)
@@ -112,16 +131,16 @@ def compare(
 
 
 def _difference(loss: float, exact: float) -> float:
-    """The error of a loss, relative to the exact one where that is not zero."""
+    """Return the error of a loss, relative to the exact loss unless that is zero."""
     if not math.isfinite(loss):
         return math.inf
     return abs(loss - exact) / abs(exact) if exact else abs(loss)
 
 
 def _policies_by_label(policies: Any) -> dict[str, Policy]:
-    """The policies by their labels. Raises ValueError for none, and for two of one name."""
+    """Return the policies by label. Raises ValueError if the list is empty, or if two have the same name."""
     if isinstance(policies, str | Policy) or not isinstance(policies, Iterable):
-        raise ValueError(f"compare takes a list of policies, got {policies!r}; give it in brackets.")
+        raise ValueError(f"compare takes a list of policies, got {policies!r}; put it in brackets.")
     if isinstance(policies, Mapping):
         return {label: as_policy(policy, "compare") for label, policy in policies.items()}
     policies_by_label: dict[str, Policy] = {}
@@ -129,7 +148,7 @@ def _policies_by_label(policies: Any) -> dict[str, Policy]:
         label = policy.name or f"policy {len(policies_by_label) + 1}"
         if label in policies_by_label:
             raise ValueError(
-                f"Two policies are called {label!r}; give a dictionary of policies by labels of their own."
+                f"Two policies are called {label!r}; pass a dictionary with a different label for each policy."
             )
         policies_by_label[label] = policy
     if not policies_by_label:

@@ -1,6 +1,6 @@
-"""The roles of a policy that a gradient used, read from the record of a run.
+"""Find the roles of a policy that a gradient used, from the record of a run.
 
-Models of either front end, with a batch, become functions that measure or train them.
+The module also checks the models and batches that analyses receive.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simfloat.policy.overrides import roles_of
 from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, RESULTS, WIDEST
 from simfloat.simulation.place import Place
 
-#: A tensor, and the operation that made it.
+#: A tensor, and the operation that created it.
 MadeTensor = tuple[Variable, Node]
 
-#: The roles that a matrix unit ties together, which takes operands of its own formats only, or one of one's own.
+#: The roles that a matrix unit or a fused sum ties together, because it accepts only certain formats of operands.
 UNIT_ROLES = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients", "rotation")
 
-#: The operation and the role of what parameters are stored in.
+#: The operation and the role of the storage of parameters.
 STORED, WEIGHTS = "(parameter)", "weights"
 
 
@@ -32,20 +32,20 @@ class PolicyPart(NamedTuple):
     """Roles of an operation in a layer, or of a parameter, that are measured together."""
 
     operation: str
-    path: str  # of the layer, or of the parameter that the role concerns
+    path: str  # of the layer, or of the parameter that has the role
     layer: str
-    role: str  # as it is called in the table
+    role: str  # the name in the table
     values: Mapping[str, Any]  # of the roles, under the policy
 
 
 def policy_parts(made_tensors: list[MadeTensor], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
-    """The parts of a run under `policy` that made these tensors, of a model with parameters at these paths."""
+    """Return the parts of the run that created these tensors, for a model with parameters at these paths."""
     results = (part for variable, node in made_tensors for part in _parts_of_result(variable, node, policy))
     return merge_parts(results, policy, parameters)
 
 
 def merge_parts(results: Iterable[PolicyPart], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
-    """The parts of operations, each once, and those of what parameters are stored in."""
+    """Return the parts of operations, each once, and the parts of the storage of parameters."""
     parts: dict[tuple[str, str, str], PolicyPart] = {}
     for part in results:
         key = part.operation, part.path, part.role
@@ -66,9 +66,9 @@ def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator
 def place_parts(
     place: Place, weights: Sequence[str], roles: Iterable[tuple[str, Mapping[str, Any]]], policy: Policy
 ) -> Iterator[PolicyPart]:
-    """The parts of an operation on the parameters at these paths: `roles` are the place's and the parameters'."""
+    """Yield the parts of an operation; `roles` are the paths and roles of the place and of its parameters."""
     if any(policy.recipe(place.path, *place.operations[:n]).fused for n in range(1, len(place.operations))):
-        return  # inside a fused composite, which is one operation
+        return  # inside a composite that is rounded once: it is one operation
     unit = _unit_roles(place, weights)
     if unit:
         yield _policy_part(place, place.path, "operands and sums", unit)
@@ -79,7 +79,7 @@ def place_parts(
 
 
 def _unit_roles(place: Place, weights: Sequence[str]) -> dict[str, Any]:
-    """The roles of a contraction that a matrix unit or a fused sum ties together, if it is one of those."""
+    """Return the roles of a contraction that a matrix unit or a fused sum ties together; otherwise none."""
     recipe = place.recipe
     if not place.is_contraction or not any(
         sums.needs_narrow_operands for sums in (recipe.accumulate, recipe.accumulate_gradients)
@@ -90,7 +90,7 @@ def _unit_roles(place: Place, weights: Sequence[str]) -> dict[str, Any]:
 
 
 def _policy_part(place: Place, path: str, label: str, values: dict[str, Any]) -> PolicyPart:
-    """A part with what belongs to its roles: the mode of results, rotations of operands, that a composite is fused."""
+    """Create a part, with the mode of results, the rotation of operands, and `fused` if its roles need them."""
     recipe = place.recipe
     if recipe.rotation is not None and label in ("compute", "compute_gradients"):
         values["rotation"] = recipe.rotation
@@ -102,7 +102,7 @@ def _policy_part(place: Place, path: str, label: str, values: dict[str, Any]) ->
 
 
 def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Paths, of the layer and of parameters, with the roles used there and their values."""
+    """Yield paths, of the layer and of parameters, with the roles used there and their values."""
     place, kind = node.place, kind_of(node.place.operation)
     roles: dict[str, Any] = {}
     if kind == CONTRACTION:
@@ -134,7 +134,7 @@ def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_g
 
 
 def _is_entrance(node: Node) -> bool:
-    """Whether numbers go into a composite here, as they are, or are results of its steps, and are not rounded once."""
+    """True if the node rounds nothing: values enter a composite, or are the results of its steps."""
     if node.inside:
         return not node.place.recipe.fused
     operations, inside = node.place.operations, node.parents[0].node
@@ -146,17 +146,17 @@ def _is_entrance(node: Node) -> bool:
 
 
 def _is_broadcast(variable: Variable, node: Node) -> bool:
-    """Whether gradients are summed on their way back."""
+    """True if gradients are summed in the backward pass."""
     return any(parent.requires_grad and parent.shape != variable.shape for parent in node.parents)
 
 
 def path_in_layer(layer: str, parameter: str) -> str:
-    """The path of a parameter as the layer's own, as a place names it."""
+    """Return the path of a parameter below the layer, as a place names it."""
     return parameter if not layer or parameter.startswith(f"{layer}.") else f"{layer}.{parameter.rpartition('.')[2]}"
 
 
 def _narrower(first: PolicyPart | None, second: PolicyPart) -> PolicyPart:
-    """Return the use with the narrower format, of two at one place, as for an operation on tensors of two formats."""
+    """Return the narrower of two uses at one place, as in an operation on tensors of two formats."""
     if first is None:
         return second
     role = second.role if second.role in RESULTS else None
@@ -166,7 +166,10 @@ def _narrower(first: PolicyPart | None, second: PolicyPart) -> PolicyPart:
 
 
 def is_of_torch(model: Any, caller: str) -> bool:
-    """Whether a model is PyTorch's, and not this package's. Raises ValueError, naming who takes it, for neither."""
+    """True for a model of PyTorch, False for a model of this package.
+
+    Raises ValueError that names the caller if it is neither.
+    """
     if isinstance(model, Module):
         return False
     if is_torch_model(model):
@@ -177,7 +180,7 @@ def is_of_torch(model: Any, caller: str) -> bool:
 
 
 def pair_of_batch(batch: Any) -> tuple[Any, Any]:
-    """The pair (x, y) of a batch; ValueError for what is none."""
+    """Return the pair (x, y) of a batch; raise ValueError if the batch is not a pair."""
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
     return batch[0], batch[1]

@@ -1,4 +1,4 @@
-"""The roles that a gradient of a PyTorch model used; the model runs as it is."""
+"""Find the roles that a gradient of a PyTorch model used; the model runs unmodified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from simfloat.torch.tensors import call_model
 
 
 class TorchRun:
-    """Gradients of copies of a PyTorch model on one batch, in float64, or in its own types under a policy for those."""
+    """Gradients of copies of a PyTorch model on one batch.
+
+    The copies run in float64, or in the dtypes of the model under a policy that is written for them.
+    """
 
     def __init__(self, model: torch.nn.Module, loss_fn: Callable[..., Any], batch: tuple[Any, Any], seed: int) -> None:
         self.model, self.loss_fn, self.seed = model, loss_fn, seed
@@ -29,7 +32,7 @@ class TorchRun:
         self.paths = [path for path, _ in model.named_parameters()]
 
     def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
-        """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+        """Return the parts of a run under `policy`, and the gradients of all parameters in one vector."""
         refuse_own_types(policy, "attribute")
         run, _, gradient = self._run(policy)
         return merge_parts(_parts(run, policy), policy, self.paths), gradient
@@ -39,7 +42,7 @@ class TorchRun:
         return self._run(policy)[2]
 
     def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
-        """The loss, and the gradients of all parameters in one vector."""
+        """Return the loss, and the gradients of all parameters in one vector."""
         return self._run(policy)[1:]
 
     def _run(self, policy: Policy) -> tuple[Run, float, NDArray[np.float64]]:
@@ -56,40 +59,38 @@ class TorchRun:
 
 
 def refuse_own_types(policy: Policy, caller: str) -> None:
-    """Raise ValueError for a policy that follows a program's own types, which copies in float64 do not have."""
+    """Raise ValueError for a policy that follows the dtypes of the program: copies in float64 lose them."""
     if is_written(policy):
         raise ValueError(
-            f"{caller} takes policies that name formats, got one that follows the program's own types, "
-            f"{policy.name!r}: give the policy of these formats, such as 'bf16-standard', or compare both by "
+            f"{caller} takes policies that name formats, got one that follows the dtypes of the program, "
+            f"{policy.name!r}: pass the policy with these formats, such as 'bf16-standard', or compare both by "
             "simfloat.compare."
         )
 
 
 def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
-    """The loss of a copy of a model, that must be a number with a gradient.
+    """Return the loss of a copy of a model, which must be one value with a gradient.
 
-    Raises ValueError for anything else, and for one that depends on a parameter which is none of the copy's.
+    Raises ValueError for anything else, and if the loss depends on a parameter that is not in the copy.
     """
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise ValueError(
-            f"loss_fn(model(x), y) must be a tensor of one number with a gradient, one of PyTorch's, got {loss!r}."
-        )
+        raise ValueError(f"loss_fn(model(x), y) must be a torch.Tensor with one element and a gradient, got {loss!r}.")
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     for leaf in parameters_of(loss):
         if id(leaf) not in parameter_ids:
             raise ValueError(
-                f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which is none of the model's copy: put what "
-                "has parameters into the model."
+                f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which the copy of the model "
+                "does not have: make it a part of the model."
             )
     return loss
 
 
 def in_double(x: Any) -> Any:
-    """Floating tensors in float64, in lists, tuples and dictionaries too; ValueError for NumPy's arrays."""
+    """Convert floating-point tensors to float64, also in containers; raise ValueError for NumPy arrays."""
     if isinstance(x, np.ndarray):
         raise ValueError(
-            f"A batch for a torch.nn.Module holds tensors, got a NumPy array of shape {x.shape}; torch.as_tensor(x) "
-            "makes a tensor of it."
+            f"A batch for a torch.nn.Module must contain tensors, got a NumPy array of shape {x.shape}; convert it "
+            "by torch.as_tensor(x)."
         )
     if isinstance(x, torch.Tensor):
         return x.detach().double() if x.is_floating_point() else x
@@ -99,7 +100,7 @@ def in_double(x: Any) -> Any:
 
 
 def _parts(run: Run, policy: Policy) -> Iterator[PolicyPart]:
-    """The parts of all operations that ran, of a role several where its results have several formats."""
+    """Yield the parts of all operations that ran; a role has several parts if its results have several formats."""
     for place in run.simulation.places():
         if place.operation == UPDATE:
             continue

@@ -1,4 +1,4 @@
-"""`diagnose`: the first faults of a training under a policy, and their remedies, verified by running again."""
+"""`diagnose` finds the first faults of a training under a policy, and verifies remedies by running again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from simfloat.common import check_count, check_loss_function
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 
-#: So many times what others hid is looked for.
+#: The number of searches for faults that other faults hid.
 ROUNDS = 3
 
 
@@ -47,35 +47,49 @@ def diagnose(
     scaler: Any = None,
     seed: int = 0,
 ) -> Diagnosis:
-    """What goes wrong in the first steps of a training under a policy, first things first, and what cures it.
+    """Find the first faults of a training under a policy, in their order, and the overrides that fix them.
 
-    Copies of model, optimizer and loss scale are trained under `policy` and under `reference`, from the same seed with
-    the same batches. Looked for are, in this order:
+    Copies of the model, the optimizer and the loss scaler are trained under `policy` and under `reference`, with the
+    same seed and the same batches. The search covers these faults, in this order:
 
-    * data that are NaN, and the first NaN or overflow to infinity: in which step, phase, layer and operation, of which
-      operands, and what overflowed or underflowed before; it is mended, and the next one looked for;
-    * lost updates, w + u = w for a quarter of the weights of a parameter; weight decay that changes nothing; moments
-      that never decay, and moments that underflow;
-    * underflow that takes a tenth of a parameter's gradient, saturation and sums in narrow accumulators that make a
-      gradient wrong by a tenth, and gradients that are zero, compared with the reference at the same weights.
+    * NaN in the data. Then the first NaN or overflow to infinity: its step, phase, layer, operation and operands, and
+      earlier overflow and underflow that explains it. The fault is fixed, and the search continues with the next one.
+    * Lost updates (w + u = w for a quarter of the weights of a parameter), weight decay that changes nothing, moments
+      that never decay, and moments that underflow.
+    * Underflow that removes a tenth of the gradient of a parameter, saturation or sums in narrow accumulators that
+      change a gradient by a tenth, and gradients that are zero. The gradient under the reference at the same weights is
+      the comparison.
 
-    Each has the overrides that mend it, and whether that was verified by running again; `policy` of the result is the
-    policy with all that were. Where another scale of the loss helps, larger or smaller, it is named beside them.
-    An event that the reference has as well, in the same step, at the same place and of as many elements, is not a fault
-    of the policy. Neither is an event that does no harm, such as the overflow of a mask. The result's text says how
-    many steps a loss scale skipped. The diagnosis is iterable; each fault has `path`, `operation`, `phase`, `step`,
-    `cause`, `operands` and `override`. Draw the losses by
-    `simfloat.plots.draw_diagnosis`.
+    Each fault has the overrides that fix it, and `verified` is True if another training has confirmed them. If another
+    loss scale helps, larger or smaller, the fault names it as well. The attributes of a fault are `path`, `operation`,
+    `phase`, `step`, `cause`, `operands` and `override`.
 
-    model is a simfloat.nn.Module or a torch.nn.Module; `optimizer`, of its parameters, and `scaler` belong to the same
-    package; without an optimizer nothing is learned. batches are pairs (x, y), of which as many as `steps` are taken,
-    and again from the first if there are fewer. All that is given stays as it is, to the bit.
+    An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
+    elements. An event that does no harm, such as the overflow of a mask, is not a fault either. The arguments are not
+    changed.
 
-    Raises ValueError for parts that do not belong together, for no batches, and for a loss that is not a single number.
+    Parameters:
+        model: a simfloat.nn.Module or a torch.nn.Module.
+        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        batches: an iterable of pairs (x, y). At most `steps` of them are used, and repeated if there are fewer.
+        policy: the policy to diagnose, or its name.
+        optimizer: an optimizer of these parameters, from the same package as the model; None for no updates.
+        reference: the policy to compare with, or its name.
+        steps: the number of training steps.
+        scaler: a loss scaler from the same package as the model; None for no loss scale.
+        seed: the seed of the random streams, the same for all runs.
+
+    Returns:
+        A `Diagnosis`. It is iterable over the faults, and its `policy` has all verified overrides. Its text has the
+        number of steps that the loss scale skipped. `simfloat.plots.draw_diagnosis` draws the losses.
+
+    Raises:
+        ValueError: if model, optimizer and scaler do not belong together; if `batches` is empty; if the loss is not one
+            value.
 
     Examples:
         >>> model = sf.nn.MLP([2, 8, 1], rng=0)
-        >>> optimizer = sf.optim.AdamW(model.parameters(), lr=1e-3)  # whose eps of 1e-8 is zero in FP16
+        >>> optimizer = sf.optim.AdamW(model.parameters(), lr=1e-3)  # the eps of 1e-8 is zero in FP16
         >>> batches = [(np.array([[1.0, -1.0]]), np.array([[0.5]]))]
         >>> found = sf.diagnose(model, sf.nn.mse_loss, batches, "fp16-standard", optimizer=optimizer, steps=3)
         >>> found.first.kind, found.first.operation, found.first.override
@@ -106,14 +120,14 @@ def diagnose(
 
 
 def _find_faults(repair: PolicyRepair) -> list[Fault]:
-    """The faults of the policy, which is then mended."""
+    """Find the faults of the policy, fix them in `repair.policy`, and return them."""
     policy = repair.policy
     if mend_first_faults(repair):
         trial = repair.trial
         is_changed = repair.policy != policy or repair.excused
         record = repair.train(repair.policy) or repair.policy_record if is_changed else repair.policy_record
         last = trial.batches[(repair.steps - 1) % len(trial.batches)]
-        # With what delayed scalings know in the end: the scales that they begin with are no fault.
+        # With the state of delayed scalings at the end of the training: their initial scales are not a fault.
         moments = [TrialMoment(*at, record.state) for at in ((trial.parts, trial.batches[0]), (record.parts, last))]
         errors = GradientErrors(trial, repair.reference, moments)
         if trial.parts[1] is not None:
@@ -151,7 +165,7 @@ def _new_trial(
 
 
 def _first_batches(batches: Any, steps: int) -> list[Batch]:
-    """The first batches, at most as many as steps; ValueError for what is none."""
+    """Return the first batches, at most `steps` of them; raise ValueError if the list is empty or one is not a pair."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
     first_batches = list(islice(batches, steps))
@@ -164,7 +178,7 @@ def _first_batches(batches: Any, steps: int) -> list[Batch]:
 
 
 def _nan_faults(step: int, batch: Batch) -> list[Fault]:
-    """A fault for each part of a batch in which a number is NaN."""
+    """Return a fault for each part of a batch that contains NaN."""
     faults = []
     for name, part in zip("xy", batch, strict=True):
         for array in _part_arrays(part):
@@ -177,7 +191,7 @@ def _nan_faults(step: int, batch: Batch) -> list[Fault]:
 
 
 def _part_arrays(part: Any) -> list[Any]:
-    """The arrays in a part of a batch, which may be a list, a tuple or a dictionary of some."""
+    """Return the arrays in a part of a batch, which may be an array or a list, tuple or dictionary of arrays."""
     if isinstance(part, dict):
         part = list(part.values())
     if isinstance(part, list | tuple) and any(hasattr(inner, "shape") or isinstance(inner, dict) for inner in part):

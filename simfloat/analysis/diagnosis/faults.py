@@ -1,7 +1,7 @@
-"""Faults of a training that its numbers show: NaN, overflow to infinity, and updates that are lost.
+"""Find faults of a training: NaN, overflow to infinity, and lost updates.
 
-The first NaN or overflow is mended, again and again, until a training has none. Lost updates leave their weights as
-they were; weight decay may do nothing, and moments may never decay.
+The first NaN or overflow is fixed, repeatedly, until a training has none. Then the search continues with updates that
+leave their weights unchanged, weight decay that does nothing, and moments that never decay.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from simfloat.simulation.updates import COMPENSATION
 from simfloat.telemetry.advice import CAST_ROLES, Entries, FirstNaN, NaNExplanation, Remedy, explain_nan, remedy
 from simfloat.telemetry.entries import Key, are_wide, count_overflowed_sums
 
-#: So many faults, one behind the other, are mended at most.
+#: At most this number of faults are fixed one after another.
 MOST = 24
 
-#: Scales of the loss that are tried where a larger one skips steps.
+#: Loss scales that are tried if a larger one skips steps.
 SCALES = (2.0**24, 2.0**20, 2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
 
-#: Of what an infinity is made.
+#: The causes of an infinity.
 INFINITY_CAUSES = (OVERFLOWED, OVERFLOWED_SUM, DIVIDED, LOGARITHM, INHERITED)
 
-#: What is added to an event that the reference has as well.
-ALSO_UNDER_REFERENCE = "under the reference, too: the policy is no cause"
+#: The text that is added if the reference has the same event.
+ALSO_UNDER_REFERENCE = "also under the reference: the policy is not the cause"
 
-#: How a quotient of zeros is called.
+#: The text for a quotient of zeros.
 ZERO_BY_ZERO_TEXT = CAUSES[ZERO_BY_ZERO]
 
 
 def mend_first_faults(repair: PolicyRepair) -> bool:
-    """Note and mend what makes values that are not finite; return whether the policy that is left makes none.
+    """Note and fix the causes of values that are not finite; return True if none is left under the fixed policy.
 
-    An event that the reference has in the same step, at the same place and of as many elements is not one of the
-    policy. If the reference diverges, that is noted, and the steps until then are compared.
+    An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
+    elements. If the reference diverges, that is noted, and only the steps before are compared.
     """
     exact = repair.reference_record
     if exact.fault_recorder.first is not None and exact.has_diverged:
@@ -104,7 +104,7 @@ def mend_first_faults(repair: PolicyRepair) -> bool:
                 is_mended = True
                 repair.faults.append(fault._replace(remedies=(candidate,), verified=True))
                 break
-        if not is_mended and before < float("inf"):  # the gradient is as wrong without it
+        if not is_mended and before < float("inf"):  # the gradient is as wrong without the overflow
             record = _train_excusing(repair, first)
         elif not is_mended:
             repair.faults.append(fault._replace(remedies=tuple(candidates[:1])))
@@ -113,8 +113,10 @@ def mend_first_faults(repair: PolicyRepair) -> bool:
 
 
 def first_bad_result(record: TrialRecord) -> tuple[FirstNaN, Entries] | None:
-    """The first NaN or infinity of a training, with what was counted by then; of steps that a loss scale skipped only
-    if these are more than half of all."""
+    """Return the first NaN or infinity of a training, with the counts at that time.
+
+    Steps that a loss scale skipped count only if they are more than half of all steps.
+    """
     recorder = record.fault_recorder
     if recorder.first is not None:
         return recorder.first, recorder.entries_at_first
@@ -126,15 +128,16 @@ def _skipped_text(record: TrialRecord) -> str:
 
 
 def _train_excusing(repair: PolicyRepair, first: FirstNaN) -> TrialRecord | None:
-    """A training in which infinities at a place are no fault."""
+    """Train again, and accept infinities at this place."""
     repair.excused.add(first.key)
     return repair.train(repair.policy)
 
 
 def _errors_of_overflow(repair: PolicyRepair, record: TrialRecord, first: FirstNaN) -> GradientErrors | None:
-    """The harm of gradients in the step of an infinity that may do none, as where a mask is added; None if it does.
+    """Return the errors of gradients in the step of an infinity that may be harmless, for example in a mask.
 
-    A NaN does harm, and so do an infinity in an update, an infinite sum of a layer, and a loss that is not finite.
+    Return None if it does harm. A NaN does harm, and so do an infinity in an update, an infinite sum of a layer, and a
+    loss that is not finite.
     """
     if record.fault_recorder.first is None or first.phase == "update" or first.operands not in INFINITY_CAUSES:
         return None
@@ -151,7 +154,7 @@ def _errors_of_overflow(repair: PolicyRepair, record: TrialRecord, first: FirstN
 
 
 def _mend_stored_weights(repair: PolicyRepair) -> bool:
-    """Note and mend weights that are beyond the largest value of the format that stores them; whether there are any."""
+    """Note and fix weights beyond the largest value of their stored format; return True if there are any."""
     overflows: list[tuple[Fault, Remedy]] = []
     for path, w in repair.trial.parameters(repair.trial.parts).items():
         formats = [policy.recipe(path, "update").weights for policy in (repair.policy, repair.reference)]
@@ -169,7 +172,7 @@ def _mend_stored_weights(repair: PolicyRepair) -> bool:
 
 
 def _is_later(other: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
-    """Tell whether another training came further; its result may overflow where the sum itself overflowed before."""
+    """Return True if another training came further, also if a result overflows instead of its sum."""
     if other is None or other[0].step != first.step:
         return other is None or other[0].step > first.step
     return other[0].key != first.key or first.operands == OVERFLOWED_SUM != other[0].operands
@@ -187,7 +190,7 @@ def _new_fault(first: FirstNaN, entries: Entries, also: str) -> Fault:
 
 
 def _explanation(first: FirstNaN, entries: Entries) -> NaNExplanation | None:
-    """Explain a NaN or infinity by earlier counts; None for an overflow, which begins here, and for a cause outside."""
+    """Explain a NaN or infinity by earlier counts; None if it is an overflow itself or has a cause outside."""
     if first.operands in (OVERFLOWED, OVERFLOWED_SUM, INHERITED):
         return None
     return explain_nan(
@@ -196,7 +199,7 @@ def _explanation(first: FirstNaN, entries: Entries) -> NaNExplanation | None:
 
 
 def _smaller_scale(repair: PolicyRepair, policy: Policy, record: TrialRecord) -> str:
-    """The largest scale of the loss, in words, with which steps are made where most were skipped; else empty."""
+    """Return in words the largest loss scale that skips no step, if most steps were skipped; otherwise empty."""
     if record.fault_recorder.first is not None or repair.trial.parts[2] is None:
         return ""
     trial, steps = repair.trial, repair.steps
@@ -212,25 +215,25 @@ def _candidates(first: FirstNaN, entries: Entries, repair: PolicyRepair) -> list
     at_source = None if before is None else before.remedy
     here = remedy(first.key, keys, is_fp32=are_wide(events), sums=count_overflowed_sums(events) > 0)
     candidates = [each for each in (at_source, here) if each is not None]
-    if not candidates and first.operation in CAST_ROLES:  # of a product outside of all layers
+    if not candidates and first.operation in CAST_ROLES:  # a product outside of all layers
         candidates = [Remedy("*", "", CAST_ROLES[first.operation], FP32)]
-    if first.operation in CAST_ROLES:  # eight bits are scaled by those who use them
+    if first.operation in CAST_ROLES:  # for 8-bit formats, scaled casts are usual
         scaled_cast = use_scaled_cast(candidates[-1], repair.policy)
         candidates = [scaled_cast, *candidates] if scaled_cast.value.format.bits <= 8 else [*candidates, scaled_cast]
     everywhere = [each.for_all_paths() for each in candidates]
-    # What one parameter's update meets, or many places have met, those of others meet sooner or later.
+    # If the update of one parameter needs a remedy, or many places have needed it, others will need it sooner or later.
     is_first = first.phase == "update" or any(repair.is_widespread(each) for each in candidates)
     return list(dict.fromkeys([*everywhere, *candidates] if is_first else [*candidates, *everywhere]))
 
 
-#: Shares of a parameter's elements above which an update, a decay or a moment is said to be lost.
+#: Above these shares of the elements of a parameter, an update, a decay or a moment counts as lost.
 LOST_SHARE, STALLED_SHARE = 0.25, 0.5
 
 UPDATE = "update"
 
 
 def find_lost_updates(repair: PolicyRepair, record: TrialRecord) -> None:
-    """Note parameters of which many additions w + u give w, though u is not zero, and more than under the reference."""
+    """Note parameters for which many more additions w + u give w, for nonzero u, than under the reference."""
     recorder, exact = record.fault_recorder, repair.reference_record.fault_recorder
 
     def are_lost(of: TrialRecord, key: Key) -> bool:
@@ -249,7 +252,7 @@ def find_lost_updates(repair: PolicyRepair, record: TrialRecord) -> None:
 
 
 def find_lost_decay(repair: PolicyRepair) -> None:
-    """Note parameters that a step without gradients leaves as they are, though the weight decay would change them."""
+    """Note parameters that a step without gradients leaves unchanged, although weight decay would change them."""
     trial = repair.trial
     if not trial.weight_decay():
         return
@@ -268,7 +271,7 @@ def find_lost_decay(repair: PolicyRepair) -> None:
 
 
 def find_stalled_moments(repair: PolicyRepair, record: TrialRecord) -> None:
-    """Note moments that a step without gradients leaves as they are, though they would decay."""
+    """Note moments that a step without gradients leaves unchanged, although they would decay."""
 
     def stalled_in(of: TrialRecord, policy: Policy) -> list[str]:
         return [path for path, share in _stalled_moment_shares(repair, of, policy).items() if share > STALLED_SHARE]
@@ -289,7 +292,7 @@ def find_stalled_moments(repair: PolicyRepair, record: TrialRecord) -> None:
 
 
 def find_underflowing_moments(repair: PolicyRepair, record: TrialRecord) -> None:
-    """Note moments that underflow, and more of them than under the reference: an update divides by what is left."""
+    """Note moments of which more underflow than under the reference: an update divides by the remaining value."""
     exact = repair.reference_record.fault_recorder
 
     def lost_in(of: TrialRecord) -> list[Key]:
@@ -316,8 +319,8 @@ def find_underflowing_moments(repair: PolicyRepair, record: TrialRecord) -> None
 def _lost_decay_shares(repair: PolicyRepair, policy: Policy) -> dict[str, float]:
     """Return for each parameter the share of weights that decay changes under the reference, but not under a policy.
 
-    A stochastic addition keeps in the mean what a Kahan addition keeps in its compensation, so the decay is lost under
-    either if it does not reach the last addition, as in PyTorch's AdamW, which multiplies the weights beforehand.
+    A stochastic addition keeps on average the part that a Kahan addition keeps in its compensation. With either one,
+    the decay is lost only if it does not reach the last addition: PyTorch's AdamW multiplies the weights before.
     """
     trial, shares = repair.trial, {}
     before, after = trial.zero_gradient_step(_with_kahan_updates(policy), trial.parts, fresh=True)
@@ -333,7 +336,7 @@ def _lost_decay_shares(repair: PolicyRepair, policy: Policy) -> dict[str, float]
 
 
 def _with_kahan_updates(policy: Policy) -> Policy:
-    """The policy with Kahan's additions in place of stochastic ones."""
+    """Return the policy with Kahan's additions in place of stochastic ones."""
     overrides = tuple(
         Override(each.path, each.operation, tuple((name, _kahan_for_stochastic(value)) for name, value in each.roles))
         for each in policy.overrides
@@ -346,7 +349,7 @@ def _kahan_for_stochastic(value: Any) -> Any:
 
 
 def _stalled_moment_shares(repair: PolicyRepair, record: TrialRecord, policy: Policy) -> dict[str, float]:
-    """Return for each moment the share of its numbers that decay under the reference, but not under a policy."""
+    """Return for each moment the share of its values that decay under the reference, but not under a policy."""
     trial = repair.trial
     if record.parts[1] is None:
         return {}
@@ -354,7 +357,7 @@ def _stalled_moment_shares(repair: PolicyRepair, record: TrialRecord, policy: Po
     _, exact_after = trial.zero_gradient_step(repair.reference, record.parts, fresh=False)
     parameters = {path for path, _ in record.parts[0].named_parameters()}
     moments = [path for path, m in before.items() if path not in parameters and path in exact_after and m.any()]
-    # A random rounding lets a moment decay in the mean.
+    # With stochastic rounding, a moment decays on average.
     stochastic = {path for path in moments if policy.recipe(path.rpartition(".")[0], UPDATE).rounding.is_stochastic}
     return {
         path: _staying_share(after[path] == before[path], exact_after[path] != before[path])
@@ -369,5 +372,5 @@ def _staying_share(stays: np.ndarray, moves: np.ndarray) -> float:
 
 
 def _is_nearest(policy: Policy, path: str) -> bool:
-    """Whether a parameter's last addition is rounded to nearest, so that what is lost is lost for good."""
+    """True if the last addition of a parameter is rounded to nearest, so that a lost update is never recovered."""
     return policy.recipe(path, UPDATE).update == "nearest"

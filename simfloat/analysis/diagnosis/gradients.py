@@ -1,6 +1,6 @@
-"""Gradients that are gone or wrong, beside the reference's at the same weights.
+"""Find gradients that vanish or are wrong, compared with the reference at the same weights.
 
-The first part measures how much of a gradient is. The causes are underflow, saturation, and swamped sums.
+The first part measures how much of a gradient is lost. The causes are underflow, saturation and swamped sums.
 """
 
 from __future__ import annotations
@@ -29,47 +29,47 @@ from simfloat.policy.roles import CONTRACTION, REDUCTION
 from simfloat.telemetry.advice import CAST_ROLES, Remedy, remedy
 from simfloat.telemetry.entries import Key, are_wide
 
-#: Gradients of parameters below this share of the whole gradient's norm are not judged by what is gone of them, nor
-#: relative to less than that share by their error: what should cancel, such as the gradient of a bias in front of a
-#: normalization, is rounding errors alone.
+#: A gradient below this share of the norm of all gradients is not checked for zeros, and its error is relative to at
+#: least this share. Gradients that should cancel, such as the gradient of a bias before a normalization, consist only
+#: of rounding errors.
 LEAST_GONE, LEAST_WRONG = 1e-4, 0.1
 
-#: The share of a gradient from which it is wrong.
+#: A gradient with at least this relative error is wrong.
 WRONG_SHARE = 0.1
 
-#: The roles of operands, and how many of their roundings a gradient may be wrong by.
+#: The roles of operands, and the number of unit roundoffs of them that the error of a gradient may have.
 OPERANDS, ROUNDOFFS = ("compute", "compute_weights", "compute_gradients"), 4
 
-#: So many times a loss scale is halved at most.
+#: The maximum number of times that a loss scale is halved.
 HALVINGS = 40
 
 
 class GradientErrors:
-    """Gradients under policies beside those of the reference, at the weights of some moments of a training."""
+    """Errors of gradients under policies, relative to the reference, at the weights of some moments of a training."""
 
     def __init__(self, trial: TrainingTrial, reference: Policy, moments: Sequence[TrialMoment]) -> None:
         self._trial = trial
         self._errors_by_policy: dict[tuple[Policy, float], tuple[float, float]] = {}
         exact = [self._gradients(reference, moment._replace(state=None), 1.0) for moment in moments]
-        # Beside a gradient that is not finite itself nothing is judged.
+        # Moments at which the gradient under the reference is not finite are left out.
         self._exact_gradients = [(moment, g) for moment, g in zip(moments, exact, strict=True) if _are_finite(g)]
 
     def largest_zero_share(self, policy: Policy, scale: float = 1.0) -> float:
-        """The largest share of a parameter's gradient that is zero, in the 2-norm; `scale` is one of the loss."""
+        """Return the largest share of a gradient that is zero, in the 2-norm, with a loss scale of `scale`."""
         return self._measure(policy, scale)[0]
 
     def largest_error(self, policy: Policy, scale: float = 1.0) -> float:
-        """The largest relative error of a parameter's gradient, in the 2-norm; infinite if it is not finite."""
+        """Return the largest relative error of a parameter's gradient, in the 2-norm; infinite if it is not finite."""
         return self._measure(policy, scale)[1]
 
     def agrees(self, policy: Policy) -> bool:
-        """Whether gradients are those of the reference, as far as the digits of the policy's operands allow it."""
+        """True if gradients agree with the reference within the precision of the operands."""
         recipe = policy.recipe()
         unit = max(as_cast(getattr(recipe, role)).format.unit_roundoff for role in OPERANDS)
         return self.largest_error(policy) <= max(WRONG_SHARE, ROUNDOFFS * unit)
 
     def worst_path(self, policy: Policy) -> str:
-        """The path of the parameter of whose gradient the largest share is zero."""
+        """Return the path of the parameter with the largest share of zeros in its gradient."""
         shares: dict[str, float] = {}
         for moment, exact in self._exact_gradients:
             gradients = self._gradients(policy, moment, 1.0)
@@ -80,7 +80,7 @@ class GradientErrors:
         return max(shares, key=lambda path: shares[path])
 
     def _measure(self, policy: Policy, scale: float) -> tuple[float, float]:
-        """The largest share of a gradient that is zero, and its largest error, measured once for a policy."""
+        """Return the largest share of a gradient that is zero, and its largest error, measured once for each policy."""
         if (policy, scale) not in self._errors_by_policy:
             gone = wrong = 0.0
             for moment, exact in self._exact_gradients:
@@ -92,7 +92,7 @@ class GradientErrors:
         return self._errors_by_policy[policy, scale]
 
     def _gradients(self, policy: Policy, moment: TrialMoment, scale: float) -> Arrays:
-        """Gradients at a moment. A loss scale that would skip the step is halved until it would not."""
+        """Return the gradients at a moment. A loss scale that would skip the step is halved until it does not."""
         gradients = self._trial.gradients(policy, moment, scale)
         scaler = moment.parts[2]
         if scaler is None or scale != 1.0 or _are_finite(gradients):
@@ -126,39 +126,43 @@ def _norm(x: Any) -> float:
     return float(np.linalg.norm(np.ravel(x)))
 
 
-#: How harmful a policy is, and the remedies of each role.
+#: A function that measures the harm of a policy, and the remedies of each role.
 Measure = Callable[..., float]
 RemediesByRole = Mapping[str, tuple[Remedy, ...]]
 
-#: By role, where results or operands are rounded to it, with what mends them there.
+#: For each role, the keys of results or operands that are rounded to it, each with its remedy.
 KeysByRole = dict[str, list[tuple[Key, Remedy]]]
 
-#: Shares of results above which it is asked whether underflow, few digits and saturation do harm.
+#: Above these shares of results, underflow, subnormal results and saturation are examined for harm.
 UNDERFLOWED, SUBNORMAL, SATURATED = 0.05, 0.25, 0.01
 
-#: The share of saturated results above which saturation is told, though nothing that was tried takes half of its harm.
+#: Above this share of saturated results, saturation is reported even if no remedy removes half of its harm.
 OBVIOUS_SHARE = 0.25
 
-#: The shares of a gradient above which it is gone, or wrong; a remedy takes at least half of that away.
+#: Above this share, a gradient is lost or wrong; a remedy removes at least half of it.
 GONE_SHARE = 0.1
 
 #: The kinds of faults that make a gradient wrong.
 GRADIENT_FAULTS = (NAN, INFINITY, "underflow", "saturation", "swamped sums", "zero gradients")
 
-#: Scales of the loss that are tried beside overrides.
+#: Loss scales that are tried in addition to overrides.
 SCALES = (2.0**8, 2.0**12, 2.0**16, 2.0**20)
 
 #: The roles of results and operands, by phase.
 BACKWARD_ROLES = ("activation_gradients", "weight_gradients", "compute_gradients")
 FORWARD_ROLES = ("activations", "compute", "compute_weights")
 
-#: The roles of sums, and what they sum.
+#: The roles of sums, and the kinds of operations that use them.
 SUM_KINDS = {"accumulate": CONTRACTION, "accumulate_gradients": CONTRACTION, "reduce": REDUCTION}
 
 
 def find_underflow(repair: PolicyRepair, record: TrialRecord, errors: GradientErrors, *, is_rare: bool = False) -> None:
-    """Note results that underflow, if gradients are gone and wider formats bring them back, and subnormal results, if
-    gradients are wrong; `is_rare`: a single one of many at its place, on which all may depend."""
+    """Note results that underflow, and subnormal results, if they make gradients zero or wrong.
+
+    Results that underflow are noted if gradients vanish and wider formats restore them; subnormal results are noted if
+    gradients are wrong. `is_rare` also examines single results among many at their place, because the whole gradient
+    may depend on one.
+    """
     entries = dict(record.fault_recorder.entries())
     for kind, limit, measure, words in (
         ("underflow", UNDERFLOWED, errors.largest_zero_share, "underflow ({}): up to {} of a gradient is gone"),
@@ -174,10 +178,11 @@ def find_underflow(repair: PolicyRepair, record: TrialRecord, errors: GradientEr
         before = measure(repair.policy) if groups else 0.0
         if before <= GONE_SHARE:
             continue
-        # What underflows behind a result that is zero is seen once that one is mended: then all of its kind are.
+        # Underflow that follows from a result of zero appears only after the zero is fixed. So a second attempt changes
+        # all roles of the phase.
         there = {role: merge_remedies([each for _, each in group]) for role, group in groups.items()}
         everywhere = {role: (Remedy("*", "", role, FP32),) for role in _roles_of_phases(groups)}
-        # Sums of what underflows may underflow themselves, step by step, which shows in no result.
+        # Sums of values that underflow may also underflow, step by step, without a trace in any result.
         with_sums = everywhere | (_narrow_sums(repair.policy) if groups else {})
         remedies = next((x for x in (there, everywhere, with_sums) if _needed_roles(repair, x, measure, before)), {})
         needed = _needed_roles(repair, remedies, measure, before)
@@ -198,7 +203,7 @@ def find_underflow(repair: PolicyRepair, record: TrialRecord, errors: GradientEr
 
 
 def find_saturation(repair: PolicyRepair, record: TrialRecord, errors: GradientErrors) -> None:
-    """Note results and operands that stop at the largest number, where gradients are wrong by it."""
+    """Note results and operands that saturate at the largest number, if gradients are wrong because of it."""
     keys = _frequent_keys(repair, record, "overflow", SATURATED)
     before = errors.largest_error(repair.policy) if keys else 0.0
     if before <= WRONG_SHARE:
@@ -208,7 +213,8 @@ def find_saturation(repair: PolicyRepair, record: TrialRecord, errors: GradientE
         {role: merge_remedies([choose(each, repair.policy) for _, each in group]) for role, group in groups.items()}
         for choose in (use_scaled_cast, _unchanged_remedy)
     )
-    # What saturates behind numbers that stopped, or on their way back, is seen once these are mended: then all are.
+    # Saturation that follows from saturated values, forward or backward, appears only after these are fixed. So a
+    # second attempt changes the casts of all operands.
     everywhere = {role: (use_scaled_cast(Remedy("*", "", role, FP32), repair.policy),) for role in CAST_ROLES.values()}
     tried = (
         (remedies, _needed_roles(repair, remedies, errors.largest_error, before))
@@ -227,7 +233,7 @@ def find_saturation(repair: PolicyRepair, record: TrialRecord, errors: GradientE
 
 
 def find_swamped_sums(repair: PolicyRepair, record: TrialRecord, errors: GradientErrors) -> None:
-    """Note sums in narrow accumulators, where gradients are wrong and sums in FP32 make them right."""
+    """Note sums in narrow accumulators, if gradients are wrong and sums in FP32 make them right."""
     groups = _narrow_sums(repair.policy)
     before = errors.largest_error(repair.policy) if groups else 0.0
     if before <= WRONG_SHARE:
@@ -245,14 +251,14 @@ def find_swamped_sums(repair: PolicyRepair, record: TrialRecord, errors: Gradien
     )
     chosen = [each for role in needed for each in groups[role]]
     where = alone or (keys[0] if keys else Key("", "sum", "forward"))
-    why = f"sums in few digits lose what they are to add: a gradient is {_error_text(before)}"
+    why = f"sums with few digits lose small terms: a gradient is {_error_text(before)}"
     fault = Fault("swamped sums", 0, where.phase, where.path, where.operation, why)
     remedies = chosen if alone is None else [Remedy(alone.path, "", role, FP32)]
     _attempt_all(repair, fault, remedies, errors.largest_error, before)
 
 
 def find_zero_gradients(repair: PolicyRepair, errors: GradientErrors) -> None:
-    """Note gradients that are zero where those of the reference are not, though nothing that underflows explains it."""
+    """Note gradients that are zero only under the policy, if no underflow explains it."""
     before = errors.largest_zero_share(repair.policy)
     if before <= GONE_SHARE:
         return
@@ -274,20 +280,20 @@ def _error_text(wrong: float) -> str:
 
 
 def _frequent_keys(repair: PolicyRepair, record: TrialRecord, kind: str, limit: float) -> list[Key]:
-    """Return the keys, except for updates, whose share of events is above the limit and above twice the reference's."""
+    """Return the keys, except updates, with a share above the limit and above twice that of the reference."""
     recorder, exact = record.fault_recorder, repair.reference_record.fault_recorder
     shares = {key: recorder.share(kind, key) for key, _ in recorder.entries() if key.phase != "update"}
     return [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
 
 
 def _roles_of_phases(roles: Iterable[str]) -> list[str]:
-    """All roles of the phases that these are of."""
+    """Return all roles of the phases to which these roles belong."""
     phases = (BACKWARD_ROLES, FORWARD_ROLES)
     return [role for phase in phases if any(role in phase for role in roles) for role in phase]
 
 
 def _group_by_role(keys: Sequence[Key], all_keys: Sequence[Key]) -> KeysByRole:
-    """These keys by the roles that mend them."""
+    """Return these keys by the roles that fix them."""
     groups: KeysByRole = {}
     for key in keys:
         proposal = remedy(key, all_keys, is_fp32=False)
@@ -297,19 +303,19 @@ def _group_by_role(keys: Sequence[Key], all_keys: Sequence[Key]) -> KeysByRole:
 
 
 def _keys_of_roles(roles: Iterable[str], groups: KeysByRole) -> list[Key]:
-    """Return the keys of these roles; those of the first role where there are none."""
+    """Return the keys of these roles, or the keys of the first role if these roles have no keys."""
     keys = [key for role in roles for key, _ in groups.get(role, ())]
     return keys or [key for key, _ in next(iter(groups.values()))]
 
 
 def _needed_roles(repair: PolicyRepair, remedies: RemediesByRole, measure: Measure, before: float) -> list[str]:
-    """The roles without whose remedies the harm is not halved, where those of all roles together halve it."""
+    """Return a minimal set of roles with remedies that together halve the harm; empty if all roles together do not."""
 
     def halves(roles: Sequence[str]) -> bool:
         policy = repair.apply_remedies(repair.policy, [each for role in roles for each in remedies[role]])
         try:
             return policy is not None and measure(policy) < before / 2
-        except ValueError:  # as of a format that a matrix unit does not take
+        except ValueError:  # for example, a matrix unit does not accept the format
             return False
 
     roles = list(remedies)
@@ -325,7 +331,7 @@ def _needed_roles(repair: PolicyRepair, remedies: RemediesByRole, measure: Measu
 def _attempt_all(
     repair: PolicyRepair, fault: Fault, remedies: Sequence[Remedy], measure: Measure, before: float
 ) -> None:
-    """Note a fault with its remedies, verified if training again gives finite numbers, and the harm is halved."""
+    """Note a fault with its remedies, verified if a new training has no NaN or infinity and halves the harm."""
 
     def is_mended(again: TrialRecord, policy: Policy) -> bool:
         return again.fault_recorder.first is None and measure(policy) < before / 2
@@ -334,7 +340,7 @@ def _attempt_all(
 
 
 def _helpful_scale(repair: PolicyRepair, measure: Measure, before: float) -> str:
-    """The scale of the loss, in words, that does most against the harm, if one halves it."""
+    """Return in words the loss scale that reduces the harm most, if it halves it."""
     best = min(SCALES, key=lambda scale: measure(repair.policy, scale))
     return f"a loss scale of {best:.0f}" if measure(repair.policy, best) < before / 2 else ""
 
@@ -342,7 +348,7 @@ def _helpful_scale(repair: PolicyRepair, measure: Measure, before: float) -> str
 def _layer_at_fault(
     repair: PolicyRepair, keys: Sequence[Key], role: str, errors: GradientErrors, before: float
 ) -> Key | None:
-    """The layer whose sums alone do the harm, if there is one."""
+    """Return the layer with the sums that cause the harm, if there is a single one."""
     for key in {key.path: key for key in keys}.values():
         policy = repair.apply_remedies(repair.policy, [Remedy(key.path, "", role, FP32)])
         if policy is not None and errors.largest_error(policy) < before / 2:
@@ -351,12 +357,12 @@ def _layer_at_fault(
 
 
 def _narrow_sums(policy: Policy) -> dict[str, tuple[Remedy, ...]]:
-    """The remedies of the roles of sums that are made in less than FP32's precision."""
+    """Return the remedies of the roles of sums that are computed in less precision than FP32."""
     return {role: (Remedy("*", "", role, FP32),) for role in SUM_KINDS if _is_narrow(policy, role)}
 
 
 def _is_narrow(policy: Policy, role: str) -> bool:
-    """Whether sums of the role are made in less than FP32's precision anywhere."""
+    """True if sums of the role are computed in less precision than FP32 anywhere."""
     recipe = policy.recipe()
     values = [getattr(recipe, role), *(dict(each.roles).get(role) for each in policy.overrides)]
     results = [value.result for value in values if value is not None]

@@ -1,6 +1,6 @@
-"""Mending a policy fault by fault, by trainings under it, and the result of a diagnosis.
+"""Fix a policy fault by fault, with trainings under it, and store the result of a diagnosis.
 
-The result has the faults in their order, each with its remedies, and the policy with all verified ones.
+The result contains the faults in their order, each with its remedies, and the policy with all verified remedies.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from simfloat.policy import Policy
 from simfloat.telemetry.advice import CAST_ROLES, Remedy
 from simfloat.telemetry.entries import Key
 
-#: The kinds of faults that are single results, and of data.
+#: The kinds of faults of single results, and of data.
 NAN, INFINITY, NAN_IN_DATA = "NaN", "infinity", "NaN in data"
 FIRST_KINDS = (NAN, INFINITY)
 
 
 class Fault(NamedTuple):
-    """Something that goes wrong: what, in which step (0 is the first), where, and why in words.
+    """A fault of a training: its kind, its step (0 is the first), its place, and the reason in words.
 
-    `operands` tells of what a first NaN or infinity was made, such as ``"0 / 0"`` or ``"an overflow"``. `remedies` are
-    overrides that mend it together, `verified` says whether running again with them showed that. `also` names another
-    way, where one was tried and helps. A fault without remedies is not the policy's.
+    `operands` describes the operands of a first NaN or infinity, such as ``"0 / 0"`` or ``"an overflow"``. `remedies`
+    are the overrides that together fix the fault; `verified` is True if a training with them has shown that. `also`
+    names an alternative that was tried and helps. A fault without remedies is not a fault of the policy.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Fault(NamedTuple):
 
     @property
     def role(self) -> str:
-        """The role of the policy that is too narrow; empty where it is none."""
+        """The role of the policy that is too narrow; empty if the fault has no remedies."""
         return self.remedies[0].role if self.remedies else ""
 
     @property
@@ -56,7 +56,7 @@ class Fault(NamedTuple):
 
     @property
     def override(self) -> str:
-        """The calls that mend it, as text."""
+        """The calls of `Policy.override` that fix the fault, as text."""
         return "".join(
             f"{'' if number else 'policy'}{str(each)[len('policy') :]}" for number, each in enumerate(self.remedies)
         )
@@ -64,11 +64,14 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """What `diagnose` found. `faults` stand in the order in which they occur, the first one first.
+    """The result of `diagnose`. Iterating over it yields the faults.
 
-    `policy` is the policy with all verified remedies. `losses` has the loss of each step of three trainings of the same
-    steps: ``"policy"``, as it was given, ``"mended"``, and ``"reference"``. `skipped` counts the steps under the policy
-    that a loss scale skipped. Iterating yields the faults.
+    Parameters:
+        faults: the faults, in the order in which they occur.
+        policy: the policy with all verified remedies.
+        losses: the loss of each step of three trainings with the same steps: ``"policy"`` (as given), ``"mended"`` and
+            ``"reference"``.
+        skipped: the number of steps under the policy that the loss scale skipped.
     """
 
     faults: tuple[Fault, ...]
@@ -77,16 +80,16 @@ class Diagnosis:
     skipped: int = 0
 
     def __iter__(self) -> Iterator[Fault]:
-        """The faults in their order."""
+        """Return an iterator over the faults in their order."""
         return iter(self.faults)
 
     @property
     def first(self) -> Fault | None:
-        """What goes wrong first; None if nothing does."""
+        """The first fault; None if there is none."""
         return self.faults[0] if self.faults else None
 
     def table(self) -> Table:
-        """A row for each fault."""
+        """Return a table with a row for each fault."""
         rows: list[tuple[str, ...]] = [("fault", "step", "phase", "path", "operation", "why", "override", "verified")]
         for fault in self.faults:
             why = fault.why + (f"; or: {fault.also}" if fault.also else "")
@@ -106,7 +109,7 @@ class Diagnosis:
 
     @property
     def _ending(self) -> str:
-        """How the trainings ended, in a sentence."""
+        """A sentence with the losses at the end of the trainings."""
         steps = len(self.losses["mended"])
         ends = ", ".join(f"{name} {losses[-1]:.4g}" for name, losses in self.losses.items() if losses)
         if not ends:
@@ -118,33 +121,36 @@ class Diagnosis:
         return f"{begin} in {steps} step{'' if steps == 1 else 's'}.{skipped_text} Losses of the last step: {ends}."
 
 
-#: Where more places than these need the same role, it is overridden everywhere.
+#: If more places than this need the same role, it is overridden everywhere.
 MOST_PLACES = 3
 
-#: Whether a training under a policy shows that something is mended.
+#: A function that returns True if a training under a policy shows that a fault is fixed.
 IsMended = Callable[[TrialRecord, Policy], bool]
 
 
 class PolicyRepair:
-    """Trainings of so many steps beside the reference's; `policy` has the remedies so far, `faults` what was found."""
+    """A policy under repair, with trainings of equal length under it and under the reference.
+
+    `policy` has the remedies that were adopted so far, and `faults` the faults that were found.
+    """
 
     def __init__(self, trial: TrainingTrial, policy: Policy, reference: Policy, steps: int) -> None:
         self.trial, self.policy, self.reference = trial, policy, reference
         self._initial_policy = policy
         self.faults: list[Fault] = []
         self._adopted_remedies: dict[Remedy, None] = {}
-        self.excused: set[Key] = set()  # where infinities do no harm
+        self.excused: set[Key] = set()  # places at which infinities do no harm
         self.reference_record = trial.train(reference, steps)
-        # In the step in which the reference diverges, nothing is compared.
+        # The step in which the reference diverges is not compared.
         self.steps = len(self.reference_record.losses) - int(self.reference_record.has_diverged)
         self.policy_record = trial.train(
             policy, max(self.steps, 1), recorder=FaultRecorder(self.reference_record.fault_recorder)
         )
 
     def attempt(self, fault: Fault, choices: Sequence[Sequence[Remedy]], is_mended: IsMended) -> None:
-        """Note the fault with the first of these remedies that mends it, verified by training again.
+        """Note the fault with the first of these remedies that fixes it, verified by training again.
 
-        Where none does, the first one stands there unverified.
+        If none does, the fault has the first choice of remedies, unverified.
         """
         for remedies in choices:
             policy = self.apply_remedies(self.policy, remedies)
@@ -155,7 +161,7 @@ class PolicyRepair:
         self.faults.append(fault._replace(remedies=tuple(choices[0])))
 
     def train(self, policy: Policy) -> TrialRecord | None:
-        """Train under a policy; None where it is refused, for example for a format that a matrix unit does not take."""
+        """Train under a policy; return None if it cannot run, for example if a matrix unit does not accept a format."""
         try:
             return self.trial.train(
                 policy,
@@ -167,7 +173,7 @@ class PolicyRepair:
 
     @staticmethod
     def apply_remedies(policy: Policy, remedies: Sequence[Remedy]) -> Policy | None:
-        """The policy with the remedies; None where a role cannot have such a value."""
+        """Return the policy with the remedies; None if a role cannot have such a value."""
         try:
             for remedy in remedies:
                 policy = remedy.apply(policy)
@@ -176,30 +182,30 @@ class PolicyRepair:
         return policy
 
     def adopt(self, remedies: Iterable[Remedy]) -> None:
-        """Take remedies into the policy, each once."""
+        """Add remedies to the policy, each once."""
         for remedy in remedies:
             if remedy not in self._adopted_remedies:
                 self.policy, self._adopted_remedies[remedy] = remedy.apply(self.policy), None
 
     def is_widespread(self, remedy: Remedy) -> bool:
-        """Whether so many places have the same remedy already that it is to be that of all."""
+        """True if enough places have the same remedy already for it to apply to all places."""
         alike = [each for each in self._adopted_remedies if (each.role, each.value) == (remedy.role, remedy.value)]
         return len(alike) >= MOST_PLACES
 
     def withdraw(self, kinds: Collection[str]) -> None:
-        """Withdraw the remedies of faults of these kinds, outside of updates: the gradient is still wrong."""
+        """Withdraw the remedies of faults of these kinds, outside of updates, because the gradient is still wrong."""
         doubted = [fault for fault in self.faults if fault.kind in kinds and fault.phase != "update"]
         self.faults = [fault._replace(verified=False) if fault in doubted else fault for fault in self.faults]
         self.policy, self._adopted_remedies = self._initial_policy, {}
         self.adopt_verified()
 
     def adopt_verified(self) -> None:
-        """Take all verified remedies into the policy."""
+        """Add all verified remedies to the policy."""
         self.adopt(each for fault in self.faults if fault.verified for each in fault.remedies)
 
 
 def merge_remedies(remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
-    """The remedies, each once; those of one role for many places as one for all."""
+    """Return the remedies, each once; many remedies of one role become one remedy for all places."""
     merged: dict[Remedy, None] = {}
     for role in dict.fromkeys(remedy.role for remedy in remedies):
         of_role = dict.fromkeys(remedy for remedy in remedies if remedy.role == role)
@@ -208,7 +214,7 @@ def merge_remedies(remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
 
 
 def keys_text(keys: Sequence[Key]) -> str:
-    """The paths of keys in words."""
+    """Return the paths of keys in words."""
     paths = list(dict.fromkeys(key.path or key.operation for key in keys))
     return paths[0] + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
 

@@ -1,4 +1,4 @@
-"""Trainings of copies of a PyTorch model."""
+"""Trial trainings of copies of a PyTorch model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simfloat.torch.optimizers import check_calls_no_closure
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensors import NARROW, call_model
 
-#: What an optimizer counts in tensors, which is no moment.
+#: The name of an optimizer's step counter, which is a tensor, but not a moment.
 STEP_COUNTER = "step"
 
 
@@ -48,20 +48,23 @@ class TorchTrial(TrainingTrial):
         narrow = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in NARROW), None)
         if narrow is not None:
             raise ValueError(
-                f"diagnose trains under the reference, too, which takes no parameters of {narrow}: give model.float(), "
-                "and a policy with the formats of the model, such as 'bf16-standard'."
+                f"diagnose also trains under the reference, which does not support parameters of {narrow}: pass "
+                "model.float(), and a policy with the formats of the model, such as 'bf16-standard'."
             )
         groups = [] if optimizer is None else optimizer.param_groups
         check_parameters(model, [parameter for group in groups for parameter in group["params"]])
         if optimizer is not None:
             check_calls_no_closure(optimizer, "diagnose")
         if open_run() is not None:
-            raise ValueError("diagnose opens a block of its own: call it outside of simfloat.torch.simulate's.")
+            raise ValueError("diagnose opens its own block: call it outside the block of simfloat.torch.simulate.")
         for x, y in batches:
-            in_double((x, y))  # refuses NumPy's arrays
+            in_double((x, y))  # raises ValueError for NumPy arrays
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
-        """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
+        """Return the gradients of the parameters at a moment.
+
+        The loss is multiplied by `scale`, and the gradients are divided by it.
+        """
         model, _, scaler = self._copy_parts(moment.parts)
         if scale != 1.0:
             scaler = self._new_scaler(scale)
@@ -74,11 +77,11 @@ class TorchTrial(TrainingTrial):
         }
 
     def parameters(self, parts: Any) -> Arrays:
-        """The parameters of a model by their paths."""
+        """Return the parameters of a model by their paths."""
         return {path: p.detach().double().numpy() for path, p in parts[0].named_parameters()}
 
     def zero_gradient_step(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
-        """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
+        """Return parameters and moments before and after a step with zero gradients; `fresh` starts without moments."""
         model, optimizer, _ = self._copy_parts(parts)
         if fresh:
             optimizer.state.clear()
@@ -103,7 +106,7 @@ class TorchTrial(TrainingTrial):
     def _simulation_block(
         self, model: torch.nn.Module, policy: Policy, recorder: FaultRecorder | None, state: Any = None
     ) -> Iterator[Run]:
-        """A block of a run of its own; PyTorch's random numbers begin at the seed, and go on after it as before."""
+        """Open the block of a new run. PyTorch's random state starts from the seed, and is restored afterwards."""
         run = Run(model, policy, self.seed, recorder)
         if state is not None:
             run.load_state(state)
@@ -123,7 +126,7 @@ class TorchTrial(TrainingTrial):
 
 
 def _torch_state_arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
-    """The parameters that the optimizer updates and what it keeps of each, in float64."""
+    """Return the parameters that the optimizer updates, and its arrays for each of them, in float64."""
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     arrays: Arrays = {}
     for group in optimizer.param_groups:

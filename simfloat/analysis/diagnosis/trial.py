@@ -1,6 +1,6 @@
-"""Trainings that are tried on copies: steps under a policy, gradients at some weights, a step without a gradient.
+"""Trial trainings of copies: steps under a policy, gradients at some weights, and a step with zero gradients.
 
-A recorder keeps the first NaN or infinite result that the training under the reference does not make.
+A recorder keeps the first NaN or infinite result that does not occur in the training under the reference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from simfloat.telemetry.entries import (
     counts_by_name,
 )
 
-#: What made an infinite result, in words as those of the causes of NaN.
+#: The causes of an infinite result, in the words that are used for causes of NaN.
 OVERFLOWED, OVERFLOWED_SUM, DIVIDED = "an overflow", "an overflow inside a sum", "a division by 0"
 LOGARITHM = "log(0)"
 INHERITED = "an infinite operand, in data, masks or parameters"
@@ -42,17 +42,17 @@ INHERITED = "an infinite operand, in data, masks or parameters"
 #: Operations that divide.
 DIVISIONS = ("divide", "reciprocal", "rsqrt")
 
-#: What is counted of an operation at a place in a step: infinite results, and NaN.
+#: The numbers of infinite results and of NaN of an operation at a place in a step.
 NonFiniteCounts = tuple[int, int]
 
 
 class FaultRecorder(Recorder):
-    """Counts as a Recorder, and keeps the first NaN or infinity.
+    """A Recorder that keeps the first NaN or infinity.
 
-    `first` names that result, and `entries_at_first` holds the counts until then. If a loss scale skips the step, both
-    move to `skipped`. With the recorder of another training as `reference`, a result counts only if the operation makes
-    more infinite results, or more NaN, at its place in the step than it made under the reference. Infinities whose keys
-    are in `excused` do not count.
+    `first` is that result, and `entries_at_first` has the counts at that time. If a loss scale skips the step, both
+    move to `skipped`. `reference` is the recorder of another training: a result counts only if the operation has more
+    infinite results, or more NaN, at its place in the step than under the reference. Infinities with a key in `excused`
+    do not count.
     """
 
     def __init__(self, reference: FaultRecorder | None = None, excused: Collection[Key] = ()) -> None:
@@ -62,7 +62,7 @@ class FaultRecorder(Recorder):
         self.first: FirstNaN | None = None
         self.entries_at_first: Entries = []
         self.skipped: list[tuple[FirstNaN, Entries]] = []
-        self._was_infinite = False  # a result, of operands that no rounding made
+        self._was_infinite = False  # True after an infinite result of operands that were not rounded
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call."""
@@ -93,7 +93,7 @@ class FaultRecorder(Recorder):
             self.entries_at_first = self.entries()
 
     def count_non_finite(self, step: int, key: Key) -> NonFiniteCounts:
-        """Count the infinite results and the NaN that an operation made at a place in a step."""
+        """Count the infinite results and the NaN of an operation at a place in a step."""
         return self._non_finite_counts.get((step, key), (0, 0))
 
     def step(self, /, **values: float) -> None:
@@ -104,9 +104,9 @@ class FaultRecorder(Recorder):
         super().step(**values)
 
     def share(self, kind: str, key: Key) -> float:
-        """The share of the results counted by `key` that had an event; of underflow, of those that are not exactly 0.
+        """Return the share of the results counted by `key` that had an event; zero if nothing was counted.
 
-        Overflow is what stopped at the largest number. Zero where nothing was counted.
+        For underflow, the total excludes NaN and results that are exactly 0. Overflow counts results that saturated.
         """
         events = self._events.get((key.path, key.operation, key.phase))
         if events is None:
@@ -120,7 +120,7 @@ class FaultRecorder(Recorder):
         return counts[kind] / total if total > 0 else 0.0
 
     def first_step(self, kind: str, key: Key) -> int:
-        """The first step in which a result counted by `key` had an event; 0 if none had."""
+        """Return the first step in which a result counted by `key` had an event; 0 if none had one."""
         steps = np.flatnonzero(self.series(*key[::2], operation=key.operation)[kind])
         return int(steps[0]) if steps.size else 0
 
@@ -128,12 +128,12 @@ class FaultRecorder(Recorder):
 def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: bool) -> str:
     """Return the cause of an infinite result of finite operands; empty if there is none.
 
-    Nothing was infinite before the first one, except for values that no rounding made, such as masks. If results of
-    these were infinite before, a quotient may be a quotient of such a value.
+    No operand was infinite before the first infinite result, except values that were not rounded, such as masks. If
+    operations on these had infinite results before, a quotient may be a quotient of such a value.
     """
     if events[INFINITE] <= 0:
         return ""
-    if events[OVERFLOW]:  # a mode that saturates leaves nothing infinite
+    if events[OVERFLOW]:  # in a saturating mode, no result is infinite
         return OVERFLOWED
     if count_overflowed_sums(events) or count_sums_beyond_fp32(events):
         return OVERFLOWED_SUM
@@ -145,7 +145,7 @@ def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: 
 Loss = Callable[[Any, Any], Any]
 Batch = tuple[Any, Any]
 
-#: Arrays by path, of parameters, or of what an optimizer keeps: at the parameter's path with its name below.
+#: Arrays by path: the parameters, and the arrays of an optimizer as ``path.name``.
 Arrays = dict[str, NDArray[np.float64]]
 
 
@@ -156,16 +156,16 @@ class TrialRecord:
     fault_recorder: FaultRecorder
     losses: list[float] = field(default_factory=list)
     parts: Any = None  # model, optimizer, loss scale
-    state: Any = None  # of the simulation: its random streams, and what delayed scalings met
+    state: Any = None  # of the simulation: its random streams and the histories of delayed scalings
 
     @property
     def has_diverged(self) -> bool:
-        """Whether it ended with a loss that is not finite."""
+        """True if the training ended with a loss that is not finite."""
         return bool(self.losses) and not np.isfinite(self.losses[-1])
 
 
 class TrialMoment(NamedTuple):
-    """A point of a training: model, optimizer and loss scale, the next batch, and the simulation's state, if any."""
+    """A moment of a training: model, optimizer and loss scale, the next batch, and the simulation's state."""
 
     parts: Any
     batch: Batch
@@ -173,20 +173,21 @@ class TrialMoment(NamedTuple):
 
 
 class TrainingTrial:
-    """Trainings of copies of one model with the same batches and seeds; a subclass for each front end."""
+    """Trainings of copies of one model with the same batches and seeds; each front end has a subclass."""
 
     def __init__(
         self, model: Any, loss_fn: Loss, batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
     ) -> None:
-        self.parts: Any = (model, optimizer, scaler)  # as they were given
+        self.parts: Any = (model, optimizer, scaler)  # the originals
         self.loss_fn, self.batches, self.seed = loss_fn, batches, seed
 
     def train(
         self, policy: Policy, steps: int, scale: float | None = None, recorder: FaultRecorder | None = None
     ) -> TrialRecord:
-        """Train for so many steps, but for none behind a loss that is not finite, or an event that ends the recording.
+        """Train for `steps` steps.
 
-        `scale` is a loss scale in place of the given one. A `recorder` beside the reference ends at its first event.
+        The training ends early after a loss that is not finite, or, with a given `recorder`, after its first event.
+        `scale` is a loss scale that replaces the given one.
         """
         is_alone = recorder is None
         record = TrialRecord(FaultRecorder() if recorder is None else recorder)
@@ -205,36 +206,39 @@ class TrainingTrial:
         return record
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
-        """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
+        """Return the gradients of the parameters at a moment.
+
+        The loss is multiplied by `scale`, and the gradients are divided by it.
+        """
         raise NotImplementedError
 
     def zero_gradient_step(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
-        """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
+        """Return parameters and moments before and after a step with zero gradients; `fresh` starts without moments."""
         raise NotImplementedError
 
     def parameters(self, parts: Any) -> Arrays:
-        """The parameters of a model by their paths."""
+        """Return the parameters of a model by their paths."""
         raise NotImplementedError
 
     def weight_decay(self) -> bool:
-        """Whether the optimizer lets weights decay."""
+        """True if the optimizer has weight decay."""
         groups = self.parts[1].param_groups if self.parts[1] is not None else []
         return any(group.get("weight_decay") for group in groups)
 
     def _copy_parts(self, parts: Any) -> Any:
-        """Copies of model, optimizer and loss scale that belong together."""
+        """Return copies of model, optimizer and loss scale that belong together."""
         return copy.deepcopy(parts)
 
     def _new_scaler(self, scale: float) -> Any:
-        """A loss scale that begins with this factor."""
+        """Return a loss scale that begins with this factor."""
         raise NotImplementedError
 
     def _simulation_block(self, model: Any, policy: Policy, recorder: FaultRecorder | None, state: Any = None) -> Any:
-        """A block of a simulation of its own, which has a state."""
+        """Return the block of a new simulation, which has a state."""
         raise NotImplementedError
 
     def _loss(self, model: Any, x: Any, y: Any) -> Any:
-        """The loss of a copy; ValueError for what is none."""
+        """Return the loss of a copy; raise ValueError if it is not a loss."""
         raise NotImplementedError
 
     def _compute_gradients(self, model: Any, scaler: Any, batch: Batch) -> Any:
@@ -259,17 +263,19 @@ class TrainingTrial:
 
 
 def prepare_simulation(simulation: Simulation, model: Any) -> None:
-    """Let a simulation repeat draws, on purpose, and know all layers: a step alone meets those with parameters only."""
+    """Allow a simulation to repeat draws, and register all layers: a single step uses only layers with parameters."""
     simulation.repeated_draws.is_silenced = True
     for path, _ in model.named_modules():
         simulation.note_path(path)
 
 
 def check_parameters(model: Any, parameters: Iterable[Any]) -> None:
-    """Raise ValueError unless all parameters that an optimizer updates are the model's."""
+    """Raise ValueError unless all parameters that an optimizer updates belong to the model."""
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in parameter_ids for parameter in parameters):
-        raise ValueError("The optimizer updates parameters that are not the model's: make it with model.parameters().")
+        raise ValueError(
+            "The optimizer updates parameters that are not in the model: create it with model.parameters()."
+        )
 
 
 class TensorTrial(TrainingTrial):
@@ -292,7 +298,10 @@ class TensorTrial(TrainingTrial):
         check_parameters(model, [] if optimizer is None else optimizer.params)
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
-        """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
+        """Return the gradients of the parameters at a moment.
+
+        The loss is multiplied by `scale`, and the gradients are divided by it.
+        """
         model, _, scaler = self._copy_parts(moment.parts)
         if scale != 1.0:
             scaler = self._new_scaler(scale)
@@ -305,11 +314,11 @@ class TensorTrial(TrainingTrial):
         }
 
     def parameters(self, parts: Any) -> Arrays:
-        """The parameters of a model by their paths."""
+        """Return the parameters of a model by their paths."""
         return {path: np.asarray(on_cpu(p.data), np.float64) for path, p in parts[0].named_parameters()}
 
     def zero_gradient_step(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
-        """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
+        """Return parameters and moments before and after a step with zero gradients; `fresh` starts without moments."""
         model, optimizer, _ = self._copy_parts(parts)
         if fresh:
             optimizer.state = [{} for _ in optimizer.state]
@@ -327,7 +336,7 @@ class TensorTrial(TrainingTrial):
     def _simulation_block(
         self, model: Module, policy: Policy, recorder: FaultRecorder | None, state: Any = None
     ) -> Iterator[Simulation]:
-        """A block of a simulation of its own, outside of whatever runs."""
+        """Open the block of a new simulation, outside of any module that runs."""
         simulation = Simulation(policy, self.seed, recorder)
         if state is not None:
             simulation.load_state(state)
@@ -339,7 +348,7 @@ class TensorTrial(TrainingTrial):
         loss: Any = self.loss_fn(model(x), y)
         results_behind_loss(
             loss, {id(parameter) for parameter in model.parameters()}
-        )  # refuses what is no loss of the copy's
+        )  # raises ValueError for an invalid loss
         return loss
 
     def _step_with_scaler(self, optimizer: Optimizer, scaler: LossScale) -> bool:
@@ -351,7 +360,7 @@ class TensorTrial(TrainingTrial):
 
 
 def _state_arrays(model: Module, optimizer: Optimizer) -> Arrays:
-    """The parameters that the optimizer updates and what it keeps of each, in float64."""
+    """Return the parameters that the optimizer updates, and its arrays for each of them, in float64."""
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     arrays = {}
     for parameter, moments in zip(optimizer.params, optimizer.state, strict=True):

@@ -1,4 +1,4 @@
-"""`reveal`: in which order an unknown function adds, and which accumulator of ours gives its bits."""
+"""`reveal` finds the order in which an unknown function adds, and an accumulator with the same bits."""
 
 from __future__ import annotations
 
@@ -28,31 +28,38 @@ from simfloat.sums import Accumulator, dot
 from simfloat.sums.integers import UnitInputs, as_formats
 from simfloat.terminal import status
 
-#: The most products of a sum that is to be revealed.
+#: The maximum number of products of a sum that can be revealed.
 MOST_TERMS = 2048
 
-#: How many of the accumulators that were excluded are printed.
+#: The number of excluded accumulators that are printed.
 SHOWN = 3
 
 
-#: What is said of an order that no accumulator has.
-NONE = "No accumulator adds so."
+#: The message if no accumulator has the order.
+NONE = "No accumulator adds in this order."
 
-#: How many accumulators are tried at most.
+#: The maximum number of accumulators that are tried.
 MOST_CANDIDATES = 5000
 
 
 @dataclass(frozen=True, repr=False)
 class Revealed:
-    """What :func:`simfloat.reveal` found.
+    """The result of :func:`simfloat.reveal`.
 
-    `accumulator` gives the function's bits, with the operands in `inputs` and results rounded to `output` (None: the
-    accumulator's own format) in the mode `rounding` (None: nearest even); :meth:`dot` takes all four. It is None if no
-    accumulator does. `tree` is the order of additions, None if probes showed none; `reason` says how far all this was
-    checked, or why there is no accumulator or no tree. `excluded` has, for every accumulator of that order that was
-    tried and gives other bits, operands that show it: ``candidate``, ``a``, ``b``, f's ``result``, the ``other`` one,
-    and ``is_close`` if only sums that were built to break it told it from f. Printed are three of them, close ones
+    `accumulator` gives the same bits as the function, with operands in `inputs` and results rounded to `output` in the
+    mode `rounding`. :meth:`dot` uses all four. It prints with three of the excluded accumulators, those with `is_close`
     first.
+
+    Parameters:
+        accumulator: the accumulator; None if no accumulator gives the same bits.
+        output: the format of the results; None for the accumulator's own format.
+        inputs: the formats of both operands.
+        tree: the order of the additions; None if probes did not show one.
+        reason: how far the result was checked, or the reason why there is no accumulator or no tree.
+        excluded: for every accumulator of that order that gives other bits, operands that show it: ``candidate``,
+            ``a``, ``b``, the ``result`` of f, and the ``other`` result. ``is_close`` is True if only the sums that were
+            built to break the accumulator showed a difference.
+        rounding: the rounding mode of the results; None for nearest even.
     """
 
     accumulator: Accumulator | None
@@ -64,10 +71,19 @@ class Revealed:
     rounding: Rounding | None = None
 
     def dot(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.floating]:
-        """The sum of the products of two vectors of equal length, as the function adds them: :func:`simfloat.dot` with
-        the inputs that were given, and the accumulator, output and rounding that were found.
+        """Return the sum of the products of two vectors, added as the function adds them.
 
-        Vectors of other lengths than k are added as the accumulator does. Raises ValueError if none was found.
+        This is :func:`simfloat.dot` with the given inputs, and with the accumulator, output and rounding that were
+        found. If the vectors do not have k elements, the accumulator determines the order.
+
+        Parameters:
+            a, b: two vectors of equal length.
+
+        Returns:
+            The sum, as :func:`simfloat.dot` returns it.
+
+        Raises:
+            ValueError: if no accumulator was found.
 
         Examples:
             >>> ours = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.FP32, output=sf.BF16), 5)
@@ -76,7 +92,7 @@ class Revealed:
         """
         if self.accumulator is None:
             raise ValueError(
-                f"There must be an accumulator that gives the function's bits; none was found: {self.reason}"
+                f"dot needs an accumulator that gives the bits of the function, but none was found: {self.reason}"
             )
         options: dict[str, Any] = {"output": self.output, "rounding": self.rounding}
         return dot(a, b, inputs=self.inputs, accumulate=self.accumulator, **options)
@@ -102,32 +118,45 @@ def reveal(
     seed: int = 0,
     calls: int = MOST_CALLS,
 ) -> Revealed:
-    """Find in which order and precision a function adds, and the accumulator that gives its bits.
+    """Find the order and precision in which a function adds, and the accumulator that gives the same bits.
 
-    `f(a, b)` returns one number, the sum of the products of two vectors of length `k`: an element of a BLAS product, a
-    loop of yours, a program behind a socket. It gets new NumPy arrays of numbers of `inputs`, a format or a pair for a
-    and b: float32 arrays where they fit, else float64; those of a function that rounds its operands are the formats
-    that it rounds them to. A sum is asked for as ``lambda a, b: (a * b).sum()``.
+    The order is found by FPRev (Xie et al., arXiv 2411.00442). In a sum of ones, one large M and one -M, exactly those
+    ones are lost that are added before M and -M cancel. Counting the ones that remain, for several positions of M and
+    -M, gives the tree of additions. This takes about k calls of f for a sum from left to right, k log2(k) for most
+    other orders, and at most k^2. It takes several times as many if results have too few bits to count k ones.
 
-    The order is found by FPRev (Xie et al., arXiv 2411.00442): of ones beside one large M and one -M those are lost
-    that are added before M and -M meet. It takes some k calls of f for a sum from left to right, k log2(k) for most
-    others and at most k^2, several times as many if results have too few bits to count k ones. Then the bits and the
-    mode of some additions are probed, and f is asked for random sums, which `seed` draws: wide exponents,
-    cancellations, ties, subnormals, zeros and overflows among them. Every accumulator of that order, those bits and
-    that mode, with results in its own format or rounded once more (toward zero, saturating, flushed to zero), is held
-    against all that f was asked for until then. If it fits, f is asked for sums that are built to break it: in every
-    binade of its formats and beyond them, partial sums and results are numbers, half-way between two or close to that,
-    next to the ends of the range most of all. The first that gives all the bits is returned. At most 5000 are tried,
-    and f is called at most `calls` times, some thousands as a rule; the result says if that was too few. On a terminal
-    a line shows how far the search is, every two seconds.
+    Then probes find the bits and the mode of some additions, and f computes random sums: wide exponents, cancellations,
+    ties, subnormals, zeros and overflows. Every accumulator of that order, with those bits and that mode, is compared
+    with all results of f so far. Its results are in its own format or rounded once more (toward zero, saturating,
+    flushed to zero).
 
-    Others may give the same bits, as several generations of tensor cores do; signs of zero results are not compared,
-    nor are infinite operands and NaN. What lies beyond the first k products is not seen: choose k of several of f's
-    blocks and no power of two, to see how a last short one is added.
+    If an accumulator fits, f computes sums that are built to break it. In every binade of its formats and beyond, their
+    partial sums and results are numbers of the format, halfway between two numbers, or close to halfway; most of them
+    are next to the ends of the range. The first accumulator that gives all the bits is returned. At most 5000 are
+    tried. On a terminal a line shows the progress every two seconds.
 
-    Raises ValueError if k is not from 2 to 2048; if the formats lack a sign or 0, or, as `fixed(8)`, 1 and 2 as normal
-    numbers; if f raises, returns anything but one number, returns NaN for finite operands of middling size, is not
-    deterministic, or is no sum of products.
+    Other accumulators may give the same bits; several generations of tensor cores do. The comparison does not cover
+    signs of zero results, infinite operands and NaN, or more than k products. Choose k as several blocks of f plus a
+    part of a block, to find how a last short block is added.
+
+    Parameters:
+        f: a function; ``f(a, b)`` returns one value, the sum of the products of two vectors of length `k`. It may be an
+            element of a BLAS product, your own loop, or a program behind a socket. To analyze a sum, pass ``lambda a,
+            b: (a * b).sum()``. It receives new NumPy arrays of values of `inputs`: float32 arrays if the formats fit,
+            otherwise float64 arrays.
+        k: the number of products, from 2 to 2048.
+        inputs: the format of the operands, or a pair of formats for a and b. If f rounds its operands, pass the formats
+            that it rounds to.
+        seed: the seed of the random sums.
+        calls: the maximum number of calls of f; usually some thousands are needed.
+
+    Returns:
+        A `Revealed`. Its `reason` states if `calls` was too small.
+
+    Raises:
+        ValueError: if k is not from 2 to 2048; if a format has no sign or no 0, or does not have 1 and 2 as normal
+            numbers, such as `fixed(8)`; if f raises an error; if f returns anything except one number; if f returns NaN
+            for finite operands of moderate size; if f is not deterministic; if f is not a sum of products.
 
     Examples:
         >>> ours = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.blocked(8, sf.FP16, sf.FP32)), 29)
@@ -141,7 +170,7 @@ def reveal(
 
 
 def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> Revealed:
-    """The first accumulator that gives all bits; those that do not are appended to `excluded`."""
+    """Return the first accumulator that gives all bits; the others are appended to `excluded`."""
     tree, story = None, ""
     try:
         span = span_of(box)
@@ -152,23 +181,23 @@ def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> 
             difference = exclusion(candidate, box)
             if difference is None:
                 verdict = (
-                    f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f was asked for."
+                    f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f computed."
                 )
                 return _conclude(candidate, box, tree, [story, verdict], excluded)
             excluded.append(difference)
     except OutOfCalls:
-        verdict = f"f was called {calls} times, as often as it may be, before an accumulator was proven: raise calls."
+        verdict = f"f was called {calls} times, the maximum, before an accumulator was confirmed: raise calls."
     else:
         verdict = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
         if len(excluded) == MOST_CANDIDATES:
-            verdict += " These are the most that are tried."
+            verdict += " No more are tried."
         if FP32 in box.inputs:
-            verdict += " If f rounds its operands, name their format, as inputs=simfloat.BF16."
+            verdict += " If f rounds its operands, pass their format, such as inputs=simfloat.BF16."
     return _conclude(None, box, tree, [story, verdict], excluded)
 
 
 def _describe_candidate(candidate: Candidate) -> str:
-    """The accumulator, and what it gives the bits with."""
+    """Describe the accumulator, and the output and rounding with which it gives the bits."""
     if candidate.output is None:
         return "The accumulator"
     rounding = "" if candidate.rounding is None else f" and rounding {candidate.rounding}"
@@ -184,24 +213,24 @@ def _conclude(
 
 
 def _order(box: BlackBox, span: ProductRange) -> tuple[Tree | None, str]:
-    """The tree, or None and what is to be said of that."""
+    """Return the tree, or None and the reason."""
     try:
         return find_order(box, span), ""
     except OrderNotFound:
-        return None, "No probe lost a bit: the sum is exact, or sums of such operands are in any order."
+        return None, "No probe lost a bit: the sum is exact, or such operands are summed exactly in any order."
     except ContradictoryProbes as failure:
-        return None, f"The results of probes are those of no order of additions: {failure}."
+        return None, f"No order of additions gives the results of the probes: {failure}."
 
 
 def _checked_terms(k: Any) -> int:
     if not is_integer(k, 2, MOST_TERMS):
-        raise ValueError(f"k, the products of a sum, must be an integer from 2 to {MOST_TERMS}, got {k!r}.")
+        raise ValueError(f"k, the number of products, must be an integer from 2 to {MOST_TERMS}, got {k!r}.")
     return int(k)
 
 
 def _checked_calls(calls: Any) -> int:
     if not is_integer(calls, 1):
-        raise ValueError(f"calls, how often f may be called, must be a positive integer, got {calls!r}.")
+        raise ValueError(f"calls, the maximum number of calls of f, must be a positive integer, got {calls!r}.")
     return int(calls)
 
 

@@ -1,4 +1,4 @@
-"""Accumulators that add in an order, with the formats and modes that probes have shown."""
+"""Generate the accumulators that fit an order, with the formats and modes that probes have shown."""
 
 from __future__ import annotations
 
@@ -49,20 +49,21 @@ from simfloat.sums.units import AMD_UNITS, INSTRUCTIONS, NVIDIA_UNITS
 
 E8M13 = Format(8, 13)
 
-#: How far below the largest products that are added at once may be aligned, at most.
+#: The maximum number of bits below the largest product to which products of a multi-term sum are aligned.
 MOST_FRACTION_BITS = 40
 
-#: Products that are added at once, at most, where probes do not show how many these are.
+#: The maximum number of products that are added at once, if probes do not show the number.
 MOST_AT_ONCE = 64
 
-#: How many formats of as many bits are tried: the range of sums is known where operands and results reach its ends.
+#: The number of formats with equally many bits that are tried. The range of sums is known if operands and results reach
+#: its ends.
 MOST_FORMATS = 6
 
 
 class Candidate(NamedTuple):
-    """An accumulator, the format that its sums are rounded to in the end, and how, if not to nearest even.
+    """An accumulator, the format that its sums are finally rounded to, and the mode, if it is not nearest even.
 
-    None for `output`: sums stay in the accumulator's own format.
+    If `output` is None, sums stay in the accumulator's own format.
     """
 
     accumulator: Accumulator
@@ -70,8 +71,9 @@ class Candidate(NamedTuple):
     rounding: Rounding | None = None
 
     def sums(self, inputs: tuple[Format, Format], a: NDArray, b: NDArray) -> NDArray[np.float64] | None:
-        """The sums of operands (rows, terms); None if it refuses them."""
-        # Those of rows with the others' columns are not wanted, but some engines make eight as fast as one.
+        """Return the sums of operands (rows, terms); None if the accumulator does not support them."""
+        # The sums of a row with the columns of other rows are not needed, but some engines compute eight as fast as
+        # one.
         for together in (8, 1) if a.shape[1] <= 64 else (1,):
             rows = np.minimum(np.arange(-(-len(a) // together) * together), len(a) - 1).reshape(-1, together)
             options: dict[str, Any] = {"output": self.output, "rounding": self.rounding}
@@ -88,7 +90,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
-    """Every accumulator that the evidence leaves, the likely ones first."""
+    """Yield every accumulator that the evidence allows, the likely ones first."""
     yielded: set[Candidate] = set()
     for accumulator in _all_accumulators(evidence, tree):
         for output, rounding in _outputs(evidence, accumulator):
@@ -105,7 +107,7 @@ def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumul
         if reading in runs:
             continue
         yield from _accumulators(evidence, reading, terms)
-    if terms <= 2:  # of more products the order of exact sums is none
+    if terms <= 2:  # with more products, exact sums show no order
         yield exact
     yield from _units(evidence.inputs)
     if tree is None and evidence.alignment is not None and evidence.alignment.rounding == to_odd:
@@ -116,7 +118,7 @@ def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumul
 
 
 def _outputs(evidence: Evidence, accumulator: Accumulator) -> Iterator[tuple[Format | None, Rounding | None]]:
-    """The formats of results with the modes in which they are rounded to them: first the accumulator's own."""
+    """Yield the formats of results and the modes of rounding to them, starting with the accumulator's own format."""
     if accumulator.result is not None:
         yield None, None
     if evidence.last is not None:
@@ -130,7 +132,7 @@ def _outputs(evidence: Evidence, accumulator: Accumulator) -> Iterator[tuple[For
 
 
 def _is_narrower(format: Format, other: Format) -> bool:
-    """Whether rounding the numbers of another format to this one may change them."""
+    """True if rounding the numbers of another format to this one may change them."""
     bits = format.precision < other.precision
     return bits or format.emax < other.emax or format.smallest_subnormal > other.smallest_subnormal
 
@@ -158,7 +160,7 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case Runs(size, inner, outer) if not evidence.is_uniform or not any(
             is_same_order(reading, simple, terms) for simple in (Chain(), Pairs(), LikeNumPy())
         ):
-            # Where all additions round alike, runs of some of them would be the same sum.
+            # If all additions round in the same way, runs that follow one of these orders would be the same sum.
             for first, second in _part_accumulators(evidence, inner, size, outer, -(-terms // size)):
                 yield blocked(size, first, second)
         case Strided(count, inner, outer) if not is_same_order(reading, LikeNumPy(), terms):
@@ -169,17 +171,17 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
 def _part_accumulators(
     evidence: Evidence, inner: Reading, size: int, outer: Reading, count: int
 ) -> Iterator[tuple[Accumulator, Accumulator]]:
-    """Accumulators of parts of so many products, with those of the sums of so many parts."""
+    """Yield accumulators of parts of `size` products, each with an accumulator for the sums of `count` parts."""
     inners = list(_accumulators(evidence.inside(size), inner, size))
     outers = list(_accumulators(evidence.above(size), outer, count))
     for first, second in _pairs(inners, outers):
-        # Sums of parts have no products to be rounded.
+        # Sums of parts have no products that could be rounded.
         if not (second.is_matrix_unit or (isinstance(second, SequentialSum) and second.products)):
             yield first, second
 
 
 def _pairs(first: list[Accumulator], second: list[Accumulator]) -> Iterator[tuple[Accumulator, Accumulator]]:
-    """All pairs, the likely ones of both first."""
+    """Yield all pairs, starting with the likely ones of both."""
     for total in range(len(first) + len(second) - 1):
         for n in range(max(0, total + 1 - len(second)), min(total + 1, len(first))):
             yield first[n], second[total - n]
@@ -200,11 +202,11 @@ def _chains(evidence: Evidence) -> Iterator[Accumulator]:
 def _build_accumulators(
     makers: list[Callable[[Format, Rounding], Accumulator]], sums: Iterable[tuple[Format, Rounding]]
 ) -> Iterator[Accumulator]:
-    """The accumulators that can be made of such formats and modes."""
+    """Yield the accumulators that exist for these formats and modes."""
     for maker, (format, rounding) in product(makers, sums):
         try:
             yield maker(format, rounding)
-        except ValueError:  # a format so wide that its steps are not computed
+        except ValueError:  # the format is too wide for the accumulator
             continue
 
 
@@ -216,7 +218,7 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
         return
     bits, alignment_mode = evidence.alignment.precision - 1, evidence.alignment.rounding
     alignments = [mode for mode in all_modes() if mode.aligns and alignment_mode in (None, mode)]
-    alignments.sort(key=lambda mode: not mode.is_toward_zero)  # as most units align
+    alignments.sort(key=lambda mode: not mode.is_toward_zero)  # most units align in this way
     for align, output in product(alignments, (FP32, FP16, E8M13)):
         yield fused(terms, bits, output, align=align)
     for (output, rounding), align in product(_totals(evidence, bits), alignments):
@@ -225,8 +227,10 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
 
 
 def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
-    """The formats of totals of aligned products, and how they are rounded: as the result was seen to be, if it has
-    fewer bits than products are aligned to."""
+    """Yield the formats of totals of aligned products, and the modes in which they are rounded.
+
+    If the result has fewer bits than products are aligned to, the mode of the result applies.
+    """
     last, formats = evidence.last, [FP32, FP16, E8M13, *CATALOG.values()]
     if last is None:
         return
@@ -244,7 +248,7 @@ def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
 
 
 def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
-    """The formats of sums with their modes, those to nearest first: few other sums look like theirs."""
+    """Return the formats of sums with their modes, rounding to nearest first: it is rarely confused with others."""
     modes = [(step.precision, step.rounding) for step in evidence.kinds if step.rounding is not None]
     modes.sort(key=lambda mode: all_modes().index(mode[1]))
     if evidence.saturates:
@@ -253,14 +257,14 @@ def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
 
 
 def _compensated_formats(evidence: Evidence) -> Iterator[tuple[Format, Rounding]]:
-    """The formats of sums whose corrections may make them look as they do: of as many bits, or one less."""
+    """Yield the formats of compensated sums. Their corrections may show as many bits as the format has, or one more."""
     for step, less in product(evidence.kinds, (0, 1)):
         modes = all_modes() if step.rounding is None else [step.rounding]
         yield from product(_formats(step.precision - less, evidence.span), modes)
 
 
 def _formats(precision: int, span: ProductRange) -> list[Format]:
-    """Formats of so many bits, those with a name first, and of them those whose range is the span that was seen."""
+    """Return formats with `precision` bits, named ones first, and among them those with a range close to `span`."""
     if precision < 2:
         return []
     all_formats = [format for format in CATALOG.values() if format.precision == precision and format.signed]
@@ -277,7 +281,7 @@ def _distance(format: Format, span: ProductRange) -> int:
 
 
 def _units(inputs: tuple[Format, Format]) -> Iterator[Accumulator]:
-    """The matrix units that take operands of these formats; those of TF32 take float32 numbers."""
+    """Yield the matrix units that accept operands of these formats; units for TF32 also accept float32 values."""
     pairs = [inputs, (TF32, TF32)] if inputs == (FP32, FP32) else [inputs]
     for pair, nvidia, output in product(pairs, NVIDIA_UNITS, (FP32, FP16)):
         for instruction in (None, *INSTRUCTIONS.get(nvidia, ())[1:]):

@@ -1,4 +1,4 @@
-"""Comparison of candidates with all results of a function, and the search for sums that tell them apart.
+"""Compare candidates with all results of a function, and search for sums that show a difference.
 
 The operands are random ones that are hard to sum, and ones at which a given candidate rounds, overflows or underflows.
 """
@@ -18,17 +18,17 @@ from simfloat.arithmetic import round as round_to
 from simfloat.formats import Format, toward_zero
 from simfloat.sums import Accumulator
 
-#: Sums of each kind of operands.
+#: The number of sums for each kind of operands.
 ROWS = 24
 
 
 def random_operands(
     box: BlackBox, span: ProductRange, rng: np.random.Generator
 ) -> Iterator[tuple[str, NDArray, NDArray]]:
-    """Kinds of operands (rows, terms) in the formats of the function's, those last that most accumulators differ on."""
+    """Yield kinds of operands (rows, terms) in the formats of the function, the most selective ones last."""
     shape, bits = (ROWS, box.terms), box.terms.bit_length()
     low, high = span
-    # Products of middling size, of operands at the lower ends of their formats.
+    # Products of moderate size, with one operand at the lower end of its format.
     for kind, (first, second) in {"tiny a": box.inputs, "tiny b": box.inputs[::-1]}.items():
         exponents = _exponents(rng, first.emin - first.mantissa_bits, first.emin, shape)
         tiny = np.ldexp(rng.uniform(-2.0, 2.0, shape), exponents)
@@ -54,7 +54,7 @@ def random_operands(
     a, b = _spread(box, rng, max(low, -20), min(high - bits, 20))
     yield "sparse", a * (rng.random(shape) < 0.3), b
     yield "cancelling", *_cancelling(rng, a, b)
-    # Sums of runs differ in size only where products do from run to run.
+    # Sums of runs differ in size only if products do from run to run.
     lengths = rng.integers(1, box.terms + 1, (ROWS, 1))
     steps = _exponents(rng, max(low, -24), min(high - bits, 24), shape)
     drifting = np.take_along_axis(steps, np.arange(box.terms) // lengths, 1)
@@ -62,7 +62,7 @@ def random_operands(
 
 
 def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
-    """Half of the products, and their negatives at other places: what is left shows every bit that was lost."""
+    """Return half of the products, and their negatives in other positions: the rest of the sum shows every lost bit."""
     half = a.shape[1] // 2
     places = rng.permuted(np.tile(np.arange(a.shape[1]), (len(a), 1)), axis=1)
     first, second = places[:, :half], places[:, half : 2 * half]
@@ -75,7 +75,7 @@ def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArr
 def _spread(
     box: BlackBox, rng: np.random.Generator, least: int, most: int, powers: bool = False
 ) -> tuple[NDArray, NDArray]:
-    """Operands whose products have exponents from `least` to `most`; powers of two have no other bits."""
+    """Return operands with product exponents from `least` to `most`; with `powers` they are powers of two."""
     return with_exponents(box, rng, _exponents(rng, least, most, (ROWS, box.terms)), powers)
 
 
@@ -86,7 +86,7 @@ def _exponents(rng: np.random.Generator, least: int, most: int, shape: tuple[int
 def with_exponents(
     box: BlackBox, rng: np.random.Generator, exponents: NDArray[np.int64], powers: bool = False
 ) -> tuple[NDArray, NDArray]:
-    """Operands whose products are at least these powers of two and less than four times as large, of either sign."""
+    """Return operands of either sign, with products from one to four times these powers of two."""
     shape = exponents.shape
     first, second = box.inputs
     shift = np.clip(exponents // 2 + rng.integers(-3, 4, shape), first.emin, first.emax)
@@ -100,7 +100,7 @@ def with_exponents(
 def operands_for_products(
     box: BlackBox, values: NDArray[np.float64], significands: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Operands whose products are as near to these values as numbers can be times others of such significands."""
+    """Return operands with products as near to these values as possible; second factors have these significands."""
     first, second = box.inputs
     b = _round_toward_zero(significands, second)
     exponents = np.frexp(values)[1] - 1
@@ -116,21 +116,25 @@ def _round_toward_zero(x: NDArray, format: Format) -> NDArray:
     return round_to(x.astype(np.float32) if format.fits_float32 else x, format, toward_zero)
 
 
-#: Sums for all binades of a format together, for each of them at least, and more for those at the ends of its range.
+#: The number of sums for all binades of a format together, the minimum for each binade, and the number for binades at
+#: the ends of the range.
 BINADE_ROWS, LEAST_ROWS, MORE_ROWS = 200, 2, 40
 
-#: So many operands are made at a time.
+#: The number of operands that are created at a time.
 TOGETHER = 1 << 18
 
-#: So many quarters of a spacing are near a power of two.
+#: Values within this number of quarters of a spacing are near a power of two.
 NEAR = 8
 
 
 def breaking_operands(
     candidate: Candidate, box: BlackBox, rng: np.random.Generator
 ) -> Iterator[tuple[NDArray, NDArray]]:
-    """Operands (rows, terms) whose sums, or sums of some of them, are numbers of the accumulator's formats or half-way
-    between two: in every binade, and next to the ends of the range and beyond them."""
+    """Yield operands (rows, terms) with sums at which the accumulator rounds in a critical way.
+
+    Sums, or sums of some of the products, are numbers of the accumulator's formats or halfway between two: in every
+    binade, next to the ends of the range, and beyond them.
+    """
     for format in dict.fromkeys(_formats(candidate)):
         exponents = _binades(box, format)
         for some in np.array_split(exponents, 1 + len(exponents) * box.terms // TOGETHER):
@@ -138,7 +142,7 @@ def breaking_operands(
 
 
 def _formats(candidate: Candidate) -> Iterator[Format]:
-    """The formats that sums are rounded to."""
+    """Yield the formats that sums are rounded to."""
     if candidate.output is not None:
         yield candidate.output
     yield from _formats_of(candidate.accumulator)
@@ -155,7 +159,7 @@ def _formats_of(accumulator: Accumulator) -> Iterator[Format]:
 
 
 def _binades(box: BlackBox, format: Format) -> NDArray[np.int64]:
-    """Binades of a format and the one above, as far as the operands' products reach."""
+    """Return the binades of a format and the one above, as far as products of the operands reach."""
     first, second = box.inputs
     low, high = max(first.emin + second.emin, -1000), min(first.emax + second.emax, 1000)
     every = np.arange(format.emin - format.mantissa_bits - 1, format.emax + 2)
@@ -166,8 +170,11 @@ def _binades(box: BlackBox, format: Format) -> NDArray[np.int64]:
 
 
 def _targets(format: Format, exponents: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Numbers of binades, of either sign: whole multiples of half the format's spacing there, or a few quarters from
-    a power of two or the largest number."""
+    """Return values of these binades, of either sign.
+
+    They are multiples of half the spacing of the format, or a few quarters of a spacing from a power of two or the
+    largest number.
+    """
     powers, rows = np.ldexp(1.0, exponents), len(exponents)
     halves = np.ldexp(0.5, np.maximum(exponents, format.emin) - format.mantissa_bits)
     anywhere = powers + halves * rng.integers(0, np.maximum(powers / halves, 1).astype(np.int64))
@@ -179,21 +186,23 @@ def _targets(format: Format, exponents: NDArray[np.int64], rng: np.random.Genera
 def _aim_at_targets(
     candidate: Candidate, box: BlackBox, rng: np.random.Generator, targets: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Operands whose sums up to some place, the last or any other, are the targets, if the accumulator makes them."""
+    """Return operands for which partial or total sums equal the targets under the candidate."""
     shape, rows = (len(targets), box.terms), np.arange(len(targets))
     binades = np.frexp(targets)[1][:, np.newaxis] - 1
-    # Beside some targets all else is tiny: what is cut twice, or rounds as if it knew of no more bits, shows there.
+    # For some targets all other products are tiny. This shows values that are truncated twice, and roundings that
+    # ignore lower bits.
     tiny = rng.integers(0, 60, (len(targets), 1)) * (rng.random((len(targets), 1)) < 0.4)
-    # Larger products cancel, but overflow where targets are large.
+    # Larger products cancel, but overflow if targets are large.
     most = rng.choice([1, 7], (len(targets), 1))
     a, b = with_exponents(box, rng, binades - tiny + rng.integers(-14, most, shape))
     a *= rng.random(shape) < rng.choice([0.3, 1.0], (len(targets), 1))
     last = np.where(rng.random(len(targets)) < 0.5, box.terms - 1, rng.integers(1, box.terms, len(targets)))
     ahead = np.where(np.arange(box.terms) <= last[:, np.newaxis], a, 0)
-    # Products by powers of two hit the targets; by 1.5 many are half-way between a's numbers, others are near targets.
+    # Products by powers of two reach the targets. Products by 1.5 are often halfway between numbers of a. Others are
+    # near the targets.
     some = rng.choice([1.0, 1.0, 1.5, 0.0], len(targets))
     significands = np.where(some > 0, some, rng.uniform(1.0, 2.0, len(targets)))
-    # Two products make a target, or the last one alone beside what comes before it.
+    # Either two products give a target, or only the last one together with the sum before it.
     first = np.where(rng.random(len(targets)) < 0.7, rng.integers(0, last), last)
     for places in (first, last):
         ahead[rows, places] = 0
@@ -203,17 +212,18 @@ def _aim_at_targets(
     return np.where(np.arange(box.terms) <= last[:, np.newaxis], ahead, a), b
 
 
-#: Operands that are built to break a candidate are drawn from so many seeds.
+#: The number of seeds for operands that are built to break a candidate.
 SEEDS = 2
 
-#: One in so many random sums is computed twice by the function.
+#: One of `AGAIN` random sums is computed twice by the function.
 AGAIN = 3
 
 
 class Exclusion(NamedTuple):
-    """Operands for which an accumulator does not give what the function returns; `other` is None if it refuses them.
+    """Operands for which an accumulator gives another result than the function.
 
-    `is_close` if only operands that were built to break it tell it from the function.
+    `other` is None if the accumulator does not support the operands. `is_close` is True if only operands that were
+    built to break the accumulator showed a difference.
     """
 
     candidate: Candidate
@@ -224,7 +234,7 @@ class Exclusion(NamedTuple):
     is_close: bool = False
 
     def __str__(self) -> str:
-        what = "refuses" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
+        what = "does not support" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
         return f"{self.candidate} {what} a = {_text(self.a)}, b = {_text(self.b)}"
 
 
@@ -233,20 +243,20 @@ def _text(x: NDArray) -> str:
 
 
 def sample(box: BlackBox, span: ProductRange, seed: int) -> None:
-    """Ask for random sums, some of them again. Raises ValueError if results differ from call to call, or are NaN."""
+    """Compute random sums, some of them twice. Raises ValueError if results differ from call to call, or are NaN."""
     for kind, a, b in random_operands(box, span, np.random.default_rng(seed)):
         results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
         again = np.array([box.call_function(x, y) for x, y in zip(a[::AGAIN], b[::AGAIN], strict=True)])
         if not equal(results[::AGAIN], again).all():
             raise ValueError("f must be deterministic; it returned other bits for the same operands.")
         if kind == "plain" and np.isnan(results).any():
-            raise ValueError("f returned NaN for finite operands of middling size.")
+            raise ValueError("f returned NaN for finite operands of moderate size.")
 
 
 def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:
-    """A sum that the function was asked for and of which the accumulator gives other bits, if there is one.
+    """Return a sum for which the accumulator gives other bits than the function; None if there is none.
 
-    Where there is none, the function is asked for sums that are built to break the accumulator.
+    If all sums so far agree, the function computes sums that are built to break the accumulator.
     """
     for sums in box.sums():
         difference = _difference(candidate, box, sums)
@@ -272,6 +282,8 @@ def _difference(candidate: Candidate, box: BlackBox, sums: Sums) -> Exclusion | 
 
 
 def equal(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether numbers are the same. All NaN are one, and a zero has no sign: that of a sum of -0 alone tells only
-    whether it started from +0."""
+    """Compare two arrays element by element. All NaN are equal, and the sign of zero is ignored.
+
+    The sign of a sum of only -0 shows only if it started from +0.
+    """
     return (x == y) | (np.isnan(x) & np.isnan(y))

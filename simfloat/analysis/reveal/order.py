@@ -1,13 +1,10 @@
-"""The additions of a function: their order, the bits to which each rounds, and in which mode.
+"""Find the order of the additions in a function, the number of bits to which each rounds, and its mode.
 
-Finding the order of a function's additions (FPRev: Xie et al., arXiv 2411.00442).
-
-Beside a large M a number far smaller is lost. With M and -M at places i and j and ones everywhere else, those ones are
-lost that are added before M and -M meet, and the others are counted by the result. So k minus the result is the number
-of leaves below the node where i and j meet, and these numbers for all pairs of places determine the tree; those of a
-few pairs suffice, k - 1 for a sum from left to right and some k log2(k) for most others.
-
-What probes show of a function's additions: to how many bits each rounds, and in which mode.
+The order is found by FPRev (Xie et al., arXiv 2411.00442). A value that is far smaller than a large M is lost when it
+is added to M. A probe has M and -M at positions i and j and ones everywhere else. Exactly those ones are lost that are
+added before M and -M meet; the result counts the others. So k minus the result is the number of leaves below the node
+where i and j meet. These counts for all pairs of positions determine the tree. A few pairs suffice: k - 1 for a sum
+from left to right, and about k log2(k) for most other orders.
 """
 
 from __future__ import annotations
@@ -23,10 +20,10 @@ from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.formats.definition import round_value
 from simfloat.formats.rounding import MODES
 
-#: The most lanes that are looked for: four registers of sixteen.
+#: The maximum number of lanes: four registers of sixteen.
 MOST_LANES = 64
 
-#: Triples and pairs of places at which probes are scaled, beside the ends.
+#: The number of triples and pairs of positions at which probes are scaled, in addition to the ends.
 SAMPLES = 8
 
 
@@ -35,10 +32,10 @@ class OrderNotFound(Exception):
 
 
 class Probe(NamedTuple):
-    """The values of M and of a one, how many ones there are at a time, and how many are a part of M's last place.
+    """The values of M and of a one, the number of ones in a probe, and the weight of M's last digit in ones.
 
-    Where sums are cut toward zero, ones that are added to -M are lost, but make it one place smaller: the result
-    exceeds the number of the others by multiples of `place`.
+    If sums are truncated toward zero, ones that are added to -M are lost but reduce its magnitude by one last digit.
+    Then the result exceeds the count of the other ones by multiples of `place`.
     """
 
     large: float
@@ -48,15 +45,16 @@ class Probe(NamedTuple):
 
 
 def find_order(box: BlackBox, span: ProductRange) -> Tree:
-    """The tree of a function's additions.
+    """Return the tree of the additions in a function.
 
-    Raises NothingLost if no sum lost a bit, and NoOrder if the results are those of no tree.
+    Raises OrderNotFound if no sum lost a bit, and ContradictoryProbes if no tree has these results.
     """
     builder = Builder(box.terms)
     if box.terms <= 2:
         return builder.tree(builder.add(range(box.terms)))
     failure: ContradictoryProbes | None = None
-    # Not every one is lost beside every M: toward infinity only negative ones are, toward zero none beside both signs.
+    # A one is not lost next to every M: with rounding toward infinity only negative ones are lost, and with truncation
+    # no sign is lost next to both M and -M.
     tries = (
         (is_cut, large, sign) for is_cut in (False, True) for large in _large_numbers(box, span) for sign in (1, -1)
     )
@@ -66,13 +64,14 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
             return _tree(box, probe if is_cut else probe._replace(place=math.inf))
         except ContradictoryProbes as reason:
             failure = failure if is_cut else reason
-    raise failure or ContradictoryProbes("no number is so large that others are lost beside it")
+    raise failure or ContradictoryProbes("no value is so large that others are lost next to it")
 
 
 def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
-    """Candidates for M: the largest that cancels, the largest that is returned, and those that rounding to odd keeps.
+    """Yield values for M: the largest that cancels, the largest that is returned, and odd ones.
 
-    These have as many bits as some sums have, lanes of fewer than their sums among them.
+    The odd ones survive rounding to odd. They have as many bits as some sums, including lanes with fewer bits than
+    their sum.
     """
     top = min(box.inputs[0].emax + box.inputs[1].emax, 1023)
     highest = last(lambda exponent: _cancels(box, 2.0**exponent), span.high, top)
@@ -89,7 +88,7 @@ def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
 
 
 def _bits_below_large(box: BlackBox, large: float, place: int) -> int:
-    """How many binary places below M's own the sum with the product at a place keeps."""
+    """Return the number of bits below M that are kept when the product at a position is added to M."""
     return last(lambda n: box.products({0: large, place: large / 2.0**n}) == large + large / 2.0**n, 1, 52)
 
 
@@ -100,23 +99,23 @@ def _cancels(box: BlackBox, large: float) -> bool:
 
 
 def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -> Probe:
-    """One as large as it may be for all ones together to be lost beside M."""
+    """Scale a one to be as large as possible, so that all ones together are still lost when they are added to M."""
     rng = random.Random(0)
     places = range(box.terms)
-    # A last part may be added in more bits than all before it.
+    # The last part may be added with more bits than all parts before it.
     triples = [[0, 1, 2], [0, box.terms // 2, box.terms - 1], [*range(box.terms - 3, box.terms)]]
     triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
-    # Beside an odd M a power of two may not be kept although it is not lost.
+    # Next to an odd M, a power of two may be rounded although it is not lost.
     power = 2.0 ** math.ceil(math.log2(large))
     exponents = [_least_kept_exponent(box, span, power, sign, triple) for triple in triples]
     exponents = [exponent for exponent in exponents if exponent > span.low]
     if not exponents:
         raise OrderNotFound
-    # Four times less than what is kept is lost, however it is rounded and in whichever order it comes.
+    # A value four times smaller than the smallest value that is kept is lost, in every rounding mode and every order.
     total = min(exponents) - 2
     exponent = max(span.low, total - box.terms.bit_length())
     if exponent > total:
-        raise ContradictoryProbes("the operands' formats are too narrow for a number that is lost beside another")
+        raise ContradictoryProbes("the formats of the operands are too narrow for a value that is lost next to another")
     one = sign * 2.0**exponent
     pairs = [[0, 1], [0, box.terms - 1], *(rng.sample(places, 2) for _ in range(SAMPLES))]
     exact = min(_exact_count_exponent(box, one, pair, total - exponent) for pair in pairs)
@@ -124,7 +123,7 @@ def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -
 
 
 def _least_kept_exponent(box: BlackBox, span: ProductRange, large: float, sign: float, triple: Sequence[int]) -> int:
-    """The exponent of the least number that is kept beside M and -M at three places, wherever it is of the three."""
+    """Return the exponent of the smallest value that survives M and -M in every order of three positions."""
 
     def keeps(down: int) -> bool:
         small = sign * 2.0 ** (span.high - down)
@@ -135,7 +134,7 @@ def _least_kept_exponent(box: BlackBox, span: ProductRange, large: float, sign: 
 
 
 def _exact_count_exponent(box: BlackBox, one: float, pair: Sequence[int], most: int) -> int:
-    """Up to which power of two ones are counted exactly at two places."""
+    """Return the largest power of two up to which ones are counted exactly at two positions."""
     i, j = pair
     return max(last(lambda n: box.products({i: one * 2.0**n, j: one}) == one * (2.0**n + 1.0), 0, most), 0)
 
@@ -144,15 +143,15 @@ def _tree(box: BlackBox, probe: Probe) -> Tree:
     builder = Builder(box.terms)
     root, size, whole = _build(box, probe, builder, list(range(box.terms)), random.Random(0), False)
     if not size == whole == box.terms:
-        raise ContradictoryProbes("the sum at which all products meet has other products, too")
+        raise ContradictoryProbes("the sum in which all products meet has further products")
     return builder.tree(root)
 
 
 def _build(
     box: BlackBox, probe: Probe, builder: Builder, places: list[int], rng: random.Random, anywhere: bool
 ) -> tuple[int, int, int]:
-    """The node at which all of `places` meet, how many leaves it has so far, and how many it has in truth."""
-    # Where the first place is added last, a random one finds a path that is halved with every recursion.
+    """Return the node in which all of `places` meet, the number of leaves found below it, and their true number."""
+    # If the first product is added after all others, random pivots halve the remaining path on average.
     pivot = rng.choice(places) if anywhere else places[0]
     groups: dict[int, list[int]] = {}
     for place in places:
@@ -161,19 +160,19 @@ def _build(
     node, size, whole = pivot, 1, 1
     for meeting in sorted(groups):
         if size != whole:
-            raise ContradictoryProbes("a sum is added before all its products are")
+            raise ContradictoryProbes("a sum is used before all its products are added")
         group = groups[meeting]
         child, leaves, theirs = _build(box, probe, builder, group, rng, len(groups) == 1)
         if leaves != theirs and theirs != meeting:
             raise ContradictoryProbes("products that meet one another elsewhere meet a third at the same sum")
-        # Products that meet one another in the sum where they meet the pivot are added there all at once.
+        # Products that meet each other in the same sum as the pivot are added there all at once.
         children = builder.children(child) if leaves != theirs else [child]
         node, size, whole = builder.add([node, *children]), size + leaves, meeting
     return node, size, whole
 
 
 def _leaves(box: BlackBox, probe: Probe, i: int, j: int) -> int:
-    """How many leaves are below the node where i and j meet."""
+    """Return the number of leaves below the node where i and j meet."""
     others = [place for place in range(box.terms) if place not in (i, j)]
     counted = 0
     for start in range(0, len(others), probe.ones):
@@ -181,33 +180,38 @@ def _leaves(box: BlackBox, probe: Probe, i: int, j: int) -> int:
         result = box.products({i: probe.large, j: -probe.large, **dict.fromkeys(ones, probe.one)})
         count = result / probe.one % probe.place
         if not (0.0 <= count <= len(ones) and count == int(count)):
-            raise ContradictoryProbes(f"{len(ones)} ones beside M and -M count {count!r}")
+            raise ContradictoryProbes(f"{len(ones)} ones next to M and -M count {count!r}")
         counted += int(count)
     return box.terms - counted
 
 
-#: Parts of a spacing that are added to a power of two; and, for modes that do the same on these, those that are added
-#: to its upper neighbour, an odd number.
+#: Fractions of a spacing that are added to a power of two, and fractions that are added to its upper neighbour, an odd
+#: number. The latter distinguish modes that give the same results on the former.
 PARTS = (Fraction(1, 2), Fraction(1, 4), Fraction(3, 4))
 PARTS_OF_ODD = tuple(1 + part for part in PARTS)
 
-#: The most bits that a probe looks for.
+#: The maximum number of bits that a probe looks for.
 MOST_BITS = 60
 
-#: How many nodes are probed from the leaves up, and from the root down.
+#: The number of nodes that are probed starting from the leaves, and starting from the root.
 NODES = 16
 
 
 class Addition(NamedTuple):
-    """The bits that an addition keeps, and its mode: None if it rounds as none does, as a compensated one."""
+    """The number of bits that an addition keeps, and its mode.
+
+    The mode is None if no mode rounds in this way, as in a compensated sum.
+    """
 
     precision: int
     rounding: Rounding | None
 
 
 def additions_of(box: BlackBox, span: ProductRange, tree: Tree) -> list[tuple[int, Addition]]:
-    """Of how many products some sums inside a tree are, with the kinds of the additions that make them, as far as they
-    show; those nearest to the leaves first."""
+    """Return some sums inside a tree, as pairs of their number of products and the kind of their last addition.
+
+    Sums nearest to the leaves come first. Sums that probes cannot show are left out.
+    """
     leaves, parents = tree.leaves(), tree.parents()
     additions: dict[tuple[int, Addition], None] = {}
     for node in _nodes(tree):
@@ -220,7 +224,7 @@ def additions_of(box: BlackBox, span: ProductRange, tree: Tree) -> list[tuple[in
 
 
 def last_addition(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition | None:
-    """How the result itself is rounded: by the last addition, or after it."""
+    """Return how the result is rounded, by the last addition or after it."""
     if tree is None:
         return _addition(box, span, 0, 1, None)
     leaves = tree.leaves()
@@ -229,9 +233,10 @@ def last_addition(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addit
 
 
 def alignment(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition | None:
-    """How products that are added at once are aligned to the largest; None if there are none.
+    """Return how products that are added at once are aligned to the largest; None if there are no such products.
 
-    Without a tree the first three are looked at: those that leave a sticky bit are never lost, which shows no order.
+    Without a tree the first three products are probed: products that leave a sticky bit are never lost, so their order
+    cannot be found.
     """
     if tree is None:
         return _addition(box, span, 0, 1, 2) if box.terms > 2 else None
@@ -245,7 +250,7 @@ def alignment(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition 
 
 
 def _nodes(tree: Tree) -> list[int]:
-    """Some nodes but the root."""
+    """Return some nodes other than the root."""
     inner = range(tree.terms, tree.root)
     even = inner[:: max(1, len(inner) // NODES)]
     high: list[int] = []
@@ -257,9 +262,9 @@ def _nodes(tree: Tree) -> list[int]:
 
 
 def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) -> Addition | None:
-    """How the sum of products i and j is rounded, seen when -M comes at place k, or in the result itself.
+    """Return how the sum of products i and j is rounded, with -M at position k, or in the result itself.
 
-    None if the function's span is too short to tell.
+    Return None if the span of the function is too short to show it.
     """
 
     def sum_of(large: float, small: float) -> float:
@@ -268,7 +273,7 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
         return box.products({i: large, j: small, k: -large})
 
     def modes_among(modes: list[Rounding], bits: int, large: float, parts: tuple[Fraction, ...]) -> list[Rounding]:
-        """The modes in which sums of a power of two and parts of a spacing are rounded as they are."""
+        """Return the modes that round sums of a power of two and fractions of a spacing in the observed way."""
         spacing = math.ldexp(large, -bits)
         probes = [(sign, sign * part) for sign in (1, -1) for part in parts if box.factors(float(part) * spacing)]
         results = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in probes]
@@ -291,9 +296,10 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
 
 
 def _exponents_of_large(box: BlackBox, span: ProductRange, i: int, k: int | None) -> Iterator[int]:
-    """Exponents of M, rising: beside the first none may be lost of the numbers that are returned, if these are few.
+    """Yield exponents of M in ascending order.
 
-    An M that comes back as -M at place k may lie beyond them.
+    If the function returns few values, it is possible that none of them is lost next to the first M. Then M grows; it
+    may be larger than every returned value if it cancels with -M at position k.
     """
     yield span.high - 1
     for exponent in range(span.high - 1, span.high + MOST_BITS, max(span.high - span.low - 2, 1))[1:]:
@@ -304,7 +310,7 @@ def _exponents_of_large(box: BlackBox, span: ProductRange, i: int, k: int | None
 
 
 def all_modes() -> list[Rounding]:
-    """Every deterministic mode, the likely ones first."""
+    """Return every deterministic mode, the likely ones first."""
     modes = map(Rounding, MODES)
     return sorted(modes, key=lambda mode: (mode != nearest_even, not mode.is_toward_zero))
 
@@ -312,7 +318,7 @@ def all_modes() -> list[Rounding]:
 def _modes(
     bits: int, probes: list[tuple[int, Fraction]], results: list[float], modes: list[Rounding]
 ) -> list[Rounding]:
-    """Those of some modes in which sums of a power of two and parts of a spacing are rounded so."""
+    """Return the modes that round sums of a power of two and fractions of a spacing to these results."""
     format, spacing = Format(11, min(bits, 52)), Fraction(1, 2 ** min(bits, 52))
 
     def due(mode: Rounding) -> list[Fraction]:
@@ -321,47 +327,49 @@ def _modes(
     return [mode for mode in modes if due(mode) == results]
 
 
-#: An addition that may hide behind results of fewer bits.
+#: An addition that may be hidden if results have fewer bits.
 UNSEEN = (1, Addition(FP32.precision, nearest_even))
 
 
 class Evidence(NamedTuple):
-    """What probes have shown of a function's additions."""
+    """The evidence of probes about the additions in a function."""
 
     inputs: tuple[Format, Format]
     span: ProductRange
-    steps: list[tuple[int, Addition]]  # of how many products a sum is, and how it is made
+    steps: list[tuple[int, Addition]]  # pairs of the number of products in a sum and the kind of its addition
     last: Addition | None
     alignment: Addition | None = None  # of products that are added at once
     saturates: bool = False
 
     @property
     def kinds(self) -> list[Addition]:
-        """The kinds of additions that were seen."""
+        """The kinds of additions that probes found."""
         steps = [step for _, step in self.steps]
         return list(dict.fromkeys(steps if self.last is None else [*steps, self.last]))
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all additions are alike; those of compensated sums look as if they kept a bit more than the last."""
+        """True if all additions are alike. A compensated sum seems to keep one more bit than its last addition."""
         kinds = self.kinds
         corrected = len(kinds) == 2 and kinds[0] == Addition(kinds[1].precision + 1, kinds[1].rounding)
         return len(kinds) == 1 or corrected
 
     def inside(self, size: int) -> Evidence:
-        """What was seen of sums of at most so many products; all that was seen, if nothing was of these."""
+        """Return the evidence for sums of at most `size` products; if these have no evidence, all evidence."""
         steps = [(products, step) for products, step in self.steps if products <= size]
         return self._replace(steps=steps, last=None) if steps else self
 
     def above(self, size: int) -> Evidence:
-        """What was seen of the sums of runs of so many products; if only the result was of these, all that was seen and
-        FP32."""
+        """Return the evidence for sums of runs of `size` products.
+
+        If only the result was such a sum, return all evidence and FP32.
+        """
         steps = [(-(-products // size), step) for products, step in self.steps if products > size]
         return self._replace(steps=steps or [*self.steps, UNSEEN])
 
 
 def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidence:
-    """The evidence that probes of a function give; without a tree only that of its results."""
+    """Return the evidence that probes of a function give; without a tree, only the evidence of its results."""
     if tree is None:
         return Evidence(box.inputs, span, [], last_addition(box, span, None), alignment(box, span, None))
     overflow = box.products(dict.fromkeys(range(box.terms), 2.0**span.high))

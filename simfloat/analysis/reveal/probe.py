@@ -1,7 +1,7 @@
-"""Probes of a function, and the order of a sum as a tree.
+"""Probe a function with sums of chosen products, and represent the order of a sum as a tree.
 
-A probe is a sum of chosen products, remembered and counted. The leaves of a tree are the products, and each node is an
-addition of two or more.
+The results of probes are cached and the calls are counted. The leaves of a tree are the products; each node is an
+addition of two or more operands.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from simfloat.formats import Format, nearest_even
 from simfloat.formats.definition import round_value
 from simfloat.sums.trees import join_operands
 
-#: Rows of the first batch of sums, and of later ones at most.
+#: The number of rows of the first batch of sums, and the maximum of later batches.
 FIRST_ROWS, MOST_ROWS = 32, 512
 
-#: Sums of more products are remembered compressed.
+#: Sums of more products are cached in compressed form.
 SHORT = 64
 
-#: How often a function is called at most, unless the user says otherwise.
+#: The default of the maximum number of calls of a function.
 MOST_CALLS = 100_000
 
 
 class ContradictoryProbes(Exception):
-    """The results of probes are those of no order of additions."""
+    """No order of additions has the results of the probes."""
 
 
 class OutOfCalls(Exception):
-    """The function was called as often as it may be."""
+    """The maximum number of calls is reached."""
 
 
 class Sums(NamedTuple):
-    """Operands, (rows, terms) each, and what the function gives for each row."""
+    """Operands of shape (rows, terms), and the result of the function for each row."""
 
     a: NDArray
     b: NDArray
@@ -48,9 +48,9 @@ class Sums(NamedTuple):
 
 
 class BlackBox:
-    """A function of two vectors of length `terms`, numbers of two formats, that returns the sum of their products.
+    """A function of two vectors of length `terms` in two formats, which returns the sum of their products.
 
-    It remembers all that it was asked, and may be called so many times.
+    It caches all results, and allows `calls` calls.
     """
 
     def __init__(
@@ -59,11 +59,12 @@ class BlackBox:
         self.function, self.terms, self.inputs, self.calls = function, terms, inputs, calls
         self._factors: dict[float, tuple[float, float] | None] = {}
         self._dtypes = tuple(np.dtype(np.float32 if format.fits_float32 else np.float64) for format in inputs)
-        # Most probes of long sums are ones but for two places: compressed, millions of numbers take little.
+        # Most probes of long sums are ones, except in two positions. Compression stores millions of values in little
+        # memory.
         self._answers: dict[bytes, float] = {}
 
     def __call__(self, a: NDArray, b: NDArray) -> float:
-        """What the function returned for two vectors, when it was asked first."""
+        """Return the result of the function for two vectors, from the cache if it is there."""
         x, y = (np.asarray(v, dtype) for v, dtype in zip((a, b), self._dtypes, strict=True))
         operands = x.tobytes() + y.tobytes()
         if self.terms > SHORT:
@@ -74,11 +75,11 @@ class BlackBox:
 
     @property
     def sum_count(self) -> int:
-        """How many sums it was asked for."""
+        """The number of different sums that were computed."""
         return len(self._answers)
 
     def sums(self) -> Iterator[Sums]:
-        """All that it was asked for, the last first, in batches that grow."""
+        """Yield all computed sums, the latest first, in batches of increasing size."""
         operands = tuple(reversed(self._answers))
         start = 0
         while start < len(operands):
@@ -88,9 +89,10 @@ class BlackBox:
             start += len(batch)
 
     def call_function(self, a: NDArray, b: NDArray) -> float:
-        """What the function returns for two vectors.
+        """Call the function for two vectors, and return its result.
 
-        Raises ValueError if that is no number, or if it raises, and OutOfCalls if it may not be called any more.
+        Raises ValueError if the function raises an error or returns anything except one number, and OutOfCalls if no
+        calls are left.
         """
         if self.calls == 0:
             raise OutOfCalls
@@ -110,17 +112,20 @@ class BlackBox:
         return float(number)
 
     def products(self, values: Mapping[int, float]) -> float:
-        """The sum of these products at their places, and of zeros elsewhere."""
+        """Return the sum of these products at their positions, and zeros elsewhere."""
         a, b = np.zeros(self.terms), np.zeros(self.terms)
         for place, value in values.items():
             factors = self.factors(value)
             if factors is None:
-                raise ContradictoryProbes(f"{value!r} is no product of numbers of the operands' formats")
+                raise ContradictoryProbes(f"{value!r} is not a product of two numbers in the formats of the operands")
             a[place], b[place] = factors
         return self(a, b)
 
     def factors(self, value: float) -> tuple[float, float] | None:
-        """Two numbers of the operands' formats whose product is `value`, b a power of two near 1; None if none are."""
+        """Return two numbers in the formats of the operands with the product `value`; None if they do not exist.
+
+        The second one is a power of two near 1.
+        """
         if value not in self._factors:
             self._factors[value] = self._find_factors(value)
         return self._factors[value]
@@ -138,7 +143,7 @@ class BlackBox:
 
 @lru_cache(maxsize=8)
 def _unpack_rows(rows: tuple[bytes, ...], terms: int, dtypes: tuple[np.dtype, np.dtype]) -> tuple[NDArray, NDArray]:
-    """Operands (rows, terms) from what is remembered of them; many candidates ask for the same."""
+    """Return operands (rows, terms) from their cached form. Many candidates use the same operands."""
     raw = [zlib.decompress(row) for row in rows] if terms > SHORT else rows
     split = terms * dtypes[0].itemsize
     a, b = (b"".join(part) for part in ([row[:split] for row in raw], [row[split:] for row in raw]))
@@ -150,7 +155,7 @@ def _is_number(x: float, format: Format) -> bool:
 
 
 def last(holds: Callable[[int], bool], start: int, stop: int) -> int:
-    """The last n from start to stop for which a property holds that holds up to some n; start - 1 if it never does."""
+    """Return the last n from start to stop for which a monotonic property is true; start - 1 if it never is."""
     low, high = start - 1, stop
     while low < high:
         middle = (low + high + 1) // 2
@@ -159,14 +164,14 @@ def last(holds: Callable[[int], bool], start: int, stop: int) -> int:
 
 
 class ProductRange(NamedTuple):
-    """The least and the largest power of two that a single product may be and be returned unchanged."""
+    """The smallest and the largest power of two that the function returns unchanged as a single product."""
 
     low: int
     high: int
 
 
 def span_of(box: BlackBox) -> ProductRange:
-    """The span of a function's sums. Raises ValueError if it does not return single products."""
+    """Return the span of the sums of a function. Raises ValueError if it does not return single products."""
     for place in range(box.terms):
         for a, b in ((1.0, 1.0), (2.0, 1.0), (1.0, -2.0)):
             x, y = np.zeros(box.terms), np.zeros(box.terms)
@@ -189,7 +194,7 @@ def span_of(box: BlackBox) -> ProductRange:
     return ProductRange(low, high)
 
 
-#: The longest text of a tree; what is longer loses its middle.
+#: The maximum length of the text of a tree; a longer text loses its middle.
 LONGEST = 400
 
 
@@ -197,13 +202,19 @@ LONGEST = 400
 class Tree:
     """An order of additions.
 
-    Leaves are the numbers 0 to `terms` - 1, the places of the products. Node n of `nodes` has the number terms + n; it
-    adds the leaves and nodes that it lists, at once if there are more than two, as the units of matrices do. The last
-    node is the whole sum. Two trees are equal if and only if they add in the same order: addition is commutative, so
-    of two operands the larger subtree comes first, then the one with the lower leaf.
+    The leaves are the numbers 0 to `terms` - 1, the positions of the products. Node n of `nodes` has the number terms +
+    n. It adds the leaves and nodes that it lists; if there are more than two, it adds them at once, as matrix units do.
+    The last node is the whole sum.
 
-    Its text is a sum from left to right, ``0 + 1 + (2 + 3)``, with what is added at once in brackets, ``[0 1 2 3]``,
-    and long runs cut short, ``0 + 1 + ... + 63``.
+    Two trees are equal if and only if they add in the same order. Addition is commutative, so the larger of two
+    operands comes first, and of two equally large ones the one with the lower leaf.
+
+    The text of a tree is a sum from left to right, ``0 + 1 + (2 + 3)``. Operands that are added at once are in
+    brackets, ``[0 1 2 3]``, and long runs are shortened, ``0 + 1 + ... + 63``.
+
+    Parameters:
+        terms: the number of products.
+        nodes: for each node, the leaves and nodes that it adds.
     """
 
     terms: int
@@ -211,27 +222,27 @@ class Tree:
 
     @property
     def root(self) -> int:
-        """The whole sum."""
+        """The number of the node that is the whole sum."""
         return self.terms + len(self.nodes) - 1
 
     def children(self, place: int) -> tuple[int, ...]:
-        """What a node adds; nothing for a leaf."""
+        """Return the operands of a node; none for a leaf."""
         return () if place < self.terms else self.nodes[place - self.terms]
 
     def leaves(self) -> list[list[int]]:
-        """The leaves below each leaf and node, in ascending order."""
+        """Return the leaves below each leaf and node, in ascending order."""
         below = [[leaf] for leaf in range(self.terms)]
         for node in self.nodes:
             below.append(sorted(leaf for child in node for leaf in below[child]))
         return below
 
     def parents(self) -> dict[int, int]:
-        """The node that adds each leaf and node but the root."""
+        """Return for each leaf and node, except the root, the node that adds it."""
         return {child: self.terms + n for n, node in enumerate(self.nodes) for child in node}
 
     @property
     def text(self) -> str:
-        """The whole text, however long."""
+        """The full text, without a maximum length."""
         return join_operands(_parts(self, self.root), " + ")
 
     def __str__(self) -> str:
@@ -243,25 +254,25 @@ class Tree:
 
 
 class Builder:
-    """A tree in the making: nodes are added from the leaves upwards."""
+    """A tree under construction: nodes are added from the leaves upwards."""
 
     def __init__(self, terms: int) -> None:
         self.terms = terms
         self._nodes: list[Sequence[int]] = []
 
     def add(self, children: Sequence[int]) -> int:
-        """The node that adds `children`; one alone is itself."""
+        """Return the node that adds `children`; a single child is returned itself."""
         if len(children) == 1:
             return children[0]
         self._nodes.append(children)
         return self.terms + len(self._nodes) - 1
 
     def children(self, place: int) -> Sequence[int]:
-        """What a node adds."""
+        """Return the operands of a node."""
         return self._nodes[place - self.terms]
 
     def tree(self, root: int) -> Tree:
-        """The tree below `root`, whose leaves are 0 to terms - 1, in the one form that trees of its order have."""
+        """Return the tree below `root`, with the leaves 0 to terms - 1, in the normal form of its order."""
         size, least = [1] * self.terms, list(range(self.terms))
         ordered: list[list[int]] = []
         for node in self._nodes:
@@ -287,7 +298,7 @@ class Builder:
 
 
 def subtree(tree: Tree, roots: Sequence[int], top: int) -> Tree:
-    """The part of a tree from `top` down to `roots`, which become its leaves in the order given."""
+    """Return the part of a tree from `top` down to `roots`, which become its leaves in the given order."""
     builder = Builder(len(roots))
     number = {root: leaf for leaf, root in enumerate(roots)}
     inside = {top}
@@ -300,8 +311,9 @@ def subtree(tree: Tree, roots: Sequence[int], top: int) -> Tree:
 
 
 def _parts(tree: Tree, place: int) -> list[int | str]:
-    """The operands of a subtree's sum from left to right: leaves, and texts."""
-    # The first child is the largest, so only paths to others are recursed into, log2(terms) deep at most.
+    """Return the operands of the sum of a subtree from left to right: leaves, and texts."""
+    # The first child is the largest, so the recursion visits only the paths to the other ones, log2(terms) deep at
+    # most.
     spine: list[tuple[int, ...]] = []
     while children := tree.children(place):
         spine.append(children[1:])
@@ -314,5 +326,5 @@ def _parts(tree: Tree, place: int) -> list[int | str]:
 
 
 def _part(parts: list[int | str]) -> int | str:
-    """A sum as an operand of another one."""
+    """Write a sum as an operand of another one."""
     return parts[0] if len(parts) == 1 else f"({join_operands(parts, ' + ')})"

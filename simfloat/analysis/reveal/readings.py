@@ -1,4 +1,4 @@
-"""Orders of our accumulators that fit a tree of additions: sequential, pairwise, NumPy's, in chunks, runs and lanes."""
+"""Find orders of accumulators that fit a tree: sequential, pairwise, NumPy's order, chunks, runs and lanes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from simfloat.sums.trees import ADD, as_postfix, numpys_order
 
 
 class Chain(NamedTuple):
-    """One after the other, from the first to the last."""
+    """One product after the other, from the first to the last."""
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         return Chunks(1).add(builder, places)
 
     def __str__(self) -> str:
@@ -26,10 +26,10 @@ class Chain(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Neighbours level by level, an odd last one carried up."""
+    """Neighbours, level by level; an odd last one moves up unchanged."""
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         while len(places) > 1:
             places = [builder.add(places[n : n + 2]) for n in range(0, len(places), 2)]
         return places[0]
@@ -39,10 +39,10 @@ class Pairs(NamedTuple):
 
 
 class LikeNumPy(NamedTuple):
-    """In the order of np.sum."""
+    """The order of np.sum."""
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         return _add_in_postfix(builder, places, numpys_order(0, len(places)))
 
     def __str__(self) -> str:
@@ -50,12 +50,12 @@ class LikeNumPy(NamedTuple):
 
 
 class LikeLibrary(NamedTuple):
-    """In the order of a library's dot product."""
+    """The order of a library's dot product."""
 
     name: str
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         return int(ORDERS[self.name](_Nodes(builder, places), len(places))[0])
 
     def __str__(self) -> str:
@@ -63,12 +63,12 @@ class LikeLibrary(NamedTuple):
 
 
 class InOrder(NamedTuple):
-    """In the order that a text says, as `simfloat.tree` reads it."""
+    """The order of a text, in the notation of `simfloat.tree`."""
 
     text: str
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         postfix = as_postfix(self.text)
         if len(postfix) != 2 * len(places) - 1:
             raise LookupError(f"This order adds {len(postfix) // 2 + 1} products.")
@@ -79,12 +79,12 @@ class InOrder(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """So many at once, together with the sum of those before."""
+    """Chunks of `terms` products, each added at once together with the sum of the chunks before."""
 
     terms: int
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         node = builder.add(places[: self.terms])
         for start in range(self.terms, len(places), self.terms):
             node = builder.add([node, *places[start : start + self.terms]])
@@ -95,14 +95,14 @@ class Chunks(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Runs of so many in one order, and their sums in another."""
+    """Runs of `size` products in one order, and their sums in another."""
 
     size: int
     inner: Reading
     outer: Reading
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         runs = [places[start : start + self.size] for start in range(0, len(places), self.size)]
         return self.outer.add(builder, [self.inner.add(builder, run) for run in runs])
 
@@ -111,14 +111,14 @@ class Runs(NamedTuple):
 
 
 class Strided(NamedTuple):
-    """Lanes, each of which takes every so many-th in one order, and their sums in another."""
+    """Lanes of every `lanes`-th product in one order, and the sums of the lanes in another."""
 
     lanes: int
     inner: Reading
     outer: Reading
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
-        """The node that is the sum of `places`."""
+        """Return the node that is the sum of `places`."""
         parts = [places[lane :: self.lanes] for lane in range(min(self.lanes, len(places)))]
         return self.outer.add(builder, [self.inner.add(builder, part) for part in parts])
 
@@ -128,20 +128,22 @@ class Strided(NamedTuple):
 
 Reading: TypeAlias = Chain | Pairs | LikeNumPy | LikeLibrary | InOrder | Chunks | Runs | Strided
 
-#: How deep runs and lanes of runs and lanes are looked for.
+#: Maximum nesting depth of runs and lanes in the search.
 DEPTH = 2
 
-#: The sum of no products, which is no node.
+#: The sum of no products, which has no node.
 NOTHING = -1
 
 
 def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
-    """The orders of accumulators that add as the tree does, the simplest ones first: runs at most `nested` deep.
+    """Return the orders of accumulators that add as the tree does, the simplest ones first.
 
-    The tree's own order comes last, where there is no other and not more than two are added at once; of parts of
-    another order it comes before runs and lanes, of which a halving of 32 lanes has many kinds.
+    Runs are nested at most `nested` deep. The explicit order of the tree comes last, only if no other order fits and no
+    node adds more than two operands. For parts of another order it comes before runs and lanes, because there are many
+    kinds of these for a halving of 32 lanes.
     """
-    libraries = map(LikeLibrary, ORDERS if nested == DEPTH else ())  # which are no parts of other orders
+    # a library's order is never a part of another order
+    libraries = map(LikeLibrary, ORDERS if nested == DEPTH else ())
     simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *libraries, *_chunks(tree)]
     fitting = [reading for reading in simple if _tree(reading, tree.terms) == tree]
     is_binary, in_order = all(len(node) == 2 for node in tree.nodes), InOrder(tree.text)
@@ -155,17 +157,17 @@ def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
 
 
 def depth_of(reading: Reading) -> int:
-    """How deep runs and lanes are in one another."""
+    """Return the nesting depth of runs and lanes."""
     return 1 + max(depth_of(reading.inner), depth_of(reading.outer)) if isinstance(reading, Runs | Strided) else 0
 
 
 def is_same_order(reading: Reading, other: Reading, terms: int) -> bool:
-    """Whether so many products are added in one order by both."""
+    """True if both readings add `terms` products in the same order."""
     return _tree(reading, terms) == _tree(other, terms)
 
 
 def _tree(reading: Reading, terms: int) -> Tree | None:
-    """The tree of so many products; None for an order of another number of them."""
+    """Return the tree of `terms` products; None if the order is for another number of products."""
     builder = Builder(terms)
     try:
         return builder.tree(reading.add(builder, range(terms)))
@@ -174,7 +176,7 @@ def _tree(reading: Reading, terms: int) -> Tree | None:
 
 
 def _add_in_postfix(builder: Builder, places: Sequence[int], postfix: Sequence[int]) -> int:
-    """The node that is the sum of `places` in an order in postfix form."""
+    """Return the node that is the sum of `places` in an order in postfix form."""
     waiting: list[int] = []
     for k in postfix:
         if k == ADD:
@@ -186,13 +188,13 @@ def _add_in_postfix(builder: Builder, places: Sequence[int], postfix: Sequence[i
 
 
 class _Nodes(NamedTuple):
-    """A library's sums as nodes of a tree: registers are arrays (lanes,)."""
+    """The sums of a library as nodes of a tree: registers are arrays of shape (lanes,)."""
 
     builder: Builder
     places: Sequence[int]
 
     def chain(self, places: Places, start: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """The nodes of every lane's products."""
+        """Return the nodes of the products of every lane."""
         nodes = np.full(places.runs * places.lanes, NOTHING) if start is None else start.copy()
         for step in places.indices():
             leaves = [self.places[k] if k < len(self.places) else NOTHING for k in step]
@@ -200,27 +202,27 @@ class _Nodes(NamedTuple):
         return nodes
 
     def add(self, x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The nodes that add two each."""
+        """Return the nodes that add pairs of nodes."""
         pairs = ([int(k) for k in pair if k != NOTHING] for pair in zip(x, y, strict=True))
         return np.array([self.builder.add(pair) if pair else NOTHING for pair in pairs], np.int64)
 
     def chain_rounded_products(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Nodes tell nothing of products."""
+        """Add as `chain` does: nodes do not describe the rounding of products."""
         return self.chain(places, x)
 
     def chain_in_double(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Nodes tell nothing of precision."""
+        """Add as `chain` does: nodes do not describe precision."""
         return self.add(self.chain(places), x)
 
 
 def _chunks(tree: Tree) -> list[Chunks]:
-    """Chunks as long as the first sum of several products at once."""
+    """Return chunks with the length of the first sum of several products at once."""
     arity = next((len(node) for node in tree.nodes if len(node) > 2), 0)
     return [Chunks(terms) for terms in (arity, arity - 1) if terms > 1]
 
 
 def _runs(tree: Tree, nested: int) -> Iterator[Reading]:
-    """Sums of runs, of every size for which each run is a subtree."""
+    """Yield sums of runs, for every size at which each run is a subtree."""
     terms, node_of = tree.terms, _node_of(tree)
     for size in range(2, terms):
         spans = [range(start, min(start + size, terms)) for start in range(0, terms, size)]
@@ -231,7 +233,7 @@ def _runs(tree: Tree, nested: int) -> Iterator[Reading]:
 
 
 def _lanes(tree: Tree, nested: int) -> Iterator[Strided]:
-    """Sums of lanes, for every number of lanes of which each is a subtree."""
+    """Yield sums of lanes, for every number of lanes at which each lane is a subtree."""
     node_of = _node_of(tree)
     for count in range(2, min(tree.terms // 2, MOST_LANES) + 1):
         parts = [range(lane, tree.terms, count) for lane in range(count)]
@@ -242,14 +244,14 @@ def _lanes(tree: Tree, nested: int) -> Iterator[Strided]:
 
 
 def _node_of(tree: Tree) -> dict[tuple[int, ...], int]:
-    """The node that adds some leaves, by these leaves."""
+    """Return the node for each set of leaves that one node adds."""
     return {tuple(leaves): place for place, leaves in enumerate(tree.leaves())}
 
 
 def _of_parts(
     tree: Tree, node_of: dict[tuple[int, ...], int], parts: Sequence[Sequence[int]], nested: int
 ) -> Iterator[tuple[Reading, Reading]]:
-    """The orders inside of the first of some parts, with those of the parts' sums, if each part is a subtree."""
+    """Yield the orders inside the first part, each with an order of all parts, if every part is a subtree."""
     if any(tuple(part) not in node_of for part in parts):
         return
     roots = [node_of[tuple(part)] for part in parts]

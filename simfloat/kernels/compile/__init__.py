@@ -1,4 +1,4 @@
-"""Compiled kernels: what Numba makes of them, for which processor, and where the results are kept."""
+"""Compilation of kernels: the compile flags, the target processor, and the files of compiled code."""
 
 from simfloat.kernels import import_lazily
 

@@ -1,13 +1,13 @@
-"""The bits of a float, and the fused multiply-add: Python has no word for them, and each machine has its own way.
+"""Operations on the bits of a float, and the fused multiply-add: Python has no operators for them.
 
-Each function has a plain body, its meaning, which also runs under ``NUMBA_DISABLE_JIT=1``; the overloads below it
-are what the CPU compiles. They work on float32 and float64 alike.
+Each function has a Python body that defines its meaning, and also runs under ``NUMBA_DISABLE_JIT=1``. The overloads
+below it are compiled for the CPU. They accept float32 and float64.
 
-A product that is added to something is a rounded product everywhere in these kernels: where a single rounding is meant,
-the code says `fma`. LLVM keeps them apart on the CPU, since fastmath is off; a compiler that contracts a * b + c by
-itself, as NVIDIA's does by default, must be told not to (``fma=0``). Contraction would change the bits of the rests in
-`kernels/elementwise/exact.py`, of the series in `functions`, of unfused steps of the hardware's own arithmetic, and of
-the sums of matrix units.
+If these kernels add a product, the product is rounded first; if a single rounding is intended, the code calls `fma`.
+LLVM keeps the two apart on the CPU, because fastmath is off. A compiler that contracts a * b + c by default, as
+NVIDIA's does, needs an option against it (``fma=0``). Contraction would change the error terms in
+`kernels/elementwise/exact.py`, the series in `functions`, unfused steps in hardware arithmetic, and the sums of matrix
+units.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from numba.extending import intrinsic, overload
 
 
 def binade(x):
-    """The power of two at or below a positive normal number; 0 for subnormals, inf for inf and NaN."""
+    """Return the power of two at or below a positive normal number; 0 for subnormals, inf for inf and NaN."""
     if isinstance(x, np.float32):
         return (x.view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
     return (np.float64(x).view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
 
 
 def exponent_field(x):
-    """The biased exponent in the image of a float: 0 for zeros and subnormals, the largest for inf and NaN."""
+    """Return the biased exponent of a float: 0 for zeros and subnormals, the largest value for inf and NaN."""
     if isinstance(x, np.float32):
         return np.int64(x.view(np.uint32) >> np.uint32(23) & np.uint32(0xFF))
     return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF))
 
 
 def signed_field(x):
-    """The biased exponent in the image of a float, with the sign as the bit above it."""
+    """Return the biased exponent of a float, with the sign as the next higher bit."""
     if isinstance(x, np.float32):
         return np.int64(x.view(np.uint32) >> np.uint32(23))
     return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
 
 
 def fma(a, b, c):
-    """a * b + c rounded once to nearest even."""
+    """Return a * b + c rounded once to nearest even."""
     near = a * b + c
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
         return near
@@ -51,7 +51,7 @@ def fma(a, b, c):
     if exact == 0:
         return near
     if isinstance(near, np.float32):
-        return np.float32(_odd_fraction(exact))  # rounded from round-to-odd, lest it be rounded twice
+        return np.float32(_odd_fraction(exact))  # from round-to-odd, so that it is rounded only once
     try:
         return np.float64(float(exact))
     except OverflowError:
@@ -59,9 +59,9 @@ def fma(a, b, c):
 
 
 def round_sum_to_odd(s, e):
-    """Round-to-odd of the exact sum s + e, where s is its rounding to nearest and e what that left over.
+    """Round the exact sum s + e to odd, where s is its rounding to nearest and e the rounding error.
 
-    Boldo and Melquiond 2008: a later rounding to at least two bits less then gives the correctly rounded sum.
+    A later rounding to at least two bits less then gives the correctly rounded sum (Boldo and Melquiond 2008).
     """
     if e == 0 or e != e or math.isinf(s):
         return s
@@ -73,45 +73,45 @@ def round_sum_to_odd(s, e):
 
 
 def truncate(x):
-    """The integer at or below a magnitude, with its sign."""
+    """Return the integer part of x, truncated toward zero."""
     return np.trunc(x)
 
 
 def floor(x):
-    """The integer at or below x."""
+    """Return the largest integer that is not above x."""
     return np.floor(x)
 
 
 def whole_number(x):
-    """The integer nearest to x, ties to the even one."""
+    """Return the integer nearest to x, ties to even."""
     return np.rint(x)
 
 
 def root(x):
-    """The square root rounded to nearest even, NaN of negative numbers."""
+    """Return the square root rounded to nearest even, NaN for negative numbers."""
     return np.sqrt(x)
 
 
 def shift_left(x, count):
-    """An integer shifted left by fewer bits than it has, in its type: Numba would widen it to 64 bits."""
+    """Return an integer shifted left by fewer bits than it has, in its type: Numba would widen it to 64 bits."""
     image = int(x) << int(count) & (1 << 8 * x.itemsize) - 1
     return type(x)(int.from_bytes(image.to_bytes(x.itemsize, "little"), "little", signed=x.dtype.kind == "i"))
 
 
 def shift_right(x, count):
-    """An integer shifted right by fewer bits than it has, in its type."""
+    """Return an integer shifted right by fewer bits than it has, in its type."""
     return type(x)(int(x) >> int(count))
 
 
 def rotate_right(x, count):
-    """An integer rotated right, in its type; `count` is taken modulo the bits of the type."""
+    """Return an integer rotated right, in its type; `count` is taken modulo the bits of the type."""
     bits = 8 * x.itemsize
     count = int(count) % bits
     return type(x)((int(x) >> count | int(x) << bits - count) & (1 << bits) - 1)
 
 
 def is_extreme(x):
-    """Whether a product, quotient or error term of finite nonzero operands like `x` may leave float64's range."""
+    """Return True if a product, quotient or error term of finite nonzero operands like `x` may leave float64."""
     magnitude = abs(x)
     return 0.0 < magnitude < 2.0**-300 or 2.0**300 < magnitude < math.inf
 
@@ -131,7 +131,7 @@ def _llvm_fma(typing_context, a, b, c):
 
 
 def _llvm_shift(operation):
-    """A shift within the type of the integer; `operation` is the builder's method of that name."""
+    """Return a shift in the type of the integer; `operation` is the name of a builder method."""
 
     @intrinsic
     def shift(typing_context, x, count):
@@ -150,8 +150,8 @@ _llvm_shift_left, _llvm_shift_right = _llvm_shift("shl"), _llvm_shift("lshr")
 def _llvm_rotate_right(typing_context, x, count):
     def generate(context, builder, signature, arguments):
         kind = arguments[0].type
-        # A funnel shift of a number with itself is a rotation, one instruction. Two shifts and an or would be undefined
-        # for a count of zero, which occurs.
+        # A funnel shift of a number with itself is a rotation, in one instruction. Two shifts and an or would be
+        # undefined for a count of zero, which occurs.
         funnel = builder.module.declare_intrinsic("llvm.fshr", [kind], ir.FunctionType(kind, [kind] * 3))
         return builder.call(funnel, [arguments[0], *arguments])
 
@@ -159,7 +159,7 @@ def _llvm_rotate_right(typing_context, x, count):
 
 
 def _llvm_unary(name):
-    """LLVM's own function of one number: NumPy's of that meaning is unknown on a GPU."""
+    """Return LLVM's function of one number; NumPy's function of the same meaning is not available on a GPU."""
 
     @intrinsic
     def function(typing_context, x):
@@ -239,14 +239,14 @@ def _fma(a, b, c):
 
 @overload(round_sum_to_odd, jit_options={"forceinline": True})
 def _overload_round_sum_to_odd(s, e):
-    # In the integer image one less is the neighbour toward zero, and setting the last bit makes it odd.
+    # In the bit pattern as an integer, one less is the neighbour toward zero, and setting the last bit makes it odd.
     if s == types.float32:
 
         def odd32(s, e):
             image = np.float32(s).view(np.uint32)
-            # 1 where the error points toward zero: then the truncated number is one less in the image. Setting the last
-            # bit makes either odd, and leaves an odd one as it is. There is no branch, since this stands in the
-            # innermost loops of many sums.
+            # 1 if the error points toward zero: the bit pattern of the truncated number is then one less. Setting the
+            # last bit makes either odd, and leaves an odd one unchanged. There is no branch, because this code is in
+            # the innermost loops of many sums.
             opposed = np.uint32(np.uint32(np.float32(e).view(np.uint32) ^ image) >> np.uint32(31))
             moved = np.uint32(np.uint32(image - opposed) | np.uint32(1)).view(np.float32)
             return moved if abs(e) > np.float32(0) else s

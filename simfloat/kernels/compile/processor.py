@@ -1,26 +1,26 @@
-"""The processor that kernels are compiled for: its instruction level, what it does itself, and the entry of a kernel.
+"""The processor that kernels are compiled for: its instruction level, its capabilities, and the entry of a kernel.
 
-**Levels.** Kernels are compiled for a set of instructions that many processors have, not for one of them. So the files
-of compiled kernels fit all processors of a level: a shared home directory, a container's image or a wheel can have
-them. The levels of x86 are those of its psABI, with AVX512-FP16 as one of our own, since sums in FP16 are many times
-quicker by it. Kernels use no instruction that a processor has beyond its level (91 of them were searched, on an Intel
-Xeon with AVX512-FP16), and are as quick as those compiled for the processor by name: benchmarks/README.md. How wide
-vectors are is asked for in `jit.py`. Processors below all levels, and those with vectors that no level has (SVE), are
+**Levels.** Kernels are compiled for a set of instructions that many processors share, not for one processor. The files
+of compiled kernels therefore fit all processors of a level, for example in a shared home directory, a container or a
+wheel. The levels of x86 are the levels of its psABI. simfloat adds one for AVX512-FP16, because sums in FP16 are many
+times faster with it. Kernels use no instruction beyond their level (91 kernels were searched on an Intel Xeon with
+AVX512-FP16), and are as fast as kernels that are compiled for the processor by name (benchmarks/history/intel-xeon.md). `jit.py`
+requests the width of vectors. Processors below all levels, and processors with vectors that no level has (SVE), are
 compiled for by name.
 
-**What the processor does itself**, by what LLVM knows of it. Results are the same everywhere; loops are chosen by it.
-What LLVM does not take a processor to have is not used: without FP16 arithmetic LLVM would widen the operands, round
-twice where a fused multiply-add is meant, and call what may not be there.
+**Capabilities**, as LLVM reports them. They select loops; results are equal on all processors. A capability that LLVM
+does not report is not used: without FP16 arithmetic LLVM would widen the operands, round a fused multiply-add twice,
+and call library functions that may be missing.
 
-**The entry of a kernel.** What is compiled runs in the usual floating-point environment. Python calls a wrapper that
-Numba writes around a kernel: it reads the arguments, calls the kernel, and makes Python objects of the results. Here a
-second function comes between the two. It asks the processor for its control register, sets the usual content if it
-finds another one, calls the kernel, and puts the register back. Kernels have no callbacks and raise errors by the
-number that they return, so there is no other way out. The kernel is not inlined there: LLVM would take its arithmetic
-for a function of the operands, and may move it across a write of the register.
+**The entry of a kernel.** Compiled code runs in the usual floating-point environment. Python calls a wrapper that Numba
+generates for a kernel: it reads the arguments, calls the kernel, and creates the Python objects of the results. The
+entry is a second function between the wrapper and the kernel. It reads the control register of the processor, sets the
+usual content if necessary, calls the kernel, and restores the register. Kernels have no callbacks and report errors by
+the value that they return, so this is the only way out. The entry does not inline the kernel: LLVM treats its
+arithmetic as a function of the operands, and could move it across a write of the register.
 
-To ask takes too little to be measured beside the call, to set and restore about 0.1 microseconds (AMD Zen 3). See
-`simfloat.environment` for everything that is not compiled.
+Reading the register takes too little time to be measured; setting and restoring it takes about 0.1 microseconds (AMD
+Zen 3). `simfloat.environment` covers all code that is not compiled.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from numba.core.registry import cpu_target
 
 
 class Level(NamedTuple):
-    """What kernels are compiled for: LLVM's name of a processor, and features as LLVM writes them."""
+    """A target of compilation: LLVM's name of a processor, and its features in LLVM's notation."""
 
     name: str
     processor: str
     features: str
 
     def is_within(self, features: str) -> bool:
-        """Whether a processor with these features has all of the level's."""
+        """True if a processor with these features has all features of the level."""
         return set(self.features.split(",")) <= set(features.split(","))
 
 
@@ -58,7 +58,7 @@ X86 = (
     Level("x86-64-v3", "x86-64-v3", _V3),
 )
 
-#: Those of ARM: all of Apple's computers; ARMv8.2 with arithmetic in FP16; every other one.
+#: The levels of ARM: all of Apple's computers; ARMv8.2 with arithmetic in FP16; all others.
 APPLE = Level("apple-m1", "apple-m1", "+neon,+fullfp16")
 ARM_WITH_FP16 = Level("armv8.2-fp16", "generic", "+neon,+fullfp16")
 ARM = Level("armv8", "generic", "+neon")
@@ -73,10 +73,10 @@ define half @step(half %a, half %b, half %c) {
 
 
 def computes_fp16(triple: str, processor: str, features: str) -> bool:
-    """Whether LLVM makes one instruction of a fused multiply-add in FP16: of numbers that stay in their 16 bits.
+    """True if LLVM compiles a fused multiply-add in FP16 to one instruction.
 
-    Features alone do not tell: of ARM's processors LLVM finds out few of them on Linux, and none on macOS. What else a
-    processor has, FP16 arithmetic with it, follows from its name.
+    The features do not suffice for a decision: LLVM detects few of them on ARM under Linux, and none under macOS. The
+    name of the processor implies the others, including FP16 arithmetic.
     """
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, features=features)
     assembly = machine.emit_assembly(llvm.parse_assembly(f'target triple = "{triple}"\n{FMA_OF_HALVES}'))
@@ -84,12 +84,12 @@ def computes_fp16(triple: str, processor: str, features: str) -> bool:
 
 
 def highest_level(triple: str, processor: str, features: str) -> Level:
-    """The highest level that a processor reaches; one for itself alone where it reaches none, or has more than any."""
+    """Return the highest level of a processor; a level of its own if it reaches none, or has vectors beyond all."""
     architecture, _, system = triple.partition("-")
     host_level = Level(processor, processor, features)
     if architecture == "x86_64":
         return next((level for level in X86 if level.is_within(features)), host_level)
-    # SVE's vectors have no fixed length, and no level here asks for them: such processors are compiled for by name.
+    # SVE vectors have no fixed length and belong to no level: such processors are compiled for by name.
     if architecture not in ("aarch64", "arm64") or "+sve" in features.split(","):
         return host_level
     if "darwin" in system or "macos" in system:
@@ -98,12 +98,13 @@ def highest_level(triple: str, processor: str, features: str) -> Level:
 
 
 def reachable_levels() -> list[Level]:
-    """The levels that kernels for this processor can be compiled for: its own, and those of x86 below it."""
+    """Return the levels for which this processor can compile: its own, and the lower levels of x86."""
     return [LEVEL, *(level for level in X86 if level != LEVEL and level.is_within(HOST[2]))]
 
 
 class LevelCodegen(JITCPUCodegen):
-    """Numba's code generator, for a level. That of the process, with which users' functions are compiled, stays."""
+    """Numba's code generator for a level. The code generator of the process, which compiles user functions, is
+    unchanged."""
 
     def _get_host_cpu_name(self) -> str:
         return LEVEL.processor
@@ -112,7 +113,7 @@ class LevelCodegen(JITCPUCodegen):
         return LEVEL.features
 
 
-#: What LLVM finds this processor to be, or Numba's settings say that it is; and its level.
+#: The processor as LLVM detects it or Numba's settings name it; and its level.
 HOST = cpu_target.target_context.codegen().magic_tuple()
 LEVEL = highest_level(*HOST)
 CODEGEN = LevelCodegen("simfloat")
@@ -132,23 +133,23 @@ CONVERTS_FP16 = _is_arm or "f16c" in FEATURES
 #: Sums, products and fused multiply-adds in FP16, each rounded once: AVX512-FP16 on x86, FEAT_FP16 on ARM.
 COMPUTES_FP16 = computes_fp16(TRIPLE, PROCESSOR, _features)
 
-#: The same in BF16, subnormal numbers included, and FP32 in a directed mode by the instruction itself: only on GPUs.
+#: Arithmetic in BF16, including subnormal numbers, and FP32 instructions with a directed rounding mode: only on GPUs.
 COMPUTES_BF16 = COMPUTES_DIRECTED = False
 
-#: Bits of a vector. LLVM's tuning for Intel's processors prefers 256 where there are 512, which halves the lanes of all
-#: loops here, so 512 is asked for (see `vectors`); AMD's prefer 512 anyway, and no instruction changes.
+#: Bits of a vector. LLVM's tuning for Intel prefers 256 of 512 bits, which would halve the lanes of all loops here, so
+#: `jit.py` requests 512. For AMD, LLVM prefers 512 already, and the instructions stay the same.
 VECTORS = 512 if "avx512f" in FEATURES else 256 if "avx2" in FEATURES else 128
 
-#: Whether a loop can have float32 rounded down, up and toward zero, on vectors: by instructions that say so themselves,
-#: or by the processor's mode, which LLVM writes on x86 and on ARM.
+#: True if a loop can round float32 vectors down, up and toward zero: by instructions with a rounding mode of their own,
+#: or by the mode of the processor, which LLVM can set on x86 and on ARM.
 ROUNDS_BY_INSTRUCTION = ARCHITECTURE == "x86_64" and VECTORS == 512
 ROUNDS_LANES = FUSES and (_is_arm or VECTORS >= 256)
 
-#: Whether float32's subnormal numbers slow arithmetic down. An Intel Xeon with AVX-512 takes up to a hundred times as
-#: long with them. An AMD Zen 3 (family 25, model 1) does not: it made 9.2e9 multiply-adds a second of FP16 sums toward
-#: zero, 64 x 64 x 64, without subnormal numbers, and 8.9e9 where 99 % of the sums were such. On an AMD Zen 4 the loops
-#: that avoid them halved that rate. Levels do not tell, so the processor's own name decides, as LLVM has it. A
-#: processor that was not measured is taken to be slow.
+#: True if subnormal float32 numbers slow arithmetic down. An Intel Xeon with AVX-512 takes up to 100 times as long with
+#: them. An AMD Zen 3 (family 25, model 1) does not: FP16 sums toward zero (64 x 64 x 64) ran at 9.2e9
+#: multiply-adds a second without subnormal sums, and at 8.9e9 with 99 % of them. On an AMD Zen 4 the loops that avoid
+#: subnormal numbers halved the rate. Levels do not determine this, so LLVM's name of the processor decides. A processor
+#: that was not measured counts as slow.
 SLOW_WITH_SUBNORMALS = HOST[1] not in ("znver3", "znver4")
 
 
@@ -160,7 +161,7 @@ MXCSR_BITS, MXCSR_USUAL = 0xFFC0, 0x1F80
 
 
 def wrap(lowering: Any, release_gil: bool) -> None:
-    """Write what Python calls a kernel by; `lowering` is Numba's, of the kernel."""
+    """Write the function by which Python calls a kernel; `lowering` is Numba's lowering of the kernel."""
     context, fndesc = lowering.context, lowering.fndesc
     module = context.create_module("wrapper")
     kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
@@ -171,13 +172,15 @@ def wrap(lowering: Any, release_gil: bool) -> None:
 
 
 def usual_entry(module: ir.Module, kernel: ir.Function) -> ir.Function:
-    """Write a function that calls the kernel in the usual environment; itself, on a processor of unknown registers."""
+    """Write a function that calls the kernel in the usual environment.
+
+    Return the kernel if the registers of the processor are unknown.
+    """
     if ARCHITECTURE not in REGISTERS:
         return kernel
     entry = ir.Function(module, kernel.ftype, f"usual_entry.{kernel.name}")
-    # The entry is not inlined, nor is the kernel into it: LLVM takes arithmetic for a function of its operands and may
-    # move it across the write of the register. To set and restore takes 0.1 microseconds (Zen 3), to ask too little to
-    # be measured.
+    # Neither the entry nor the kernel in it is inlined: LLVM treats arithmetic as a function of its operands, and could
+    # move it across the write of the register.
     entry.linkage = "internal"
     builder = ir.IRBuilder(entry.append_basic_block())
     register = REGISTERS[ARCHITECTURE](builder)
@@ -191,7 +194,7 @@ def usual_entry(module: ir.Module, kernel: ir.Function) -> ir.Function:
 
 
 class X86ControlWord:
-    """MXCSR, which is read and written by way of memory."""
+    """MXCSR, which is read and written through memory."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
@@ -202,9 +205,8 @@ class X86ControlWord:
         self.is_usual = builder.icmp_unsigned("==", control, I32(MXCSR_USUAL))
 
     def set_usual(self) -> None:
-        """Write the usual bits beside those that say which exceptions have occurred."""
-        # The low six bits say which exceptions have occurred since somebody cleared them: these are the caller's, and
-        # stay.
+        """Write the usual bits, and keep the flags of exceptions."""
+        # The low six bits record which exceptions have occurred. They belong to the caller and stay unchanged.
         others = self.builder.and_(self.content, I32(~MXCSR_BITS & 0xFFFF_FFFF))
         self.builder.store(self.builder.or_(others, I32(MXCSR_USUAL)), self.usual)
         self._carry_out("ldmxcsr", self.usual)
@@ -220,7 +222,7 @@ class X86ControlWord:
 
 
 class ArmControlWord:
-    """FPCR, whose usual content is 0."""
+    """FPCR; its usual content is 0."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
@@ -228,7 +230,7 @@ class ArmControlWord:
         self.is_usual = builder.icmp_unsigned("==", self.content, I64(0))
 
     def set_usual(self) -> None:
-        """Write 0: to nearest, subnormal numbers are kept, in FP16 too, and NaN as IEEE 754 has them."""
+        """Write 0: round to nearest, keep subnormal numbers (in FP16 also), and propagate NaN as in IEEE 754."""
         self._write(I64(0))
 
     def restore(self) -> None:
@@ -246,5 +248,5 @@ REGISTERS: dict[str, Any] = {"x86_64": X86ControlWord, "aarch64": ArmControlWord
 
 
 def find_or_declare(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    """Find a function of LLVM's in the module, or declare it there."""
+    """Return an LLVM function of the module; declare it if it is missing."""
     return module.globals.get(name) or ir.Function(module, ir.FunctionType(result, arguments), name)

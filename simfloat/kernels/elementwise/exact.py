@@ -1,9 +1,9 @@
-"""Exact results of + - * / sqrt and fma, in a form that is rounded once afterwards, and the pairs that hold them.
+"""Exact results of + - * / sqrt and fma for a single later rounding, and arithmetic of pairs of float64.
 
-`*_odd` give float64's round-to-odd of the exact result: a later rounding to at most 50 bits, in any deterministic
-mode, is then the rounding of the exact result (Boldo and Melquiond, IEEE TC 57(4), 2008). They need operands whose
-error terms stay inside float64's range. `*_wide` take any operands: they work on significands near one and keep the
-exponent apart, as result = (high + low) * 2^exponent.
+`*_odd` return the exact result rounded to odd in float64. A later rounding to at most 50 bits, in any deterministic
+mode, is then the rounding of the exact result (Boldo and Melquiond, IEEE TC 57(4), 2008). They require operands with
+error terms in the range of float64. `*_wide` accept any operands: they compute with significands near one and return
+the exponent separately, as result = (high + low) * 2^exponent.
 
 A pair is a number of about 106 bits, the unevaluated sum of two float64: high + low with |low| <= ulp(high) / 2.
 Relative errors are a few 2^-104. Algorithms: Dekker, Numerische Mathematik 18 (1971); Joldes, Muller and Popescu,
@@ -24,13 +24,13 @@ LARGEST = 1.7976931348623157e308
 #: The last bit of a float64 of this size is worth one.
 INTEGER = 1.5 * 2.0**52
 
-#: An addend this many binades below the other changes no decision but through its sign.
+#: If an addend is this many binades below the other, it influences a decision only by its sign.
 FAR = 250
 
 
 @scalar
 def two_sum(a, b):
-    """a + b and what its rounding left over: exact (Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    """Return a + b and the exact rounding error (Knuth, The Art of Computer Programming 2, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -38,34 +38,34 @@ def two_sum(a, b):
 
 @scalar
 def two_product(a, b):
-    """a * b and what its rounding left over: exact while the error term does not underflow."""
+    """Return a * b and the rounding error, which is exact if it does not underflow."""
     p = a * b
     return p, fma(a, b, -p)
 
 
 @scalar
 def add_odd(a, b, sign):
-    """a + b. With sign = -1 a zero sum of unlike signs is -0, as toward_negative has it; with 1 it is +0."""
+    """Return a + b rounded to odd; a zero sum of unlike signs is +0 if sign is 1, -0 if it is -1 (toward_negative)."""
     s, e = two_sum(sign * a, sign * b)
     return sign * round_sum_to_odd(s, e)
 
 
 @scalar
 def subtract_odd(a, b, sign):
-    """a - b; `sign` as in add_odd."""
+    """Return a - b rounded to odd; `sign` as in add_odd."""
     return add_odd(a, -b, sign)
 
 
 @scalar
 def multiply_odd(a, b):
-    """a * b."""
+    """Return a * b rounded to odd."""
     p, e = two_product(a, b)
     return round_sum_to_odd(p, e)
 
 
 @scalar
 def divide_odd(a, b):
-    """a / b; the remainder a - q * b is exact and tells on which side of q the quotient lies."""
+    """Return a / b rounded to odd; the remainder a - q * b is exact and shows on which side of q the quotient is."""
     q = a / b
     r = fma(-q, b, a)
     return round_sum_to_odd(q, r if b > 0.0 else -r)
@@ -73,55 +73,56 @@ def divide_odd(a, b):
 
 @scalar
 def reciprocal_odd(x):
-    """1 / x."""
+    """Return 1 / x rounded to odd."""
     return divide_odd(1.0, x)
 
 
 @scalar
 def sqrt_odd(x):
-    """The square root of x; x - s * s is exact and tells on which side of s the root lies."""
+    """Return the square root of x rounded to odd; x - s * s is exact and shows on which side of s the root is."""
     s = math.sqrt(x) if x >= 0.0 else np.nan
     return round_sum_to_odd(s, fma(-s, s, x))
 
 
 @scalar
 def fma_odd(a, b, c, sign):
-    """a * b + c; `sign` as in add_odd. Four-term sum after Boldo and Melquiond 2008, section 5."""
+    """Return a * b + c rounded to odd; `sign` as in add_odd. A sum of four terms (Boldo and Melquiond 2008, 5)."""
     high, low = two_product(a, b)
-    # Multiplied by -1 and back, an exact zero sum is -0, as in rounding toward negative: the sign of zero without a
+    # Multiplied by -1 and back, an exact zero sum becomes -0, as in rounding toward negative: the sign of zero needs no
     # branch.
     near = sign * (sign * high + sign * c)
     t, t_error = two_sum(c, low)
     v, v_error = two_sum(high, t)
     s, e = two_sum(v, odd_sum(t_error, v_error))
-    # An infinite or zero result is right in its plain form, where the error terms are NaN or have lost its sign.
+    # Infinite and zero results are correct in plain arithmetic, while the error terms are NaN or have lost the sign.
     return round_sum_to_odd(s, e) if (abs(near) < np.inf) & (s != 0.0) else near
 
 
 @scalar
 def odd_sum(a, b):
-    """Round-to-odd of a + b."""
+    """Return a + b rounded to odd."""
     s, e = two_sum(a, b)
     return round_sum_to_odd(s, e)
 
 
 @scalar
 def nearest_integer(x):
-    """The integer nearest to a float64, ties to even; zeros are +0."""
-    # From 2^52 on all numbers are integers, and a sum with an anchor of that sign and size has integers' spacing.
+    """Return the integer nearest to a float64, ties to even; zeros are +0."""
+    # All numbers of at least 2^52 are integers, and a sum with an anchor of this size and the sign of x has the spacing
+    # of integers.
     anchor = math.copysign(2.0**52, x)
     return (x + anchor) - anchor if abs(x) < 2.0**52 else x
 
 
 @scalar
 def power_of_two(n):
-    """2^n for -1022 <= n <= 1023."""
+    """Return 2^n for -1022 <= n <= 1023."""
     return np.uint64(np.uint64(n + 1023) << np.uint64(52)).view(np.float64)
 
 
 @scalar
 def split(x):
-    """x as significand * 2^exponent with 1 <= |significand| < 2; zero, infinities and NaN with exponent 0."""
+    """Return (significand, exponent) of x with 1 <= |significand| < 2; zero, infinities and NaN have exponent 0."""
     if x == 0.0 or not abs(x) < np.inf:
         return x, 0
     subnormal = abs(x) < 2.0**-1022
@@ -132,29 +133,29 @@ def split(x):
 
 @scalar
 def scale_by_power(x, exponent):
-    """x * 2^exponent, rounded at most once: |x| is near one, so only the second factor can leave the range."""
-    # Two factors: `power_of_two` ends with float64's normal numbers, and exponents go beyond them. The first product
-    # stays normal, so at most the second one is rounded.
+    """Return x * 2^exponent, rounded at most once: |x| is near one, so only the second factor can leave the range."""
+    # Two factors, because `power_of_two` only has normal float64 numbers, and exponents go beyond them. The first
+    # product stays normal, so at most the second one is rounded.
     first = min(max(exponent, -1000), 1000)
     return x * power_of_two(first) * power_of_two(min(max(exponent - first, -1022), 1023))
 
 
 @scalar
 def round_pair_to_odd(high, low, exponent):
-    """Float64's round-to-odd of (high + low) * 2^exponent: tiny results keep a last bit, huge ones stay finite."""
+    """Round (high + low) * 2^exponent to odd in float64: tiny results keep a last bit, huge ones stay finite."""
     s = round_sum_to_odd(high, low)
     if s == 0.0 or not abs(s) < np.inf:
         return s
     y = scale_by_power(s, exponent)
     if not abs(y) < np.inf:
         return math.copysign(LARGEST, s)
-    # What the scaling cut off a subnormal result shows when it is scaled back.
+    # Scaling the result back shows the part that the first scaling dropped from a subnormal result.
     return round_sum_to_odd(y, s - scale_by_power(y * 2.0**100, -exponent - 100)) if abs(y) < 2.0**-1000 else y
 
 
 @scalar
 def round_pair_to_double(high, low, exponent):
-    """(high + low) * 2^exponent rounded to nearest float64, where high is the rounding of the sum."""
+    """Round (high + low) * 2^exponent to nearest float64, where high is the rounding of the sum."""
     y = scale_by_power(high, exponent)
     if not abs(y) < 2.0**-1021 or high == 0.0:
         return y
@@ -168,7 +169,7 @@ def round_pair_to_double(high, low, exponent):
 
 @scalar
 def add_wide(a, b, sign):
-    """a + b for any operands."""
+    """Return a + b for any operands, as (high, low, exponent)."""
     near = sign * (sign * a + sign * b)
     if a == 0.0 or b == 0.0 or a == -b or not (abs(a) < np.inf and abs(b) < np.inf):
         high, exponent = split(near)
@@ -184,13 +185,13 @@ def add_wide(a, b, sign):
 
 @scalar
 def subtract_wide(a, b, sign):
-    """a - b for any operands."""
+    """Return a - b for any operands, as (high, low, exponent)."""
     return add_wide(a, -b, sign)
 
 
 @scalar
 def multiply_wide(a, b):
-    """a * b for any operands."""
+    """Return a * b for any operands, as (high, low, exponent)."""
     x, x_exponent = split(a)
     y, y_exponent = split(b)
     high, low = two_product(x, y)
@@ -199,7 +200,7 @@ def multiply_wide(a, b):
 
 @scalar
 def divide_wide(a, b):
-    """a / b for any operands; the low part is itself rounded to odd."""
+    """Return a / b for any operands, as (high, low, exponent); the low part is itself rounded to odd."""
     x, x_exponent = split(a)
     y, y_exponent = split(b)
     high = x / y
@@ -210,13 +211,13 @@ def divide_wide(a, b):
 
 @scalar
 def reciprocal_wide(x):
-    """1 / x for any operand."""
+    """Return 1 / x for any operand, as (high, low, exponent)."""
     return divide_wide(1.0, x)
 
 
 @scalar
 def sqrt_wide(x):
-    """The square root of any operand; the low part is itself rounded to odd."""
+    """Return the square root of any operand, as (high, low, exponent); the low part is itself rounded to odd."""
     significand, exponent = split(x)
     if not significand > 0.0 or significand == np.inf:
         return significand if significand >= 0.0 else np.nan, 0.0, 0
@@ -225,19 +226,19 @@ def sqrt_wide(x):
     high = math.sqrt(significand)
     rest = fma(-high, high, significand)
     low = rest / (2.0 * high)
-    # One more term of the expansion tells on which side of `low` the rest of the root lies.
+    # One more term of the expansion shows on which side of `low` the rest of the root is.
     product, error = two_product(2.0 * high, low)
     return high, round_sum_to_odd(low, ((rest - product) - error) - low * low), exponent // 2
 
 
 @scalar
 def fma_wide(a, b, c, sign):
-    """a * b + c for any operands; the low part is itself rounded to odd."""
+    """Return a * b + c for any operands, as (high, low, exponent); the low part is itself rounded to odd."""
     high, low, exponent = multiply_wide(a, b)
     if high == 0.0 or c == 0.0 or not (abs(high) < np.inf and abs(c) < np.inf):
         if c == 0.0 and high != 0.0:
             return high, low, exponent
-        # The product is zero or something is infinite or NaN: its own significand stands for the product.
+        # The product is zero, or a term is infinite or NaN: the significand of the product can replace the product.
         near, near_exponent = split(sign * (sign * high + sign * c))
         return near, 0.0, near_exponent
     z, z_exponent = split(c)
@@ -252,14 +253,14 @@ def fma_wide(a, b, c, sign):
 
 @scalar
 def quick_two_sum(a, b):
-    """a + b and its error, for |a| >= |b| or a = 0."""
+    """Return a + b and its error, for |a| >= |b| or a = 0."""
     s = a + b
     return s, b - (s - a)
 
 
 @scalar
 def add_pairs(a, a_low, b, b_low):
-    """(a, a_low) + (b, b_low)."""
+    """Return (a, a_low) + (b, b_low)."""
     s, e = two_sum(a, b)
     t, f = two_sum(a_low, b_low)
     s, e = quick_two_sum(s, e + t)
@@ -268,21 +269,21 @@ def add_pairs(a, a_low, b, b_low):
 
 @scalar
 def add_number(a, a_low, b):
-    """(a, a_low) + b."""
+    """Return (a, a_low) + b."""
     s, e = two_sum(a, b)
     return quick_two_sum(s, e + a_low)
 
 
 @scalar
 def multiply_pairs(a, a_low, b, b_low):
-    """(a, a_low) * (b, b_low)."""
+    """Return (a, a_low) * (b, b_low)."""
     p, e = two_product(a, b)
     return quick_two_sum(p, fma(a, b_low, fma(a_low, b, e)))
 
 
 @scalar
 def divide_pairs(a, a_low, b, b_low):
-    """(a, a_low) / (b, b_low)."""
+    """Return (a, a_low) / (b, b_low)."""
     q = a / b
     rest = (fma(-q, b, a) - q * b_low) + a_low
     return quick_two_sum(q, rest / b)
@@ -290,14 +291,14 @@ def divide_pairs(a, a_low, b, b_low):
 
 @scalar
 def root_of_pair(a, a_low):
-    """The square root of (a, a_low) for a >= 0."""
+    """Return the square root of (a, a_low) for a >= 0."""
     high = math.sqrt(a)
     return quick_two_sum(high, (fma(-high, high, a) + a_low) / (2.0 * high if high > 0.0 else 1.0))
 
 
 @scalar
 def horner(p, p_low, x, x_low, c, c_low):
-    """(p, p_low) * (x, x_low) + (c, c_low), where the constant is the larger term."""
+    """Return (p, p_low) * (x, x_low) + (c, c_low), where the constant is the larger term."""
     q, q_low = multiply_pairs(p, p_low, x, x_low)
     s, e = quick_two_sum(c, q)
     return quick_two_sum(s, e + (q_low + c_low))
@@ -305,6 +306,6 @@ def horner(p, p_low, x, x_low, c, c_low):
 
 @scalar
 def horner_start(p, x, c, c_low):
-    """p * x + (c, c_low), where p is known to float64 only, so that the product's rounding adds little."""
+    """Return p * x + (c, c_low), with p in float64 precision, if the rounding of the product adds little."""
     s, e = quick_two_sum(c, p * x)
     return s, e + c_low

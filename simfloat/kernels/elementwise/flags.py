@@ -1,9 +1,9 @@
-"""IEEE exceptions of results: of exact ones that are rounded, and of those that the hardware rounds.
+"""IEEE exception flags of results: of exact results that are rounded, and of results that the hardware rounds.
 
-Exact ones are in float64 or in float32's lanes. The hardware's are in FP64 and FP32; loops make them and their flags.
-
-The definition, and what each flag means, is `formats/exceptions.py`. What is no number, or comes of what is none, is
-left to `arithmetic/flags.py`. Operands are vectors of the results' length, or of length 1 for a scalar.
+Exact results are float64 or float32 lanes. Hardware results are in FP64 and FP32; the loops compute them and their
+flags. The definition and the meaning of each flag are in `formats/exceptions.py`. `arithmetic/flags.py` handles results
+that are infinite or NaN, or that come from such operands. Operands are vectors of the length of the results, or of
+length 1 for a scalar.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ unpack_thresholds = reader(Thresholds)
 
 @scalar
 def _flag_each(exact, out, thresholds, flags):
-    """Flag each result of a block, in the type of the thresholds; 1 if there are others."""
+    """Flag each result of a block, in the type of the thresholds; return 1 if some are left for other functions."""
     limits, number = unpack_thresholds(thresholds), thresholds.dtype.type
     others, zero, infinity = np.int32(0), number(0.0), number(np.inf)
     for i in range(out.size):
@@ -40,9 +40,10 @@ def _flag_each(exact, out, thresholds, flags):
 
 @scalar
 def _flag_in_lanes(exact, out, thresholds, flags):
-    """Flag the results of a block in float32's lanes, where no number becomes NaN; 1 if there are others.
+    """Flag the results of a block in float32 lanes, if no number becomes NaN; return 1 if some are left over.
 
-    Most blocks have neither overflows nor tiny results nor others, which the largest and the smallest image tell.
+    Most blocks have no overflow, no tiny result and nothing left over; the largest and the smallest bit pattern show
+    that.
     """
     limits = unpack_thresholds(thresholds)
     over = np.float32(min(limits.must_overflow, limits.must_overflow_below)).view(np.uint32)
@@ -50,9 +51,8 @@ def _flag_in_lanes(exact, out, thresholds, flags):
     images, largest, smallest = exact.view(np.uint32), np.uint32(0), np.uint32(0xFFFFFFFF)
     for i in range(out.size):
         magnitude = np.uint32(images[i] & np.uint32(0x7FFFFFFF))
-        # A zero, less one, is larger than all.
-        # Two running bounds for a block, and `!=` for each number: most blocks have neither overflows nor tiny results,
-        # so the thresholds are looked at only if the bounds ask for it.
+        # A zero minus one is larger than every magnitude. Two bounds for a block and one `!=` per number are enough:
+        # most blocks have no overflow and no tiny result, so the thresholds are only applied if the bounds require it.
         largest, smallest = max(largest, magnitude), min(smallest, np.uint32(magnitude - np.uint32(1)))
         flags[i] = np.uint8(exact[i] != out[i])
     if largest < over and smallest >= np.uint32(normal - np.uint32(1)):
@@ -62,8 +62,10 @@ def _flag_in_lanes(exact, out, thresholds, flags):
 
 @kernel
 def flag_results(exact, out, thresholds, flags):
-    """Write the flags of results `out` of finite exact ones, where `may` and `must` are the same; returns whether there
-    are others: results that are no numbers, or whose exact ones are none.
+    """Write the flags of the results `out` of finite exact ones, for formats and modes in which `may` and `must` are
+    equal.
+
+    Returns nonzero if some are left over: results that are NaN, or exact results that are infinite or NaN.
     """
     return _flag_each(exact, out, thresholds, flags)
 
@@ -76,7 +78,10 @@ def _convert_each(block, results, grid_numbers, kind):
 
 
 def rounding_flag_loop(round_block):
-    """Float32 numbers rounded in float32's lanes, and the flags of that; returns whether there are others."""
+    """Return the loop that rounds float32 numbers in float32 lanes and flags them.
+
+    The loop returns nonzero if some results are left over.
+    """
 
     @kernel
     def loop(x, out, grid_numbers, kind, thresholds, flags):
@@ -92,9 +97,9 @@ def rounding_flag_loop(round_block):
 
 
 def single_flag_loop(function, round_block):
-    """Results of float32 operands as `float32.single_loop` or the hardware rounds them, and their flags.
+    """Return the loop of an operation on float32 operands, rounded by `round_block`, and its flags.
 
-    Returns whether there are others.
+    The loop returns nonzero if some results are left over.
     """
 
     @kernel
@@ -119,10 +124,11 @@ def single_flag_loop(function, round_block):
 
 
 def native_flag_loop(native, error_of, exact_of):
-    """Results in FP32 of float32 operands, rounded by the hardware, and their flags; returns whether there are others.
+    """Return the loop of an operation on float32 operands that the hardware rounds to FP32, and its flags.
 
-    `rest` gives what rounding left over, in float32, and whether that holds and is all that there is to say: the result
-    is far from the ends of the range. A block with others is flagged by its exact results in float64.
+    `error_of` returns the rounding error in float32, and True if it is valid and sufficient, because the result is far
+    from the ends of the range. If a block has other results, the flags of the block come from exact results in float64.
+    The loop returns nonzero if some results are left over.
     """
 
     @kernel
@@ -143,9 +149,9 @@ def native_flag_loop(native, error_of, exact_of):
                 result = one_nan(native(u, v, w, 1.0))
                 left, is_sure = error_of(u, v, w, result)
                 results[i], block[i] = result, np.uint8(left != 0)
-                # The error term tells whether a result is inexact, but only where it is itself a number of float32.
-                # Blocks with a number near the ends of the range are flagged by their exact results, in float64, as a
-                # whole.
+                # The error term shows if a result is inexact, but only if the error is itself a float32 number. If a
+                # block has a number near the ends of the range, the whole block is flagged by its exact results in
+                # float64.
                 rare |= np.uint32(not is_sure)
             if rare != 0:
                 for i in range(block.size):
@@ -158,13 +164,13 @@ def native_flag_loop(native, error_of, exact_of):
 
 @scalar
 def _is_middling(x):
-    """Whether a number is far from both ends of float32's range."""
+    """Return True if a number is far from both ends of the range of float32."""
     return (abs(x) > SMALL) & (abs(x) < INFINITY)
 
 
 @scalar
 def _single_sum(x, y, z, result):
-    """Sums of tiny numbers are exact."""
+    """Return the error of a sum, which is always valid for finite sums, because sums of tiny numbers are exact."""
     return two_sum(x, y)[1], abs(result) < INFINITY
 
 
@@ -197,7 +203,7 @@ def _single_root(x, y, z, result):
 
 @scalar
 def _single_fma(x, y, z, result):
-    """float64 has the product, and both parts of the sum."""
+    """Return the error of a fused multiply-add; float64 represents the product, and two float64 the sum."""
     s, e = two_sum(np.float64(x) * np.float64(y), np.float64(z))
     inexact = np.uint32(np.float64(result) != s) | np.uint32(e != 0)
     return inexact, _is_middling(result) | ((inexact == 0) & (result == 0))
@@ -205,7 +211,7 @@ def _single_fma(x, y, z, result):
 
 @scalar
 def _may_and_must(magnitude, negative, thresholds):
-    """(overflows surely, perhaps, is normal surely, perhaps) of an exact result."""
+    """Return if an exact result (surely overflows, may overflow, is surely normal, may be normal)."""
     must = thresholds.must_overflow_below if negative else thresholds.must_overflow
     may = thresholds.may_overflow_below if negative else thresholds.may_overflow
     must_be_normal = thresholds.must_be_normal_below if negative else thresholds.must_be_normal
@@ -215,9 +221,11 @@ def _may_and_must(magnitude, negative, thresholds):
 
 @kernel
 def flag_by_draws(exact, out, thresholds, flags):
-    """Flag results where `may` and `must` differ, as draws decide; returns whether there are (doubts, others).
+    """Flag results if `may` and `must` differ because random bits decide; return (doubts, others), nonzero if there are
+    any.
 
-    Doubts are results from `may` below `must`: they are flagged as if they neither overflowed nor were tiny.
+    Doubts are results between `may` and `must`: they are flagged as if they neither overflowed nor were tiny. Others
+    are results that are left over.
     """
     limits = unpack_thresholds(thresholds)
     doubts, others = np.int64(0), np.int64(0)
@@ -234,11 +242,11 @@ def flag_by_draws(exact, out, thresholds, flags):
 
 
 def double_flag_loop(wide, error_of):
-    """Flags of results in FP64, to nearest even; returns whether there are results that are no numbers. These have no
-    flags yet, but for overflow.
+    """Return the loop for flags of FP64 results, rounded to nearest even; it returns nonzero if some are infinite or
+    NaN.
 
-    Inexact results show in what rounding left over, `rest`, where that holds and the result is far from the ends of the
-    range, else in the pair that `wide` gives.
+    These results have no flags yet, except for overflow. The rounding error, `error_of`, shows inexact results if it is
+    valid and the result is far from the ends of the range. Otherwise the pair that `wide` returns shows them.
     """
 
     @kernel
@@ -269,7 +277,7 @@ def double_flag_loop(wide, error_of):
 
 @scalar
 def _is_far(x, y, z, result, left):
-    """Whether an operand, the result or what is left over may lie where errors leave float64's range."""
+    """Return True if an operand, the result or its error may be where errors leave the range of float64."""
     magnitude = abs(result)
     inside = (magnitude < 2.0**1000) & ((magnitude > 2.0**-900) | (magnitude == 0.0)) & (left == left)
     return (not inside) | is_extreme(x) | is_extreme(y) | is_extreme(z)
@@ -277,12 +285,12 @@ def _is_far(x, y, z, result, left):
 
 @out_of_line
 def _flags_of_pair(high, low, exponent, result):
-    """The flags of rounding (high + low) * 2^exponent, where high is the sum's rounding, to `result` in FP64."""
+    """Return the flags for (high + low) * 2^exponent rounded to `result` in FP64; high is the rounding of the sum."""
     if not abs(high) < np.inf:
         return np.uint8(0)
     if abs(result) == np.inf:
         return np.uint8(OVERFLOW + INEXACT)
-    units = scale_by_power(high, exponent + 1074)  # in units of the smallest number, as far as these are numbers
+    units = scale_by_power(high, exponent + 1074)  # in units of the smallest number, if these fit into float64
     cut = abs(result) < 2.0**-1021 and units != floor(units)
     if not (low != 0.0 or cut):
         return np.uint8(0)
@@ -327,7 +335,7 @@ def _error_of_root(x, y, z, result):
 
 @scalar
 def _error_of_fma(x, y, z, result):
-    """0 if result is x * y + z: what s lacks of it is then the sum of the rests, which is a float64 itself."""
+    """Return 0 if result is x * y + z exactly: result - s is then the sum of both errors, a float64 number."""
     high, low = two_product(x, y)
     s, e = two_sum(high, z)
     together, lost = two_sum(e, low)
@@ -346,14 +354,15 @@ _ERRORS = {
 }
 
 #: name -> flags of results in FP64; (a, b, c, sign, out, flags). Exact results of other operations have fewer bits than
-#: float64, so that an odd last one in round-to-odd tells that a result is inexact.
+#: float64, so an odd last bit after round-to-odd shows that a result is inexact.
 double_flags = {name: double_flag_loop(OPERATIONS[name][1], rest) for name, rest in _ERRORS.items()}
 
-#: (x, out, numbers, kind, thresholds, flags) -> others: of roundings, by `round_each` and to FP16 by the hardware.
+#: (x, out, numbers, kind, thresholds, flags) -> others: flags of roundings by `round_each`, and to FP16 by the
+#: hardware.
 rounded_flags, halved_flags = rounding_flag_loop(round_each), rounding_flag_loop(_convert_each)
 
-#: name -> results of float32 operands, and their flags, rounded in these ways:
-#: (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others.
+#: name -> results of float32 operands and their flags, with these two roundings: (a, b, c, sign, out, numbers, kind,
+#: thresholds, flags) -> others.
 single_flags = {name: single_flag_loop(function, round_each) for name, function in SINGLE.items()}
 converted_flags = {name: single_flag_loop(function, _convert_each) for name, function in SINGLE.items()}
 

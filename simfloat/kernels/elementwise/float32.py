@@ -1,33 +1,36 @@
-"""Operations on float32 numbers in float32's lanes, twice as many as float64's: three ways to results rounded once.
+"""Operations on float32 numbers in float32 lanes, which are twice as many as float64 lanes; results are rounded once.
 
-**Few bits** (the kind FEW_BITS of `single_loop`). Float32's own result, rounded once more, is the exact one rounded
-once. Of numbers of p bits float32 makes sums, products, quotients and roots whose later rounding to nearest, to p bits,
-is that of the exact ones if 24 >= 2 p + 2: what float32 rounds never becomes a tie (Figueroa, When is double rounding
-innocuous?, SIGNUM Newsletter 30(3), 1995). So it is for BF16's numbers, of 8 bits. In a format with float32's
-exponents, where numbers are subnormal,
+There are three methods.
 
-* a sum is a multiple of the smallest of them, and float32 holds it as it is;
-* a product has 2 p bits. The smallest tie is half the smallest number, 2^(-126 - p); products from there on have their
-  last bit at 2^(-125 - 3 p) or above, which is a number of float32 if 3 p <= 24; smaller products have their first bit
-  lower, and stay below that tie;
-* a quotient m / n differs from a tie by at least the smallest tie divided by n < 2^p, more than float32 rounds off
-  if 2 p < 24;
+**Few bits** (the kind FEW_BITS of `single_loop`): the float32 result, rounded once more, is the exact result rounded
+once. For operands of p bits, this is true for sums, products, quotients and roots that are rounded to nearest to p
+bits, if 24 >= 2 p + 2: the rounding to float32 never produces a tie (Figueroa, When is double rounding innocuous?,
+SIGNUM Newsletter 30(3), 1995). BF16, with 8 bits, satisfies this. In a format with the exponents of float32, the
+following applies to subnormal results:
+
+* a sum is a multiple of the smallest number, and float32 represents it exactly;
+* a product has 2 p bits. The smallest tie is half the smallest number, 2^(-126 - p). Products of at least this size
+  have their last bit at 2^(-125 - 3 p) or above, which is a float32 number if 3 p <= 24. Smaller products have a lower
+  first bit, and stay below that tie;
+* a quotient m / n differs from a tie by at least the smallest tie divided by n < 2^p, which is more than the rounding
+  error of float32 if 2 p < 24;
 * no root is so small.
 
-A fused multiply-add has no such rule: its product is a float32 number, if it is neither tiny nor too large, and the sum
-is rounded to odd. All are written for three operands and a sign, as operations everywhere; sums of zeros have the sign
+A fused multiply-add has no such rule. Its product is a float32 number, if it is neither tiny nor too large, and the sum
+is rounded to odd. All functions have three operands and a sign, as operations everywhere. Sums of zeros have the sign
 of the modes to nearest.
 
-**Rounded to odd** in float32's 24 bits, then once more: for formats of at most 22 bits whose smallest number is at
-least four of float32's (see `kernels/elementwise/exact.py`). Here it holds at both ends of float32's range, too. Where
-an error term would be too small for float32, operands are scaled by powers of two, which leave its sign as it is; a
-result beyond the largest number is the largest number, whose last bit is set, and a tiny one is the smallest.
+**Rounded to odd** in the 24 bits of float32, then once more: for formats of at most 22 bits with a smallest number of
+at least four times the one of float32 (see `kernels/elementwise/exact.py`). The functions here also handle both ends of
+the range of float32. If an error term would be too small for float32, operands are scaled by powers of two, which does
+not change its sign. A result beyond the largest number becomes the largest number, which has its last bit set, and a
+tiny result becomes the smallest number.
 
-**Converted**: results in FP16, to which the hardware rounds (see `processor.CONVERTS_FP16`). Each result is moved to
-odd in float32, whose 24 bits are more than the 11 + 2 that rounding to FP16 needs. Where its error term leaves
-float32's range, the result lies far beyond FP16's: it is zero or infinite either way. A fused multiply-add alone takes
-float64 for that, but in a block that holds only numbers of FP16, whose products are float32 numbers. For the other
-operations a look at the operands takes longer than it spares.
+**Converted**: results in FP16, to which the hardware rounds (see `processor.CONVERTS_FP16`). Each result is first
+rounded to odd in float32, which has 24 bits; rounding to FP16 needs 11 + 2. If its error term leaves the range of
+float32, the result is far beyond the range of FP16: it is zero or infinite in any case. Only a fused multiply-add uses
+float64, unless a block contains only FP16 numbers, because their products are float32 numbers. For the other
+operations, scanning the operands would take longer than it saves.
 """
 
 from __future__ import annotations
@@ -55,13 +58,13 @@ from simfloat.kernels.rounding.one_number import one_nan
 
 F32, U32 = np.float32, np.uint32
 
-#: How many operands an operation has, where it is not two.
+#: The number of operands of an operation, if it is not two.
 COUNTS = {"fma": 3, "sqrt": 1, "reciprocal": 1}
 
 
 @scalar
 def odd_multiply_add(x, y, z, sign):
-    """x * y + z rounded to odd, where the product is a float32 number."""
+    """Return x * y + z rounded to odd, if the product is a float32 number."""
     s, e = two_sum(F32(x * y), z)
     return round_sum_to_odd(s, e)
 
@@ -83,30 +86,30 @@ def _images_of_two(x, y, z):
 
 @scalar
 def _images_of_three(x, y, z):
-    """The images of three operands; with the last bit where a product of few bits may not be a float32 number."""
+    """Return the or of three bit patterns; its last bit is set if a product of few bits may not be a float32 number."""
     product = abs(F32(x * y))
     is_number = ((product >= F32(2.0**-126)) & (product < F32(np.inf))) | (x == F32(0.0)) | (y == F32(0.0))
     return U32(_images_of_two(x, y, z) | _image(z) | (U32(0) if is_number else U32(1)))
 
 
-#: name -> float32's result of numbers of few bits; of fma, the exact one rounded to odd.
+#: name -> the float32 result for numbers of few bits; for fma, the exact result rounded to odd.
 FEW = {**NATIVE, "fma": odd_multiply_add}
 
 _IMAGES = {1: _images_of_one, 2: _images_of_two, 3: _images_of_three}
 
-#: name -> the images of the operands together: which bits any of them has.
+#: name -> the bitwise or of the bit patterns of the operands.
 IMAGES = {name: _IMAGES[COUNTS.get(name, 2)] for name in FEW}
 
 
 LARGEST, INFINITY = F32(np.finfo(F32).max), F32(np.inf)
 
-#: Products and dividends below it are scaled, by which their smallest error terms become numbers of float32.
+#: Smaller products and dividends are scaled, so that their smallest error terms are float32 numbers.
 SMALL, SCALE = F32(2.0**-100), F32(2.0**75)
 
 
 @scalar
 def _finite(s, exact):
-    """A result, the largest number if it is infinite though the exact one is not."""
+    """Return a result; if it is infinite although the exact one is finite, the largest number."""
     return F32(math.copysign(LARGEST, s)) if (abs(s) == INFINITY) & exact else s
 
 
@@ -117,31 +120,31 @@ def _is_finite(x, y):
 
 @scalar
 def add(x, y, z, sign):
-    """x + y; `sign` as in unrounded.add_odd."""
+    """Return x + y rounded to odd; `sign` as in `exact.add_odd`."""
     s, e = two_sum(F32(sign * x), F32(sign * y))
     return F32(sign * _finite(round_sum_to_odd(s, e), _is_finite(x, y)))
 
 
 @scalar
 def subtract(x, y, z, sign):
-    """x - y."""
+    """Return x - y rounded to odd."""
     return add(x, F32(-y), z, sign)
 
 
 @scalar
 def multiply(x, y, z, sign):
-    """x * y: of a small product either operand lies below 2^50, and may be scaled."""
+    """Return x * y rounded to odd; the operands of a small product are below 2^50 and can be scaled."""
     p = F32(x * y)
     scale = SCALE if abs(p) < SMALL else F32(1.0)
-    # The error term of a product below 2^-100 may lie under float32's smallest number and would be lost. Scaled by
-    # 2^150 in all it is a normal number; only its sign is used.
+    # The error term of a product below 2^-100 may be below the smallest float32 number and would be lost. Scaled by
+    # 2^150 in total it is a normal number; only its sign is used.
     e = fma(F32(x * scale), F32(y * scale), F32(-F32(F32(p * scale) * scale)))
     return _finite(round_sum_to_odd(p, e), _is_finite(x, y))
 
 
 @scalar
 def divide(x, y, z, sign):
-    """x / y: the remainder has bits below float32's last one only where x is small and y is not large."""
+    """Return x / y rounded to odd; both are scaled if x is small and y not large, so that float32 has the remainder."""
     scale = F32(2.0**100) if (abs(x) < SMALL) & (abs(y) < F32(2.0**24)) else F32(1.0)
     a, b = F32(x * scale), F32(y * scale)
     q = F32(a / b)
@@ -151,13 +154,13 @@ def divide(x, y, z, sign):
 
 @scalar
 def reciprocal(x, y, z, sign):
-    """1 / x."""
+    """Return 1 / x rounded to odd."""
     return divide(F32(1.0), x, z, sign)
 
 
 @scalar
 def square_root(x, y, z, sign):
-    """The square root of x, NaN if it is negative."""
+    """Return the square root of x rounded to odd, NaN if x is negative."""
     is_small = abs(x) < SMALL
     a = F32(x * F32(2.0**100)) if is_small else x
     s = root(a)
@@ -167,7 +170,11 @@ def square_root(x, y, z, sign):
 
 @scalar
 def multiply_add(x, y, z, sign):
-    """x * y + z: float64 has the product; what float32 leaves of the sum there tells the side of it by its sign."""
+    """Return x * y + z rounded to odd.
+
+    float64 represents the product. The sign of the error of rounding the sum to float32 shows on which side of the
+    float32 number the sum is.
+    """
     product, addend = np.float64(x) * np.float64(y), np.float64(z)
     s, e = two_sum(sign * product, sign * addend)
     near = F32(s)
@@ -177,15 +184,15 @@ def multiply_add(x, y, z, sign):
 
 @scalar
 def repeat_scalar_for_block(operand, size):
-    """A scalar operand's only element as often as a block needs it; nothing for a vector."""
+    """Return a block that repeats the only element of a scalar operand; an empty array for a vector."""
     return np.full(min(size, BLOCK) if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
 
 
 @scalar
 def round_each(block, results, grid_numbers, kind):
-    """Round a block as the loops of `kernels/rounding/arrays.py` do.
+    """Round a block like the loops of `kernels/rounding/arrays.py`.
 
-    Kinds 0 to 3 are round_image, round_nearest, round_directed, round_to_odd. FEW_BITS is rounded by round_image, too.
+    Kinds 0 to 3 are round_image, round_nearest, round_directed, round_to_odd. FEW_BITS is also rounded by round_image.
     """
     if kind == 0 or kind == FEW_BITS:
         round_each_image(block, results, grid_numbers)
@@ -198,9 +205,9 @@ def round_each(block, results, grid_numbers, kind):
 
 
 def single_loop(function, few, images):
-    """Each exact result of three float32 operands rounded once; a vector of length 1 is a scalar.
+    """Return the loop that rounds each exact result of three float32 operands once; a vector of length 1 is a scalar.
 
-    Where the kind of `round_each` is FEW_BITS, blocks whose numbers have so few are rounded by the short function.
+    If the kind is FEW_BITS, blocks of numbers with few bits are rounded by the short function.
     """
 
     @kernel
@@ -217,8 +224,8 @@ def single_loop(function, few, images):
             x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
             z, block, results = operand_slice(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
             if kind == FEW_BITS:
-                # The or of all images shows whether any operand has a bit below the format's last one; if not,
-                # float32's own result, rounded once more, is the exact one rounded once (see above).
+                # The or of all bit patterns shows if any operand has a bit below the last bit of the format. If not,
+                # the float32 result, rounded once more, is the exact result rounded once (see above).
                 bits = U32(0)
                 for i in range(results.size):
                     bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))
@@ -249,37 +256,37 @@ single_results = {name: single_loop(function, FEW[name], IMAGES[name]) for name,
 
 @scalar
 def odd_difference(x, y):
-    """Round-to-odd of x - y."""
+    """Return x - y rounded to odd."""
     return odd_sum(x, -y)
 
 
 @scalar
 def half_quotient(x, y):
-    """x / y; the remainder of a tiny x has bits below float32's last one, unless both grow."""
+    """Return x / y in FP16; the remainder of a tiny x has bits too low for float32, unless both operands are scaled."""
     scale = np.float32(2.0**64) if abs(x) < np.float32(2.0**-60) else ONE
     return round_to_half(divide_odd(np.float32(x * scale), np.float32(y * scale)))
 
 
 @scalar
 def half_reciprocal(x):
-    """1 / x."""
+    """Return 1 / x in FP16."""
     return round_to_half(divide_odd(ONE, x))
 
 
 @scalar
 def half_root(x):
-    """The square root of x, NaN if it is negative."""
+    """Return the square root of x in FP16, NaN if x is negative."""
     s = root(x)
     return round_to_half(round_sum_to_odd(s, fma(-s, s, x)))
 
 
 @scalar
 def half_fma(x, y, z):
-    """x * y + z: float64 has the product, and the sum moved to odd."""
+    """Return x * y + z in FP16; float64 represents the product, and the sum is rounded to odd in float64."""
     return round_to_half(odd_sum(np.float64(x) * np.float64(y), np.float64(z)))
 
 
-# Closures over the functions, by whose names compiled loops are told apart.
+# Closures over the functions: compiled loops are identified by their names.
 def _accept_one(function):
     return scalar(lambda x, y, z, sign: function(x))
 
@@ -293,7 +300,7 @@ def _accept_three(function):
 
 
 def _to_half(function):
-    """A function of two operands whose result the hardware rounds to FP16, as one of three and a sign."""
+    """Return a function of three operands and a sign, from a function of two and the hardware's rounding to FP16."""
     return scalar(lambda x, y, z, sign: round_to_half(function(x, y)))
 
 
@@ -310,7 +317,7 @@ CONVERTED = {
 
 
 def converted_loop(function):
-    """The loop of an operation."""
+    """Return the loop of an operation."""
 
     @kernel
     def loop(a, b, c, out):
@@ -327,21 +334,21 @@ def converted_loop(function):
 
 @scalar
 def _is_outside_fp16(x):
-    """1 for what is no number of FP16, else 0; NaN is one of them."""
+    """Return 1 for a value that is not an FP16 number, otherwise 0; NaN counts as FP16."""
     return np.uint32(1) if (round_to_half(x) != x) & (x == x) else np.uint32(0)
 
 
 @kernel
 def _multiply_adds(a, b, c, out):
-    """The loop of the fused multiply-add."""
+    """Compute fused multiply-adds in FP16."""
     a_repeated, b_repeated, c_repeated, single = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c), np.float32
     for start in range(0, out.size, BLOCK):
         stop = min(start + BLOCK, out.size)
         x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
         z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
         others = np.uint32(0)
-        # A first look at all operands: where each is an FP16 number, products are float32 numbers, and the sum is moved
-        # to odd in float32's lanes, twice as many as float64's.
+        # All operands are scanned first: if each is an FP16 number, products are float32 numbers, and the sum is
+        # rounded to odd in float32 lanes, which are twice as many as float64 lanes.
         for i in range(block.size):
             others = np.uint32(
                 others

@@ -1,12 +1,13 @@
-"""FP16 by the hardware, and results of functions of 16-bit numbers that are looked up in tables.
+"""FP16 by the hardware, and table look-ups for functions of 16-bit numbers.
 
-`round_to_half` is an instruction on most machines (see `processor.CONVERTS_FP16`), and takes the place of ten. Few
-machines compute in FP16 (`processor.COMPUTES_FP16`): there a number is held as its image, an integer of 16 bits, on
-which Numba does no arithmetic of its own. As in `kernels/compile/intrinsics.py`, each function has a plain body, its
-meaning, and an overload, which the CPU compiles.
+`round_to_half` is one instruction on most processors (see `processor.CONVERTS_FP16`), and replaces ten. Few processors
+compute in FP16 (`processor.COMPUTES_FP16`): a number is then represented by its bit pattern, an integer of 16 bits,
+because Numba has no arithmetic for FP16. As in `kernels/compile/intrinsics.py`, each function has a Python body that
+defines its meaning, and an overload that is compiled for the CPU.
 
-A table has a result for each of the 65,536 operands. A number's place in it is its image in 16 bits: the upper half of
-float32's for BF16, the hardware's conversion for FP16. Both loops give up at the first block that holds another number.
+A table has a result for each of the 65,536 operands. The index of a number is its 16-bit pattern: for BF16 the upper
+half of float32, for FP16 the conversion by the hardware. Both loops stop at the first block that contains another
+number.
 """
 
 from __future__ import annotations
@@ -24,63 +25,63 @@ HALF = ir.HalfType()
 
 
 def round_to_half(x):
-    """A float32 or float64 number rounded to FP16, to nearest even, as float32."""
+    """Return a float32 or float64 number rounded to FP16, to nearest even, as float32."""
     with np.errstate(over="ignore"):
         return np.float32(np.float16(x))
 
 
 @scalar
 def single_odd(x):
-    """Round-to-odd of a float64 in float32, for numbers that are no subnormals there."""
+    """Round a float64 to odd in float32, for numbers that are not subnormal in float32."""
     image = np.float64(x).view(np.uint64)
-    below = np.uint64(0x1FFFFFFF)  # the bits that float32 lacks
-    # If any bit below is set, adding `below` carries into the bit above them, which is float32's last one. So the or
-    # sets a sticky bit without a comparison, and the conversion that follows is exact.
-    rest = np.uint64(np.uint64(image & below) + below) & np.uint64(0x20000000)  # float32's last bit, if one is set
+    below = np.uint64(0x1FFFFFFF)  # the bits that float32 does not have
+    # If any bit below is set, adding `below` carries into the next higher bit, which is the last bit of float32. The or
+    # therefore sets a sticky bit without a comparison, and the conversion that follows is exact.
+    rest = np.uint64(np.uint64(image & below) + below) & np.uint64(0x20000000)  # the last bit of float32, if any is set
     return np.float32(np.uint64((image & ~below) | rest).view(np.float64))
 
 
 def multiply_halves(x, y):
-    """The product of two images' numbers, rounded to FP16."""
+    """Return the product of two bit patterns, rounded to FP16."""
     with np.errstate(all="ignore"):
         return np.float16(np.float32(x.view(np.float16)) * np.float32(y.view(np.float16))).view(np.uint16)
 
 
 def add_halves(a, b):
-    """The sum of two images' numbers, rounded to FP16."""
+    """Return the sum of two bit patterns, rounded to FP16."""
     with np.errstate(all="ignore"):
         return np.float16(np.float32(a.view(np.float16)) + np.float32(b.view(np.float16))).view(np.uint16)
 
 
 def fma_halves(a, b, c):
-    """a * b + c of three images' numbers, rounded once to FP16."""
+    """Return a * b + c of three bit patterns, rounded once to FP16."""
     with np.errstate(all="ignore"):
         x, y, z = (np.float64(image.view(np.float16)) for image in (a, b, c))
         return np.float16(fma_odd(x, y, z, 1.0)).view(np.uint16)
 
 
 def negative(x):
-    """A float, or the number of an image, with the other sign."""
+    """Return a float, or the number of a bit pattern, with the opposite sign."""
     return x ^ np.uint16(0x8000) if isinstance(x, np.uint16) else -x
 
 
 def magnitude(x):
-    """What orders floats, or numbers of images of one format, by their magnitudes."""
+    """Return a value that orders floats, or bit patterns of one format, by magnitude."""
     return x & np.uint16(0x7FFF) if isinstance(x, np.uint16) else abs(x)
 
 
 def with_one_nan(x):
-    """A float, with every NaN replaced by the positive quiet one; an image as it is."""
+    """Return a float, with every NaN replaced by the positive quiet NaN; bit patterns stay unchanged."""
     return x if isinstance(x, np.uint16) else one_nan(x)
 
 
 def image(x):
-    """The image of a float32 that is a number of FP16."""
+    """Return the bit pattern of a float32 value that is an FP16 number."""
     return np.float16(x).view(np.uint16)
 
 
 def number(image):
-    """The number of an image, as float32."""
+    """Return the number of a bit pattern, as float32."""
     return np.float32(image.view(np.float16))
 
 
@@ -109,7 +110,7 @@ def _llvm_number(typing_context, image):
 
 
 def _on_images(operation, count):
-    """An operation of LLVM's type `half` on so many images; `operation` is the builder's method of that name."""
+    """Return an operation of LLVM's type `half` on `count` bit patterns; `operation` names a builder method."""
 
     def generate(context, builder, signature, arguments):
         result = getattr(builder, operation)(*(builder.bitcast(argument, HALF) for argument in arguments))
@@ -128,8 +129,8 @@ _llvm_multiply, _llvm_add, _llvm_fma = _on_images("fmul", 2), _on_images("fadd",
 def _overload_round_to_half(x):
     if x == types.float32:
         return lambda x: _llvm_half(x)
-    # A float64 would be rounded to float32 and again to FP16 by processors that convert from float32 only. Rounded to
-    # odd in between, which has bits to spare, it is rounded once.
+    # Processors that convert only from float32 would round a float64 to float32 and again to FP16. Rounding to odd in
+    # between, which has enough extra bits, makes this a single rounding.
     return lambda x: _llvm_half(single_odd(x))
 
 
@@ -181,12 +182,12 @@ def _number(image):
 
 @scalar
 def number_with_one_nan(image):
-    """The number of an image, as float32; every NaN becomes the one NaN."""
+    """Return the number of a bit pattern, as float32; every NaN becomes the positive quiet NaN."""
     return one_nan(number(image))
 
 
 def conversion_loop(convert):
-    """The loop that converts a matrix."""
+    """Return the loop that converts a matrix."""
 
     @kernel
     def loop(x, out):
@@ -197,17 +198,17 @@ def conversion_loop(convert):
     return loop
 
 
-#: Loops from numbers, as float32, to their images, and from these to results, by the kind of steps between; (x, out).
+#: Loops from float32 values to bit patterns, and from bit patterns to results, by the kind of steps between; (x, out).
 image_loops, number_loops = {"halves": conversion_loop(image)}, {"halves": conversion_loop(number_with_one_nan)}
 
 
-#: Elements that are looked at together: of these as many are looked up in vain at most.
+#: Elements per block; a block is tested before its results are looked up.
 BLOCK = 1024
 
 
 @kernel
 def look_up_bfloat16(x, table, out):
-    """Look up results of float32 numbers; False, and `out` undefined, if one of them is not a number of BF16."""
+    """Look up results of float32 numbers; return False, with undefined `out`, if one of them is not a BF16 number."""
     images = x.view(np.uint32)
     for start in range(0, out.size, BLOCK):
         block, results = images[start : start + BLOCK], out[start : start + BLOCK]
@@ -223,7 +224,7 @@ def look_up_bfloat16(x, table, out):
 
 @kernel
 def look_up_float16(x, table, out):
-    """Look up results of float32 numbers; False, and `out` undefined, if one is no number of FP16. A NaN is one."""
+    """Look up results of float32 numbers; return False, with undefined `out`, if one is not an FP16 number or NaN."""
     for start in range(0, out.size, BLOCK):
         block, results = x[start : start + BLOCK], out[start : start + BLOCK]
         others = np.int64(0)

@@ -1,14 +1,16 @@
-"""Loops over the results of operations: exact ones, ready to be rounded once, or rounded ones.
+"""Loops over the results of operations: exact results, ready for a single rounding, or rounded results.
 
-Operands are flat arrays of one length, or of length 1 for a scalar.
+Operands are flat arrays of equal length, or of length 1 for a scalar.
 
-**Functions.** Results are computed by the quick formula, which vectorises, in one float64; those of extreme operands
-and NaN, for which it need not hold, by the careful one, `wide`, in parts: (high + low) * 2^exponent. So are all where
-one float64 has too few bits. A function's formulas are long, and take seconds to compile. So each stands in one loop,
-that of the parts in float64 alone, and what becomes of the parts is left to loops that serve all functions.
+**Functions** are computed in one float64 by a fast formula, `quick`, which is vectorised. For extreme operands and NaN,
+to which it need not apply, a careful formula, `wide`, computes (high + low) * 2^exponent in parts. The same happens for
+all operands if one float64 has too few bits. The formulas of a function are long, and take seconds to compile. Each is
+therefore compiled in a single loop, the careful one only for parts in float64, and loops that serve all functions round
+the parts.
 
-**Arithmetic** has loops of its own, which give exact results in float64's round-to-odd, or round them. Every operation
-is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
+**Arithmetic** operations have separate loops, which return exact results rounded to odd in float64, or round them.
+Every operation is a function of three operands and the sign of zero sums; operations with fewer operands ignore the
+rest.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from simfloat.kernels.rounding.random import as_word
 
 BLOCK = 2048
 
-#: Results in so many parts stay in the caches until they are rounded.
+#: Number of results in parts that are computed before they are rounded, while they are in the caches.
 CHUNK = 1 << 14
 
 FLOAT64 = np.dtype(np.float64)
@@ -41,19 +43,19 @@ FLOAT64 = np.dtype(np.float64)
 
 @scalar
 def repeat_scalar(operand):
-    """A block of a scalar operand's only element; nothing for a vector."""
+    """Return a block that repeats the only element of a scalar operand; an empty array for a vector."""
     return np.full(BLOCK if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
 
 
 @scalar
 def operand_slice(operand, repeated, start, stop):
-    """The elements of an operand from start to stop."""
+    """Return the elements of an operand from start to stop."""
     return operand[start:stop] if operand.size > 1 else repeated[: stop - start]
 
 
 @scalar
 def any_extreme(operand, part):
-    """1 if an element of the part is extreme, else 0: integers, since an or of booleans would not vectorise."""
+    """Return 1 if an element of the part is extreme, otherwise 0; an or of integers is vectorised, of booleans not."""
     if operand.size == 1:
         return np.int64(is_extreme(operand[0]))
     extreme = np.int64(0)
@@ -63,8 +65,9 @@ def any_extreme(operand, part):
 
 
 def quick_loop(quick):
-    """Round-to-odd of the exact result for each element by the quick formula, NaN where that need not hold; returns
-    whether there is a NaN.
+    """Return the loop that rounds each exact result to odd by the fast formula.
+
+    Results are NaN if the formula does not apply. The loop returns nonzero if there is a NaN.
     """
 
     @kernel
@@ -82,8 +85,8 @@ def quick_loop(quick):
                 block[i] = value
                 unknown |= np.int64(value != value)
             if extreme != 0:
-                # Extreme operands are overwritten after the loop, not skipped in it: a branch would keep the formula
-                # from vectorising, and blocks with such operands are rare.
+                # Results of extreme operands are overwritten after the loop, not skipped in it: a branch would keep the
+                # formula from being vectorised, and blocks with such operands are rare.
                 for i in range(block.size):
                     if is_extreme(x[i]) | is_extreme(y[i]) | is_extreme(z[i]):
                         block[i] = np.nan
@@ -93,7 +96,7 @@ def quick_loop(quick):
 
 
 def parts_loop(wide):
-    """The exact result for each element in parts: all high ones, all low ones, all exponents."""
+    """Return the loop that computes each exact result in parts: all high ones, all low ones, all exponents."""
 
     @kernel
     def loop(a, b, c, sign, parts):
@@ -118,7 +121,7 @@ def _split_parts(parts):
 
 @kernel
 def round_parts(parts, out, words, grid_numbers):
-    """Round exact results once from more bits than float64 shows: see general.round_pair."""
+    """Round exact results once from more bits than float64 has: see `one_number.round_pair`."""
     (highs, lows, exponents), grid, words_repeated = (
         _split_parts(parts),
         unpack_grid(grid_numbers),
@@ -149,19 +152,19 @@ def round_parts_to_double(parts, out):
 
 
 class FunctionLoops:
-    """The exact results of a function, rounded in three ways, by two loops of its own."""
+    """The exact results of a function, rounded in three ways, with two loops for this function."""
 
     def __init__(self, quick: Any | None, wide: Any) -> None:
         self.quick = None if quick is None else quick_loop(quick)
         self.parts = parts_loop(wide)
 
     def write_rounded_to_odd(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
-        """Write them rounded to odd."""
+        """Write results rounded to odd."""
         if self.quick is None:
             self._by_parts(round_parts_to_odd, a, b, c, sign, out)
         elif self.quick(a, b, c, sign, out):
-            # Few elements need the careful formula. They are gathered, computed and put back, so that it has one loop
-            # of its own, and the quick loop stays short.
+            # Few elements need the careful formula. They are gathered, computed and put back, so that this formula has
+            # a separate loop, and the fast loop stays short.
             at = np.flatnonzero(np.isnan(out))
             operands: Any = (x if x.size == 1 else x[at] for x in (a, b, c))
             some = np.empty(at.size)
@@ -169,17 +172,17 @@ class FunctionLoops:
             out[at] = some
 
     def write_doubles(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
-        """Write them rounded to nearest even in float64."""
+        """Write results rounded to nearest even in float64."""
         self._by_parts(round_parts_to_double, a, b, c, sign, out)
 
     def write_rounded(
         self, a: NDArray, b: NDArray, c: NDArray, sign: float, words: NDArray, out: NDArray, grid_numbers: NDArray
     ) -> None:
-        """Write them rounded once, where that takes more bits than float64 has."""
+        """Write results rounded once, if that needs more bits than float64 has."""
         self._by_parts(round_parts, a, b, c, sign, out, words, grid_numbers)
 
     def _by_parts(self, finish: Any, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray, *how: Any) -> None:
-        """Write the results as they are finished, chunk by chunk."""
+        """Write the results after rounding by `finish`, chunk by chunk."""
         if out.size > CHUNK:
             for start in range(0, out.size, CHUNK):
                 stop = min(start + CHUNK, out.size)
@@ -206,12 +209,12 @@ def _operand_chunk(operand: NDArray, start: int, stop: int) -> NDArray:
     return operand if operand.size == 1 else operand[start:stop]
 
 
-#: In float32, so that it takes any type that it meets.
+#: In float32, so that an operation with it keeps the type of the other operand.
 ONE = np.float32(1.0)
 
 
 def exact_loop(quick, wide):
-    """Round-to-odd of the exact result for each element."""
+    """Return the loop that rounds each exact result to odd."""
 
     @kernel
     def loop(a, b, c, sign, out):
@@ -235,7 +238,7 @@ def exact_loop(quick, wide):
 
 
 def paired_loop(wide):
-    """Each exact result rounded once from more bits than float64 shows: see general.round_pair."""
+    """Return the loop that rounds each exact result once from more bits than float64 has (`one_number.round_pair`)."""
 
     @kernel
     def loop(a, b, c, sign, words, out, grid_numbers):
@@ -259,7 +262,7 @@ def paired_loop(wide):
 
 
 def native_loop(function):
-    """What the hardware rounds to nearest even itself, in the type of `out`."""
+    """Return the loop of an operation that the hardware rounds to nearest even, in the type of `out`."""
 
     @kernel
     def loop(a, b, c, out):
@@ -276,7 +279,7 @@ def native_loop(function):
 
 
 def _accept_one(function):
-    """A function of one operand as one of three and a sign."""
+    """Return a function of three operands and a sign, from a function of one operand."""
     return scalar(lambda x, y, z, sign: function(x))
 
 
@@ -289,7 +292,7 @@ def _accept_three(function):
 
 
 def _accept_two_and_sign(function):
-    """A function of two operands and the sign of its zero sums."""
+    """Return a function of three operands and a sign, from a function of two and the sign of its zero sums."""
     return scalar(lambda x, y, z, sign: function(x, y, sign))
 
 
@@ -299,12 +302,12 @@ def _accept_three_and_sign(function):
 
 @scalar
 def no_quick_formula(x, y, z, sign):
-    """The quick formula of functions that have none."""
+    """Return NaN, for functions without a fast formula."""
     return np.nan
 
 
 def _functions():
-    """The pairs of the files of `kernels/functions`, by their names: name -> (how they are called, quick, wide)."""
+    """Return the formulas of the files in `kernels/functions`: name -> (adapter, quick, wide)."""
     pairs = {}
     for file in iter_modules(functions.__path__):
         module = import_module(f"{functions.__name__}.{file.name}")
@@ -316,7 +319,7 @@ def _functions():
     return pairs
 
 
-#: name -> (how its functions are called, quick, wide): the exact result in one float64, and in two with an exponent.
+#: name -> (adapter, quick, wide): the exact result in one float64, and in two with an exponent.
 _OPERATIONS = {
     "add": (_accept_two_and_sign, exact.add_odd, exact.add_wide),
     "subtract": (_accept_two_and_sign, exact.subtract_odd, exact.subtract_wide),
@@ -334,7 +337,7 @@ OPERATIONS = {
     for name, (called, quick, wide) in _OPERATIONS.items()
 }
 
-#: name -> the hardware's own operation.
+#: name -> the operation of the hardware.
 NATIVE = {
     "add": _accept_two(operator.add),
     "subtract": _accept_two(operator.sub),
@@ -353,7 +356,7 @@ FUNCTIONS = {
     if name not in NATIVE
 }
 
-#: By the name of the operation. The hardware rounds others to nearest even in float64.
+#: By the name of the operation. The hardware rounds the operations without `double_results` to nearest even in float64.
 exact_results = {name: exact_loop(*OPERATIONS[name]) for name in NATIVE} | {
     name: loops.write_rounded_to_odd for name, loops in FUNCTIONS.items()
 }

@@ -1,7 +1,8 @@
-"""Elementary functions to about 80 bits, from float64 additions, multiplications, divisions and roots alone.
+"""Elementary functions to about 80 bits, by float64 additions, multiplications, divisions and roots only.
 
-The C library's last bit differs between machines; these are the same everywhere. The relative error is below 2^-74,
-far below half a unit of any format, and where a result is not exact the low part has the right sign, so that every
-mode rounds as it should. Each function comes twice: `*_quick` gives round-to-odd in one float64 without a branch,
-and NaN where it does not apply; `*_wide` gives (high, low, exponent) = (high + low) * 2^exponent for any operand.
+The last bit of the C library differs between computers; these results are the same everywhere. The relative error is
+below 2^-74, far below half a unit of any format. If a result is inexact, the low part has the right sign, so that every
+mode rounds correctly. Each function exists twice: `*_quick` returns the result rounded to odd in one float64, without a
+branch, and NaN if it does not apply. `*_wide` returns (high, low, exponent) = (high + low) * 2^exponent for any
+operand.
 """

@@ -1,14 +1,15 @@
 """The error function, the normal distribution function, gelu, and their inverses, complements and logarithms.
 
-**Integrals** of the bell curve exp(-rate t^2 / 2) come from their values at even steps and the series around the
-nearest. The error function has rate 2, the normal distribution rate 1; both are `start + slope * integral from 0 to x`.
+**Integrals** of the bell curve exp(-rate t^2 / 2) are computed from their values at evenly spaced points and the series
+around the nearest point. The error function has rate 2, the normal distribution rate 1; both are `start + slope *
+integral from 0 to x`.
 
-**gelu**(x) = x / 2 * (1 + erf(x / sqrt 2)) is x times the probability that a normal variable lies below x (D. Hendrycks
-and K. Gimpel, "Gaussian error linear units", arXiv 1606.08415). With Q(z), the probability of more than z, it is
-max(x, 0) - |x| Q(|x|), where nothing cancels.
+**gelu**(x) = x / 2 * (1 + erf(x / sqrt 2)) is x times the probability that a normal variable is below x (D. Hendrycks
+and K. Gimpel, "Gaussian error linear units", arXiv 1606.08415). With Q(z), the probability of more than z, it is max(x,
+0) - |x| Q(|x|), which has no cancellation.
 
-**erfinv and ndtri**, the inverses, are Halley's method on a first guess in float64 (Abramowitz and Stegun, 26.2.23);
-its last step is added to a float64 number, so that the sum is known to the bits of erf or erfc there.
+**erfinv and ndtri**, the inverses, use Halley's method on a first guess in float64 (Abramowitz and Stegun, 26.2.23).
+The last step is added to a float64 number, so the sum has the precision of erf or erfc there.
 
 **Tails without underflow** are exp(x^2) erfc(x), and the logarithm of the normal distribution function.
 """
@@ -46,19 +47,20 @@ THIRD = pair(Fraction(1, 3))
 F2, F3, F4, F5, F6, F7, F8, F9, F10 = (1 / (n + 2) for n in range(2, 11))
 G2, G3, G4, G5, G6, G7, G8, G9, G10 = (n / ((n + 1) * (n + 2)) for n in range(2, 11))
 
-#: Of the continued fraction at z this many levels matter beyond float64, and LEVELS / z more to 80 bits.
+#: Levels of the continued fraction at z: PAIRS levels need more than float64, and LEVELS / z more are needed for 80
+#: bits.
 PAIRS, LEVELS = 6, 180.0
 
 
 def bell_table(start: Fraction, slope: Fraction, rate: int, parts: int, end: float) -> np.ndarray:
-    """Rows (the value at c as a pair, its derivative as a pair) for c = i / parts up to `end`.
+    """Return rows (the value at c as a pair, its derivative as a pair) for c = i / parts up to `end`.
 
-    Each row comes from the row before, in units of 2^-160.
+    Each row is computed from the row before, in units of 2^-160.
     """
     one = 1 << 160
     terms = 160 // (parts.bit_length() - 1)  # parts^-terms is 2^-160
     value, derivative = math.floor(start * one), math.floor(slope * one)
-    # The curve falls to the next c by exp(-(2i + 1) u), a factor that itself falls by exp(-2u).
+    # From one c to the next the curve falls by exp(-(2i + 1) u), a factor that itself falls by exp(-2u).
     fall, fall_of_fall = (math.floor(exponential(Fraction(-n * rate, 2 * parts**2)) * one) for n in (1, 2))
     rows = np.zeros((int(parts * end) + 1, 4))
     for i in range(len(rows)):
@@ -74,11 +76,12 @@ def bell_table(start: Fraction, slope: Fraction, rate: int, parts: int, end: flo
 
 @scalar
 def bell_quotient(z, step):
-    """1 / (z + step / (z + 2 step / (z + 3 step / ...))) as (high, low), for z >= 5: Laplace's continued fraction.
+    """Return 1 / (z + step / (z + 2 step / (z + 3 step / ...))) as (high, low), for z >= 5: Laplace's continued
+    fraction.
 
-    It is what lies beyond z below the curve exp(-t^2 / (2 step)), divided by the curve's value at z and by step.
+    It is the area beyond z below the curve exp(-t^2 / (2 step)), divided by the value of the curve at z and by step.
     """
-    # What stands below a level, as a quotient: from z + n / (a / b) = (z a + n b) / a without a division.
+    # The part below a level, as a quotient: z + n / (a / b) = (z a + n b) / a needs no division.
     a, a_low, b, b_low = z, 0.0, 1.0, 0.0
     for n in range(PAIRS + np.int64(LEVELS / z), PAIRS, -1):
         a, b = fma(z, a, n * step * b), a
@@ -91,7 +94,7 @@ def bell_quotient(z, step):
 
 @scalar
 def bell_integral(table, rate, parts, x):
-    """The value at x as (high, low), by a table of rate and parts, for 0 <= x up to its end."""
+    """Return the value at x as (high, low), by a table of rate and parts, for x from 0 to its end."""
     shifted = fma(x, parts, INTEGER)
     i = np.float64(shifted).view(np.uint64) - np.uint64(INTEGER_IMAGE)
     c = (shifted - INTEGER) / parts
@@ -126,7 +129,7 @@ def bell_integral(table, rate, parts, x):
     return quick_two_sum(high, low + (table[i, 1] + s_low))
 
 
-#: From here on erf is 1 but for less than 2^-82.
+#: For larger x, erf(x) differs from 1 by less than 2^-82.
 END = 7.5
 
 SLOPE = square_root(4 / circle(200), 200)  # of erf at 0
@@ -135,31 +138,31 @@ SLOPE_PAIR = pair(SLOPE)
 RATE, PARTS = 2, 32
 TABLE = bell_table(Fraction(0), SLOPE, RATE, PARTS, END)
 
-#: Up to TAIL a table of erfc, with finer steps, and its series have the bits of erfc itself.
+#: Up to TAIL, a table of erfc with finer steps and its series have the precision of erfc.
 TAIL, FINE_PARTS = 5.25, 128
 FINE_TABLE = bell_table(Fraction(1), -SLOPE, RATE, FINE_PARTS, TAIL)
 
-#: Here erfc is out of every format's range, as it is beyond.
+#: Larger arguments give an erfc out of the range of every format.
 FAR = 40.0
 
 
 @scalar
 def _erf(x):
-    """erf(x) as (high, low), of END for larger x."""
+    """Return erf(x) as (high, low); for larger x, erf(END)."""
     high, low = bell_integral(TABLE, float(RATE), float(PARTS), abs(x) if abs(x) < END else END)
     return math.copysign(high, x), low if x > 0.0 else -low
 
 
 @scalar
 def erf_quick(x):
-    """erf(x) for zero and 2^-300 <= |x|."""
+    """Return erf(x) for zero and 2^-300 <= |x|."""
     high, low = _erf(x)
     return round_sum_to_odd(high, low) if abs(x) < np.inf else np.nan
 
 
 @scalar
 def erf_wide(x):
-    """erf(x)."""
+    """Return erf(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return math.copysign(1.0, x) if abs(x) == np.inf else x, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -174,7 +177,7 @@ def erf_wide(x):
 
 @scalar
 def _erfc_beyond(z):
-    """erfc(z) as (high, low, exponent), for TAIL <= z."""
+    """Return erfc(z) as (high, low, exponent), for TAIL <= z."""
     z = min(z, FAR)
     t, t_low = bell_quotient(z, 0.5)
     t, t_low = multiply_pairs(t, t_low, 0.5 * SLOPE_PAIR[0], 0.5 * SLOPE_PAIR[1])
@@ -186,7 +189,7 @@ def _erfc_beyond(z):
 
 @scalar
 def _erfc(x):
-    """erfc(x) as (high, low), for 2^-60 <= |x| <= TAIL."""
+    """Return erfc(x) as (high, low), for 2^-60 <= |x| <= TAIL."""
     high, low = bell_integral(FINE_TABLE, float(RATE), float(FINE_PARTS), abs(x))
     other, other_low = add_number(-high, -low, 2.0)
     return high if x > 0.0 else other, low if x > 0.0 else other_low
@@ -194,7 +197,7 @@ def _erfc(x):
 
 @scalar
 def erfc_quick(x):
-    """erfc(x) for |x| <= TAIL."""
+    """Return erfc(x) for |x| <= TAIL."""
     small, inside = abs(x) < 2.0**-60, abs(x) <= TAIL
     high, low = _erfc(x if inside else 0.0)
     result = round_sum_to_odd(1.0, -x) if small else round_sum_to_odd(high, low)
@@ -203,7 +206,7 @@ def erfc_quick(x):
 
 @scalar
 def erfc_wide(x):
-    """erfc(x) = 1 - erf(x)."""
+    """Return erfc(x) = 1 - erf(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return x if x != x else 1.0 - math.copysign(1.0 if x != 0.0 else 0.0, x), 0.0, 0
     if abs(x) < 2.0**-60:
@@ -218,13 +221,13 @@ def erfc_wide(x):
     return high, low, 0
 
 
-#: From here on Q is less than 2^-83.
+#: For larger arguments Q is less than 2^-83.
 NORMAL_END = 10.5
 
-#: Up to here the table and its series have the bits of Q itself, not only those of x - x Q.
+#: Up to here the table and its series have the precision of Q itself, not only of x - x Q.
 NORMAL_TAIL = 7.5
 
-#: Here gelu(-z) is out of every format's range, as it is beyond.
+#: Larger z give a gelu(-z) out of the range of every format.
 NORMAL_FAR = 60.0
 
 NORMAL_SLOPE = square_root(1 / (2 * circle(200)), 200)  # of the probability at 0, 1 / sqrt(2 pi)
@@ -236,7 +239,7 @@ NORMAL_TABLE = bell_table(Fraction(1, 2), -NORMAL_SLOPE, NORMAL_RATE, NORMAL_PAR
 
 @scalar
 def _gelu(x):
-    """gelu(x) as (high, low), for -TAIL <= x."""
+    """Return gelu(x) as (high, low), for -NORMAL_TAIL <= x."""
     z = abs(x)
     q, q_low = bell_integral(NORMAL_TABLE, float(NORMAL_RATE), float(NORMAL_PARTS), z if z < NORMAL_END else NORMAL_END)
     p, p_low = multiply_pairs(q, q_low, z, 0.0)
@@ -246,7 +249,7 @@ def _gelu(x):
 
 @scalar
 def _tail(z):
-    """gelu(-z) as (high, low, exponent), for TAIL <= z.
+    """Return gelu(-z) as (high, low, exponent), for NORMAL_TAIL <= z.
 
     Q(z) = exp(-z^2 / 2) / sqrt(2 pi) * bell_quotient(z).
     """
@@ -262,7 +265,7 @@ def _tail(z):
 
 @scalar
 def gelu_quick(x):
-    """gelu(x) for zero and -TAIL <= x, 2^-300 <= |x| <= 2^300."""
+    """Return gelu(x) for zero and -NORMAL_TAIL <= x, 2^-300 <= |x| <= 2^300."""
     inside = (x >= -NORMAL_TAIL) & (x < np.inf)
     high, low = _gelu(x if inside else 0.0)
     result = round_sum_to_odd(high, low) if inside else np.nan
@@ -271,7 +274,7 @@ def gelu_quick(x):
 
 @scalar
 def gelu_wide(x):
-    """gelu(x), with the limit -0 at -inf."""
+    """Return gelu(x), with the limit -0 at -inf."""
     if not abs(x) < np.inf or x == 0.0:
         return -0.0 if x == -np.inf else x, 0.0, 0
     if x < -NORMAL_TAIL:
@@ -291,13 +294,13 @@ ROOT_OF_TWO = pair(square_root(Fraction(2), 200))
 INVERSE_SLOPE = pair(square_root(circle(200), 200) / 2)  # of erfinv at 0, sqrt(pi) / 2
 TWELFTH = float(circle(100) / 12)
 
-#: Steps of Halley's method: each makes three times as many digits right.
+#: Steps of Halley's method: each triples the number of correct digits.
 STEPS = 4
 
 
 @scalar
 def _erf_inverse(x):
-    """erfinv(x) as (high, low), for 2^-28 <= |x| <= 1/2."""
+    """Return erfinv(x) as (high, low), for 2^-28 <= |x| <= 1/2."""
     y = INVERSE_SLOPE[0] * x * (1.0 + TWELFTH * x * x)
     step = 0.0
     for _ in range(STEPS):
@@ -312,9 +315,9 @@ def _erf_inverse(x):
 
 @scalar
 def _erfc_inverse(c):
-    """The y >= 0 with erfc(y) = c as (high, low), for 0 < c <= 1."""
+    """Return the y >= 0 with erfc(y) = c as (high, low), for 0 < c <= 1."""
     significand, exponent = split(c)
-    # No library's logarithm or exponential, which other machines may round otherwise.
+    # The logarithm and exponential of a library are avoided, because other computers may round them differently.
     logarithm, _ = log_pair(0.5 * significand, float(exponent))
     t = math.sqrt(-2.0 * logarithm)
     below = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
@@ -325,7 +328,7 @@ def _erfc_inverse(c):
         high, low, power = erfc_wide(y)
         scale = power_of_two(power - exponent)
         more, _ = add_number(high * scale, low * scale, -significand)
-        # The curve's height, in units of 2^exponent.
+        # The height of the curve, in units of 2^exponent.
         bell, _, power = exp_wide(-y * y)
         w = more / (SLOPE_PAIR[0] * bell * power_of_two(power - exponent))
         step = w / (1.0 - w * y)
@@ -334,7 +337,7 @@ def _erfc_inverse(c):
 
 @scalar
 def erfinv_wide(x):
-    """The number whose error function is x."""
+    """Return the number with the error function x."""
     if not abs(x) < 1.0:
         return math.copysign(np.inf, x) if abs(x) == 1.0 else np.nan, 0.0, 0
     if x == 0.0:
@@ -354,7 +357,7 @@ def erfinv_wide(x):
 
 @scalar
 def ndtri_wide(p):
-    """The number below which a normal variable lies with probability p."""
+    """Return the number that a normal variable does not exceed with probability p."""
     if not 0.0 < p < 1.0:
         return -np.inf if p == 0.0 else np.inf if p == 1.0 else np.nan, 0.0, 0
     if p == 0.5:
@@ -369,13 +372,13 @@ def ndtri_wide(p):
     return high, low, exponent
 
 
-#: Here exp(x^2) is out of every format's range, as it is beyond.
+#: Larger |x| give an exp(x^2) out of the range of every format.
 FAR_TAIL = 44.0
 
 
 @scalar
 def erfcx_wide(x):
-    """exp(x^2) erfc(x)."""
+    """Return exp(x^2) erfc(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return 1.0 if x == 0.0 else 0.0 if x > 0.0 else np.inf if x < 0.0 else x, 0.0, 0
     if abs(x) < 2.0**-60:
@@ -400,13 +403,13 @@ def erfcx_wide(x):
 
 @scalar
 def _beyond(z):
-    """The probability of more than z as (high, low), for 0 <= z <= NORMAL_TAIL."""
+    """Return the probability of more than z as (high, low), for 0 <= z <= NORMAL_TAIL."""
     return bell_integral(NORMAL_TABLE, float(NORMAL_RATE), float(NORMAL_PARTS), z)
 
 
 @scalar
 def log_ndtr_wide(x):
-    """The logarithm of the probability that a normal variable lies below x."""
+    """Return the logarithm of the probability that a normal variable is below x."""
     if x != x or abs(x) == np.inf:
         return -0.0 if x > 0.0 else x, 0.0, 0
     if x <= 0.0:
@@ -417,7 +420,7 @@ def log_ndtr_wide(x):
             return high, low, 0
         significand, exponent = split(z)
         if z > 2.0**60:
-            # -z^2 / 2, less a logarithm
+            # -z^2 / 2, minus a logarithm
             high, low = two_product(significand, 0.5 * significand)
             return -high, -low - SPECK, 2 * exponent
         t, t_low = bell_quotient(z, 1.0)

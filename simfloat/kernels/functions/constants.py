@@ -1,4 +1,4 @@
-"""Mathematical constants to any precision, by integer and decimal arithmetic, which are the same on every machine."""
+"""Mathematical constants to any precision, by integer and decimal arithmetic, which is the same on every computer."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import math
 from decimal import Context, Decimal
 from fractions import Fraction
 
-#: Less than this part of a result changes no rounding, but its sign does.
+#: A relative change below this has no influence on a rounding except by its sign.
 SPECK = 2.0**-200
 
-#: The image of exact.INTEGER, in whose last bits a sum with it leaves the nearest integer.
+#: Bit pattern of exact.INTEGER; adding it to a number leaves the nearest integer in the last bits.
 INTEGER_IMAGE = 0x4338000000000000
 
 _DIGITS = Context(prec=60)
 
 
 def pair(x: Fraction) -> tuple[float, float]:
-    """x as a sum of two float64."""
+    """Return x as a sum of two float64."""
     return float(x), float(x - Fraction(float(x)))
 
 
 def truncate_below(x: Fraction, bits: int) -> Fraction:
-    """x without what lies below 2^-bits."""
+    """Return x truncated to multiples of 2^-bits."""
     return Fraction(math.floor(x * 2**bits), 2**bits)
 
 
 def exponential(x: Fraction) -> Fraction:
-    """e to the power x, to 60 digits."""
+    """Return e to the power x, to 60 digits."""
     return Fraction(_DIGITS.exp(_decimal(x)))
 
 
 def logarithm(x: Fraction) -> Fraction:
-    """The natural logarithm of x, to 60 digits."""
+    """Return the natural logarithm of x, to 60 digits."""
     return Fraction(_DIGITS.ln(_decimal(x)))
 
 
 def square_root(x: Fraction, bits: int) -> Fraction:
-    """The square root of x, with an error below 2^-bits."""
+    """Return the square root of x, with an error below 2^-bits."""
     return Fraction(math.isqrt(math.floor(x * 4**bits)), 2**bits)
 
 
 def circle(bits: int) -> Fraction:
-    """The number pi, with an error below 2^-bits, by Machin's formula."""
+    """Return the number pi, with an error below 2^-bits, by Machin's formula."""
     one = 1 << (bits + 20)
 
     def arctangent(inverse: int) -> int:

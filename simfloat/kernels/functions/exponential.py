@@ -1,4 +1,4 @@
-"""exp, and the functions that are made of it: tanh and sigmoid."""
+"""exp, and the functions that are computed from it: tanh and sigmoid."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ E8, E9, E10, E11, E12, E13, E14, E15, E16, E17, E18 = (1 / math.factorial(n) for
 
 @scalar
 def exp_less_one(x):
-    """(q, q_low, k) with exp(x) = 2^k (1 + q) and |x - k ln 2| <= ln 2 / 2, for |x| <= 2000."""
+    """Return (q, q_low, k) with exp(x) = 2^k (1 + q) and |x - k ln 2| <= ln 2 / 2, for |x| <= 2000."""
     # ln 2 in three pieces: k times the first two is exact, so subtracting them leaves the remainder with all its bits,
-    # though most of x cancels.
+    # although most of x cancels.
     k = nearest_integer(x * LOG2_E[0])
     r, r_low = two_sum(fma(-k, LN2_A, x), -k * LN2_B)
     r, r_low = quick_two_sum(r, r_low - k * LN2_C)
-    # The Taylor series; from 1/8! on a term is below 2^-27 of the sum, and float64 is enough for it.
+    # The Taylor series; terms with 1/8! and later ones are below 2^-27 of the sum, so float64 is enough for them.
     p = fma(fma(fma(fma(fma(E18, r, E17), r, E16), r, E15), r, E14), r, E13)
     p = fma(fma(fma(fma(fma(p, r, E12), r, E11), r, E10), r, E9), r, E8)
     s, s_low = horner_start(p, r, E7[0], E7[1])
@@ -53,7 +53,7 @@ def exp_less_one(x):
 
 @scalar
 def exp_pair(x):
-    """(high, low, k) with exp(x) = (high + low) 2^k, for |x| <= 2000."""
+    """Return (high, low, k) with exp(x) = (high + low) 2^k, for |x| <= 2000."""
     q, q_low, k = exp_less_one(x)
     high, low = quick_two_sum(1.0, q)
     high, low = quick_two_sum(high, low + q_low)
@@ -62,23 +62,23 @@ def exp_pair(x):
 
 @scalar
 def exp_quick(x):
-    """exp(x) for |x| <= 600."""
+    """Return exp(x) for |x| <= 600."""
     high, low, k = exp_pair(x if abs(x) <= 600.0 else 0.0)
     return round_sum_to_odd(high, low) * power_of_two(k) if abs(x) <= 600.0 else np.nan
 
 
 @scalar
 def exp_wide(x):
-    """exp(x)."""
+    """Return exp(x)."""
     if not abs(x) < np.inf:
         return x if x > 0.0 else 0.0 if x < 0.0 else np.nan, 0.0, 0
-    # At 2000 the result is out of every format's range, as it is beyond.
+    # At 2000 and beyond, the result is out of the range of every format.
     return exp_pair(min(max(x, -2000.0), 2000.0))
 
 
 @scalar
 def _tanh(x):
-    """tanh(x) as (high, low), for 2^-30 <= |x| <= 80."""
+    """Return tanh(x) as (high, low), for 2^-30 <= |x| <= 80."""
     # With u = exp(-2|x|) - 1 = 2^k q + (2^k - 1): tanh|x| = -u / (2 + u)
     q, q_low, k = exp_less_one(-2.0 * abs(x))
     scale = power_of_two(k)
@@ -91,7 +91,7 @@ def _tanh(x):
 
 @scalar
 def tanh_quick(x):
-    """tanh(x) for zero and 2^-300 < |x| <= 80."""
+    """Return tanh(x) for zero and 2^-300 < |x| <= 80."""
     small = abs(x) < 2.0**-30
     high, low = _tanh(x if (abs(x) <= 80.0) & (not small) else 1.0)
     high = x if small else high
@@ -101,7 +101,7 @@ def tanh_quick(x):
 
 @scalar
 def tanh_wide(x):
-    """tanh(x)."""
+    """Return tanh(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return math.copysign(1.0, x) if abs(x) == np.inf else x, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -116,10 +116,10 @@ def tanh_wide(x):
 
 @scalar
 def _sigmoid(x):
-    """(high, low, k) with 1 / (1 + exp(-x)) = (high + low) 2^k, for |x| <= 2000."""
-    # With t = exp(-|x|) = 2^k (1 + q): 1 / (1 + t) above zero, t / (1 + t) below
+    """Return (high, low, k) with 1 / (1 + exp(-x)) = (high + low) 2^k, for |x| <= 2000."""
+    # With t = exp(-|x|) = 2^k (1 + q): 1 / (1 + t) for positive x, t / (1 + t) otherwise
     t, t_low, k = exp_pair(-abs(x))
-    # A tiny t counts by its sign alone.
+    # Only the sign of a tiny t matters.
     scale = power_of_two(max(k, -200))
     d, d_low = quick_two_sum(1.0, scale * t)
     numerator = 1.0 if x > 0.0 else t
@@ -129,17 +129,17 @@ def _sigmoid(x):
 
 @scalar
 def sigmoid_quick(x):
-    """1 / (1 + exp(-x)) for |x| <= 600."""
+    """Return 1 / (1 + exp(-x)) for |x| <= 600."""
     high, low, k = _sigmoid(x if abs(x) <= 600.0 else 0.0)
     return round_sum_to_odd(high, low) * power_of_two(k) if abs(x) <= 600.0 else np.nan
 
 
 @scalar
 def sigmoid_wide(x):
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     if not abs(x) < np.inf:
         return 1.0 if x > 0.0 else 0.0 if x < 0.0 else np.nan, 0.0, 0
     if abs(x) < 2.0**-300:
-        # 1 / 2 + x / 4, of which the sign is enough
+        # 1 / 2 + x / 4; the sign of x / 4 is enough
         return 0.5, math.copysign(SPECK, x) if x != 0.0 else 0.0, 0
     return _sigmoid(min(max(x, -2000.0), 2000.0))

@@ -1,13 +1,13 @@
 """The logarithm of |Gamma(x)| and its derivative, zeta(s, q), and the modified Bessel functions I0 and I1.
 
-**Gamma.** Where x is positive, by Taylor's series of log Gamma around 2 or by Stirling's; below, by Euler's reflection.
-The numbers of which both series are made stand first.
+**Gamma**: for positive x, by the Taylor series of log Gamma around 2 or by Stirling's series; for negative x, by
+Euler's reflection. The coefficients of both series come first.
 
-**zeta**(s, q), the sum of (q + k)^-s over k = 0, 1, ..., by Euler's and Maclaurin's formula from a term on (Abramowitz
-and Stegun, 23.2); for negative q, where s is an integer, terms below zero are those of another such sum.
+**zeta**(s, q), the sum of (q + k)^-s over k = 0, 1, ...: some terms, and a remainder by the formula of Euler and
+Maclaurin (Abramowitz and Stegun, 23.2). For negative q and an integer s, the terms below zero are another such sum.
 
-**I0 and I1**, the modified Bessel functions, as they are and times exp(-|x|), by their power series, whose terms are
-all positive, or, from FAR on, by Hankel's expansion: Abramowitz and Stegun, 9.6.10 and 9.7.1.
+**I0 and I1**, with and without a factor exp(-|x|): by their power series, which has only positive terms, or by Hankel's
+expansion for arguments of at least FAR (Abramowitz and Stegun, 9.6.10 and 9.7.1).
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from simfloat.kernels.functions.trigonometric import sine_of
 #: Euler's constant, to 70 digits: OEIS A001620.
 EULER = Fraction("0.5772156649015328606065120900824024310421593359399235988057672348848677")
 
-#: From here on Stirling's series has 95 bits.
+#: For arguments of at least this size, Stirling's series has 95 bits.
 STIRLING = 20.0
 
-#: So many terms of it, and of the Taylor series, those from WHOLE on in float64.
+#: Number of terms of Stirling's series, and of the Taylor series; its terms with index WHOLE and more are in float64.
 TERMS, TAYLOR, WHOLE = 12, 56, 26
 
 
 def bernoulli(count: int) -> list[Fraction]:
-    """The Bernoulli numbers B(2), B(4), ... as many as asked for, by Akiyama's and Tanigawa's triangle."""
+    """Return `count` Bernoulli numbers B(2), B(4), ..., by the triangle of Akiyama and Tanigawa."""
     row, numbers = [], []
     for m in range(2 * count + 1):
         row.append(Fraction(1, m + 1))
@@ -63,7 +63,7 @@ BERNOULLI = bernoulli(25)
 
 
 def zeta_less_one(s: int) -> Fraction:
-    """zeta(s) - 1 for an integer s > 1, to 180 bits, by Euler's and Maclaurin's sum from 64 on."""
+    """Return zeta(s) - 1 for an integer s > 1, to 180 bits; Euler's and Maclaurin's formula from the 64th term."""
     one, a = 1 << 220, 64
     total = sum(one // n**s for n in range(2, a)) + one // ((s - 1) * a ** (s - 1)) + one // (2 * a**s)
     factor = Fraction(s, 2 * a ** (s + 1))
@@ -75,11 +75,11 @@ def zeta_less_one(s: int) -> Fraction:
 
 ZETAS = [zeta_less_one(k) for k in range(2, TAYLOR)]
 
-#: log Gamma(2 + t) = (1 - EULER) t + sum of (-1)^k (zeta(k) - 1) / k t^k: (high, low) from t^1 on; its derivative's.
+#: log Gamma(2 + t) = (1 - EULER) t + sum of (-1)^k (zeta(k) - 1) / k t^k: (high, low) from t^1; then its derivative.
 LOG_GAMMA_ROWS = np.array([pair(1 - EULER), *(pair((-1) ** k * z / k) for k, z in enumerate(ZETAS, 2))])
 DIGAMMA_ROWS = np.array([pair(1 - EULER), *(pair((-1) ** k * z) for k, z in enumerate(ZETAS, 2))])
 
-#: Stirling's: B(2k) / (2k (2k - 1)), by x^(1 - 2k); its derivative's: B(2k) / 2k, by x^(-2k).
+#: Stirling's coefficients: B(2k) / (2k (2k - 1)), by x^(1 - 2k); and of its derivative: B(2k) / 2k, by x^(-2k).
 STIRLING_ROWS = np.array([pair(b / (2 * k * (2 * k - 1))) for k, b in enumerate(BERNOULLI[:TERMS], 1)])
 STIRLING_SLOPES = np.array([pair(b / (2 * k)) for k, b in enumerate(BERNOULLI[:TERMS], 1)])
 
@@ -91,7 +91,7 @@ STIRLING_START = pair(logarithm(2 * circle(200)) / 2 - Fraction(1, 2))
 
 @scalar
 def polynomial(rows, whole, x, x_low):
-    """rows[0] + rows[1] x + ... as (high, low), the rows from `whole` on in float64."""
+    """Return rows[0] + rows[1] x + ... as (high, low); the rows with index `whole` and more in float64."""
     p = 0.0
     for k in range(rows.shape[0] - 1, whole - 1, -1):
         p = fma(p, x, rows[k, 0])
@@ -104,14 +104,14 @@ def polynomial(rows, whole, x, x_low):
 
 @scalar
 def log_of_pair(x, x_low):
-    """log(x + x_low), for positive normal x."""
+    """Return log(x + x_low), for positive normal x."""
     high, low = log_pair(x, 0.0)
     return add_number(high, low, x_low / x)
 
 
 @scalar
 def stirling(x, x_low):
-    """log Gamma(x + x_low) as (high, low), for STIRLING <= x <= 2^500."""
+    """Return log Gamma(x + x_low) as (high, low), for STIRLING <= x <= 2^500."""
     high, low = log_of_pair(x, x_low)
     high, low = add_number(high, low, -1.0)
     a, a_low = add_number(x, x_low, -0.5)
@@ -126,7 +126,7 @@ def stirling(x, x_low):
 
 @scalar
 def stirling_slope(x, x_low):
-    """The derivative of log Gamma at x + x_low as (high, low), for STIRLING <= x."""
+    """Return the derivative of log Gamma at x + x_low as (high, low), for STIRLING <= x."""
     high, low = log_of_pair(x, x_low)
     y, y_low = divide_pairs(1.0, 0.0, x, x_low)
     square, square_low = multiply_pairs(y, y_low, y, y_low)
@@ -138,7 +138,7 @@ def stirling_slope(x, x_low):
 
 @scalar
 def sine_of_half_turns(r):
-    """sin(pi r) as (high, low), for |r| <= 1/2."""
+    """Return sin(pi r) as (high, low), for |r| <= 1/2."""
     near = abs(r) <= 0.25
     part = r if near else 0.5 - abs(r)
     y, y_low = multiply_pairs(PI[0], PI[1], part, 0.0)
@@ -149,13 +149,13 @@ def sine_of_half_turns(r):
 
 @scalar
 def cosine_of_half_turns(r):
-    """cos(pi r) as (high, low), for |r| <= 1/2."""
+    """Return cos(pi r) as (high, low), for |r| <= 1/2."""
     return sine_of_half_turns(0.5 - abs(r))
 
 
 @scalar
 def shift_to_at_least(x, x_low, least):
-    """(y, y_low, n) with y + y_low = x + x_low + n, the first that is not below `least`."""
+    """Return (y, y_low, n) with y + y_low = x + x_low + n, for the first sum that is not below `least`."""
     n = 0.0
     y, y_low = quick_two_sum(x, x_low)
     while y < least:
@@ -169,18 +169,18 @@ EULER_PAIR = pair(EULER)
 
 @scalar
 def _log_gamma_near(t, t_low):
-    """log Gamma(2 + t + t_low)."""
+    """Return log Gamma(2 + t + t_low)."""
     high, low = polynomial(LOG_GAMMA_ROWS, WHOLE, t, t_low)
     return multiply_pairs(high, low, t, t_low)
 
 
 @scalar
 def _log_gamma(x, x_low):
-    """log Gamma(x + x_low) as (high, low), for 1/2 < x <= 2^500."""
+    """Return log Gamma(x + x_low) as (high, low), for 1/2 < x <= 2^500."""
     if x < 1.5:
         t, t_low = add_number(x, x_low, -1.0)
         high, low = _log_gamma_near(t, t_low)
-        # Near 1, log Gamma(x) is that of x + 1 less log x, and both vanish together: the series in t around 2, and
+        # Near 1, log Gamma(x) is log Gamma(x + 1) - log x, and both vanish together: the series in t around 2, and
         # log1p of the same t, keep the relative precision there.
         rest, rest_low = log1p_pair(t, t_low)
         return add_pairs(high, low, -rest, -rest_low)
@@ -201,7 +201,7 @@ def _log_gamma(x, x_low):
 
 @scalar
 def lgamma_wide(x):
-    """log |Gamma(x)|."""
+    """Return log |Gamma(x)|."""
     if x != x or abs(x) == np.inf:
         return abs(x), 0.0, 0
     if x == 1.0 or x == 2.0:
@@ -215,7 +215,7 @@ def lgamma_wide(x):
         high, low = add_number(-high, -low, -EULER_PAIR[0] * x)
         return high, low, 0
     if x > 2.0**100:
-        # x (log x - 1), of which less than 2^-100 are missing
+        # x (log x - 1), with an error below 2^-100
         significand, exponent = split(x)
         high, low = log_pair(x, 0.0)
         high, low = add_number(high, low, -1.0)
@@ -246,9 +246,9 @@ def lgamma_wide(x):
 
 @scalar
 def _digamma(x, x_low):
-    """The derivative at x + x_low as (high, low), for 0 < x."""
+    """Return the derivative at x + x_low as (high, low), for 0 < x."""
     if x <= 2.45:
-        # The series from t = -0.55 on, less what leads there from below.
+        # The series for t >= -0.55, minus the terms of the recurrence that leads there.
         steps = 2.0 if x < 0.45 else 1.0 if x < 1.45 else 0.0
         t, t_low = add_number(x, x_low, steps - 2.0)
         high, low = polynomial(DIGAMMA_ROWS, WHOLE, t, t_low)
@@ -265,13 +265,13 @@ def _digamma(x, x_low):
 
 @scalar
 def digamma_wide(x):
-    """The derivative of log Gamma at x."""
+    """Return the derivative of log Gamma at x."""
     if not abs(x) < np.inf:
         return x if x > 0.0 else np.nan, 0.0, 0
     if x == 0.0:
         return -math.copysign(np.inf, x), 0.0, 0
     if abs(x) < 2.0**-120:
-        # -1 / x - EULER, of which the sign is enough
+        # -1 / x - EULER; the sign of EULER is enough
         significand, exponent = split(x)
         high, low = divide_pairs(-1.0, 0.0, significand, 0.0)
         return high, low - SPECK, -exponent
@@ -295,25 +295,25 @@ def digamma_wide(x):
     return high, low, 0
 
 
-#: So many terms of the remainder, from this q on.
+#: Number of terms of the remainder, for q of at least START.
 ZETA_TERMS, START = 14, 24.0
 
 #: B(2j) / (2j)!
 ROWS = np.array([pair(b / Fraction(math.factorial(2 * j))) for j, b in enumerate(BERNOULLI[:ZETA_TERMS], 1)])
 
-#: Terms below this share of a sum are left out.
+#: Terms below this fraction of a sum are omitted.
 LEAST = 2.0**-108
 
-#: Beyond the range of any format.
+#: Sums with a logarithm of larger magnitude are out of the range of every format.
 FAR_BEYOND = 2000.0
 
-#: From this q on the integral of the terms, and half the first one, are the sum to 170 bits.
+#: For q of at least this size, the integral of the terms plus half the first term equals the sum to 170 bits.
 LARGE = 2.0**90
 
 
 @scalar
 def _power(q, q_low, s, start, start_low):
-    """((q + q_low)^-s as a share of exp(start)) as (high, low), 0 where it is below 2^-700."""
+    """Return (q + q_low)^-s / exp(start) as (high, low), 0 if it is below 2^-700."""
     y, y_low = log_of_pair(q, q_low)
     p, p_low = two_product(y, -s)
     p, p_low = add_pairs(p, fma(y_low, -s, p_low), -start, -start_low)
@@ -326,7 +326,7 @@ def _power(q, q_low, s, start, start_low):
 
 @scalar
 def _remainder(s, a, a_low, t, t_low):
-    """The sum from a on, where t = a^-s: t a / (s - 1) + t / 2 + the derivatives at a."""
+    """Return the sum of the terms that begin at a, with t = a^-s: t a / (s - 1) + t / 2 + the derivatives at a."""
     d, d_low = two_sum(s, -1.0)
     high, low = divide_pairs(a, a_low, d, d_low)
     high, low = add_number(high, low, 0.5)
@@ -345,11 +345,11 @@ def _remainder(s, a, a_low, t, t_low):
 
 @scalar
 def _positive(s, q, q_low, start, start_low):
-    """zeta(s, q + q_low) as a share of exp(start), for s > 1 and q > 0."""
+    """Return zeta(s, q + q_low) / exp(start), for s > 1 and q > 0."""
     high, low, k = 0.0, 0.0, 0.0
     a, a_low = q, q_low
     t, t_low = _power(a, a_low, s, start, start_low)
-    # The remainder's terms fall while a is large beside s; else those of the sum do.
+    # The terms of the remainder decrease if a is large compared with s; otherwise the terms of the sum do.
     while a < START + 0.5 * s and (t > LEAST * high or k == 0.0):
         high, low = add_pairs(high, low, t, t_low)
         k += 1.0
@@ -363,7 +363,7 @@ def _positive(s, q, q_low, start, start_low):
 
 @scalar
 def _result(high, low, start, start_low):
-    """(high + low) exp(start + start_low)."""
+    """Return (high + low) exp(start + start_low)."""
     bell, bell_low, exponent = exp_pair(start)
     bell, bell_low = multiply_pairs(bell, bell_low, 1.0, start_low)
     high, low = multiply_pairs(high, low, bell, bell_low)
@@ -372,7 +372,7 @@ def _result(high, low, start, start_low):
 
 @scalar
 def _start(s, q):
-    """-s log(q) as (high, low)."""
+    """Return -s log(q) as (high, low)."""
     y, y_low = log_of_pair(q, 0.0)
     p, p_low = two_product(y, -s)
     return p, fma(y_low, -s, p_low)
@@ -380,16 +380,16 @@ def _start(s, q):
 
 @scalar
 def _largest_term_alone(sign, start):
-    """A sum whose largest term, of this sign, is beyond every format: no other term changes what that rounds to.
+    """Return a sum with a largest term, of this sign, beyond every format: no other term changes its rounding.
 
-    Such terms are not summed: beside a large s, or of a large q, they may not be told apart.
+    Such terms are not summed, because float64 may not distinguish them for a large s or a large q.
     """
     return _result(sign, 0.0, math.copysign(FAR_BEYOND, start), 0.0)
 
 
 @scalar
 def _above_zero(s, q):
-    """zeta(s, q) for s > 1 and q > 0."""
+    """Return zeta(s, q) for s > 1 and q > 0."""
     start, start_low = _start(s, q)
     if abs(start) > FAR_BEYOND:
         return _largest_term_alone(1.0, start)
@@ -401,7 +401,7 @@ def _above_zero(s, q):
 
 @scalar
 def _integral(s, q):
-    """q^(1 - s) / (s - 1) + q^-s / 2, where the second is a small share of the first: powers of two are exact."""
+    """Return q^(1 - s) / (s - 1) + q^-s / 2, if the second term is relatively small: powers of two are exact."""
     d = s - 1.0
     high, low, exponent = power_wide(q, -d)
     high, low = divide_pairs(high, low, d, 0.0)
@@ -410,7 +410,7 @@ def _integral(s, q):
 
 @scalar
 def zeta_wide(s, q):
-    """zeta(s, q): infinite at s = 1 and at the integers q <= 0, NaN for s < 1, and for q < 0 unless s is an integer."""
+    """Return zeta(s, q): infinite at s = 1 and integers q <= 0, NaN for s < 1, and for q < 0 unless s is an integer."""
     if s != s or q != q or s < 1.0 or q == -np.inf:
         return np.nan, 0.0, 0
     if s == 1.0 or (q <= 0.0 and nearest_integer(q) == q) or q < -(2.0**51):
@@ -421,11 +421,11 @@ def zeta_wide(s, q):
         return 0.0 if q > 1.0 else 1.0 if q == 1.0 else np.inf, 0.0, 0
     if q > 0.0:
         return _above_zero(s, max(q, 2.0**-1022))
-    # q = f - n: terms below zero are (-1)^s times those of zeta(s, 1 - f) up to 1 - q.
+    # q = f - n: the terms below zero are (-1)^s times the terms of zeta(s, 1 - f) up to 1 - q.
     n = -math.floor(q)
     f = q + n
     is_even = nearest_integer(0.5 * s) == 0.5 * s
-    if f == 0.5 and not is_even:  # they take away the first terms above zero
+    if f == 0.5 and not is_even:  # they cancel the first terms above zero
         return _above_zero(s, 1.0 - q)
     start, start_low = _start(s, min(f, 1.0 - f))
     if start > FAR_BEYOND:
@@ -439,13 +439,13 @@ def zeta_wide(s, q):
     return _result(high, low, start, start_low)
 
 
-#: From here on the expansion's smallest term, exp(-2 x), is below that.
+#: For larger x, the smallest term of the expansion, exp(-2 x), is below LEAST.
 FAR = 40.0
 
 
 @scalar
 def _series(x, order):
-    """I0(x), or I1(x) / (x / 2), as (high, low), for 0 < x < FAR: the sum of (x / 2)^(2 k) / (k! (k + order)!)."""
+    """Return the sum of (x / 2)^(2 k) / (k! (k + order)!), which is I0(x) or I1(x) / (x / 2), for 0 < x < FAR."""
     q, q_low = two_product(0.5 * x, 0.5 * x)
     high, low, term, term_low, k = 1.0, 0.0, 1.0, 0.0, 0.0
     while term > LEAST * high:
@@ -458,7 +458,7 @@ def _series(x, order):
 
 @scalar
 def _expansion(x, order):
-    """sqrt(2 pi x) exp(-x) times I0(x) or I1(x), as (high, low), for FAR <= x."""
+    """Return sqrt(2 pi x) exp(-x) times I0(x) or I1(x), as (high, low), for FAR <= x."""
     high, low, term, term_low, k = 1.0, 0.0, 1.0, 0.0, 0.0
     while abs(term) > LEAST:
         k += 1.0
@@ -472,7 +472,7 @@ def _expansion(x, order):
 
 @scalar
 def _scaled_bessel(x, order):
-    """exp(-x) times I0(x) or I1(x), as (high, low, exponent), for 2^-60 <= x < infinity."""
+    """Return exp(-x) times I0(x) or I1(x), as (high, low, exponent), for 2^-60 <= x < infinity."""
     if x < FAR:
         high, low = _series(x, order)
         if order > 0.0:
@@ -481,7 +481,7 @@ def _scaled_bessel(x, order):
         high, low = multiply_pairs(high, low, bell, bell_low)
         return high, low, exponent
     high, low = _expansion(x, order)
-    # The root of an even power of two comes out.
+    # The root of an even power of two is a power of two.
     significand, exponent = split(x)
     half = exponent >> 1
     significand = 2.0 * significand if exponent & 1 else significand
@@ -493,13 +493,13 @@ def _scaled_bessel(x, order):
 
 @scalar
 def _plain_bessel(x, order):
-    """I0(x) or I1(x), as (high, low, exponent), for 2^-60 <= x < infinity."""
+    """Return I0(x) or I1(x), as (high, low, exponent), for 2^-60 <= x < infinity."""
     if x < FAR:
         high, low = _series(x, order)
         if order > 0.0:
             high, low = multiply_pairs(high, low, 0.5 * x, 0.0)
         return high, low, 0
-    x = min(x, 2000.0)  # out of every format's range, as it is beyond
+    x = min(x, 2000.0)  # larger results are out of the range of every format
     high, low, exponent = _scaled_bessel(x, order)
     bell, bell_low, more = exp_wide(x)
     high, low = multiply_pairs(high, low, bell, bell_low)
@@ -508,7 +508,7 @@ def _plain_bessel(x, order):
 
 @scalar
 def i0_wide(x):
-    """I0(x)."""
+    """Return I0(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return 1.0 if x == 0.0 else abs(x), 0.0, 0
     if abs(x) < 2.0**-60:
@@ -518,7 +518,7 @@ def i0_wide(x):
 
 @scalar
 def i0e_wide(x):
-    """exp(-|x|) I0(x)."""
+    """Return exp(-|x|) I0(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return 1.0 if x == 0.0 else 0.0 if abs(x) == np.inf else x, 0.0, 0
     if abs(x) < 2.0**-60:
@@ -528,7 +528,7 @@ def i0e_wide(x):
 
 @scalar
 def i1_wide(x):
-    """I1(x)."""
+    """Return I1(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return x, 0.0, 0
     if abs(x) < 2.0**-60:
@@ -540,7 +540,7 @@ def i1_wide(x):
 
 @scalar
 def i1e_wide(x):
-    """exp(-|x|) I1(x)."""
+    """Return exp(-|x|) I1(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return math.copysign(0.0, x) if abs(x) == np.inf else x, 0.0, 0
     if abs(x) < 2.0**-60:

@@ -1,6 +1,6 @@
 """Hyperbolic functions and their inverses: expm1, sinh and cosh, then asinh, acosh and atanh.
 
-The first three are made by exp(x) = 2^k (1 + q), of which nothing cancels, the inverses by logarithms of one and more.
+The first three use exp(x) = 2^k (1 + q), without cancellation; the inverses use logarithms of numbers of at least one.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from simfloat.kernels.functions.constants import SPECK
 from simfloat.kernels.functions.exponential import exp_less_one, exp_pair
 from simfloat.kernels.functions.powers_and_logarithms import log1p_pair, log_pair
 
-#: Numbers below 2^-TINY times another count by their sign alone.
+#: A number below 2^-TINY times another one only matters by its sign.
 TINY = 200
 
 
 @scalar
 def _expm1(x):
-    """(high, low, k) with exp(x) - 1 = (high + low) 2^k and k >= 0, for 2^-300 <= |x| <= 2000."""
+    """Return (high, low, k) with exp(x) - 1 = (high + low) 2^k and k >= 0, for 2^-300 <= |x| <= 2000."""
     q, q_low, k = exp_less_one(x)
     scale = power_of_two(max(min(k, 0), -TINY))
-    # 2^k (1 + q) - 1 for k <= 0, 1 + q - 2^-k above: the difference of the powers is exact, and 0 for k = 0.
+    # 2^k (1 + q) - 1 for k <= 0, 1 + q - 2^-k for k > 0: the difference of the powers is exact, and 0 for k = 0.
     rest, rest_low = two_sum(scale, -power_of_two(-max(min(k, TINY), 0)))
     high, low = add_pairs(rest, rest_low, scale * q, scale * q_low)
     return high, low, max(k, 0)
@@ -44,7 +44,7 @@ def _expm1(x):
 
 @scalar
 def expm1_quick(x):
-    """exp(x) - 1 for zero and 2^-300 <= |x| <= 600."""
+    """Return exp(x) - 1 for zero and 2^-300 <= |x| <= 600."""
     inside = abs(x) <= 600.0
     high, low, k = _expm1(x if inside else 0.0)
     result = round_sum_to_odd(high, low) * power_of_two(k) if inside else np.nan
@@ -53,7 +53,7 @@ def expm1_quick(x):
 
 @scalar
 def expm1_wide(x):
-    """exp(x) - 1."""
+    """Return exp(x) - 1."""
     if not abs(x) < np.inf or x == 0.0:
         return -1.0 if x == -np.inf else x, 0.0, 0
     if abs(x) < 2.0**-60:
@@ -65,7 +65,7 @@ def expm1_wide(x):
 
 @scalar
 def _sinh(x):
-    """(high, low, k) with sinh(x) = (high + low) 2^k, for 2^-30 <= |x| <= 2000."""
+    """Return (high, low, k) with sinh(x) = (high + low) 2^k, for 2^-30 <= |x| <= 2000."""
     # With u = exp|x| - 1: sinh|x| = (u + u / (1 + u)) / 2
     u, u_low, k = _expm1(abs(x))
     scale = power_of_two(-min(k, TINY))
@@ -77,7 +77,7 @@ def _sinh(x):
 
 @scalar
 def sinh_quick(x):
-    """sinh(x) for zero and 2^-300 <= |x| <= 600."""
+    """Return sinh(x) for zero and 2^-300 <= |x| <= 600."""
     small, inside = abs(x) < 2.0**-30, abs(x) <= 600.0
     high, low, k = _sinh(x if inside & (not small) else 1.0)
     result = round_sum_to_odd(high, low) * power_of_two(k)
@@ -87,7 +87,7 @@ def sinh_quick(x):
 
 @scalar
 def sinh_wide(x):
-    """sinh(x)."""
+    """Return sinh(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return x, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -99,7 +99,7 @@ def sinh_wide(x):
 
 @scalar
 def _cosh(x):
-    """(high, low, k) with cosh(x) = (high + low) 2^k, for 2^-30 <= |x| <= 2000."""
+    """Return (high, low, k) with cosh(x) = (high + low) 2^k, for 2^-30 <= |x| <= 2000."""
     high, low, k = exp_pair(abs(x))
     scale = power_of_two(-2 * min(k, TINY))
     v, v_low = divide_pairs(1.0, 0.0, high, low)
@@ -109,7 +109,7 @@ def _cosh(x):
 
 @scalar
 def cosh_quick(x):
-    """cosh(x) for zero and 2^-300 <= |x| <= 600."""
+    """Return cosh(x) for zero and 2^-300 <= |x| <= 600."""
     small, inside = abs(x) < 2.0**-30, abs(x) <= 600.0
     high, low, k = _cosh(x if inside & (not small) else 1.0)
     result = round_sum_to_odd(high, low) * power_of_two(k)
@@ -119,7 +119,7 @@ def cosh_quick(x):
 
 @scalar
 def cosh_wide(x):
-    """cosh(x)."""
+    """Return cosh(x)."""
     if not abs(x) < np.inf:
         return abs(x), 0.0, 0
     if abs(x) < 2.0**-30:
@@ -128,13 +128,13 @@ def cosh_wide(x):
     return _cosh(min(abs(x), 2000.0))
 
 
-#: From here on asinh(x) and acosh(x) are log(2 x) but for less than 2^-120.
+#: For larger x, asinh(x) and acosh(x) differ from log(2 x) by less than 2^-120.
 LARGE = 2.0**60
 
 
 @scalar
 def _asinh(x):
-    """asinh(x) as (high, low), for 2^-30 <= |x| < inf."""
+    """Return asinh(x) as (high, low), for 2^-30 <= |x| < inf."""
     # With q = a^2 / (1 + sqrt(a^2 + 1)): asinh(a) = log(1 + a + q)
     a = abs(x) if abs(x) < LARGE else 1.0
     square, square_low = two_product(a, a)
@@ -151,7 +151,7 @@ def _asinh(x):
 
 @scalar
 def asinh_quick(x):
-    """asinh(x) for zero and 2^-300 <= |x| < inf."""
+    """Return asinh(x) for zero and 2^-300 <= |x| < inf."""
     small, inside = abs(x) < 2.0**-30, abs(x) < np.inf
     high, low = _asinh(x if inside & (not small) else 1.0)
     result = round_sum_to_odd(x, -x * max(x * x / 6.0, SPECK)) if small else round_sum_to_odd(high, low)
@@ -160,7 +160,7 @@ def asinh_quick(x):
 
 @scalar
 def asinh_wide(x):
-    """asinh(x)."""
+    """Return asinh(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return x, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -173,7 +173,7 @@ def asinh_wide(x):
 
 @scalar
 def _acosh(x):
-    """acosh(x) as (high, low), for 1 <= x < inf."""
+    """Return acosh(x) as (high, low), for 1 <= x < inf."""
     # With t = x - 1: acosh(x) = log(1 + t + sqrt(t (t + 2)))
     t, t_low = two_sum(x if x < LARGE else 1.0, -1.0)
     s, s_low = add_number(t, t_low, 2.0)
@@ -187,7 +187,7 @@ def _acosh(x):
 
 @scalar
 def acosh_quick(x):
-    """acosh(x) for 1 <= x < inf."""
+    """Return acosh(x) for 1 <= x < inf."""
     inside = (x >= 1.0) & (x < np.inf)
     high, low = _acosh(x if inside else 1.0)
     return round_sum_to_odd(high, low) if inside else np.nan
@@ -195,7 +195,7 @@ def acosh_quick(x):
 
 @scalar
 def acosh_wide(x):
-    """acosh(x)."""
+    """Return acosh(x)."""
     if not (x >= 1.0 and x < np.inf):
         return x if x == np.inf else np.nan, 0.0, 0
     high, low = _acosh(x)
@@ -204,7 +204,7 @@ def acosh_wide(x):
 
 @scalar
 def _atanh(x):
-    """atanh(x) as (high, low), for 2^-30 <= |x| < 1."""
+    """Return atanh(x) as (high, low), for 2^-30 <= |x| < 1."""
     # atanh(a) = log(1 + 2 a / (1 - a)) / 2
     d, d_low = two_sum(1.0, -abs(x))
     q, q_low = divide_pairs(2.0 * abs(x), 0.0, d, d_low)
@@ -214,7 +214,7 @@ def _atanh(x):
 
 @scalar
 def atanh_quick(x):
-    """atanh(x) for zero and 2^-300 <= |x| < 1."""
+    """Return atanh(x) for zero and 2^-300 <= |x| < 1."""
     small, inside = abs(x) < 2.0**-30, abs(x) < 1.0
     high, low = _atanh(x if inside & (not small) else 0.5)
     result = round_sum_to_odd(x, x * max(x * x / 3.0, SPECK)) if small else round_sum_to_odd(high, low)
@@ -223,7 +223,7 @@ def atanh_quick(x):
 
 @scalar
 def atanh_wide(x):
-    """atanh(x)."""
+    """Return atanh(x)."""
     if not abs(x) < 1.0 or x == 0.0:
         return x if x == 0.0 else math.copysign(np.inf, x) if abs(x) == 1.0 else np.nan, 0.0, 0
     if abs(x) < 2.0**-30:

@@ -2,11 +2,11 @@
 
 **1 / sqrt(x)** is decided by exact remainders.
 
-**Logarithms** come from a table of logarithms and a short series: P. T. P. Tang, "Table-driven implementation of the
-logarithm function in IEEE floating-point arithmetic", ACM TOMS 16(4), 1990, in double-word arithmetic. log1p is that of
-1 + x.
+**Logarithms** use a table of logarithms and a short series: P. T. P. Tang, "Table-driven implementation of the
+logarithm function in IEEE floating-point arithmetic", ACM TOMS 16(4), 1990, in double-word arithmetic. log1p is the
+logarithm of 1 + x.
 
-**Powers** are 2^(y log2 |x|), with exact results recognised. Specials follow IEEE 754-2019, section 9.2.1.
+**Powers** are 2^(y log2 |x|), and exact results are recognised. Special cases follow IEEE 754-2019, section 9.2.1.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from simfloat.kernels.functions.constants import (
 
 @scalar
 def _remainder(x, q, d):
-    """1 - x (q + d)^2 with its exact sign, where q is within an ulp of 1 / sqrt(x) and d is 0 or half an ulp of q."""
+    """Return 1 - x (q + d)^2 with its exact sign; q is within an ulp of 1 / sqrt(x), and d is 0 or half an ulp of q."""
     p, e = two_product(q, q)
     high, low = two_product(x, p)
     g, f = two_product(x, e)
     c, c_low = two_product(x, q)
-    # Terms near 2^-53, all multiples of 2^-107: where they cancel, their sum is one float64.
+    # Terms near 2^-53, all multiples of 2^-107: if they cancel, their sum is one float64.
     s, e1 = two_sum(1.0 - high, -2.0 * d * c)
     s, e2 = two_sum(s, -low)
     s, e3 = two_sum(s, -g)
@@ -69,7 +69,7 @@ def _remainder(x, q, d):
 
 @scalar
 def _approximation(x):
-    """1 / sqrt(x) within an ulp."""
+    """Return 1 / sqrt(x) within an ulp."""
     q = 1.0 / root(x)
     c, c_low = two_product(x, q)
     # One step of Newton's iteration.
@@ -78,21 +78,21 @@ def _approximation(x):
 
 @scalar
 def rsqrt_quick(x):
-    """1 / sqrt(x) for 2^-300 <= x <= 2^300."""
+    """Return 1 / sqrt(x) for 2^-300 <= x <= 2^300."""
     q = _approximation(x)
     return round_sum_to_odd(q, _remainder(x, q, 0.0))
 
 
 @scalar
 def rsqrt_wide(x):
-    """1 / sqrt(x)."""
+    """Return 1 / sqrt(x)."""
     if not 0.0 < x < np.inf:
         return 1.0 / x if x == 0.0 or x == np.inf else np.nan, 0.0, 0
     significand, exponent = split(x)
     if exponent % 2 != 0:
         significand, exponent = 2.0 * significand, exponent - 1
     high = _approximation(significand)
-    # Move to the neighbour if the root lies beyond the midpoint.
+    # Move to the neighbour if the root is beyond the midpoint.
     half = 2.0**-53 * binade(high)
     high += 2.0 * half if _remainder(significand, high, half) > 0.0 else 0.0
     high -= 2.0 * half if _remainder(significand, high, -half) < 0.0 else 0.0
@@ -101,7 +101,7 @@ def rsqrt_wide(x):
     return high, high * (0.5 * rest + 0.375 * rest * rest), -(exponent // 2)
 
 
-#: Significands are taken by the nearest 1 + i / 256; from this one on, near the root of two, as halves.
+#: Significands use the table entry of the nearest 1 + i / 256. From this index, near the root of two, they are halved.
 MIDDLE = 106
 
 FRACTION, ONE_IMAGE = np.uint64(0x000FFFFFFFFFFFFF), np.uint64(0x3FF0000000000000)
@@ -116,7 +116,7 @@ L5, L6, L7, L8, L9, L10 = ((-1) ** (n + 1) / n for n in range(5, 11))
 
 
 def _table() -> np.ndarray:
-    """Rows (inverse of the nearest 1 + i / 256, and minus the logarithm of the inverse as a pair)."""
+    """Return rows (inverse of 1 + i / 256, and minus the logarithm of the inverse as a pair)."""
     rows = np.zeros((257, 3))
     for i in range(257):
         inverse = 256 / (256 + i)
@@ -129,14 +129,13 @@ TABLE = _table()
 
 @scalar
 def _parts(x, e):
-    """(e', t, t_low) with log(x 2^e) = e' ln 2 + t and |t| < 0.36, for positive normal x."""
+    """Return (e', t, t_low) with log(x 2^e) = e' ln 2 + t and |t| < 0.36, for positive normal x."""
     image = np.float64(x).view(np.uint64)
     m = np.uint64((image & FRACTION) | ONE_IMAGE).view(np.float64)
     i = ((image & FRACTION) + np.uint64(1 << 43)) >> np.uint64(44)
-    # The exponent as the last bits of 2^52 + exponent: a conversion would not vectorise everywhere.
+    # The exponent as the last bits of 2^52 + exponent: a conversion would not vectorise on every processor.
     e += np.uint64((image >> np.uint64(52)) | np.uint64(0x4330000000000000)).view(np.float64) - (2.0**52 + 1023.0)
-    # From the root of two on the significand counts as a half: then no large part of t cancels e' ln 2 for x just below
-    # one.
+    # Above the root of two the significand is halved, so that for x just below one no large part of t cancels e' ln 2.
     e = e + 1.0 if i >= np.uint64(MIDDLE) else e
     # log m = log c + log(1 + r) with |r| <= 2^-9; m / c - 1 is exact in two parts.
     product, error = two_product(m, TABLE[i, 0])
@@ -154,7 +153,7 @@ def _parts(x, e):
 
 @scalar
 def log_pair(x, e):
-    """log(x 2^e) as (high, low), for positive normal x."""
+    """Return log(x 2^e) as (high, low), for positive normal x."""
     e, t, t_low = _parts(x, e)
     high, low = add_pairs(e * LN2_A, e * LN2_B, t, t_low)
     return quick_two_sum(high, low + e * LN2_C)
@@ -162,7 +161,7 @@ def log_pair(x, e):
 
 @scalar
 def log2_pair(x, e):
-    """log2(x 2^e) as (high, low), for positive normal x."""
+    """Return log2(x 2^e) as (high, low), for positive normal x."""
     e, t, t_low = _parts(x, e)
     high, low = multiply_pairs(t, t_low, LOG2_E[0], LOG2_E[1])
     return add_number(high, low, e)
@@ -170,32 +169,32 @@ def log2_pair(x, e):
 
 @scalar
 def is_normal(x):
-    """Whether x is positive, normal and finite."""
+    """Return True if x is positive, normal and finite."""
     return (x >= 2.0**-1022) & (x < np.inf)
 
 
 @scalar
 def _log_of_special(x):
-    """A logarithm of zero, infinity, NaN or a negative number."""
+    """Return the logarithm of zero, infinity, NaN or a negative number."""
     return -np.inf if x == 0.0 else x if x == np.inf else np.nan
 
 
 @scalar
 def _normalize(x):
-    """A positive number as a normal one times a power of two, and the exponent of that."""
+    """Return a positive number as a normal number times a power of two, with the exponent of the power."""
     return (x * 2.0**54, -54.0) if x < 2.0**-1022 else (x, 0.0)
 
 
 @scalar
 def log_quick(x):
-    """log(x) for positive normal numbers."""
+    """Return log(x) for positive normal numbers."""
     high, low = log_pair(x if is_normal(x) else 1.0, 0.0)
     return round_sum_to_odd(high, low) if is_normal(x) else np.nan
 
 
 @scalar
 def log_wide(x):
-    """log(x)."""
+    """Return log(x)."""
     if not x > 0.0 or x == np.inf:
         return _log_of_special(x), 0.0, 0
     normal, shift = _normalize(x)
@@ -205,14 +204,14 @@ def log_wide(x):
 
 @scalar
 def log2_quick(x):
-    """log2(x) for positive normal numbers."""
+    """Return log2(x) for positive normal numbers."""
     high, low = log2_pair(x if is_normal(x) else 1.0, 0.0)
     return round_sum_to_odd(high, low) if is_normal(x) else np.nan
 
 
 @scalar
 def log2_wide(x):
-    """log2(x)."""
+    """Return log2(x)."""
     if not x > 0.0 or x == np.inf:
         return _log_of_special(x), 0.0, 0
     normal, shift = _normalize(x)
@@ -222,7 +221,7 @@ def log2_wide(x):
 
 @scalar
 def _log10(x, e):
-    """log10(x 2^e) as (high, low), for positive normal x."""
+    """Return log10(x 2^e) as (high, low), for positive normal x."""
     high, low = log_pair(x, e)
     high, low = multiply_pairs(high, low, LOG10_E[0], LOG10_E[1])
     n = nearest_integer(min(max(high, 0.0), 22.0))
@@ -232,14 +231,14 @@ def _log10(x, e):
 
 @scalar
 def log10_quick(x):
-    """log10(x) for positive normal numbers."""
+    """Return log10(x) for positive normal numbers."""
     high, low = _log10(x if is_normal(x) else 1.0, 0.0)
     return round_sum_to_odd(high, low) if is_normal(x) else np.nan
 
 
 @scalar
 def log10_wide(x):
-    """log10(x)."""
+    """Return log10(x)."""
     if not x > 0.0 or x == np.inf:
         return _log_of_special(x), 0.0, 0
     normal, shift = _normalize(x)
@@ -247,7 +246,7 @@ def log10_wide(x):
     return high, low, 0
 
 
-#: Beyond the range of any format.
+#: Powers with a larger |log2| are out of the range of every format.
 FAR_BEYOND = 4000.0
 
 E3, E4, E5, E6, E7, E8 = (1 / math.factorial(n) for n in range(3, 9))
@@ -258,7 +257,7 @@ LOGARITHM_TABLE = np.array([pair(exponential(Fraction(i, 128) * EXACT_LN2)) for 
 
 @scalar
 def _exp2(y, y_low):
-    """(high, low, k) with 2^(y + y_low) = (high + low) 2^k, for |y| <= 4000."""
+    """Return (high, low, k) with 2^(y + y_low) = (high + low) 2^k, for |y| <= 4000."""
     shifted = fma(y, 128.0, INTEGER)
     image = np.float64(shifted).view(np.uint64)
     i = image & np.uint64(127)
@@ -288,18 +287,18 @@ def _is_odd(y):
 
 @scalar
 def power_quick(x, y):
-    """x^y for normal x and 2^-1000 <= |x^y| <= 2^1000, negative x only with integers y."""
+    """Return x^y for normal x and 2^-1000 <= |x^y| <= 2^1000; negative x only with integers y."""
     base = abs(x)
     a, a_low = log2_pair(base if is_normal(base) else 1.0, 0.0)
     z, z_low = two_product(a, y)
     z_low = fma(a_low, y, z_low)
     inside = is_normal(base) & (abs(z) <= 1000.0) & ((x > 0.0) | _is_integer(y))
     high, low, k = _exp2(z if inside else 0.0, z_low if inside else 0.0)
-    # Only where y is a multiple of 1/32 with 0 < y < 34 can x^y be a number of 53 bits (see `_exact`). If it is, what
-    # the approximation left over is nothing but its error, which is below 2^-76.
+    # x^y can only be a number of 53 bits if y is a multiple of 1/32 with 0 < y < 34 (see `_exact`). If it is, the low
+    # part of the approximation is only its error, which is below 2^-76.
     may_be_exact = _is_integer(32.0 * y) & (y > 0.0) & (y < 34.0)
     low = 0.0 if may_be_exact & (abs(low) < 2.0**-74) else low
-    # Close to 1 what is left over is small without being an error.
+    # Close to 1, the low part is small without being an error.
     inside = inside & ((abs(z) > (2.0**-30 if may_be_exact else 2.0**-200)) | (a == 0.0) | (y == 0.0))
     result = round_sum_to_odd(high, low) * power_of_two(k)
     return (-result if (x < 0.0) & _is_odd(y) else result) if inside else np.nan
@@ -307,7 +306,7 @@ def power_quick(x, y):
 
 @scalar
 def _special(x, y):
-    """x^y where x is 0, infinite or NaN, or y is infinite or NaN, or x < 0 and y no integer."""
+    """Return x^y if x is 0, infinite or NaN, or y is infinite or NaN, or x < 0 and y is not an integer."""
     if y == 0.0 or x == 1.0:
         return 1.0
     if x != x or y != y:
@@ -324,11 +323,11 @@ def _special(x, y):
 
 @scalar
 def _exact(x, y):
-    """(high, low, exponent) of x^y for x > 0 if it is found to be exact, else high = 0.
+    """Return (high, low, exponent) of x^y for x > 0 if it is found to be exact, otherwise high = 0.
 
     With an odd integer m, (m 2^e)^y is a short binary number only for m = 1 or 0 < y = n / 2^k, where m is a 2^k-th
     power and 2^k divides e: so k <= 5, since m < 2^53, and n is small (Lauter and Lefevre, "An efficient rounding
-    boundary test for pow(x, y) in double precision", IEEE TC 58(2), 2009). m = 1 needs no help: log2 is exact.
+    boundary test for pow(x, y) in double precision", IEEE TC 58(2), 2009). m = 1 needs no special case: log2 is exact.
     """
     m, exponent = split(x)
     m, exponent = m * 2.0**52, exponent - 52
@@ -346,15 +345,15 @@ def _exact(x, y):
         if power > 2.0**53:
             return 0.0, 0.0, 0
     high, low = two_product(power, m)
-    # `round_pair_to_odd` and its like want a number near one.
+    # `round_pair_to_odd` and similar functions require a number near one.
     significand, shift = split(high)
     return significand, low * power_of_two(-shift), exponent * n + shift
 
 
 @scalar
 def _wide(x, y):
-    """x^y for x > 0."""
-    # 3^34 has 54 bits, and no exponent above has so few.
+    """Return x^y for x > 0."""
+    # 3^34 has 54 bits; larger exponents need more bits.
     if _is_integer(32.0 * y) and 0.0 < y <= 34.0:
         high, low, exponent = _exact(x, y)
         if high != 0.0:
@@ -371,7 +370,7 @@ def _wide(x, y):
 
 @scalar
 def power_wide(x, y):
-    """x^y."""
+    """Return x^y."""
     ordinary = x != 0.0 and abs(x) < np.inf and abs(y) < np.inf and y != 0.0 and x != 1.0
     if not ordinary or (x < 0.0 and not _is_integer(y)):
         return _special(x, y), 0.0, 0
@@ -381,7 +380,7 @@ def power_wide(x, y):
 
 @scalar
 def log1p_pair(x, x_low):
-    """log(1 + x + x_low) as (high, low), for x > -1 and 2^-300 <= |x|."""
+    """Return log(1 + x + x_low) as (high, low), for x > -1 and 2^-300 <= |x|."""
     # 1 + x = s + e, and log(s + e) = log(s) + z - z^2 / 2 with z = e / s, at most 2^-53.
     s, e = two_sum(1.0, x)
     e, e_low = two_sum(e, x_low)
@@ -392,7 +391,7 @@ def log1p_pair(x, x_low):
 
 @scalar
 def log1p_quick(x):
-    """log(1 + x) for x > -1, zero and 2^-300 <= |x|."""
+    """Return log(1 + x) for x > -1, zero and 2^-300 <= |x|."""
     inside = (x > -1.0) & (x < np.inf)
     high, low = log1p_pair(x if inside else 0.0, 0.0)
     result = round_sum_to_odd(high, low) if inside else np.nan
@@ -401,7 +400,7 @@ def log1p_quick(x):
 
 @scalar
 def log1p_wide(x):
-    """log(1 + x)."""
+    """Return log(1 + x)."""
     if not (x > -1.0 and x < np.inf) or x == 0.0:
         return -np.inf if x == -1.0 else np.nan if x < -1.0 else x, 0.0, 0
     if abs(x) < 2.0**-60:

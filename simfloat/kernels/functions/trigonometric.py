@@ -1,7 +1,7 @@
 """Trigonometric functions and their inverses: sin, cos and tan, then atan, asin, acos and atan2.
 
-The first three reduce x to an eighth of a turn and sum a Taylor series. The others are the angle of a point, by a table
-of arctangents and a short series.
+The first three reduce x to an eighth of a turn and sum a Taylor series. The others compute the angle of a point, by a
+table of arctangents and a short series.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HALF_PI_C = float(_PI / 2 - truncate_below(_PI / 2, 65))
 #: Above this the pieces do not suffice.
 MODERATE = 2.0**20
 
-#: The 64 bits of 2 / pi from every 32nd on, after 96 zeros before the point.
+#: 64 bits of 2 / pi for every 32nd bit position, after 96 zeros before the binary point.
 _BITS = math.floor(2 / _PI * 2**1280)
 WORDS = np.array([(_BITS >> (1280 + 96 - 32 * i - 64)) & (2**64 - 1) for i in range(41)], np.uint64)
 
@@ -53,7 +53,7 @@ DIGIT = 27  # bits
 DIGITS = 9
 LAST_DIGIT = np.uint64(2**DIGIT - 1)
 
-#: Taylor coefficients in r^2, of sin(r) / r and of cos(r), from the second on.
+#: Taylor coefficients in r^2, of sin(r) / r and of cos(r), without the first one.
 _SINE = [Fraction((-1) ** n, math.factorial(2 * n + 1)) for n in range(1, 12)]
 _COSINE = [Fraction((-1) ** n, math.factorial(2 * n)) for n in range(1, 12)]
 S1, S2, S3, S4 = (pair(c) for c in _SINE[:4])
@@ -64,9 +64,12 @@ C5, C6, C7, C8, C9, C10, C11 = (float(c) for c in _COSINE[4:])
 
 @scalar
 def _reduce(x):
-    """(r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for |x| <= 2^20; n is in the last bits of an image."""
-    # Added to INTEGER, whose last bit is worth one, the quotient is rounded to an integer that is at once in the
-    # image's last bits: n modulo 4 without a conversion, which would not vectorise everywhere.
+    """Return (r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for |x| <= 2^20.
+
+    n is in the last bits of a bit pattern.
+    """
+    # The last bit of INTEGER is worth one, so adding it rounds the quotient to an integer, which is then in the last
+    # bits of the bit pattern: n modulo 4 without a conversion, which would not vectorise on every processor.
     shifted = fma(x, TWO_OVER_PI, INTEGER)
     n = shifted - INTEGER
     r, r_low = two_sum(fma(-n, HALF_PI_A, x), -n * HALF_PI_B)
@@ -76,16 +79,16 @@ def _reduce(x):
 
 @scalar
 def _is_reduced(x, r):
-    """Whether the remainder has its 75 bits: the pieces of pi / 2 end at 2^-118."""
+    """Return True if the remainder has 75 correct bits: the pieces of pi / 2 end at 2^-118."""
     return (abs(x) <= MODERATE) & ((abs(r) >= 2.0**-22) | (abs(x) < 0.5))
 
 
 @scalar
 def _reduce_far(x):
-    """(r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for any x above 2^-1.
+    """Return (r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for any x above 2^-1.
 
-    x = m 2^q with an integer m; bits of 2 / pi before the window give whole turns, those behind it less than 2^-160
-    (Payne and Hanek, ACM SIGNUM Newsletter 18(1), 1983).
+    x = m 2^q with an integer m. The bits of 2 / pi before the window contribute whole turns, and the bits after it less
+    than 2^-160 (Payne and Hanek, ACM SIGNUM Newsletter 18(1), 1983).
     """
     significand, exponent = split(abs(x))
     q = exponent - 52
@@ -102,7 +105,7 @@ def _reduce_far(x):
         n = np.int64(carry & LAST_DIGIT) + balance
         carry = carry >> np.uint64(DIGIT)
         if i < DIGITS - 1:
-            # Digits from -2^26 to 2^26: the first one that is not zero has the sign of all that follow.
+            # Digits from -2^26 to 2^26: the first nonzero digit has the sign of the whole rest.
             balance = np.int64(n >= 2 ** (DIGIT - 1))
             r, r_low = add_number(r, r_low, np.float64(n - (balance << DIGIT)))
             r, r_low = r * 2.0**-DIGIT, r_low * 2.0**-DIGIT
@@ -112,10 +115,10 @@ def _reduce_far(x):
 
 @scalar
 def sine_of(r, r_low, n):
-    """sin(r + n pi / 2) as (high, low), for |r| <= pi / 4."""
+    """Return sin(r + n pi / 2) as (high, low), for |r| <= pi / 4."""
     sine = (n & np.uint64(1)) == np.uint64(0)
     z, z_low = multiply_pairs(r, r_low, r, r_low)
-    # One evaluation serves both series; from the fifth term on float64 is enough.
+    # One evaluation serves both series; float64 is enough for the fifth term and later ones.
     p = fma(S11 if sine else C11, z, S10 if sine else C10)
     p = fma(fma(p, z, S9 if sine else C9), z, S8 if sine else C8)
     p = fma(fma(p, z, S7 if sine else C7), z, S6 if sine else C6)
@@ -135,7 +138,7 @@ def sine_of(r, r_low, n):
 
 @scalar
 def _quick(x, turn):
-    """sin(x + turn pi / 2), where the reduction by pieces suffices."""
+    """Return sin(x + turn pi / 2) if the reduction by pieces suffices, otherwise NaN."""
     inside = abs(x) <= MODERATE
     r, r_low, n = _reduce(x if inside else 0.0)
     high, low = sine_of(r, r_low, n + np.uint64(turn))
@@ -144,7 +147,7 @@ def _quick(x, turn):
 
 @scalar
 def _wide(x, turn):
-    """sin(x + turn pi / 2), for finite x above 2^-30."""
+    """Return sin(x + turn pi / 2), for finite x above 2^-30."""
     r, r_low, n = _reduce(x if abs(x) <= MODERATE else 0.0)
     if not _is_reduced(x, r):
         r, r_low, n = _reduce_far(x)
@@ -154,20 +157,20 @@ def _wide(x, turn):
 
 @scalar
 def sin_quick(x):
-    """sin(x) for |x| <= 2^20."""
+    """Return sin(x) for |x| <= 2^20."""
     y = _quick(x, 0)
     return x if x == 0.0 else y
 
 
 @scalar
 def cos_quick(x):
-    """cos(x) for |x| <= 2^20."""
+    """Return cos(x) for |x| <= 2^20."""
     return _quick(x, 1)
 
 
 @scalar
 def sin_wide(x):
-    """sin(x)."""
+    """Return sin(x)."""
     if not abs(x) < np.inf:
         return np.nan, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -179,7 +182,7 @@ def sin_wide(x):
 
 @scalar
 def cos_wide(x):
-    """cos(x)."""
+    """Return cos(x)."""
     if not abs(x) < np.inf:
         return np.nan, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -189,7 +192,7 @@ def cos_wide(x):
 
 @scalar
 def _tangent_of(r, r_low, n):
-    """tan(r + n pi / 2) as (high, low), for |r| <= pi / 4."""
+    """Return tan(r + n pi / 2) as (high, low), for |r| <= pi / 4."""
     sine, sine_low = sine_of(r, r_low, n)
     cosine, cosine_low = sine_of(r, r_low, n + np.uint64(1))
     return divide_pairs(sine, sine_low, cosine, cosine_low)
@@ -197,7 +200,7 @@ def _tangent_of(r, r_low, n):
 
 @scalar
 def tan_quick(x):
-    """tan(x) for |x| <= 2^20."""
+    """Return tan(x) for |x| <= 2^20."""
     inside = abs(x) <= MODERATE
     r, r_low, n = _reduce(x if inside else 0.0)
     high, low = _tangent_of(r, r_low, n)
@@ -207,7 +210,7 @@ def tan_quick(x):
 
 @scalar
 def tan_wide(x):
-    """tan(x)."""
+    """Return tan(x)."""
     if not abs(x) < np.inf or x == 0.0:
         return x if x == 0.0 else np.nan, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -224,16 +227,16 @@ def tan_wide(x):
 _SHORT_PI = circle(200)
 PI, ARC_HALF_PI = pair(_SHORT_PI), pair(_SHORT_PI / 2)
 
-#: Quotients are taken by the nearest i / PARTS.
+#: The table has the quotients i / PARTS, of which the nearest is used.
 PARTS = 64
 
-#: Taylor coefficients in d^2 of atan(d) / d, from the second on.
+#: Taylor coefficients in d^2 of atan(d) / d, without the first one.
 A1, A2 = pair(Fraction(-1, 3)), pair(Fraction(1, 5))
 A3, A4, A5, A6 = (-1 / 7, 1 / 9, -1 / 11, 1 / 13)
 
 
 def _arctangents() -> np.ndarray:
-    """atan(i / PARTS) as pairs, by Euler's series of positive terms."""
+    """Return atan(i / PARTS) as pairs, by Euler's series of positive terms."""
     rows = np.zeros((PARTS + 1, 2))
     for i in range(1, PARTS + 1):
         square = Fraction(i * i, PARTS * PARTS + i * i)
@@ -253,9 +256,9 @@ TABLE = _arctangents()
 
 @scalar
 def _arctangent(y, y_low, x, x_low):
-    """atan(y / x) as (high, low) for 0 <= y <= x as pairs, x > 0."""
-    # The table's place and the quotient that it stands for come of one addition. The quotient need not be right to the
-    # last bit: d is computed from y and x themselves.
+    """Return atan(y / x) as (high, low) for 0 <= y <= x as pairs, x > 0."""
+    # One addition gives both the table index and the quotient of this entry. The quotient y / x need not be correct to
+    # the last bit, because d is computed from y and x.
     shifted = fma(y / x, float(PARTS), INTEGER)
     i = np.float64(shifted).view(np.uint64) & np.uint64(127)
     c = (shifted - INTEGER) / PARTS
@@ -278,11 +281,11 @@ def _arctangent(y, y_low, x, x_low):
 
 @scalar
 def _angle(y, y_low, x, x_low):
-    """The angle of a point (x, y) of the upper half plane as (high, low), for y >= 0, not both zero."""
+    """Return the angle of a point (x, y) of the upper half plane as (high, low), for y >= 0, not both zero."""
     steep = y > abs(x)
     a, a_low = abs(x), x_low if x >= 0.0 else -x_low
     high, low = _arctangent(a if steep else y, a_low if steep else y_low, y if steep else a, y_low if steep else a_low)
-    # pi / 2 - atan(x / y), where steep; else the arc itself, or pi less it on the left.
+    # pi / 2 - atan(x / y) if steep; otherwise the arc itself, or pi minus the arc on the left.
     minus = steep ^ (x < 0.0)
     high, low = -high if minus else high, -low if minus else low
     start, start_low = ARC_HALF_PI[0] if steep else PI[0], ARC_HALF_PI[1] if steep else PI[1]
@@ -293,7 +296,7 @@ def _angle(y, y_low, x, x_low):
 
 @scalar
 def atan_quick(x):
-    """atan(x) for zero and 2^-300 <= |x| <= 2^300."""
+    """Return atan(x) for zero and 2^-300 <= |x| <= 2^300."""
     inside = abs(x) < np.inf
     high, low = _angle(abs(x) if inside else 0.0, 0.0, 1.0, 0.0)
     result = math.copysign(round_sum_to_odd(high, low), x) if inside else np.nan
@@ -302,7 +305,7 @@ def atan_quick(x):
 
 @scalar
 def atan_wide(x):
-    """atan(x)."""
+    """Return atan(x)."""
     if x != x or x == 0.0:
         return x, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -317,7 +320,7 @@ def atan_wide(x):
 
 @scalar
 def _adjacent(x):
-    """The square root of 1 - x^2 as (high, low), for |x| <= 1."""
+    """Return the square root of 1 - x^2 as (high, low), for |x| <= 1."""
     a, a_low = two_sum(1.0, -x)
     b, b_low = two_sum(1.0, x)
     square, square_low = multiply_pairs(a, a_low, b, b_low)
@@ -326,7 +329,7 @@ def _adjacent(x):
 
 @scalar
 def _asin(x):
-    """asin(x) as (high, low), for 2^-30 <= |x| <= 1."""
+    """Return asin(x) as (high, low), for 2^-30 <= |x| <= 1."""
     other, other_low = _adjacent(x)
     high, low = _angle(abs(x), 0.0, other, other_low)
     return math.copysign(high, x), low if x > 0.0 else -low
@@ -334,7 +337,7 @@ def _asin(x):
 
 @scalar
 def asin_quick(x):
-    """asin(x) for zero and 2^-300 <= |x| <= 1."""
+    """Return asin(x) for zero and 2^-300 <= |x| <= 1."""
     small, inside = abs(x) < 2.0**-30, abs(x) <= 1.0
     high, low = _asin(x if inside & (not small) else 1.0)
     result = round_sum_to_odd(x, x * max(x * x / 6.0, SPECK)) if small else round_sum_to_odd(high, low)
@@ -343,7 +346,7 @@ def asin_quick(x):
 
 @scalar
 def asin_wide(x):
-    """asin(x)."""
+    """Return asin(x)."""
     if not abs(x) <= 1.0 or x == 0.0:
         return x if x == 0.0 else np.nan, 0.0, 0
     if abs(x) < 2.0**-30:
@@ -356,14 +359,14 @@ def asin_wide(x):
 
 @scalar
 def _acos(x):
-    """acos(x) as (high, low), for |x| <= 1."""
+    """Return acos(x) as (high, low), for |x| <= 1."""
     other, other_low = _adjacent(x)
     return _angle(other, other_low, x, 0.0)
 
 
 @scalar
 def acos_quick(x):
-    """acos(x) for |x| <= 1."""
+    """Return acos(x) for |x| <= 1."""
     inside = abs(x) <= 1.0
     high, low = _acos(x if inside else 0.0)
     return round_sum_to_odd(high, low) if inside else np.nan
@@ -371,7 +374,7 @@ def acos_quick(x):
 
 @scalar
 def acos_wide(x):
-    """acos(x)."""
+    """Return acos(x)."""
     if not abs(x) <= 1.0:
         return np.nan, 0.0, 0
     high, low = _acos(x)
@@ -380,7 +383,7 @@ def acos_wide(x):
 
 @scalar
 def atan2_quick(y, x):
-    """The angle of (x, y), for 2^-200 <= |y / x| <= 2^200."""
+    """Return the angle of (x, y), for 2^-200 <= |y / x| <= 2^200."""
     q = abs(y / (x if x != 0.0 else 1.0))
     inside = (q >= 2.0**-200) & (q <= 2.0**200) & (x != 0.0)
     high, low = _angle(abs(y) if inside else 1.0, 0.0, x if inside else 1.0, 0.0)
@@ -389,7 +392,7 @@ def atan2_quick(y, x):
 
 @scalar
 def _on_an_axis(y, x):
-    """The angle as (high, low) where one is 0 or infinite; both infinite stand for (1, 1)."""
+    """Return the angle as (high, low) if one coordinate is 0 or infinite; if both are infinite, as for (1, 1)."""
     if abs(x) == np.inf or y == 0.0:
         if abs(y) == np.inf:
             return _angle(1.0, 0.0, math.copysign(1.0, x), 0.0)
@@ -399,7 +402,7 @@ def _on_an_axis(y, x):
 
 @scalar
 def atan2_wide(y, x):
-    """The angle of (x, y)."""
+    """Return the angle of (x, y)."""
     if x != x or y != y:
         return np.nan, 0.0, 0
     exponent = 0
@@ -410,7 +413,7 @@ def atan2_wide(y, x):
         b, b_exponent = split(x)
         distance = a_exponent - b_exponent
         if x > 0.0 and distance < -60:
-            # The quotient less a third of its cube, of which the sign is enough
+            # The quotient minus a third of its cube; the sign of the latter is enough
             high, low, exponent = divide_wide(abs(y), x)
             low -= SPECK if low == 0.0 else 0.0
         else:

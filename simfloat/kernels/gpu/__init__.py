@@ -1,8 +1,8 @@
-"""The loops of `kernels` on an NVIDIA GPU: under the same names, with the same signatures and the same bits.
+"""The loops of `kernels` on an NVIDIA GPU: with the same names, signatures and bits.
 
-Arithmetic is not written again: what a thread does is one element's part of a loop, in the scalar functions that the
-CPU's loops are made of (`threads.py`). numba-cuda and NVIDIA's NVVM compile it, without contraction, which needs no
-GPU (`compiling.py`); CuPy loads and starts it. Submodules are imported on first use.
+The arithmetic is not written again: a thread computes one element of a loop by the scalar functions of the CPU's loops
+(`threads.py`). numba-cuda and NVIDIA's NVVM compile it without contraction, which needs no GPU (`compiling.py`). CuPy
+loads and starts it. Submodules are imported on first use.
 """
 
 import importlib
@@ -10,7 +10,7 @@ from types import ModuleType
 
 from simfloat.uninterrupted import uninterrupted
 
-#: The modules here by the name of that in `kernels` whose loops they have.
+#: The GPU module for each family of loops in `kernels`.
 MODULES = {
     "bins": "sums",
     "counting": "elementwise",

@@ -1,24 +1,23 @@
-"""Thread loops compiled to PTX, on any machine: by numba-cuda and NVIDIA's NVVM, which ask for no GPU.
+"""Compilation of thread loops to PTX by numba-cuda and NVIDIA's NVVM, on any computer, with or without a GPU.
 
-**numba-cuda** takes the place of Numba's own `numba.cuda`, and is imported from here, beside NumPy 2.5 as well.
-numba-cuda 0.30 asks NumPy for `row_stack`, which is `vstack` and which NumPy 2.5 no longer has, and for times without a
-unit, of which that warns.
+**numba-cuda** replaces Numba's built-in `numba.cuda`, and is imported from here, also with NumPy 2.5. numba-cuda 0.30
+uses two things that NumPy 2.5 has removed or deprecated: `row_stack`, an alias of `vstack`, and times without a unit,
+which cause a warning.
 
-**One argument.** A kernel receives all as one argument: a structure of its numbers, laid out as in C. Numba gives a
-kernel a parameter for every number, and there are 28 of them in a grid, and at least seven in an array. CuPy converts
-each at every launch, which took half of its time. A structure costs what a single number does: the kernel's PTX reads
-its parameters from one (:func:`with_one_parameter`), and what a launch receives is laid out as that
-(:func:`pack_arguments`). Every number lies at the next multiple of its size, which is where a driver puts parameters,
-too.
+**One argument.** A kernel receives all arguments as one structure, laid out as in C. Numba gives a kernel a parameter
+for every scalar: a grid has 31 of them, and an array at least seven. CuPy converts each of them at every launch, which
+took half of its time. A structure costs as much as one scalar. The PTX of the kernel is changed to read its parameters
+from one structure (:func:`with_one_parameter`), and a launch passes its arguments in the same layout
+(:func:`pack_arguments`). Every scalar is at the next multiple of its size, as in the parameters of a driver.
 
-**No contraction.** NVVM contracts a * b + c to one rounding unless it is told not to, which no option of numba-cuda's
-decorators does; so its intermediate code is handed to NVVM here. With ``fma=0`` every sum and product is written with a
-rounding of its own (``add.rn``), which the driver's assembler keeps; subnormal numbers are kept, divisions and roots
-are rounded.
+**No contraction.** NVVM contracts a * b + c to one rounding by default, and no option of numba-cuda's decorators
+prevents it; therefore its intermediate code is passed to NVVM here. With ``fma=0`` every sum and product is a separate
+rounded instruction (``add.rn``), which the assembler of the driver preserves. Subnormal numbers are kept, and divisions
+and roots are rounded correctly.
 
-**One code for all GPUs.** A driver assembles what was written for the oldest generation for its own. NVVM writes the
-newest version of PTX that it knows, which drivers older than itself refuse, though it says nothing there that the
-version of that generation does not; so that one is named.
+**One code for all GPUs.** A driver assembles code for the oldest generation for its own GPU. NVVM declares the newest
+version of PTX that it supports, which older drivers reject, although the code uses only features of the oldest
+generation. So the PTX version of that generation is declared.
 """
 
 from __future__ import annotations
@@ -54,27 +53,28 @@ finally:
 __all__ = ["cuda"]
 
 
-#: (kind, element type, axes or length, GPU) of an argument: all that its type follows from, and where an array lies.
+#: (kind, element type, axes or length, GPU) of an argument: everything that determines its type, and the GPU of an
+#: array.
 ArgumentKind = tuple[str, Any, int, int | None]
 
-#: What the structure is called in PTX.
+#: The name of the structure in PTX.
 NAME = b"received"
 
 INTEGER, FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 _integer, _float = Struct("q").pack, Struct("d").pack
 
-#: What puts what Numba has of an array into bytes, by its axes: CuPy's have at most 64.
+#: Functions that pack Numba's description of an array into bytes, by the number of axes; CuPy's arrays have at most 64.
 ARRAY_HEADERS = [Struct(f"{5 + 2 * axes}q").pack for axes in range(65)]
 
 
 def pack_arguments(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[ArgumentKind, ...], np.void]:
-    """The kinds of arguments, and the structure of the number of threads and of theirs."""
+    """Return the kinds of arguments, and the structure of the number of threads and the arguments."""
     kinds, structure = [], _integer(count)
     for argument in arguments:
         kind, size, content = describe_argument(argument)
         kinds.append(kind)
-        # As C aligns a structure: a driver expects each parameter at a multiple of its size, and so do the kernel's
-        # reads.
+        # The alignment of a C structure: a driver expects each parameter at a multiple of its size, and so do the
+        # kernel's reads.
         if beyond := len(structure) % size:
             structure += bytes(size - beyond)
         structure += content
@@ -82,10 +82,10 @@ def pack_arguments(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[Argume
 
 
 def describe_argument(argument: Any) -> tuple[ArgumentKind, int, bytes]:
-    """The kind of an argument, the size of each of its numbers, and these: an array on the GPU, or what goes by value.
+    """Return the kind of an argument, the size of each of its scalars, and its bytes: an array on the GPU, or values.
 
-    For an array those are what Numba has of one: two pointers to what owns it, which nothing here reads, its size, the
-    bytes of an element, where it lies, its shape and its strides.
+    The bytes of an array are Numba's description of it: two pointers to its owner, which are not read here, its size,
+    the bytes of an element, its address, its shape and its strides.
     """
     if isinstance(argument, np.ndarray):
         dtype = argument.dtype
@@ -99,14 +99,14 @@ def describe_argument(argument: Any) -> tuple[ArgumentKind, int, bytes]:
         return ("number", INTEGER, 0, None), 8, _integer(argument)
     shape, dtype, memory = argument.shape, argument.dtype, argument.data
     axes = len(shape)
-    # Packed by hand, by one call for each number of axes: CuPy converts every argument of a launch by itself, and with
-    # 28 numbers of a grid that took half of a launch's time.
+    # Packed by hand, with one call for each number of axes: CuPy converts every argument of a launch separately, and
+    # for the scalars of a grid that took half of the time of a launch.
     header = ARRAY_HEADERS[axes](0, 0, argument.size, dtype.itemsize, memory.ptr, *shape, *argument.strides)
     return ("array", dtype, axes, memory.device_id), 8, header
 
 
 def argument_types(kinds: tuple[ArgumentKind, ...]) -> tuple[Any, ...]:
-    """Numba's types of arguments."""
+    """Return the Numba types of arguments."""
     from numba.cuda import types
     from numba.cuda.np.numpy_support import from_dtype
 
@@ -119,7 +119,7 @@ def argument_types(kinds: tuple[ArgumentKind, ...]) -> tuple[Any, ...]:
 
 
 def with_one_parameter(ptx: bytes, entry: bytes) -> bytes:
-    """The PTX of a kernel with one parameter in the place of all: a structure of them, in their order."""
+    """Return the PTX of a kernel with one parameter in place of all: a structure of them, in the same order."""
     head, start, rest = ptx.partition(b".entry " + entry + b"(")
     parameters, end, body = rest.partition(b")")
     places, size = {}, 0
@@ -132,31 +132,31 @@ def with_one_parameter(ptx: bytes, entry: bytes) -> bytes:
     return head + start + b"\n\t.param .align 8 .b8 %s[%d]\n" % (NAME, size) + end + body
 
 
-#: What NVVM is asked for beside the architecture.
+#: Options of NVVM in addition to the architecture.
 OPTIONS = {"opt": 3, "fma": 0, "ftz": 0, "prec-div": 1, "prec-sqrt": 1}
 
-#: The oldest generation, which code is made for: Ampere; and the version of PTX that came with it.
+#: The oldest supported generation, Ampere, for which code is compiled, and the version of PTX that came with it.
 OLDEST, PTX_VERSION = (8, 0), b"7.0"
 
-#: Functions of LLVM that NVVM 13.0 does not know by that name, and its own names of them.
+#: LLVM functions that NVVM 13.0 does not support by that name, and NVVM's names for them.
 NVVM_NAMES = {"llvm.trunc.f64": "llvm.nvvm.trunc.d", "llvm.trunc.f32": "llvm.nvvm.trunc.f"}
 
-#: Where tables lie. Numba puts them into constant memory, of which a warp reads one place at a time: functions that
-#: look something up took ten times as long as others. Of global memory it reads many at once.
+#: Address spaces of tables. Numba puts them into constant memory, from which a warp reads one address at a time:
+#: functions with table look-ups took ten times as long as others. From global memory it reads many at once.
 CONSTANT, GLOBAL = "addrspace(4)", "addrspace(1)"
 
 SOURCE_DIGEST = cache.source_digest(resources.files(__package__))
 
 
 class PtxKernel(NamedTuple):
-    """A kernel's name and its PTX."""
+    """The name of a kernel, and its PTX."""
 
     entry: str
     ptx: bytes
 
 
 def kernel_of(body: Any) -> Any:
-    """The kernel of a loop's body in Python: what is compiled, and what a simulator runs."""
+    """Return the kernel of a loop body in Python, which is compiled, or run by a simulator."""
 
     def kernel(count, *arguments):
         i = cuda.grid(1)
@@ -168,7 +168,7 @@ def kernel_of(body: Any) -> Any:
 
 
 def load_or_compile(body: Any, types: tuple[Any, ...]) -> PtxKernel:
-    """The kernel of a body for arguments of these types of Numba's, kept on disk beside the CPU's."""
+    """Return the kernel of a body for arguments of these Numba types; it is stored next to the CPU's kernels."""
     name = file_name(body, types)
     for place in cache.kernel_directories():
         content = cache.read_kernel(place / name)
@@ -184,14 +184,14 @@ def load_or_compile(body: Any, types: tuple[Any, ...]) -> PtxKernel:
 
 
 def file_name(body: Any, types: tuple[Any, ...]) -> str:
-    """The name of a version's file: the body's, the digest of the kernels' sources, and that of the rest."""
+    """Return the file name of a version: body, digest of the kernel sources, digest of everything else."""
     parts = (*cache.compiler_versions(), version("numba-cuda"), SOURCE_DIGEST, body.__module__, body.__name__, types)
     digest = hashlib.sha256("\n".join(map(str, (*parts, sorted(OPTIONS.items())))).encode()).hexdigest()
     return f"{body.__name__.partition('(')[0]}-{cache.SOURCE_DIGEST}-{digest[:32]}.ptx{cache.SUFFIX}"
 
 
 def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> PtxKernel:
-    """The kernel of a body for arguments of these types."""
+    """Return the kernel of a body, compiled for arguments of these types."""
     from numba.cuda import compiler
     from numba.cuda.types import Tuple, int64, void
 
@@ -199,20 +199,20 @@ def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> PtxKernel:
         arguments = int64, Tuple(types)
         result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=OLDEST, nvvm_options=OPTIONS)
     library, entry = result.library, result.fndesc.llvm_func_name
-    # numba-cuda's own step between typing and NVVM, which its dispatcher would make: Numba's functions return a status,
-    # and kernels return nothing.
+    # numba-cuda's step between typing and NVVM, which its dispatcher would run: Numba's functions return a status, and
+    # kernels return nothing.
     compiler.kernel_fixup(library.get_function(entry), False)
     return PtxKernel(entry, with_one_parameter(_assemble_ptx(library.llvm_strs), entry.encode()))
 
 
 @contextmanager
 def _typed_for_oldest_gpu() -> Iterator[None]:
-    """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it gets the oldest."""
+    """Make numba-cuda use the oldest generation while a kernel is typed, not the generation of the current GPU."""
     from numba.cuda import dispatcher
 
     get_device, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)
-    # Typing asks for the generation of the GPU at hand, and fails where there is none. With the oldest one the same PTX
-    # is made on every machine, so its file can be shared, and tests need no GPU.
+    # Typing queries the generation of the current GPU, and fails without a GPU. With the oldest generation, the same
+    # PTX is generated on every computer, so its file can be shared, and tests need no GPU.
     dispatcher.get_current_device = lambda: device
     try:
         yield
@@ -221,7 +221,7 @@ def _typed_for_oldest_gpu() -> Iterator[None]:
 
 
 def _assemble_ptx(modules: list[str]) -> bytes:
-    """The PTX of modules of LLVM's intermediate code, with NVIDIA's library of functions at hand."""
+    """Return the PTX of modules of LLVM's intermediate code, linked with NVIDIA's library of device functions."""
     from cuda.pathfinder import find_bitcode_lib
     from numba.cuda.cudadrv import nvvm
 

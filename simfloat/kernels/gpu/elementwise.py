@@ -1,11 +1,11 @@
-"""Loops over elements on a GPU: what arrays hold, random words, results of operations, and rounding.
+"""Loops over elements on a GPU: event counts, facts of arrays, random words, results of operations, and rounding.
 
-* What arrays hold: see `kernels/rounding/arrays.py`. To read counts and facts is to wait for the GPU.
-* Random words are made where they are needed: a thread makes the four of its elements, and nothing is kept in memory.
-  Words come to a loop in one of three forms: a WordPlace, from which threads find theirs; the user's own draws, on the
-  GPU; and a single word, which none reads, where no rounding draws.
-* Results of operations: see `kernels/elementwise/loops.py`. An operand is a vector, or numbers by value: one.
-* Rounding: see `kernels/rounding/arrays.py`. Loops that may draw have a thread for every four elements.
+* Event counts and facts: see `kernels/rounding/arrays.py`. Reading them waits for the GPU.
+* Random words are computed where they are used: a thread computes the four words of its elements, and nothing is stored
+  in memory. A loop receives words in one of three forms: a WordPlace, from which threads compute their words; the
+  user's draws, on the GPU; and a single word, which is not read, for deterministic roundings.
+* Results of operations: see `kernels/elementwise/loops.py`. An operand is a vector, or one number passed by value.
+* Rounding: see `kernels/rounding/arrays.py`. Loops that may be stochastic have a thread for every four elements.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from simfloat.kernels.rounding.one_number import (
 )
 from simfloat.kernels.rounding.random import as_word, draw_shift, word_index, words_at, words_of_sum
 
-#: The counter of results whose rounding without a largest number is to be looked at, behind those of the events.
+#: The counter of results that still have to be rounded without a largest number; it follows the event counters.
 UNDECIDED = FIRST_CAUSE
 
 
@@ -85,12 +85,12 @@ def _count(i, exact, out, grid_numbers, counters):
 
 
 def count_results(out, grid_numbers, events):
-    """Nothing yet: one launch counts all, beside the exact results."""
+    """Return 1 without counting: one launch counts everything later, together with the exact results."""
     return 1
 
 
 def count_ends(exact, out, grid_numbers, events, shown):
-    """Add to the NumPy vector `events` what the rounding of the exact results to `out` did; returns the undecided."""
+    """Add to the NumPy vector `events` the events of the rounding of `exact` to `out`; return the undecided results."""
     counters = np.zeros(UNDECIDED + 1, np.int64, like=out)
     _count(exact, out, grid_numbers, counters)
     counts = counters.get()
@@ -108,14 +108,14 @@ def _count_lost(i, a, b, out, sign, either, counters):
 
 
 def count_unchanged(a, b, out, sign, either):
-    """How many finite sums of a and sign * b lost an addend that is not zero: b, or with `either` one of them."""
+    """Count the finite sums of a and sign * b that lost a nonzero addend: b, or with `either` any of the two."""
     counters = np.zeros(1, np.int64, like=out)
     _count_lost(a, b, out, sign, either, counters)
     return counters.get()[0]
 
 
-#: Elements that a thread looks at at least, one after the other, and the most threads: they wait for one another where
-#: they tell what they found.
+#: Minimum number of elements that a thread examines, one after another, and maximum number of threads: they wait for
+#: one another when they write their findings.
 EACH, MOST = 64, 1 << 15
 
 FRACTIONS, FIRST, LAST, SPECIAL = range(4)
@@ -137,10 +137,10 @@ def _gather_facts(j, x, threads, facts):
 
 
 def bit_facts(x):
-    """(precision, low, least, high, finite) of a vector."""
+    """Return (precision, low, least, high, finite) of a vector."""
     facts = np.array([0, NO_FIRST, NO_LAST, 0], np.int64, like=x)
-    # Atomics of many threads wait for one another: facts of 4096^2 numbers took 1.1 ms before the number of threads was
-    # limited, and take 0.27 ms with 2^15 of them.
+    # Atomic operations of many threads wait for one another: facts of 4096^2 numbers took 1.1 ms before the number of
+    # threads was limited, and take 0.27 ms with 2^15 threads.
     threads = min(-(-x.size // EACH), MOST)
     _gather_facts.start(threads, x, threads, facts)
     counts = facts.get()
@@ -149,12 +149,12 @@ def bit_facts(x):
 
 U64 = np.uint64
 
-#: The elements that share a group of four words, or one of their words where draws are bytes.
+#: The elements that share a group of four words, or one word if draws are bytes.
 FOUR = 4
 
 
 class WordPlace(NamedTuple):
-    """Where a call finds its words; all uint64."""
+    """The position of the words of a call; all uint64."""
 
     call: int
     stage: int
@@ -167,7 +167,7 @@ unpack_place = reader(WordPlace)
 
 @scalar
 def drawn_words(place_numbers, j):
-    """The words of the elements 4 j to 4 j + 3."""
+    """Return the words of the elements 4 j to 4 j + 3."""
     place, group = unpack_place(place_numbers), U64(j)
     if place.short == U64(0):
         return words_at(group, U64(0), place.call, place.stage, place.seed)
@@ -182,14 +182,14 @@ def drawn_words(place_numbers, j):
 
 @scalar
 def repeated_word(words, j):
-    """One word for four elements, where nothing draws."""
+    """Return one word for four elements, for deterministic roundings."""
     word = U64(words[0])
     return word, word, word, word
 
 
 @scalar
 def user_words(words, j):
-    """The user's draws of the elements 4 j to 4 j + 3; past the last element the last one again."""
+    """Return the user's draws of the elements 4 j to 4 j + 3; the last draw is repeated past the last element."""
     first, last = 4 * j, words.size - 1
     return (
         U64(as_word(words[first])),
@@ -200,7 +200,7 @@ def user_words(words, j):
 
 
 def four_words(words, j):
-    """The words of the elements 4 j to 4 j + 3, whatever form words come in."""
+    """Return the words of the elements 4 j to 4 j + 3, for any form of words."""
     if isinstance(words, tuple):
         return (drawn_words if len(words) > 1 else repeated_word)(words, j)
     return user_words(words, j)
@@ -215,15 +215,15 @@ def _four_words(words, j):
     return lambda words, j: chosen(words, j)
 
 
-#: The words of the steps of a sum, four at a time, which the thread keeps that draws them: none yet.
+#: The words of the steps of a sum, four at a time, kept by the thread that uses them; initially none.
 NO_WORDS = (U64(0), U64(0), U64(0), U64(0))
 
 
 @scalar
 def next_four_words(words, counter, element, k, stage, seed, short):
-    """The words of the steps k to k + 3, k being a multiple of four; `words` are those of the four before.
+    """Return the words of the steps k to k + 3, where k is a multiple of four; `words` are the previous four.
 
-    Where draws are bytes, the first word is that of all four, and the others are of the next steps.
+    If draws are bytes, the first word serves all four steps, and the others serve the next steps.
     """
     if short and k % 16 > 0:
         return words[1], words[2], words[3], words[0]
@@ -232,12 +232,12 @@ def next_four_words(words, counter, element, k, stage, seed, short):
 
 @scalar
 def step_word(words, k, short):
-    """The word of step k, with its draw on top."""
+    """Return the word of step k, with its draw on top."""
     return shift_left(np.uint32(words[0] if short else words[k % 4]), draw_shift(k, short))
 
 
 def exact_loop(quick, wide):
-    """Round-to-odd of the exact result for each element."""
+    """Return the loop that rounds each exact result to odd."""
 
     @threads_over("out")
     def loop(i, a, b, c, sign, out):
@@ -256,7 +256,7 @@ def exact_loop(quick, wide):
 
 
 def paired_loop(wide):
-    """Each exact result rounded once from more bits than float64 shows."""
+    """Return the loop that rounds each exact result once, from more bits than float64 has."""
 
     @threads_over("out", each=FOUR)
     def loop(j, a, b, c, sign, words, out, grid_numbers):
@@ -276,7 +276,7 @@ def paired_loop(wide):
 
 
 def double_loop(wide):
-    """Each exact result rounded to nearest even in float64."""
+    """Return the loop that rounds each exact result to nearest even in float64."""
 
     @threads_over("out")
     def loop(i, a, b, c, sign, out):
@@ -292,7 +292,7 @@ def double_loop(wide):
 
 
 def native_loop(function):
-    """What the hardware rounds to nearest even itself, in the type of `out`."""
+    """Return the loop of an operation that the hardware rounds to nearest even, in the type of `out`."""
 
     @threads_over("out")
     def loop(i, a, b, c, out):
@@ -307,7 +307,7 @@ def native_loop(function):
 
 
 def single_loop(function):
-    """The exact result rounded to odd in float32, and once more by the kind of rounding."""
+    """Return the loop that rounds the exact result to odd in float32, and again by the kind of rounding."""
 
     @threads_over("out")
     def loop(i, a, b, c, sign, out, grid_numbers, kind):
@@ -328,7 +328,7 @@ def single_loop(function):
 
 
 def converted_loop(function):
-    """The operation on vectors, or on numbers by value."""
+    """Return the loop of a function on vectors, or on numbers passed by value."""
 
     @threads_over("out")
     def loop(i, a, b, c, out):
@@ -355,12 +355,12 @@ single_results = {name: single_loop(function) for name, function in SINGLE.items
 
 @threads_over("out")
 def copy(i, x, words, out, grid_numbers):
-    """Every element as it is."""
+    """Copy every element, with one NaN."""
     out[i] = cast_for_out(x[i], out)
 
 
 def rounding(round_one):
-    """The loop of a deterministic mode, for plain grids, in the type of their numbers."""
+    """Return the loop of a deterministic mode for plain grids, in the type of the grid's numbers."""
 
     @threads_over("out")
     def loop(i, x, words, out, grid_numbers):
@@ -375,7 +375,7 @@ round_nearest, round_directed, round_to_odd = rounding(nearest), rounding(round_
 
 @threads_over("out")
 def round_half(i, x, words, out, grid_numbers):
-    """Round to nearest even to FP16, as one instruction."""
+    """Round to nearest even to FP16 by one instruction."""
     out[i] = cast_for_out(round_to_half(x[i]), out)
 
 
@@ -386,7 +386,7 @@ def round_image(i, x, words, out, grid_numbers):
 
 
 def rounding_four(round_one):
-    """The loop of a rounding that takes a word."""
+    """Return the loop of a rounding that takes a word."""
 
     @threads_over("out", each=FOUR)
     def loop(j, x, words, out, grid_numbers):

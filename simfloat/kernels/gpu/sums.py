@@ -1,9 +1,9 @@
-"""Sums of products on a GPU, a thread for every element of the result: the loops of `kernels/sums`.
+"""Sums of products on a GPU, with a thread for every element of the result: the loops of `kernels/sums`.
 
-* In ascending order of k, a thread for an element or for a tile of them: see `kernels/sums/sequential.py`.
+* Sequential, with a thread for an element or for a tile of elements: see `kernels/sums/sequential.py`.
 * By the steps of an order: see `kernels/sums/rows.py`.
-* Pairwise: see `kernels/sums/trees.py`. The tree is walked as there, product by product: sums that wait for their right
-  neighbours lie on the thread's stack, each with the word of the product that it begins with.
+* Pairwise: see `kernels/sums/trees.py`. The tree is walked in the same way, product by product: sums that wait for
+  their right neighbours are on the thread's stack, each with the word of its first product.
 * In the order of a program: see `kernels/sums/trees.py`.
 * Exact, in pieces on a few grids: see `kernels/sums/exact.py`.
 """
@@ -56,7 +56,7 @@ from simfloat.kernels.sums.sequential import DRAWING
 
 
 def stepping(product, add):
-    """One product taken into a sum, in a deterministic mode."""
+    """Return the step that adds one product to a sum, in a deterministic mode."""
 
     @scalar
     def step(total, x, y, options):
@@ -66,7 +66,7 @@ def stepping(product, add):
 
 
 def chaining(fma):
-    """One product taken into a sum by the hardware's fused multiply-add."""
+    """Return the step that adds one product to a sum by the fused multiply-add of the hardware."""
 
     @scalar
     def step(total, x, y, options):
@@ -76,9 +76,10 @@ def chaining(fma):
 
 
 def sequential_random(product, add, rounds_products):
-    """Stochastic steps, four at a time: so many have words of their own, or share one.
+    """Return the loop of stochastic steps, four at a time.
 
-    Sums draw from the counter's stage, products from the next one.
+    One call of Philox has the words of four steps, or one word has their draws. Sums draw from the stage of the
+    counter, products from the next stage.
     """
 
     @threads_over("out")
@@ -108,7 +109,7 @@ def sequential_random(product, add, rounds_products):
 
 @threads_over("out")
 def sequential_wide(t, a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
-    """Steps for any operands, any grid and any mode."""
+    """Sum with any operands, any grid and any mode."""
     grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
     options = StepOptions(grid, unpack_grid(product_numbers), sign, pair != 0)
     (i, j), draws, short = row_and_column(t, out.shape), grid.random_step != 0.0, draws_are_bytes(grid)
@@ -126,19 +127,19 @@ def sequential_wide(t, a, b, out, grid_numbers, product_numbers, sign, place, se
 
 
 def _both_loops(kind: str) -> dict[str, Any]:
-    """The loops of a kind of step with exact products and with rounded ones."""
+    """Return the loops of a kind of step with exact products and with rounded ones."""
     product, add, *_ = KINDS[kind]
     fused, unfused = (stepping(multiply, add) for multiply in (native_product, product))
     return {f"fused_{kind}": TileLoop(sum_body(fused)), f"unfused_{kind}": TileLoop(sum_body(unfused))}
 
 
 def _loops_by_instructions(kind: str, fused: Any, element: Tile = ELEMENT) -> dict[str, Any]:
-    """Both loops in tiles: for steps of an instruction or a few, where to read the operands takes longer."""
+    """Return both loops in tiles, for steps of few instructions, which take less time than reading the operands."""
     product, add, *_ = (KINDS | instructions.GPU_KINDS)[kind]
     steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
-    # BESIDE is for float32 by single instructions: 6.0 ms for 4096^3, where 8 by 4 read one by one takes 12.0, 8 by 8
-    # 6.8 and 4 by 4 6.6. Reading a step ahead was no gain (7.0 to 7.3), and FP16's pairs were slower in all tiles but 8
-    # by 4.
+    # SIDE_BY_SIDE is for float32 by single instructions: 6.0 ms for 4096^3, compared with 12.0 for 8 by 4 read one by
+    # one, 6.8 for 8 by 8 and 6.6 for 4 by 4. Reading a step ahead was no gain (7.0 to 7.3), and FP16 pairs were slower
+    # in all tiles except 8 by 4.
     tiles = (SIDE_BY_SIDE, QUICK) if kind == "native" or kind in instructions.MODES else (QUICK,)
     return {
         name: PairedLoop(sum_body(step), QUICK, element, pairs[name])
@@ -149,7 +150,7 @@ def _loops_by_instructions(kind: str, fused: Any, element: Tile = ELEMENT) -> di
 
 
 def _unfused_pairs(fma, one, minus_zero):
-    """An unfused step on pairs of images, by the fused multiply-add alone."""
+    """Return an unfused step on pairs of bit patterns, by the fused multiply-add only."""
 
     @scalar
     def step(total, x, y, options):
@@ -158,7 +159,7 @@ def _unfused_pairs(fma, one, minus_zero):
     return step
 
 
-#: Loops over pairs of columns, which have all images of 16 bits twice or in twos.
+#: Loops over pairs of columns. Words contain 16-bit patterns of `a` twice, and of `b` and `out` in pairs.
 pairs: dict[str, TileLoop] = {}
 for _kind, _constants in instructions.PAIRS.items():
     pairs[f"fused_{_kind}"] = TileLoop(sum_body(chaining(_constants[0])), QUICK)
@@ -179,7 +180,7 @@ random_steps |= {f"unfused_{kind}": sequential_random(*KINDS[kind][:2], True) fo
 
 
 def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) -> Any:
-    """The loop for steps that draw, or not, or (None) as the grid says."""
+    """Return the loop for steps; `drawing` is True for stochastic steps, and None if the grid decides."""
     first_state = scalar_from_text("first_state", "number, zero", f"(number, {tuple_text('zero', state - 1)[1:]}")
     state_in_type = scalar_from_text("kept_state", "state, kind", tuple_text("kind(state[{}])", state))
     no_words, finishes = (NO_WORDS,) * stages, finish is not running_sum
@@ -220,7 +221,7 @@ def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) 
 
 
 def _loop(order: Order, name: str, kind: StepKind) -> Any:
-    """The loop of an order in a kind of operations."""
+    """Return the loop of an order with a kind of operations."""
     return loop(step_in_kind(order, kind), finish_in_kind(order, kind), order.state, order.stages, kind.draws)
 
 
@@ -228,7 +229,7 @@ stepwise_loops = make_loops(_loop, GPU_KINDS)
 
 
 def pairwise(product, add, drawing):
-    """The loop for steps that draw, or not, or (None) as the grid says."""
+    """Return the loop for pairwise sums; `drawing` is True for stochastic steps, and None if the grid decides."""
 
     @threads_over("out")
     def loop(t, a, b, out, grid_numbers, sign, pair, place, seed):
@@ -252,7 +253,7 @@ def pairwise(product, add, drawing):
             stack[depth] = product(x, y, step_word(product_words, k, short), options)
             x, y = next_x, next_y
             waiting[depth] = step_word(words, k, short)
-            # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
+            # `complete` has a 1 for every neighbour that waits to be added; at the end all bits are 1.
             depth, complete = depth + 1, k if k + 1 < terms else -1
             while depth > 1 and complete & 1:
                 depth, complete = depth - 1, complete >> 1
@@ -270,14 +271,14 @@ pairwise_loops = {
 
 @scalar
 def word_at(counter, element, step, stage, seed, short):
-    """The word of a step, with its draw on top."""
+    """Return the word of a step, with its draw on top."""
     first = step - step % (16 if short else 4)
     words = words_of_sum(counter, element, word_index(counter.step + first, short), stage, seed)
     return shift_left(np.uint32(words[step % 16 // 4 if short else step % 4]), draw_shift(step, short))
 
 
 def program_order_loop(product, add, drawing):
-    """The loop for steps that draw, or not, or (None) as the grid says."""
+    """Return the loop for sums in program order; `drawing` is True for stochastic steps, None if the grid decides."""
 
     @threads_over("out")
     def loop(t, a, b, out, program, grid_numbers, sign, pair, place, seed):
@@ -314,7 +315,7 @@ tree_loops = {
 
 @scalar
 def _add_pieces(rest, bins, i, j, anchors):
-    """Add a number's pieces to the bins; nothing is left in the end."""
+    """Add the pieces of a number to the bins; the remainder becomes zero."""
     for t in range(len(anchors)):
         piece = (rest + anchors[t]) - anchors[t]
         bins[t, i, j] += piece
@@ -323,7 +324,9 @@ def _add_pieces(rest, bins, i, j, anchors):
 
 @threads_over("start")
 def bin_sums(t, a, b, start, bins, anchors, exact_products):
-    """bins (t, m, n) = the pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to fine."""
+    """Compute bins (t, m, n): pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to
+    fine.
+    """
     i, j = t // start.shape[1], t % start.shape[1]
     for g in range(len(anchors)):
         bins[g, i, j] = 0.0
@@ -340,19 +343,19 @@ def _carry(t, bins, anchors):
     i, j = t // bins.shape[2], t % bins.shape[2]
     for g in range(len(anchors) - 1, 0, -1):
         piece = (bins[g, i, j] + anchors[g - 1]) - anchors[g - 1]
-        # What an infinite product left behind is NaN; the first bin has the infinity itself.
+        # The remainder of an infinite product is NaN; the infinity itself is in the first bin.
         bins[g - 1, i, j] += piece if piece == piece else 0.0
         bins[g, i, j] -= piece
 
 
 def carry(bins, anchors):
-    """Move to each bin what the finer one below it has above half its grid; the total stays what it is."""
+    """Round each bin to the grid of the next coarser bin, and move that part there; the total does not change."""
     _carry.start(bins[0].size, bins, anchors)
 
 
 @threads_over("out")
 def odd_totals(t, bins, out):
-    """The totals of carried bins, rounded to odd in at least 52 bits; what is infinite or NaN is so in the first."""
+    """Round the totals of carried bins to odd in at least 52 bits; infinite and NaN totals are in the first bin."""
     i, j = t // out.shape[1], t % out.shape[1]
     total = 0.0
     for g in range(bins.shape[0] - 1, -1, -1):

@@ -1,12 +1,12 @@
-"""Loops whose steps are threads, and the memory of threads.
+"""Loops that run as threads, and the memory of threads.
 
-Each thread does what `body(i, *arguments)` says of its number i, in any order. Arrays on the GPU reach a body as
-vectors and matrices in C order. Small NumPy arrays, which hold the numbers of a grid or an operand that is one number,
-are handed over by value and reach it as tuples: `len` and an index serve for both. CuPy starts a loop: its arguments'
-types go to the compiler, once, and its numbers to the GPU (`compiling.py`).
+Each thread executes `body(i, *arguments)` with its index i, in any order. A body receives arrays on the GPU as vectors
+and matrices in C order. Small NumPy arrays, which contain the numbers of a grid or a scalar operand, are passed by
+value and received as tuples: `len` and indexing work for both. CuPy starts a loop: the types of its arguments go to the
+compiler, once, and their values to the GPU (`compiling.py`).
 
-Threads have counters that several of them add to, and stacks of their own. The plain bodies are for simulators, whose
-threads are Python's.
+Threads can add to shared counters, and have separate stacks. The Python bodies are for simulators, which use Python's
+threads.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from numba.extending import intrinsic, overload
 from simfloat.kernels.compile.jit import scalar
 from simfloat.kernels.gpu.compiling import ArgumentKind, argument_types, cuda, pack_arguments
 
-#: Threads of a block, and those of a warp, which read side by side.
+#: Threads of a block, and threads of a warp, which read neighbouring addresses.
 BLOCK, WARP = 256, 32
 
 
 class ThreadLoop:
-    """A body, and over which of its arguments it loops: called as the CPU's loop of that name is."""
+    """A body, and the argument that it loops over; called like the CPU's loop of the same name."""
 
     def __init__(self, body: Callable, over: str, each: int = 1) -> None:
         self.over, self.each = list(signature(body).parameters).index(over) - 1, each
@@ -42,28 +42,31 @@ class ThreadLoop:
         self.start(-(-arguments[self.over].size // self.each), *arguments)
 
     def start(self, count: int, *arguments: Any) -> None:
-        """Start so many threads; they are done when the arrays are next read."""
+        """Start `count` threads; they are finished when the arrays are next read."""
         if count:
             launch(self.body, count, arguments)
 
 
 def threads_over(over: str, each: int = 1) -> Callable[[Callable], ThreadLoop]:
-    """Make a body a loop with a thread for every element, or for `each` of them, of the argument of that name."""
+    """Return a decorator that makes a body a loop.
+
+    It has a thread for every element, or for every `each` elements, of the argument `over`.
+    """
     return lambda body: ThreadLoop(body, over, each)
 
 
 @scalar
 def element_or_only(operand, i):
-    """The element of an operand, or its only one."""
+    """Return the element of an operand, or its only one."""
     return operand[i if len(operand) > 1 else 0]
 
 
 @scalar
 def row_and_column(t, shape):
-    """The row and the column of thread t's element of a matrix of this shape.
+    """Return the row and the column of the element of thread t in a matrix of this shape.
 
-    The threads of a warp are neighbours in a row, the warps of a block lie one below the other: of what sums read of
-    their right operand, these find in the cache what one of them has read.
+    The threads of a warp are neighbours in a row, and the warps of a block are below one another. If one warp has read
+    a part of the right operand, the others find it in the cache.
     """
     rows, columns = shape[0], shape[1]
     area = WARP * rows
@@ -74,16 +77,16 @@ def row_and_column(t, shape):
 
 @scalar
 def cast_for_out(value, out):
-    """A result in the type of `out`, every NaN as the one NaN: where a GPU changes the type, it makes another of it."""
+    """Return a result in the type of `out`, with one NaN: a GPU changes the bits of a NaN when it converts the type."""
     kind = out.dtype.type
     number = kind(value)
     return number if number == number else kind(np.nan)
 
 
 def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
-    """Start so many threads of a loop's body on the current GPU, in the current stream.
+    """Start `count` threads of a loop body on the current GPU, in the current stream.
 
-    Raises ValueError for an array on another GPU, whose address means nothing to this one.
+    Raises ValueError for an array on another GPU, because its address is invalid on this one.
     """
     import cupy
 
@@ -94,7 +97,7 @@ def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
 
 @cache
 def _load_kernel(body: Any, kinds: tuple[ArgumentKind, ...], device: int) -> Any:
-    """The kernel of a body for arguments of these kinds, on a GPU by its number, which is the current one."""
+    """Return the kernel of a body for arguments of these kinds, on the current GPU, which has the number `device`."""
     import cupy
 
     from simfloat.kernels.gpu.compiling import load_or_compile
@@ -106,7 +109,7 @@ def _load_kernel(body: Any, kinds: tuple[ArgumentKind, ...], device: int) -> Any
                 f"cupy.cuda.Device({gpu}):`."
             )
     result = load_or_compile(body, argument_types(kinds))
-    # A module of the driver's, from PTX: CuPy's own compiler is not asked. What is loaded is kept by the kinds of the
+    # A module of the driver, loaded from PTX without CuPy's compiler. Loaded kernels are stored by the kinds of their
     # arguments, so a later launch types and compiles nothing.
     module = cupy.cuda.Module()
     module.load(result.ptx + b"\0")
@@ -115,30 +118,30 @@ def _load_kernel(body: Any, kinds: tuple[ArgumentKind, ...], device: int) -> Any
 
 _LOCK = Lock()
 
-#: Numbers of a stack: sums of 2^39 products have fewer that wait.
+#: Entries of a stack: sums of 2^39 products have fewer waiting sums.
 DEPTH = 40
 
 
 def add_at(counters, place, number):
-    """Add a number to a counter of a vector, whoever else does."""
+    """Add a number to a counter of a vector, atomically."""
     with _LOCK:
         counters[place] += number
 
 
 def join_at(counters, place, bits):
-    """Set bits of a counter."""
+    """Set bits of a counter, atomically."""
     with _LOCK:
         counters[place] |= bits
 
 
 def lower_at(counters, place, number):
-    """Make a counter a number, if that is less."""
+    """Set a counter to a number if the number is smaller, atomically."""
     with _LOCK:
         counters[place] = min(counters[place], number)
 
 
 def raise_at(counters, place, number):
-    """Make a counter a number, if that is more."""
+    """Set a counter to a number if the number is larger, atomically."""
     with _LOCK:
         counters[place] = max(counters[place], number)
 
@@ -164,10 +167,11 @@ def _raise_at(counters, place, number):
 
 
 def registers(count: int) -> Any:
-    """What gives a thread uninitialised memory of its own for so many numbers of the type of the one it is given.
+    """Return a function that allocates uninitialised memory of a thread for `count` numbers, in the type of its
+    argument.
 
-    Where every index is known when the code is made, as in loops over constants, these are registers. No overload:
-    memory of a function's own ends with it, and what is compiled in its place is part of the function that calls it.
+    If every index is a compile-time constant, as in loops over constants, the memory is registers. It is not an
+    overload: the memory of a function ends with the function, while an intrinsic is compiled into its caller.
     """
     if config.DISABLE_JIT:
         return lambda number: np.empty(count, number.dtype)
@@ -183,22 +187,22 @@ def registers(count: int) -> Any:
 
 
 def _rest_of(array, first):
-    """The numbers of an array in C order from one on."""
+    """Return the numbers of an array in C order, beginning at index `first`."""
     return array.reshape(-1)[first:]
 
 
 @intrinsic
 def _pointer_into(typing_context, array, first):
     def generate(context, builder, signature, arguments):
-        # A bare pointer: Numba looks at each index of an array, lest it be negative, in every step of a sum.
+        # A bare pointer: for arrays, Numba tests each index for negative values, in every step of a sum.
         whole = context.make_array(signature.args[0])(context, builder, arguments[0])
         return builder.gep(whole.data, [arguments[1]], inbounds=True)
 
     return types.CPointer(array.dtype)(array, types.int64), generate
 
 
-#: The numbers of an array in C order from one on. An index into them is used as it is; one into an array is looked at
-#: each time, lest it be negative.
+#: The numbers of an array in C order, beginning at an index. Indices into them are not tested; an index into an array
+#: is tested for negative values each time.
 numbers_from = _rest_of if config.DISABLE_JIT else _pointer_into
 
 
@@ -220,21 +224,21 @@ def _four_at_once(typing_context, run, first):
     return types.UniTuple(run.dtype, 4)(run, types.int64), generate
 
 
-#: Four numbers of a run that lie at a multiple of 16 bytes, which are read at once.
+#: Reads four numbers at once; they must be at a multiple of 16 bytes.
 load_four = _four_plain if config.DISABLE_JIT else _four_at_once
 
 
 @scalar
 def first_factors(a, b, row, column):
-    """The first factors of a row of `a` and a column of `b`; zeros if there are none."""
+    """Return the first factors of a row of `a` and a column of `b`; zeros if there are none."""
     return (row[0], column[0]) if a.size > 0 else (a.dtype.type(0), b.dtype.type(0))
 
 
 @scalar
 def next_factors(row, column, k, depth, width):
-    """The factors after number k, or the last ones.
+    """Return the factors after number k, or the last ones.
 
-    They are read a step before they are needed, and arrive while that step is computed.
+    They are read a step before they are used, and arrive while that step is computed.
     """
     place = min(k + 1, depth - 1)
     return row[place], column[place * width]

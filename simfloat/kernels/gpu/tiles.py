@@ -1,10 +1,10 @@
-"""Products in tiles: a thread sums several elements of the result, which share what it reads of the operands.
+"""Products in tiles: a thread sums several elements of the result, which share the operands that it reads.
 
 A thread that sums a single element reads two numbers for every multiply-add. With `rows` times `columns` elements it
-reads rows + columns of them for so many, and keeps them and all sums in registers. The columns of a tile lie a warp's
-width apart, so the threads of a warp read neighbours in `b` and the same number of `a`; the tiles of a block lie one
-below the other, so its warps find in the cache what one of them has read of `b`. An element's steps and their order do
-not depend on the tile.
+reads rows + columns numbers for rows * columns multiply-adds, and keeps them and all sums in registers. The columns of
+a tile are a warp's width apart, so the threads of a warp read neighbours in `b` and the same number of `a`. The tiles
+of a block are below one another, so if one of its warps has read a part of `b`, the others find it in the cache. The
+steps of an element and their order do not depend on the tile.
 """
 
 from __future__ import annotations
@@ -20,48 +20,49 @@ from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.sums.orders import StepOptions
 from simfloat.kernels.sums.rows import row_of_left, top_of_right
 
-#: Threads from which on tiles are quicker than elements, which wait less for one another where they are few.
+#: Minimum number of threads for tiles. With fewer threads, one thread per element is faster, because fewer wait for
+#: each other.
 LEAST = 1 << 14
 
 
 class Tile(NamedTuple):
-    """What a thread computes of a product; constants of the code that is made for it."""
+    """The part of a product that a thread computes; compile-time constants of its code."""
 
     rows: int
     columns: int
-    steps: int = 1  # of a sum that are written one after the other, for one computation of addresses
-    side_by_side: int = 1  # columns side by side, and rows, that are read at once
-    warp: int = 0  # threads side by side
+    steps: int = 1  # of a sum that are unrolled, with one computation of addresses
+    side_by_side: int = 1  # neighbouring columns, and rows, that are read at once
+    warp: int = 0  # neighbouring threads
 
     def fits(self, rows: int, columns: int) -> bool:
-        """Whether a result of this shape holds such tiles, and its rows begin where so many numbers can be read."""
+        """Return True if a result of this shape contains such tiles, with rows aligned for reads of `side_by_side`."""
         whole = rows % self.side_by_side == 0 and columns % self.side_by_side == 0
         return whole and rows >= self.rows and columns >= self.columns * self.warp
 
     def threads(self, rows: int, columns: int) -> int:
-        """How many threads sum a result of this shape."""
+        """Return the number of threads that sum a result of this shape."""
         return -(-rows // self.rows) * -(-columns // (self.warp * self.columns)) * self.warp
 
 
-#: For steps of many instructions, beside which reading two numbers is little.
+#: For steps of many instructions, which take much longer than reading two numbers.
 ELEMENT = Tile(1, 1)
 
-#: For steps of one or two, where there are few results: what 16 steps read is on its way while 16 others are made.
+#: For steps of one or two instructions and few results: the operands of 16 steps are read while 16 others are computed.
 FEW = Tile(1, 1, steps=16)
 
-#: For such steps, and many results: 12 numbers are read for 32 multiply-adds.
+#: For such steps and many results: 12 numbers are read for 32 multiply-adds.
 QUICK = Tile(8, 4, steps=4)
 
-#: The same on float32, where rows begin at multiples of four numbers: three instructions read the 12 numbers. On an
-#: H100 sums of 4096^3 products take 6.0 ms with it, with QUICK 12.0.
+#: The same for float32, if rows begin at multiples of four numbers: three instructions read the 12 numbers. On an H100,
+#: sums of 4096^3 products take 6.0 ms with it, and 12.0 with QUICK.
 SIDE_BY_SIDE = Tile(4, 8, steps=2, side_by_side=4)
 
 
 class TileLoop:
     """A loop over `out` (m, n), the product of `a` (m, k) and `b` (k, n) or a stack of them (`kernels/sums/rows.py`).
 
-    It is called as the CPU's loop of that name is. `body_of` gives for a tile what a thread does; the first of `tiles`
-    that suits a result is taken, or `element`. Tiles are for steps of few instructions.
+    It is called like the CPU's loop of the same name. `body_of` returns the body of a thread for a tile. The first of
+    `tiles` that suits a result is used, otherwise `element`. Tiles are for steps of few instructions.
     """
 
     def __init__(self, body_of: Callable[[Tile], Callable], *tiles: Tile, element: Tile = ELEMENT) -> None:
@@ -69,7 +70,7 @@ class TileLoop:
         self.loops: dict[Tile, ThreadLoop] = {}
 
     def __call__(self, a: Any, b: Any, out: Any, *numbers: Any) -> None:
-        """Start as many threads as the result has tiles, or elements if these are few."""
+        """Start as many threads as the result has tiles, or elements if tiles are few."""
         depth = a.shape[1]
         products = b.shape[0] // depth if depth else 1
         m, n = out.shape[0] // max(products, 1), out.shape[1]
@@ -81,13 +82,13 @@ class TileLoop:
             rows = slice(i * m, (i + 1) * m)
             left, right = a if a.shape[0] == m else a[rows], b[i * depth : (i + 1) * depth]
             if tile.side_by_side > 1:
-                # With the left operand's columns side by side three instructions read 12 numbers for 32 multiply-adds.
-                # Such reads need addresses at multiples of 16 bytes, which a view may not have.
+                # With the columns of the left operand in contiguous memory, three instructions read 12 numbers for 32
+                # multiply-adds. Such reads need addresses at multiples of 16 bytes, which a view may not have.
                 left, right = left.T.copy(), right if right.data.ptr % 16 == 0 else right.copy()
             self.with_tile(tile).start(tile.threads(m, n), left, right, out[rows], *numbers)
 
     def tile_for(self, rows: int, columns: int, itemsize: int) -> Tile:
-        """What a thread sums of a result of this shape and of so many bytes a number."""
+        """Return the tile of a thread for a result of this shape and `itemsize` bytes per number."""
         for tile in self.tiles:
             wide = tile._replace(warp=WARP)
             many = wide.fits(rows, columns) and wide.threads(rows, columns) >= LEAST
@@ -96,15 +97,16 @@ class TileLoop:
         return self.element
 
     def with_tile(self, tile: Tile) -> ThreadLoop:
-        """The loop with such tiles."""
+        """Return the loop with such tiles."""
         if tile not in self.loops:
             self.loops[tile] = ThreadLoop(self.body_of(tile), "out")
         return self.loops[tile]
 
 
 class PairedLoop(TileLoop):
-    """A loop over images of 16 bits, which goes over pairs of columns where there are enough: the words of `b` and
-    `out` as they lie there, and every image of `a` twice.
+    """A loop over 16-bit patterns, in pairs of columns if there are enough.
+
+    For pairs, `b` and `out` are viewed as words, and every bit pattern of `a` is repeated in a word.
     """
 
     def __init__(self, body_of: Callable[[Tile], Callable], tile: Tile, element: Tile, pairs: TileLoop) -> None:
@@ -112,7 +114,7 @@ class PairedLoop(TileLoop):
         self.pairs = pairs
 
     def __call__(self, a: Any, b: Any, out: Any, *numbers: Any) -> None:
-        """Start as many threads as the result has tiles, of pairs if it can be, or elements."""
+        """Start as many threads as the result has tiles, of pairs if possible, or elements."""
         m, n = out.shape[0] * a.shape[1] // max(b.shape[0], 1), out.shape[1]
         if n % 2 == 0 and self.pairs.tile_for(m, n // 2, 4) != self.pairs.element:
             twice = a.astype(np.uint32) * np.uint32(0x10001)
@@ -122,14 +124,14 @@ class PairedLoop(TileLoop):
 
 
 def sum_body(step: Callable) -> Callable[[Tile], Callable]:
-    """What a thread does of sums in ascending order of k, total = step(total, x, y, options)."""
+    """Return the body of a thread for sums in ascending order of k, total = step(total, x, y, options)."""
     return lambda tile: tile_sums(step, tile) if tile.warp else element_sums(step, tile.steps)
 
 
 def element_sums(step: Callable, steps: int) -> Callable:
-    """What a thread does for an element: the numbers of the next steps are read before those at hand are added.
+    """Return the body of a thread for one element: the next operands are read before the current ones are used.
 
-    The assembler would read a step's just before it, and every step would wait for the memory.
+    Otherwise the assembler would place the reads of a step just before it, and every step would wait for the memory.
     """
     of_steps = registers(steps)
 
@@ -169,7 +171,7 @@ def element_sums(step: Callable, steps: int) -> Callable:
 
 
 def tile_sums(step: Callable, tile: Tile) -> Callable:
-    """What a thread does for a tile of elements."""
+    """Return the body of a thread for a tile of elements."""
     rows, columns, steps, beside, warp = tile
     of_tile, of_rows, of_columns = registers(rows * columns), registers(rows), registers(columns)
     corner, apart = tile_corner(tile), warp * beside
@@ -211,14 +213,14 @@ def tile_sums(step: Callable, tile: Tile) -> Callable:
             left, right = numbers_from(a, top), numbers_from(b, first)
         else:
             depth = pitch = a.shape[1]
-            # As for a stack, though none comes: with less around it the assembler puts reading between the additions of
-            # FP16's pairs, which then take twice as long.
+            # Written for a stack, although no stack arrives here: with less code around it, the assembler puts reads
+            # between the additions of FP16 pairs, which then take twice as long.
             left = numbers_from(a, row_of_left(a, top) * depth)
             right = numbers_from(b, top_of_right(a, b, out, top) * width + first)
         for r in range(rows):
             for c in range(columns):
                 totals[r * columns + c] = sums[r * width + c // beside * apart + c % beside]
-        k = 0  # not range's, which costs several instructions a step where there are few
+        k = 0  # not a range, which costs several instructions per step
         while k + steps <= depth:
             for s in range(steps):
                 advance(totals, x, y, left, right, k + s, pitch, width, options)
@@ -236,10 +238,10 @@ def tile_sums(step: Callable, tile: Tile) -> Callable:
 
 
 def tile_corner(tile: Tile) -> Any:
-    """(top, first, own_top, own_first) of a thread's tile in a result (m, n).
+    """Return a function for (top, first, own_top, own_first) of a thread's tile in a result (m, n).
 
-    The last tiles are moved back into the result, where they sum elements of others once more; their own, which they
-    write, are those from (own_top, own_first) on.
+    The last tiles are moved back into the result, where they sum elements of other tiles again. They write only the
+    elements from (own_top, own_first).
     """
     rows, columns, _, beside, warp = tile
     side = min(beside, columns)
@@ -251,8 +253,8 @@ def tile_corner(tile: Tile) -> Any:
             return i, j, i, j
         down = (m + rows - 1) // rows
         own_top, own_first = t // warp % down * rows, t // warp // down * warp * columns
-        # No tile is cut: a test for each element, or code for smaller tiles, would cost all others. Elements that two
-        # threads sum are written by one of them.
+        # No tile is truncated: a test for each element, or code for smaller tiles, would slow down all others. If two
+        # threads sum an element, one of them writes it.
         return min(own_top, m - rows), min(own_first, n - warp * columns) + t % warp * side, own_top, own_first
 
     return corner

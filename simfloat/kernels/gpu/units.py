@@ -1,6 +1,6 @@
-"""Sums of matrix units on a GPU, a thread for every element of the result or for eight of them below one another.
+"""Sums of matrix units on a GPU, with a thread for every element of the result or for eight elements of a column.
 
-Tensor cores: see `kernels/units/aligned.py`. AMD's matrix cores, a thread for every element: see
+Tensor cores: see `kernels/units/aligned.py`. AMD's matrix cores, with a thread for every element: see
 `kernels/units/matrix_cores.py`.
 """
 
@@ -37,53 +37,53 @@ from simfloat.kernels.units.matrix_cores import _flush, _normal, exact_chunk, fl
 
 @threads_over("out")
 def fill_powers(t, x, least, out):
-    """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
+    """Write the power of two at or below every magnitude, at least `least`; 0 for zeros."""
     i, j = t // out.shape[1], t % out.shape[1]
     out[i, j] = power_at_or_below(np.float64(x[i, j]), least)
 
 
-#: The exponent of a zero: with that of any number it is below those of all products.
+#: The exponent of a zero: its sum with the exponent of any number is below the exponents of all products.
 NO_EXPONENT = np.int32(-(1 << 20))
 
-#: Exponents beyond it are those of infinite products, whose sums are special.
+#: Larger exponents belong to infinite products, which have special sums.
 HIGHEST = np.int32(1023)
 
-#: What a thread sums where there are many results: its rows share what is read of `b`, and wait for it once. On an H100
-#: 4096^3 products take 56 ms so, 90 with four rows a thread and 124 with one. Units that may draw keep one element a
-#: thread, whose words are its own.
+#: The elements of a thread if there are many results: its rows share the values that it reads of `b`, and wait for them
+#: once. On an H100, 4096^3 products take 56 ms with eight rows a thread, 90 with four and 124 with one. Units that may
+#: be stochastic keep one element a thread, because each element has its own words.
 ROWS = Tile(8, 1, side_by_side=2)
 
 
 @threads_over("out")
 def fill_exponents(t, powers, out):
-    """The exponents of powers of two."""
+    """Write the exponents of powers of two."""
     i, j = t // out.shape[1], t % out.shape[1]
     out[i, j] = _exponent(powers[i, j]) if powers[i, j] != 0.0 else NO_EXPONENT
 
 
 @scalar
 def _exponent(power):
-    """The exponent of a power of two."""
+    """Return the exponent of a power of two."""
     return np.int32(exponent_field(power) - 1023)
 
 
 @scalar
 def _larger(a, b):
-    """The larger of two numbers of 32 bits, which Numba's own would make of 64."""
+    """Return the larger of two 32-bit numbers; Numba's max would widen them to 64 bits."""
     return b if b > a else a
 
 
 class FusedLoop:
-    """A loop over `out` (m, n) of a unit's sums. Exponents become integers, which are added and compared sooner."""
+    """A loop over `out` (m, n) of a unit's sums. Exponents become integers, which are faster to add and compare."""
 
     def __init__(self, tiles: TileLoop) -> None:
         self.tiles = tiles
 
     def __call__(self, a: Any, b: Any, a_powers: Any, b_powers: Any, out: Any, *numbers: Any) -> None:
-        """Start as many threads as the result has tiles, or elements if these are few."""
+        """Start as many threads as the result has tiles, or elements if tiles are few."""
         tile = self.tiles.tile_for(*out.shape, out.dtype.itemsize)
-        # Exponents as int32 are added and compared by one instruction, where powers in float64 took a product and a
-        # comparison: with eight rows a thread and no division, 4096^3 takes 56 ms instead of 250.
+        # Exponents as int32 are added and compared by one instruction; powers in float64 took a product and a
+        # comparison. With eight rows a thread and no division, 4096^3 takes 56 ms instead of 250.
         left, right = (np.empty_like(powers, dtype=np.int32) for powers in (a_powers, b_powers))
         fill_exponents(a_powers, left)
         fill_exponents(b_powers, right)
@@ -94,7 +94,7 @@ class FusedLoop:
 
 
 def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
-    """The loop for units that align terms by `cut` and round their totals so."""
+    """Return the loop for units that align terms by `cut` and round their totals by `rounding`."""
     finish, drawing = rounding
 
     def body_of(tile: Tile) -> Callable:
@@ -140,7 +140,7 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
                     words = next_four_words(words, counter, element, chunk, 0, seed, short)
                 for r in range(rows):
                     tops[r] = _exponent(first_power(sums[r], unit))
-                if zeros_count:  # zero products, and those beyond the operands' end, take part
+                if zeros_count:  # zero products, and products beyond the end of the operands, take part
                     for k in range(first, last):
                         read(x, left, k, height)
                         for r in range(rows):
@@ -154,8 +154,8 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
                         tops[r] = _larger(tops[r], np.int32(e[r] + right_exponents[k * width]))
                     k += 1
                 for r in range(rows):
-                    # An infinite product has a larger exponent, whose power of two would not be a number; `plain` tells
-                    # what its sum becomes.
+                    # An infinite product has a larger exponent, for which the power of two would not be finite; `plain`
+                    # then determines the result.
                     tops[r] = min(tops[r], HIGHEST)
                     scales[r] = power_of_two(bits - tops[r])
                     totals[r], plain[r] = cut(sums[r], scales[r]), sums[r]
@@ -168,7 +168,7 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
                         plain[r] += 0.0 if finite != 0 else product
                     k += 1
                 for r in range(rows):
-                    total = totals[r] * power_of_two(tops[r] - bits)  # sooner than a division by the scale
+                    total = totals[r] * power_of_two(tops[r] - bits)  # faster than a division by the scale
                     sums[r] = finish(total, 1.0, plain[r], step_word(words, chunk, short), grid)
                 first = last
             for r in range(rows):
@@ -182,7 +182,7 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
 
 @threads_over("out")
 def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
-    """Groups of 16 products of E2M1 numbers, summed without error and then scaled."""
+    """Sum groups of 16 products of E2M1 numbers without error, then scale them."""
     unit, grid, depth = unpack_unit(unit_numbers), unpack_grid(grid_numbers), a.shape[1]
     (i, j), terms = row_and_column(t, out.shape), np.int64(unit.terms)
     so_far = out[i, j]
@@ -201,19 +201,19 @@ def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numb
                 dot += a[i, k] * b[k, j]
             dot *= a_scales[i, g] * b_scales[g, j]
             total += cut(dot, scale)
-            # Only a scale of NaN makes a group special: the sum, an infinite one too, becomes NaN.
+            # Only a NaN scale makes a group special: the sum becomes NaN, even if it was infinite.
             plain += dot * 0.0
         so_far = unless_special(truncate_to_format(total / scale, grid), plain)
     out[i, j] = so_far
 
 
-#: Loops by how terms are aligned and totals are rounded.
+#: Loops by the alignment of terms and the rounding of totals.
 loops = {align: {how: fused(cut, rounding) for how, rounding in ROUNDINGS.items()} for align, cut in ALIGNMENTS.items()}
 
 
 @threads_over("out")
 def exact_chunks(t, a, b, out, terms):
-    """CDNA1: the sum so far and 2 or 4 products, exact, rounded to nearest float32."""
+    """Round the exact sum of the sum so far and 2 or 4 products to nearest float32 (CDNA1)."""
     i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
@@ -226,14 +226,14 @@ def exact_chunks(t, a, b, out, terms):
 
 @scalar
 def _pair(a, b, i, j, k, least):
-    """Two products from k on, of operands whose subnormal numbers are flushed."""
+    """Return two products that begin at k, of operands with their subnormal numbers flushed."""
     w, x = _normal(a[i, k], least), _normal(a[i, k + 1], least)
     return flushed_pair(w, _normal(b[k, j], least), x, _normal(b[k + 1, j], least))
 
 
 @threads_over("out")
 def flushed_pairs(t, a, b, out, terms, least):
-    """CDNA2: products and pairwise sums in float32, subnormal results flushed."""
+    """Compute products and pairwise sums in float32, with subnormal results flushed (CDNA2)."""
     i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
@@ -246,7 +246,7 @@ def flushed_pairs(t, a, b, out, terms, least):
 
 @scalar
 def _cut_sum(a, b, a_powers, b_powers, i, j, first, last, step):
-    """The products first, first + step, ... cut to multiples of 2^-24 of their largest power: (sum, power)."""
+    """Return (sum, largest power) of the products first, first + step, ..., truncated to 2^-24 of that power."""
     top, total = NOTHING, 0.0
     for k in range(first, last, step):
         top = max(top, a_powers[i, k] * b_powers[k, j])
@@ -257,7 +257,7 @@ def _cut_sum(a, b, a_powers, b_powers, i, j, first, last, step):
 
 @threads_over("out")
 def floored_sums(t, a, b, a_powers, b_powers, out, terms, parts, finite):
-    """CDNA3: interleaved sums of products cut toward zero, then floors on the way to nearest float32."""
+    """Compute interleaved sums of products truncated toward zero, then floors and nearest float32 (CDNA3)."""
     i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for first in range(0, a.shape[1], terms):

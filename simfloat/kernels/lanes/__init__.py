@@ -1,4 +1,4 @@
-"""Sums and operations in vector registers: the bits of the scalar loops, several at a time."""
+"""Sums and operations in vector registers: several elements at a time, with the same bits as the scalar loops."""
 
 from simfloat.kernels import import_lazily
 

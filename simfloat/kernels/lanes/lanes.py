@@ -1,11 +1,10 @@
-"""Lanes, the neighbours in a row that a vector of the processor holds, as numbers and as images.
+"""Lanes: neighbours in a row that fill a vector register of the processor, as floats and as bit patterns.
 
-LLVM makes vectors of a loop over columns, but keeps its sums in memory from one step to the next, and where rows are
-short the checks before such a loop take longer than the loop. Lanes are local variables, so they stay in registers.
-
-Numbers are lanes of float32, images lanes of uint32, with integer arithmetic; comparisons give truths, by which lanes
-are chosen. As in `kernels/compile/intrinsics.py`, each function has a plain body, its meaning, and arrays have the same
-operators.
+LLVM vectorises a loop over columns, but keeps its sums in memory from one step to the next; for short rows, the checks
+before such a loop take longer than the loop. Lanes are local variables, so they stay in registers. Values are lanes of
+float32, and bit patterns are lanes of uint32 with integer arithmetic. Comparisons return boolean lanes, by which
+`choose` selects. As in `kernels/compile/intrinsics.py`, the Python body of each function defines its meaning, and NumPy
+arrays have the same operators.
 """
 
 from __future__ import annotations
@@ -29,32 +28,32 @@ from simfloat.kernels.compile.processor import VECTORS
 
 
 def width(array):
-    """How many numbers of the array's type a vector has."""
+    """Return the number of lanes of the array's type in a vector."""
     return VECTORS // 8 // array.itemsize
 
 
 def load(array, i, j):
-    """The lanes of row i from column j on."""
+    """Return the lanes of row i that begin at column j."""
     return array[i, j : j + width(array)].copy()
 
 
 def store(array, i, j, lanes):
-    """Put them back."""
+    """Write lanes to row i, beginning at column j."""
     array[i, j : j + lanes.size] = lanes
 
 
 def load_bytes(array, i, j):
-    """Bytes of row i from column j on, as 32-bit integers: as many as a vector has float32 numbers."""
+    """Return bytes of row i from column j, widened to 32-bit integers: as many as a vector has float32 lanes."""
     return array[i, j : j + VECTORS // 32].astype(np.uint32)
 
 
 def fma_lanes(x, lanes, sums):
-    """x * lanes + sums, each rounded once to nearest even; x is a number."""
+    """Return x * lanes + sums, each rounded once to nearest even; x is a scalar."""
     return np.array([intrinsics.fma(x, p, s) for p, s in zip(lanes, sums, strict=True)], sums.dtype)
 
 
 class Lanes(types.Type):
-    """A vector's numbers as a type of Numba's."""
+    """The Numba type of a vector of lanes."""
 
     def __init__(self, dtype: Any, count: int | None = None) -> None:
         self.dtype, self.count = dtype, count or VECTORS // dtype.bitwidth
@@ -64,24 +63,24 @@ class Lanes(types.Type):
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Lanes) -> None:
-        # Numba keeps a boolean in a byte. Comparisons of vectors are of single bits, which AVX-512 has in mask
+        # Numba stores a boolean in a byte. Comparisons of vectors give single bits, which AVX-512 keeps in mask
         # registers.
         number = ir.IntType(1) if lanes.dtype == types.boolean else manager.lookup(lanes.dtype).get_value_type()
         super().__init__(manager, lanes, ir.VectorType(number, lanes.count))
 
 
 def _address(context, builder, kind, array, i, j, vector):
-    """Where the lanes of row i from column j on lie."""
+    """Return the address of the lanes of row i that begin at column j."""
     struct = context.make_array(kind)(context, builder, array)
     place = cgutils.get_item_pointer(context, builder, kind, struct, [i, j])
     return builder.bitcast(place, vector.as_pointer())
 
 
 def spread(builder, number, vector):
-    """The number in every lane of a vector of this type."""
+    """Return a vector of this type with the scalar in every lane."""
     index = ir.IntType(32)
-    # The form that LLVM knows as a broadcast: insert into the first lane, then shuffle with a mask of zeros. It folds
-    # the load of the number into one instruction.
+    # The form that LLVM recognises as a broadcast: insert into the first lane, then shuffle with a mask of zeros. LLVM
+    # folds the load of the scalar and the broadcast into one instruction.
     nothing = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(nothing, number, ir.Constant(index, 0))
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
@@ -93,8 +92,8 @@ def _llvm_load(typing_context, array, i, j):
 
     def generate(context, builder, signature, arguments):
         address = _address(context, builder, array, *arguments, context.get_value_type(lanes))
-        # The alignment of one number, not of the vector: a tile may begin in any column. LLVM would take a vector's own
-        # alignment for granted and make loads that fault elsewhere.
+        # The alignment is the one of an element, not of the vector, because a tile may begin in any column. By default
+        # LLVM would assume the alignment of the vector, and generate loads that fault at other addresses.
         return builder.load(address, align=array.dtype.bitwidth // 8)
 
     return lanes(array, types.intp, types.intp), generate
@@ -161,61 +160,62 @@ def _fma_lanes(x, lanes, sums):
     return lambda x, lanes, sums: _llvm_fma_lanes(x, lanes, sums)
 
 
-#: The image of the positive quiet NaN.
+#: The bit pattern of the positive quiet NaN.
 NAN = np.uint32(0x7FC00000)
 
 
 def image(lanes):
-    """The images of numbers."""
+    """Return the bit patterns of floats."""
     return lanes.view(np.uint32)
 
 
 def number(images):
-    """The numbers of images."""
+    """Return the floats of bit patterns."""
     return images.view(np.float32)
 
 
 def smaller(a, b):
-    """The smaller of two images, as unsigned integers."""
+    """Return the smaller of two bit patterns, as unsigned integers."""
     return np.minimum(a, b)
 
 
 def larger(a, b):
-    """The larger one."""
+    """Return the larger of two bit patterns, as unsigned integers."""
     return np.maximum(a, b)
 
 
 def choose(which, a, b):
-    """The image, or the byte, a where that is said, else b."""
+    """Return the bit pattern, or the byte, a if `which` is true, otherwise b."""
     return np.where(which, a, b)
 
 
 def quiet(lanes):
-    """Numbers, with every NaN replaced by the positive quiet one, whose image does not carry into the sign."""
+    """Return floats with every NaN replaced by the positive quiet NaN: its bit pattern does not carry into the sign."""
     return number(choose(lanes == lanes, image(lanes), NAN))
 
 
 def add_byte(lanes, four):
-    """Lanes of bytes, to each of which the byte is added that an image has four times."""
+    """Return lanes of bytes plus a byte; `four` is a word that contains this byte four times."""
     return (lanes + np.uint8(four & np.uint32(0xFF))).astype(np.uint8)
 
 
 def any_lane(which):
-    """Whether that is said of any."""
+    """Return True if `which` is true in any lane."""
     return bool(np.any(which))
 
 
 def define(function: Callable, operands: int, others: int, result: Callable, make: Callable) -> None:
-    """Compile a function in place, as Numba does its own: an overload would be compiled for itself, every time.
+    """Register a compiled implementation of a function for lanes. An overload would be compiled separately for every
+    call.
 
-    It has so many operands, lanes or numbers that are spread over lanes, and then other parameters. Its type is
-    `result(lanes)`, and `make(builder, vectors, others)` makes it.
+    The function has `operands` operands, lanes or scalars that are spread over lanes, followed by `others` other
+    parameters. `result(lanes)` is the type of the result, and `make(builder, vectors, others)` generates the code.
     """
 
     class Template(AbstractTemplate):
         def generic(self, arguments: Any, keywords: Any) -> Any:
-            # None leaves operands without lanes to Numba's own templates: these functions are Python's operators too.
-            # Literal types are widened, lest each constant be compiled for itself.
+            # None leaves operands without lanes to Numba's templates, because these functions are also Python's
+            # operators. Literal types are widened, so that constants do not cause separate compilations.
             if any(isinstance(kind, Lanes) for kind in arguments[:operands]):
                 return signature(result(_lanes_among(arguments)), *map(types.unliteral, arguments))
             return None
@@ -233,21 +233,21 @@ def define(function: Callable, operands: int, others: int, result: Callable, mak
         ]
         return make(builder, vectors, arguments[operands:])
 
-    # Numba finds an implementation by the classes of all operands, so every mixture of lanes and numbers is entered
-    # once, except numbers alone: those keep Numba's own meaning of the operators.
+    # Numba finds an implementation by the classes of all operands, so every mixture of lanes and scalars is registered.
+    # Scalars without lanes are excluded: for them the operators keep the meaning that Numba gives them.
     for kinds in product((Lanes, types.Number), repeat=operands):
         if Lanes in kinds:
             lower_builtin(function, *kinds, *[types.Number] * others)(lower)
 
 
 def _lanes_among(kinds: Any) -> Lanes:
-    """What numbers are spread like: lanes of numbers or images, and images where there are but truths."""
+    """Return the type to which scalars are spread: the lanes of floats or bit patterns; uint32 if all are boolean."""
     lanes = [kind for kind in kinds if isinstance(kind, Lanes)]
     return next((kind for kind in lanes if kind.dtype != types.boolean), Lanes(types.uint32, lanes[0].count))
 
 
 def same(lanes: Lanes) -> Lanes:
-    """The type of what has that of its operands."""
+    """Return the type of a result that has the type of its operands."""
     return lanes
 
 
@@ -278,8 +278,8 @@ def _lower_any(builder: Any, which: Any, _: Any) -> Any:
 
 
 def _lower_quiet(builder: Any, lanes: Any, _: Any) -> Any:
-    # Integer steps on images follow, and a payload near the top would carry into the sign; the quiet NaN has room
-    # below.
+    # Integer operations on bit patterns follow, and a payload near the top would carry into the sign. The quiet NaN is
+    # far enough below.
     nan = ir.Constant(lanes[0].type, [math.nan] * lanes[0].type.count)
     return builder.select(builder.fcmp_ordered("==", lanes[0], lanes[0]), lanes[0], nan)
 
@@ -298,8 +298,8 @@ INTEGER_OPERATIONS = {
     operator.rshift: "lshr",
     operator.lshift: "shl",
 }
-# `_name=_name` binds the operation when the lambda is made; without it every operator would compile to the last one of
-# the table.
+# `_name=_name` binds the operation when the lambda is created; without it every operator would be compiled to the last
+# operation of the table.
 for _function, _name in INTEGER_OPERATIONS.items():
     define(_function, 2, 0, same, lambda builder, ab, _, _name=_name: getattr(builder, _name)(*ab))
 for _function, _name in {operator.eq: "==", operator.gt: ">", operator.lt: "<"}.items():

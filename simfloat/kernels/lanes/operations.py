@@ -1,29 +1,31 @@
-"""Rounding of float32's sums to shorter formats, on lanes.
+"""Rounding of float32 sums to shorter formats, on lanes.
 
-Float32 rounds an exact result down, up or toward zero (`kernels/lanes/rounding.py`): that is where the bits that a
-format drops are cut off, and what lies below them has no say but through whether it is zero. The larger neighbour is
-one more in the image's bits that are kept. No mode needs to know anything of the operands:
+Float32 rounds an exact result down, up or toward zero (`kernels/lanes/rounding.py`). The bits that a format drops are
+truncated there; the bits below matter only through whether they are all zero. The larger neighbour is one more in the
+kept bits of the bit pattern. No mode needs any property of the operands:
 
-* toward zero: the truncated image without the dropped bits;
+* toward zero: the truncated bit pattern without the dropped bits;
 * nearest with ties away: half a unit is added to it first;
-* upward: the image that is rounded up, to which all dropped bits are added first if it is positive; downward is upward
+* upward: the bit pattern that is rounded up; if it is positive, all dropped bits are added first. Downward is upward
   with all signs turned (see `LaneCut.scale`);
-* in FP32 toward zero and upward: what is rounded so, for no bit is dropped;
-* nearest even, and to odd: of the images rounded down and up the smaller is the truncated one, and if they differ the
-  result is inexact. The truncated image and half a unit carry into the bits that are kept where the nearest number is
-  the larger one; at a tie, which is exact, one less does if the smaller one is even.
+* toward zero and upward in FP32: the result of the float32 operation, because no bit is dropped;
+* nearest even, and to odd: the smaller of the bit patterns rounded down and up is the truncated one, and the result is
+  inexact if they differ. For nearest even, half a unit is added to the truncated bit pattern; the sum carries into the
+  kept bits if the larger neighbour is nearest. At a tie, which is exact, half a unit minus one is added if the smaller
+  neighbour is even.
 
-Where float32's nearest number, rounded again, is known to be the exact result rounded once (plain, see
-`sums/lanes.py`), one operation takes the place of two: half a unit, or one less, is added to its image.
+If the nearest float32 number, rounded again, is known to be the exact result rounded once (kind "plain", see
+`sums/lanes.py`), one operation is enough: half a unit, or one less, is added to its bit pattern.
 
-Sums and the left factors are multiplied by a power of two that brings the format's smallest normal number to float32's:
-then underflow is float32's own, and gradual. Overflow is float32's own where the format has its exponents; otherwise a
-loop looks whether an image was larger than the largest number's.
+Sums and left factors are multiplied by a power of two, so that the smallest normal numbers of the format and of float32
+coincide. Underflow is then handled by float32, and is gradual. Overflow is handled by float32 if the format has the
+exponents of float32; otherwise a loop compares bit patterns with the largest number.
 
-Some processors are a hundred times as slow with float32's subnormal numbers. In a format of few exponents sums often
-are that small. There they are not multiplied, and rounded by an anchor: one and a half times the power of two at which
-float32's last bit is the last that the sum keeps. It is added, rounded as the mode says, and subtracted. A sum below
-the smallest normal number has the anchor of that. One beyond float32 makes a result that is too large, or NaN.
+Some processors are a hundred times as slow with subnormal float32 numbers, and sums in a format with few exponents are
+often that small. These sums are not multiplied, but rounded by an anchor: 1.5 times the power of two at which the last
+bit of float32 is the last bit that the sum keeps. The anchor is added, rounded in the given mode, and subtracted. A sum
+below the smallest normal number has the anchor of this number. A sum beyond float32 gives a result that is too large,
+or NaN.
 """
 
 from __future__ import annotations
@@ -59,38 +61,38 @@ SIGN, EXPONENT = U32(0x80000000), U32(0x7F800000)
 
 
 class LaneCut(NamedTuple):
-    """A format as lanes are rounded to it."""
+    """The constants by which lanes are rounded to a format."""
 
-    dropped: int  # the bits of an image that the format lacks
+    dropped: int  # the bits of a bit pattern that the format drops
     kept_mask: int
-    half: int  # a tie's
+    half: int  # half a unit, the dropped bits of a tie
     unit: int  # the last bit that is kept
-    largest: int  # the image of the largest number, shifted left by one
-    least: int  # that of the smallest normal number
-    anchor: float  # of numbers from 1 to 2
-    half_unit: float  # of these numbers' last bit that is kept
-    sign: int  # the sign's bit, which is read when the loop runs
+    largest: int  # the bit pattern of the largest number, shifted left by one
+    least: int  # the bit pattern of the smallest normal number
+    anchor: float  # for values from 1 to 2
+    half_unit: float  # half of their last kept bit
+    sign: int  # the bit of the sign, a run-time value
     scale: float  # of sums and left factors
     unscale: float
 
 
 @scalar
 def lifted_cut(grid, sign):
-    """The cut of a grid; `sign` is -1 where the loop rounds upward and downward is meant."""
+    """Return the constants of a grid; `sign` is -1 if a loop that rounds upward is used to round downward."""
     return _make_cut(grid, sign, power_of_two(np.int64(-126.0 - grid.emin)))
 
 
 @scalar
 def cut_in_place(grid, sign):
-    """The cut of a grid for sums that are not multiplied."""
+    """Return the constants of a grid for sums that are not multiplied."""
     return _make_cut(grid, sign, 1.0)
 
 
 @scalar
 def _make_cut(grid, sign, scale):
-    # All fields are numbers of the loop, not constants of its code: one compiled loop serves every format. `sign` in
-    # particular has to be read at run time, or LLVM moves the negation of `rounding._by_mode_upward` through the
-    # operation, and both neighbours become the same number.
+    # All fields are run-time values, not constants of the code: one compiled loop serves every format. `sign` in
+    # particular must be read at run time; otherwise LLVM moves the negation of `rounding._by_mode_upward` through the
+    # operation, and both neighbours become equal.
     drop = U32(23.0 - grid.mantissa_bits)
     unit = shift_left(U32(1), drop)
     dropped = U32(unit - U32(1))
@@ -127,17 +129,18 @@ def _away(truncated, cut):
 
 @on_lanes
 def _upward(upper, cut):
-    # A positive image grows with its number, so adding all dropped bits carries into the kept ones unless they are
-    # zeros. A negative image grows as its number falls: there, upward is truncation, and nothing is added.
+    # A positive bit pattern grows with its value, so adding all dropped bits carries into the kept bits unless the
+    # dropped ones are zeros. A negative bit pattern grows as its value falls: upward is truncation, and nothing is
+    # added.
     up = image(upper)
     return number(choose(up < SIGN, up + cut.dropped, up) & cut.kept_mask)
 
 
 @on_lanes
 def _nearest(lower, upper, cut):
-    # Both neighbours have one sign, so the smaller image is the one nearer to zero. At an exact tie both are equal, and
-    # one less than half a unit is added if the kept bits are even; where they differ, the exact result lies above the
-    # truncated one, so half a unit always carries rightly.
+    # Both neighbours have the same sign, so the smaller bit pattern is nearer to zero. At an exact tie both are equal,
+    # and one less than half a unit is added if the kept bits are even. If they differ, the exact result is above the
+    # truncated one, so adding half a unit always carries correctly.
     truncated = smaller(image(lower), image(upper))
     less = (image(lower) == image(upper)) & ((truncated & cut.unit) == U32(0))
     return number((truncated + choose(less, cut.half - U32(1), cut.half)) & cut.kept_mask)
@@ -145,9 +148,9 @@ def _nearest(lower, upper, cut):
 
 @on_lanes
 def _nearest_again(near, cut):
-    # One operation instead of two: valid only where `sums/lanes.py` knows that float32's nearest number,
-    # rounded once more, is the exact result rounded once. For any float32 operands such a way was tried and was wrong
-    # in 8 lanes; the one by both neighbours was not.
+    # One operation instead of two. It is valid only if `sums/lanes.py` proves that the nearest float32 number, rounded
+    # once more, is the exact result rounded once. For arbitrary float32 operands it was tried and gave 8 wrong lanes;
+    # the method by both neighbours gave none.
     near_image = image(near)
     is_even = (near_image & cut.unit) == U32(0)
     return number((near_image + choose(is_even, cut.half - U32(1), cut.half)) & cut.kept_mask)
@@ -156,31 +159,31 @@ def _nearest_again(near, cut):
 @on_lanes
 def _to_odd(lower, upper, cut):
     truncated = smaller(image(lower), image(upper))
-    # As numbers: an exact zero is -0 rounded down and +0 rounded up.
+    # Compared as floats: an exact zero is -0 rounded down and +0 rounded up.
     exact = (lower == upper) & ((truncated & cut.dropped) == U32(0))
     return number((truncated & cut.kept_mask) | choose(exact, U32(0), cut.unit))
 
 
 @on_lanes
 def _power_of(lanes, cut):
-    """The powers of two at or below magnitudes, those of normal numbers at least."""
+    """Return the powers of two at or below magnitudes, but at least the smallest normal number."""
     return number(larger(image(lanes) & EXPONENT, cut.least))
 
 
 @on_lanes
 def _signed(lanes, signs):
-    """Numbers that are positive, or have these signs already, with the signs: what is rounded to zero keeps its own."""
+    """Return lanes with the given signs, also for zeros; lanes must be positive or already have these signs."""
     return number(image(lanes) | (image(signs) & SIGN))
 
 
 def _anchoring(fma: Any) -> Any:
-    """What rounds numbers by the anchors of powers of two, with a fused multiply-add that is rounded in one way."""
+    """Return a function that rounds by anchors of powers of two, with a fused multiply-add in one rounding mode."""
 
     @on_lanes
     def by_anchor(lanes, power, cut):
-        # The anchor's last bit is the last that the sum keeps, so float32 itself rounds the sum there, in the direction
-        # that the instruction or the mode says. Scaled sums of formats with few exponents are float32's subnormal
-        # numbers, with which an Intel Xeon was a hundred times as slow: one such sum in fifty halved the rate.
+        # The last bit of the anchor is the last bit that the sum keeps, so float32 rounds the sum there, in the
+        # direction of the instruction or the mode. In formats with few exponents, scaled sums would be subnormal in
+        # float32: an Intel Xeon was a hundred times as slow with them, and one such sum in fifty halved the rate.
         anchored = fma(cut.anchor, power, lanes, cut.sign)
         return _signed(fma(-cut.anchor, power, anchored, cut.sign), lanes)
 
@@ -215,8 +218,8 @@ def _away_by_anchor(truncated, cut):
 def _to_odd_by_anchor(lower, upper, cut):
     truncated = number(smaller(image(lower), image(upper)))
     power = _power_of(truncated, cut)
-    # Rounded down by the anchor, the sum's last kept bit is the anchored image's last bit, so a sticky bit is set by an
-    # or. It is set unless nothing was dropped, neither by the anchor nor by float32 before (lower == upper).
+    # The anchored sum is rounded down, so its last bit is the last kept bit, and an or sets the sticky bit there. The
+    # bit is set unless nothing was dropped, by the anchor or by the float32 operation (lower == upper).
     anchored = fma_down(cut.anchor, power, lower, cut.sign)
     exact = (fma_down(-cut.anchor, power, anchored, cut.sign) == upper) & (lower == upper)
     odd = fma_down(-cut.anchor, power, number(image(anchored) | U32(1)), cut.sign)
@@ -224,17 +227,17 @@ def _to_odd_by_anchor(lower, upper, cut):
 
 
 class LaneOperations(NamedTuple):
-    """Rounded operations on lanes: each gets the cut last, and the processor's mode is `mode` meanwhile."""
+    """Rounded operations on lanes, with the cut as last argument; the processor must be in the rounding mode `mode`."""
 
     mode: int
-    fma: Any  # (x, lanes, sums, cut), x being a number
+    fma: Any  # (x, lanes, sums, cut); x is a scalar
     multiply: Any  # (x, lanes, cut)
     add: Any  # (a, b, cut)
     make_cut: Any = lifted_cut
 
 
 def _by_one(round_lanes: Any, mode: int, fma: Any, multiply: Any, add: Any) -> LaneOperations:
-    """Operations that round what float32 rounds in one way."""
+    """Return operations that round one float32 result, which is itself rounded in one mode."""
 
     @on_lanes
     def fused(x, lanes, sums, cut):
@@ -252,7 +255,7 @@ def _by_one(round_lanes: Any, mode: int, fma: Any, multiply: Any, add: Any) -> L
 
 
 def _by_two(round_lanes: Any) -> LaneOperations:
-    """Operations that need to know both neighbours of the exact result."""
+    """Return operations that need both neighbours of the exact result."""
 
     @on_lanes
     def fused(x, lanes, sums, cut):
@@ -272,7 +275,7 @@ def _by_two(round_lanes: Any) -> LaneOperations:
 _ZERO, _UP = (fma_to_zero, multiply_to_zero, add_to_zero), (fma_up, multiply_up, add_up)
 _NEAR = fma_near, multiply_near, add_near
 
-#: By the mode's steps; downward is upward with all signs turned, plain is nearest even.
+#: Operations by the rounding steps of the mode. Downward is upward with all signs turned; "plain" is nearest even.
 LANE_OPERATIONS = {
     "truncated": _by_one(_cut_off, TO_ZERO, *_ZERO),
     "away": _by_one(_away, TO_ZERO, *_ZERO),
@@ -282,7 +285,8 @@ LANE_OPERATIONS = {
     "plain": _by_one(_nearest_again, NEAREST, *_NEAR),
 }
 
-#: The same by anchors, which need two bits more than the format has: not nearest even, whose mode would have to change.
+#: Operations by anchors, which need two bits more than the format has. Nearest even from two neighbours is missing: it
+#: would have to change the mode.
 ANCHORED = {
     steps: operations._replace(make_cut=cut_in_place)
     for steps, operations in {
@@ -294,10 +298,10 @@ ANCHORED = {
     }.items()
 }
 
-#: The operations of loops that look for what is too large; of plain ones those by anchors are as quick.
+#: Operations of loops that detect results beyond the largest number. For "plain", the anchored ones are as fast.
 WATCHED = LANE_OPERATIONS | {"plain": ANCHORED["plain"]}
 
-#: The same for FP32, whose numbers are float32's.
+#: Operations for FP32, which has the same numbers as float32.
 WHOLE_OPERATIONS = {
     "whole_truncated": _by_one(_drop_bits, TO_ZERO, *_ZERO),
     "whole_upward": _by_one(_drop_bits, DOWN, *_UP),

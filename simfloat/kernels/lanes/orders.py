@@ -1,12 +1,13 @@
-"""Sums in other orders than one after the other, rounded at every step on lanes (`kernels/lanes/operations.py`).
+"""Sums in non-sequential orders, rounded at every step on lanes (`kernels/lanes/operations.py`).
 
-`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`kernels/sums/rows.py`);
-the grid is float64's. Every order that is a step (`kernels/sums/orders.py`) has its loops, in tiles whose states stay
-in registers for a panel of products; pairwise sums have a loop of their own, for a row and two vectors of columns at a
-time.
+`a` is (m, k), `b` (k, n) and `out` (m, n), all float32; stacks of such matrices are accepted (`kernels/sums/rows.py`).
+The grid is an array of float64. Every order that is written as a step (`kernels/sums/orders.py`) has its loops, in
+tiles that keep their states in registers for a panel of products. Pairwise sums have a separate loop, for a row and two
+vectors of columns at a time.
 
-Where a number may leave the format otherwise than to float32's infinity, what is too large becomes NaN, which no later
-step makes a number again; the loop returns whether it met one, and nothing of its sums is of use then.
+If a result can leave the format in other ways than to the infinity of float32, every result beyond the largest number
+is replaced by NaN, which no later step turns into a number again. The loop returns True if this happened; all of its
+sums are then invalid.
 """
 
 from __future__ import annotations
@@ -29,33 +30,34 @@ from simfloat.kernels.sums.rows import make_nans_one, product_count, product_mat
 
 U32 = np.uint32
 
-#: Products that are added before their sum waits for its neighbour; and how many are in a panel: all of them.
+#: Products that are added before their sum is stored for its neighbour; and the products of a panel: all of them.
 GROUP, ALL = 8, 1 << 40
 
-#: Sums that may wait: one for every power of two up to the number of products.
+#: Maximum number of waiting sums: one for every power of two up to the number of products.
 WAITING = 42
 
-#: Of the steps of `LANE_OPERATIONS`, those that have loops here: nearest even takes float32's own nearest numbers.
-#: What overflows as float32 does is seldom too large, so only the usual mode has a loop that does not look.
+#: The steps of `LANE_OPERATIONS` that have loops here; nearest even uses the nearest float32 numbers ("plain"). Formats
+#: with the overflow of float32 seldom have results beyond their range, so only the usual mode has a loop without this
+#: check.
 STEPS, UNWATCHED = ("plain", "truncated", "away", "upward", "sticky"), ("plain",)
 
 
 class OrderRule(NamedTuple):
-    """What the steps of an order are told."""
+    """Arguments for the steps of an order."""
 
     cut: Any
-    other_numbers: Any  # the states' other numbers, of a column of tiles, from one panel to the next; or sums that wait
-    doubts: Any  # whether a number was too large
+    other_numbers: Any  # the other values of states per column of tiles, kept between panels; or waiting sums
+    doubts: Any  # True if a result was too large
 
 
 def order_operations(operations: LaneOperations, watches: bool) -> tuple[Any, Any, Any]:
-    """(multiply, add, subtract) as orders call them, with a draw that is not read, and the rule as options."""
+    """Return (multiply, add, subtract) in the form that orders call: with a draw, which is ignored, and a rule."""
     round_product, round_sum = operations.multiply, operations.add
 
     @on_lanes
     def nan_if_too_large(lanes, rule):
-        # A NaN here, instead of a flag: the state of an order has several numbers, of which any may be too large, and a
-        # NaN reaches the sum by itself. The caller makes all sums anew if one was met.
+        # A NaN, not a flag: the state of an order has several values, each of which may be too large, and a NaN spreads
+        # to the sum without further checks. The caller computes all sums again if there was one.
         result = image(lanes)
         return number(choose((result << U32(1)) > rule.cut.largest, NAN, result)) if watches else lanes
 
@@ -76,13 +78,13 @@ def order_operations(operations: LaneOperations, watches: bool) -> tuple[Any, An
 
 @on_lanes
 def _note_too_large(lanes, rule):
-    """See whether there is an image beyond the largest number's."""
+    """Set the doubt if a bit pattern is beyond the largest number."""
     if any_lane((image(lanes) << U32(1)) > rule.cut.largest):
         rule.doubts[0] = True
 
 
 def order_loop(add_panel: Any, depth: int, operations: LaneOperations, others: int) -> Any:
-    """The loop of an order whose states have so many numbers beside the sum, made of these operations."""
+    """Return the loop of an order with these operations; `others` is the number of state values besides the sum."""
     mode, cut_of = np.int32(operations.mode), operations.make_cut
 
     @on_lanes
@@ -98,8 +100,8 @@ def order_loop(add_panel: Any, depth: int, operations: LaneOperations, others: i
     @kernel
     def loop(a, b, out, grid_numbers, sign):
         cut, products = cut_of(unpack_grid(grid_numbers), sign), product_count(a, b)
-        # `rests` serves both kinds of loops: a row for each row of the result where states have more numbers than the
-        # sum, or a row for each sum that waits in a pairwise tree.
+        # `rests` serves both kinds of loops. It has a row for each row of the result, if states have more values than
+        # the sum, or a row for each sum that waits in a pairwise tree.
         rows = max(out.shape[0] // max(products, 1), WAITING)
         rests = np.zeros((others, rows, 2 * width(out)), np.float32)
         rule = OrderRule(cut, rests, np.zeros(1, np.bool_))
@@ -122,10 +124,10 @@ def _store_lanes(row, i, at, lanes):
 
 
 def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> Any:
-    """The loop of an order that is a step without a comparison, and needs nothing done in the end."""
+    """Return the loop of an order that is a step without comparisons and without a final step."""
     order_step, others = order.step(*order_operations(operations, watches)), order.state - 1
-    # Orders are written for random draws too, and index them by constants. A tuple of zeros, spelled out, disappears
-    # when the step is inlined.
+    # Orders also support random draws, and index them by constants. A tuple of zeros, written out, disappears when the
+    # step is inlined.
     no_draws = scalar_from_text("no_draws", "", tuple_text("0", order.stages))
     rests = tuple_text("load(rests[{}], i, at)", others)
     state_of = scalar_from_text("state_of", "total, rests, i, at", f"(total, {rests[1:]}", load=load)
@@ -155,7 +157,7 @@ def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> An
 
 
 def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
-    """The loop of pairwise sums, a tree of neighbours that is walked as in `kernels/sums/trees.py`."""
+    """Return the loop of pairwise sums; it walks the tree of neighbours as in `kernels/sums/trees.py`."""
     multiply, add, _ = order_operations(operations, watches)
 
     @on_lanes
@@ -173,7 +175,7 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
     @on_lanes
     def row(factors, panel, waiting, out, i, left, rule):
         right, terms, depth, k = left + width(out), factors.size, 0, 0
-        # Eight products are added in registers before a sum is put on the stack: seven of its additions then need
+        # Eight products are added in registers before their sum is put on the stack: seven of the additions then need
         # neither load nor store.
         grouped = terms - terms % GROUP
         one = two = quiet(load(panel, 0, 0))
@@ -185,7 +187,7 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
                 one = multiply(factors[k], load(panel, k, 0), 0, rule)
                 two = multiply(factors[k], load(panel, k, width(out)), 0, rule)
                 complete, k = k - grouped, k + 1
-            # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
+            # `complete` has a 1 for every neighbour that waits to be added; at the end all bits are 1.
             if k == terms:
                 complete = (1 << depth) - 1
             while complete & 1:
@@ -210,7 +212,7 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
 
 
 def _loops() -> dict[str, dict[str, Any]]:
-    """The loops of every order and its steps, and of some without a look at what is too large."""
+    """Return the loops by order and steps; some exist without the check for results that are too large."""
     makers: dict[str, Callable[[LaneOperations, bool], Any]] = {"pairwise": pairwise_loop}
     for name, order in ORDERS.items():
         if order.on_rows and order.finish is None:
@@ -222,5 +224,5 @@ def _loops() -> dict[str, dict[str, Any]]:
     }
 
 
-#: Loops by order and steps: (a, b, out, numbers, sign) -> whether a number was too large.
+#: Loops by order and steps: (a, b, out, numbers, sign) -> True if a result was too large.
 loops = _loops()

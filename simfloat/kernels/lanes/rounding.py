@@ -1,12 +1,14 @@
-"""The hardware's products and sums on lanes, rounded down, up, toward zero or to nearest even.
+"""Products and sums of the hardware on lanes, rounded down, up, toward zero or to nearest even.
 
-A processor rounds as its rounding mode says, or, with vectors of 512 bits on x86, as an instruction says itself. Where
-there is a mode, `set_mode` sets it before a loop and `restore_mode` restores it: between the two stands nothing but
-operations on lanes, loads and stores, of which none can fail, and whatever else LLVM moves there is exact in any mode.
-LLVM knows these operations as ones that read the mode (its constrained intrinsics), and moves none of them across a
-write of it. It would take any other arithmetic for a function of its operands, and does take a negation through a
-product; so what is rounded up, which is the negative of what is rounded down, is made by turning a sign whose place,
-`sign`, is only known when the loop runs. What is rounded to nearest even is LLVM's usual arithmetic.
+A processor rounds by its rounding mode; x86 vectors of 512 bits can also take the rounding from the instruction. If the
+mode is used, `set_mode` sets it before a loop, and `restore_mode` restores it. Between the two calls there are only
+operations on lanes, loads and stores, none of which can fail; anything else that LLVM moves there is exact in every
+mode.
+
+These operations are LLVM's constrained intrinsics, which read the mode, so LLVM does not move them across a change of
+the mode. LLVM assumes that other arithmetic depends on its operands only, and it moves a negation through a product.
+Rounding up is the negative of rounding down of the negated operands; the negation flips a sign bit, `sign`, that is
+only known at run time. Rounding to nearest even uses ordinary LLVM arithmetic.
 """
 
 from __future__ import annotations
@@ -24,77 +26,77 @@ from numba.extending import intrinsic, overload
 from simfloat.kernels.compile import intrinsics, processor
 from simfloat.kernels.lanes.lanes import define, same, spread
 
-#: Modes as LLVM's `set.rounding` takes them, and as an instruction of x86 does: the mode, and no exceptions.
+#: Rounding modes as arguments of LLVM's `set.rounding`, and of x86 instructions: the mode, and no exceptions.
 DOWN, TO_ZERO, NEAREST = 3, 0, 1
 X86_DOWN, X86_UP, X86_TO_ZERO = 9, 10, 11
 
 
 def set_mode(mode):
-    """Let the processor round so, if it has a mode that the operations below follow; what it was."""
+    """Set the rounding mode of the processor, if the operations below depend on it; return the previous mode."""
     return np.int32(1)
 
 
 def restore_mode(mode):
-    """Let it round as before."""
+    """Restore the previous rounding mode."""
 
 
 def fma_down(x, lanes, sums, sign):
-    """x * lanes + sums rounded down, where the mode is DOWN; x is a number."""
+    """Return x * lanes + sums rounded down; the mode must be DOWN; x is a scalar."""
     return _on_each_lane(_down, x, lanes, sums)
 
 
 def fma_up(x, lanes, sums, sign):
-    """x * lanes + sums rounded up, where the mode is DOWN, too; x is a number."""
+    """Return x * lanes + sums rounded up; the mode must also be DOWN; x is a scalar."""
     return _on_each_lane(_up, x, lanes, sums)
 
 
 def fma_to_zero(x, lanes, sums, sign):
-    """x * lanes + sums rounded toward zero, where the mode is TO_ZERO; x is a number."""
+    """Return x * lanes + sums rounded toward zero; the mode must be TO_ZERO; x is a scalar."""
     return _on_each_lane(_to_zero, x, lanes, sums)
 
 
 def fma_near(x, lanes, sums, sign):
-    """x * lanes + sums rounded to nearest even, where the mode is NEAREST; x is a number."""
+    """Return x * lanes + sums rounded to nearest even; the mode must be NEAREST; x is a scalar."""
     return _on_each_lane(intrinsics.fma, x, lanes, sums)
 
 
 def multiply_down(x, lanes, sign):
-    """x * lanes rounded down."""
+    """Return x * lanes rounded down."""
     return _on_each_lane(_down, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_up(x, lanes, sign):
-    """x * lanes rounded up."""
+    """Return x * lanes rounded up."""
     return _on_each_lane(_up, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_to_zero(x, lanes, sign):
-    """x * lanes rounded toward zero."""
+    """Return x * lanes rounded toward zero."""
     return _on_each_lane(_to_zero, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_near(x, lanes, sign):
-    """x * lanes rounded to nearest even."""
+    """Return x * lanes rounded to nearest even."""
     return x * lanes
 
 
 def add_down(a, b, sign):
-    """a + b rounded down."""
+    """Return a + b rounded down."""
     return _on_each_lane(_down, np.float32(1.0), a, b)
 
 
 def add_up(a, b, sign):
-    """a + b rounded up."""
+    """Return a + b rounded up."""
     return _on_each_lane(_up, np.float32(1.0), a, b)
 
 
 def add_to_zero(a, b, sign):
-    """a + b rounded toward zero."""
+    """Return a + b rounded toward zero."""
     return _on_each_lane(_to_zero, np.float32(1.0), a, b)
 
 
 def add_near(a, b, sign):
-    """a + b rounded to nearest even."""
+    """Return a + b rounded to nearest even."""
     return a + b
 
 
@@ -105,7 +107,7 @@ def _on_each_lane(function: Callable, x: Any, lanes: Any, sums: Any) -> Any:
 
 
 def _zeros_beside(x: Any, lanes: Any) -> Any:
-    """Zeros whose addition changes no product, a zero with a sign among them."""
+    """Return zeros with the signs of the products: adding them changes no product, not even a zero."""
     return np.copysign(np.float32(0.0), np.copysign(np.float32(1.0), x) * np.copysign(np.float32(1.0), lanes))
 
 
@@ -116,8 +118,8 @@ def _down(x: Any, p: Any, s: Any) -> Any:
     exact = Fraction(float(x)) * Fraction(float(p)) + Fraction(float(s))
     if exact == 0:
         return near if np.signbit(near) or np.signbit(x * p) == np.signbit(s) else np.float32(-0.0)
-    # An infinity that comes of finite terms is beyond every number, so rounded down it is the largest finite one; -inf
-    # is what such a sum becomes when it is rounded down, and stays.
+    # Finite terms can give +inf only by overflow; rounded down, the result is the largest finite number. A result of
+    # -inf is correct for an overflow that is rounded down, and stays.
     above = near == np.inf or (near != -np.inf and Fraction(float(near)) > exact)
     return np.nextafter(near, np.float32(-np.inf)) if above else near
 
@@ -155,8 +157,8 @@ def _set_mode(mode):
     if processor.ROUNDS_BY_INSTRUCTION:
         return lambda mode: np.int32(1)
 
-    # The mode is set around the steps of one panel and restored after it, in the thread that sums: in between nothing
-    # can fail, and Python's handlers of signals do not run. Everything else computes in the usual environment.
+    # The mode is set around the steps of one panel and restored after it, in the thread that computes the sums: nothing
+    # in between can fail, and Python's signal handlers do not run. Everything else runs in the usual environment.
     def change(mode):
         before = _llvm_get_mode()
         _llvm_set_mode(mode)
@@ -172,37 +174,37 @@ def _restore_mode(mode):
     return lambda mode: _llvm_set_mode(mode)
 
 
-#: Operations as LLVM calls them, among the instructions of x86 too.
+#: Names of operations in LLVM, and of the corresponding x86 instructions.
 X86_NAMES = {"fma": "vfmadd", "fmul": "mul", "fadd": "add"}
 
 
 def _by_instruction(builder: Any, name: str, vectors: list[Any], mode: int) -> Any:
-    """An operation on vectors, rounded as an instruction of x86 says."""
+    """Generate an operation on vectors that an x86 instruction rounds in its embedded mode."""
     kind, word = vectors[0].type, ir.IntType(32)
     function = ir.FunctionType(kind, [kind] * len(vectors) + [word])
-    # AVX-512 has the rounding in the instruction, {rd-sae} and its like: no mode is set, nothing has to be restored,
-    # and neighbouring instructions may round in different directions. These exist for vectors of 512 bits only.
+    # In AVX-512 the rounding is part of the instruction ({rd-sae} etc.): no mode is set or restored, and neighbouring
+    # instructions may round in different directions. These instructions exist only for vectors of 512 bits.
     called = f"llvm.x86.avx512.{X86_NAMES[name]}.ps.512"
     declared = cgutils.get_or_insert_function(builder.module, function, called)
     return builder.call(declared, [*vectors, ir.Constant(word, mode)])
 
 
 def _by_mode(builder: Any, name: str, vectors: list[Any]) -> Any:
-    """An operation on vectors, rounded as the processor's mode says."""
+    """Generate an operation on vectors, rounded in the mode of the processor."""
     kind, text, module = vectors[0].type, ir.MetaDataType(), builder.module
     function = ir.FunctionType(kind, [kind] * len(vectors) + [text, text])
     called = f"llvm.experimental.constrained.{name}.v{kind.count}f32"
-    # A constrained operation, since LLVM takes its usual arithmetic for a function of the operands alone and moves it
-    # across a write of the mode (tried with LLVM 22). No loop reads exceptions, so these are ignored.
+    # A constrained operation: LLVM assumes that ordinary arithmetic depends on its operands only, and moves it across a
+    # change of the mode (tried with LLVM 22). No loop reads exceptions, so they are ignored.
     options = [ir.MetaDataString(module, option) for option in ("round.dynamic", "fpexcept.ignore")]
     return builder.call(cgutils.get_or_insert_function(module, function, called), [*vectors, *options])
 
 
 def _by_mode_upward(builder: Any, name: str, vectors: list[Any], sign: Any) -> Any:
-    """An operation on vectors rounded up where the mode is DOWN: the negative of the result for negative terms."""
-    # A sum of the negative terms, rounded down and negated, is rounded up, so one mode serves both neighbours and is
-    # set once. The sign mask comes from memory at run time: with a constant, LLVM moves a negation through products and
-    # quotients, and the upper neighbour becomes the lower one (8 of 524,288 products were wrong).
+    """Generate an operation on vectors that is rounded up in mode DOWN, as the negative result of negated terms."""
+    # The sum of the negated terms is rounded down and negated, which rounds it up. One mode thus serves both neighbours
+    # and is set once. The sign mask is read from memory at run time: with a constant, LLVM moves a negation through
+    # products and quotients, and the upper neighbour becomes the lower one (8 of 524,288 products were wrong).
     negative = (0, 1) if name == "fadd" else (0, 2)
     turned = [builder.fneg(vector) if i in negative else vector for i, vector in enumerate(vectors)]
     images = ir.VectorType(ir.IntType(32), vectors[0].type.count)
@@ -211,7 +213,7 @@ def _by_mode_upward(builder: Any, name: str, vectors: list[Any], sign: Any) -> A
 
 
 def _to_nearest(builder: Any, name: str, vectors: list[Any]) -> Any:
-    """An operation on vectors in LLVM's usual arithmetic."""
+    """Generate an operation on vectors in ordinary LLVM arithmetic."""
     if name != "fma":
         return getattr(builder, name)(*vectors)
     kind = vectors[0].type
@@ -220,7 +222,7 @@ def _to_nearest(builder: Any, name: str, vectors: list[Any]) -> Any:
 
 
 def _rounding(name: str, mode: int | None) -> Callable:
-    """What makes an operation that is rounded so."""
+    """Return the function that generates an operation with this rounding."""
 
     def make(builder: Any, vectors: list[Any], others: list[Any]) -> Any:
         if mode is None:
@@ -234,15 +236,15 @@ def _rounding(name: str, mode: int | None) -> Callable:
     return make
 
 
-#: Operations of so many operands, and the functions that round them as `MODES` says.
+#: Operations with their number of operands, and the functions that round them in the order of `MODES`.
 ROUNDED: tuple[tuple[str, int, tuple[Callable, ...]], ...] = (
     ("fma", 3, (fma_down, fma_up, fma_to_zero, fma_near)),
     ("fmul", 2, (multiply_down, multiply_up, multiply_to_zero, multiply_near)),
     ("fadd", 2, (add_down, add_up, add_to_zero, add_near)),
 )
 MODES = (X86_DOWN, X86_UP, X86_TO_ZERO, None)
-# The last operand of every function is the sign, a plain number. Only operations by the mode that are rounded upward
-# read it; the others get it so that `operations.py` need not know which processor it compiles for.
+# The last operand of every function is the sign, a scalar. Only operations that round upward by the mode read it. The
+# others also accept it, so that `operations.py` does not depend on the target processor.
 for _name, _count, _functions in ROUNDED:
     for _rounded, _mode in zip(_functions, MODES, strict=True):
         define(_rounded, _count, 1, same, _rounding(_name, _mode))

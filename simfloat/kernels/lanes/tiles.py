@@ -1,14 +1,15 @@
-"""Sums in ascending order of k, rounded at every step on lanes, in tiles whose sums stay in registers.
+"""Sequential sums, rounded at every step on lanes, in tiles that keep their sums in registers.
 
-A tile has TALL rows and two vectors of columns: eight sums that do not wait for each other, enough to keep two
-multipliers busy for the four cycles that one takes. Its columns of `b` are read for all rows, so they are copied
-to where they lie side by side: rows of 512 numbers, 2048 bytes apart, share a few sets of the first cache. The loop
-over tiles serves all steps that are made on lanes (`kernels/lanes/operations.py`).
+A tile has TALL rows and two vectors of columns. These are eight independent sums, enough to keep two multipliers busy
+during the four cycles of a multiplication. All rows read the columns of `b`, so these are copied to consecutive memory:
+rows of 512 numbers, 2048 bytes apart, share a few sets of the first-level cache. The loop over tiles serves all steps
+on lanes (`kernels/lanes/operations.py`).
 
-`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`kernels/sums/rows.py`);
-the grids are float64's. Where a sum may leave the format otherwise than to float32's infinity, the largest image is
-followed, and rows of a tile in which one was too large, or none of a number, are summed again in float64, which needs
-to know nothing of the operands either: float64 holds their products, and rounds a sum to odd.
+`a` is (m, k), `b` (k, n) and `out` (m, n), all float32; stacks of such matrices are accepted (`kernels/sums/rows.py`).
+The grids are arrays of float64. If a sum can leave the format in other ways than to the infinity of float32, the loop
+tracks the largest bit pattern. Rows of a tile with a bit pattern that is too large, or NaN, are summed again in
+float64. That method also needs no properties of the operands: float64 represents their products, and rounds a sum to
+odd.
 """
 
 from __future__ import annotations
@@ -40,34 +41,35 @@ from simfloat.kernels.sums.rows import make_nans_one, product_count, product_mat
 
 TALL, DEPTH = 4, 256
 
-#: Products that are sooner made than tiles of the hardware's own steps are set up.
+#: Up to this number of products, a direct loop is faster than the setup of tiles for steps of the hardware.
 FEW = 1 << 12
 
 
 def tile_loop(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
-    """What adds a (m, k) times b (k, n) to out (m, n), in panels of at most so many products.
+    """Return the function that adds a (m, k) times b (k, n) to out (m, n), in panels of at most `depth` products.
 
-    `add_panel(a, first, count, panel, out, left, rule)` adds the products of the columns of `a` from `first` on with so
-    many rows of the panel, two vectors wide, to those columns of `out`; a panel holds what `copied` makes of lanes.
+    `add_panel(a, first, count, panel, out, left, rule)` processes `count` columns of `a`, beginning at `first`, and
+    `count` rows of the panel, which is two vectors wide. It adds their products to the columns of `out` that begin at
+    `left`. A panel contains the lanes after `copied`.
     """
 
     @on_lanes
     def add(a, b, out, rule):
-        # Four rows by two vectors: eight sums that do not wait for one another keep two multipliers busy, and they, two
-        # vectors of the panel and a factor stay in 16 registers. In FP64 such tiles reach 35e9 multiply-adds a second,
-        # where sums that are loaded and stored at every step reach 20e9.
+        # Four rows by two vectors: eight independent sums keep two multipliers busy. The sums, two vectors of the panel
+        # and a factor fit into 16 registers. In FP64 such tiles reach 35e9 multiply-adds a second; sums that are loaded
+        # and stored at every step reach 20e9.
         columns = 2 * width(out)
         rest = out.shape[1] % columns
         whole = out.shape[1] - rest
-        # The last columns, if they are not enough for a tile, are summed elsewhere, with zeros beside them.
+        # If the last columns do not fill a tile, they are summed in a separate array, padded with zeros.
         panel = np.zeros((min(depth, a.shape[1]), columns), b.dtype)
         edge = np.zeros((out.shape[0] if rest > 0 else 0, columns), out.dtype)
         copy_columns(out, whole, edge, 0, rest)
         for left in range(0, out.shape[1], columns):
             for first in range(0, a.shape[1], depth):
-                # Both vectors of a panel's row are copied side by side, so every row of `a` reads consecutive memory,
-                # and a step's preparation (`copied`, such as one NaN for all) is made once instead of once for each
-                # row.
+                # Both vectors of a panel's row are copied next to each other, so every row of `a` reads consecutive
+                # memory. The preparation of a step (`copied`, such as one NaN for all) is then done once instead of
+                # once for each row.
                 rows = b[first : first + depth]
                 if left < whole:
                     for k in range(rows.shape[0]):
@@ -88,24 +90,24 @@ def tile_loop(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
 
 @scalar
 def copy_columns(x, left, out, at, count):
-    """Copy `count` columns of all rows of x, from the column `left` on, to those of `out` from `at` on."""
+    """Copy `count` columns of all rows of x, from column `left` on, to the columns of `out` from `at` on."""
     for i in range(x.shape[0]):
         for j in range(count):
             out[i, at + j] = x[i, left + j]
 
 
 class TileSteps(NamedTuple):
-    """What is done on lanes in a tile; `rule` is what the loop tells all of them."""
+    """The functions of a tile; all receive `rule`, the argument of the loop."""
 
-    step: Any  # (x, lanes, sums, rule) -> new sums, x being a number
-    begin: Any  # (out, i, left, at, rule) -> sums, of what is in `out`; `at` is where they stand among both vectors
-    start_watch: Any  # (sums) -> what follows sums on the way, at first ...
-    watch: Any  # (watched, sums, rule) -> ... and after each step
-    finish: Any  # (out, i, left, right, one, two, watched, rule): puts the sums of a row back
+    step: Any  # (x, lanes, sums, rule) -> new sums; x is a scalar
+    begin: Any  # (out, i, left, at, rule) -> sums from `out`; `at` is their position within both vectors
+    start_watch: Any  # (sums) -> initial value of the quantity that is tracked during summation ...
+    watch: Any  # (watched, sums, rule) -> ... and its new value after each step
+    finish: Any  # (out, i, left, right, one, two, watched, rule): stores the sums of a row
 
 
 def row_adder(tile: TileSteps) -> Any:
-    """What adds to all rows of `out`, four at a time, the products of the factors with the panel."""
+    """Return the function that adds the products of factors and panel to all rows of `out`, four rows at a time."""
     step, begin, start_watch, watch, finish = tile
 
     @on_lanes
@@ -113,13 +115,13 @@ def row_adder(tile: TileSteps) -> Any:
         right = left + width(out)
         w, x = a[i, first : first + count], a[i + 1, first : first + count]
         y, z = a[i + 2, first : first + count], a[i + 3, first : first + count]
-        # Sums stand in variables of their own, written out by hand: LLVM keeps an array of them, even one of constant
-        # length, on the stack.
+        # The sums are separate variables, written out by hand: LLVM keeps an array of them on the stack, even if its
+        # length is constant.
         p0, q0 = begin(out, i, left, 0, rule), begin(out, i, right, width(out), rule)
         p1, q1 = begin(out, i + 1, left, 0, rule), begin(out, i + 1, right, width(out), rule)
         p2, q2 = begin(out, i + 2, left, 0, rule), begin(out, i + 2, right, width(out), rule)
         p3, q3 = begin(out, i + 3, left, 0, rule), begin(out, i + 3, right, width(out), rule)
-        # One watch serves both vectors of a row: what it follows is looked at once, after the panel, and only by row.
+        # One watch serves both vectors of a row: the tracked value is tested once per row, after the panel.
         m0, m1, m2, m3 = start_watch(p0), start_watch(p1), start_watch(p2), start_watch(p3)
         for k in range(count):
             p, q = load(panel, k, 0), load(panel, k, width(out))
@@ -167,13 +169,13 @@ def _load_sums(out, i, left, at, rule):
 
 @on_lanes
 def watch_nothing(sums):
-    """Nothing is followed."""
+    """Return an unused value: nothing is tracked."""
     return sums
 
 
 @on_lanes
 def still_nothing(watched, sums, rule):
-    """Nothing is followed."""
+    """Return the value unchanged: nothing is tracked."""
     return watched
 
 
@@ -195,8 +197,9 @@ _add_products = tile_loop(
 
 @on_lanes
 def add_in_tiles(a, b, out):
-    """Add a (m, k) times b (k, n) to out (m, n) by the hardware's fused multiply-add, unless it has too few rows for
-    tiles or there are too few products: whether that was done.
+    """Add a (m, k) times b (k, n) to out (m, n) by the hardware's fused multiply-add; return True if that was done.
+
+    Nothing is done if there are too few rows for tiles or too few products.
     """
     worthwhile = out.shape[0] >= TALL and out.size * a.shape[1] > FEW
     if worthwhile:
@@ -206,32 +209,32 @@ def add_in_tiles(a, b, out):
 
 @on_lanes
 def no_tiles(a, b, out):
-    """For steps that have none."""
+    """Return False, for steps without tiles."""
     return False
 
 
 U32 = np.uint32
 
-#: The kind of float64's steps by the steps of the lanes.
+#: The kind of float64 steps for each kind of lane steps.
 CAREFUL = {"nearest": "odd", "plain": "odd", "sticky": "sticky"}
 
-#: The steps that have a loop without a look at the largest image; that have one for rounded products, which others are
-#: as quick for, or nearly; and that have both.
+#: The steps that have a loop without a check of the largest bit pattern; the steps that have a loop for rounded
+#: products, if no other loop is about as fast; and the steps that have both.
 UNWATCHED = ("truncated", "away", "upward", "nearest", "plain")
 UNFUSED = ("truncated", "away", "upward", "sticky", "plain")
 UNFUSED_UNWATCHED = ("plain",)
 
 
 class Rule(NamedTuple):
-    """What the steps of a tile are told."""
+    """Arguments for the steps of a tile."""
 
     cut: Any  # of sums
-    products: Any  # of products, where they are rounded
-    doubts: Any  # the rows in which an image was too large
+    products: Any  # of products, if they are rounded
+    doubts: Any  # the rows in which a bit pattern was too large
 
 
 def fused_step(operations: LaneOperations) -> Any:
-    """A sum and an exact product, rounded once."""
+    """Return the step that adds an exact product and rounds once."""
     fma = operations.fma
 
     @on_lanes
@@ -242,7 +245,7 @@ def fused_step(operations: LaneOperations) -> Any:
 
 
 def unfused_step(operations: LaneOperations) -> Any:
-    """A product that is rounded, and a sum that is."""
+    """Return the step that rounds a product, then rounds the sum."""
     multiply, add = operations.multiply, operations.add
 
     @on_lanes
@@ -253,13 +256,13 @@ def unfused_step(operations: LaneOperations) -> Any:
 
 
 def watched_unfused_step(operations: LaneOperations) -> Any:
-    """A product that is rounded, and a sum that is; a product beyond its format makes the sum NaN, which is noticed."""
+    """Return the step that rounds a product, then the sum; a product beyond its format makes the sum NaN."""
     multiply, add = operations.multiply, operations.add
 
     @on_lanes
     def step(x, lanes, sums, rule):
-        # A product beyond its format could come back inside by a later sum, and the largest sum would not show it. As a
-        # NaN it stays in the sum, whose image is then larger than any number's.
+        # A later sum could bring a product beyond its format back into range, and the largest sum would not show it. A
+        # NaN stays in the sum, and its bit pattern is larger than the one of any number.
         term = image(multiply(x, lanes, rule.products))
         checked = choose((term << U32(1)) > rule.products.largest, NAN, term)
         return add(sums, number(checked), rule.cut)
@@ -285,16 +288,16 @@ def _no_image(sums):
 
 @on_lanes
 def _larger_image(largest, sums, rule):
-    """The largest image so far, without its sign."""
-    # Shifted left by one the sign is gone, and images compare as magnitudes do, NaN above all: one shift and one
-    # maximum a step, where a comparison and a branch would wait for the sum.
+    """Return the largest bit pattern so far, without its sign."""
+    # A shift left by one drops the sign, and bit patterns compare as magnitudes do, with NaN above all. This is one
+    # shift and one maximum per step; a comparison and a branch would wait for the sum.
     return larger(largest, image(sums) << U32(1))
 
 
 @on_lanes
 def _store_if_inside(out, i, left, right, one, two, largest, rule):
-    # The row's old sums are still in `out`, so the careful row starts from them. Nothing is written where one lane is
-    # too large: overflow is rare, and a test for every lane would cost each step of all others.
+    # The old sums of the row are still in `out`, so the float64 row starts from them. Nothing is written if one lane is
+    # too large: overflow is rare, and a test for every lane would slow down each step of all the others.
     if any_lane(largest > rule.cut.largest):
         rule.doubts[i] = True
     else:
@@ -302,14 +305,14 @@ def _store_if_inside(out, i, left, right, one, two, largest, rule):
 
 
 def careful_row(product: Any, add: Any) -> Any:
-    """What adds to a row of `out` the products of factors, which are scaled, with the panel, in float64."""
+    """Return the function that adds the products of scaled factors and the panel to a row of `out`, in float64."""
 
     @out_of_line
     def add_row_in_float64(factors, unscale, panel, sums, grid_numbers, product_numbers, sign):
         options = StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), sign, False)
         for k in range(factors.size):
-            # In float64 any format's exponents have room, so here neither sums nor factors are scaled. This is slow,
-            # and is the definition of the step: what the lanes cannot decide is decided here.
+            # The exponents of any format fit into float64, so neither sums nor factors are scaled here. This is slow,
+            # and it is the definition of the step: it decides whatever lanes cannot decide.
             x, row = np.float64(factors[k] * unscale), panel[k]
             for j in range(sums.size):
                 term = product(x, np.float64(row[j]), 0.0, options)
@@ -319,7 +322,7 @@ def careful_row(product: Any, add: Any) -> Any:
 
 
 def rounded_tile_loop(operations: LaneOperations, step: Any, again: Any, watches: bool) -> Any:
-    """The loop of a step; `watches` if sums may leave the format otherwise than by float32's own overflow."""
+    """Return the loop of a step; `watches` if sums can leave the format in other ways than by overflow of float32."""
     watching = (
         (_no_image, _larger_image, _store_if_inside)
         if watches
@@ -350,9 +353,9 @@ def rounded_tile_loop(operations: LaneOperations, step: Any, again: Any, watches
         scaled = np.empty(a.shape, np.float32)
         for i in range(a.shape[0]):
             for k in range(a.shape[1]):
-                # By a power of two, so exact, and with it the format's smallest normal number becomes float32's:
-                # underflow is then float32's own, without an instruction. The copy costs little: in FP32 toward zero
-                # made 0.73 to 0.77 of BLAS with it, and 0.73 to 0.80 without it.
+                # The scale is a power of two, so the product is exact. It makes the smallest normal number of the
+                # format equal to the one of float32, so float32 handles underflow without an extra instruction. The
+                # copy costs little: FP32 toward zero reached 0.73 to 0.77 of BLAS with it, and 0.73 to 0.80 without.
                 scaled[i, k] = one_nan(a[i, k]) * cut.scale
         for i in range(product_count(a, b)):
             factors, terms, totals = product_matrices(scaled, b, out, i)
@@ -363,7 +366,7 @@ def rounded_tile_loop(operations: LaneOperations, step: Any, again: Any, watches
 
 
 def _loops() -> dict[str, Any]:
-    """The loops of all steps, with exact products and with rounded ones."""
+    """Return the loops of all steps, with exact products and with rounded ones."""
     loops = {}
     for name, operations in LANE_OPERATIONS.items():
         kind: StepKind = KINDS[CAREFUL.get(name, "directed")]
@@ -371,7 +374,7 @@ def _loops() -> dict[str, Any]:
         watched = WATCHED[name]
         loops[f"fused_{name}_watched"] = rounded_tile_loop(watched, fused_step(watched), exact, True)
         anchored = ANCHORED.get(name, watched)
-        if anchored is not watched:  # a loop of its own for small sums
+        if anchored is not watched:  # a separate loop for small sums
             loops[f"fused_{name}_small"] = rounded_tile_loop(anchored, fused_step(anchored), exact, True)
         if name in UNWATCHED:
             loops[f"fused_{name}"] = rounded_tile_loop(operations, fused_step(operations), exact, False)

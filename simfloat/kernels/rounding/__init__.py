@@ -1,4 +1,4 @@
-"""Rounding one number to a grid, and arrays of numbers; events, codes and random words."""
+"""Rounding of one number and of arrays to a grid; events, codes and random words."""
 
 from simfloat.kernels import import_lazily
 

@@ -1,10 +1,10 @@
-"""Loops that round arrays, and loops that read what arrays hold.
+"""Loops that round arrays, and loops that examine the contents of arrays.
 
-Every loop that rounds takes (x, words, out, numbers), so that a plan can hold any of them; only random ones read
+Every rounding loop takes (x, words, out, numbers), so that a plan can store any of them. Only random modes read
 `words`, which are words or bytes (see `random.as_word`).
 
-The other loops find out what roundings did, in the layout of `kernels/rounding/events.py`, and how many bits numbers
-have.
+The other loops count the effects of roundings, in the layout of `kernels/rounding/events.py`, and find the precision of
+values.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ U32 = np.uint32
 
 @kernel
 def copy(x, words, out, grid_numbers):
-    """Every element as it is, for formats that have all of the carrier's numbers."""
+    """Copy every element, for formats that contain all numbers of the carrier."""
     for i in range(x.size):
         out[i] = one_nan(x[i])
 
 
 def round_each(round_one):
-    """Round a vector in a deterministic mode, for plain grids, in the type of their numbers."""
+    """Return a loop that rounds a vector in a deterministic mode to a plain grid, in the type of the grid's numbers."""
 
     @out_of_line
     def round_vector(x, out, grid_numbers):
@@ -52,7 +52,7 @@ def round_each(round_one):
 
 
 def rounding(round_vector):
-    """The loop of a mode that draws no words."""
+    """Return the kernel of a mode without random bits."""
 
     @kernel
     def loop(x, words, out, grid_numbers):
@@ -70,31 +70,31 @@ round_each_nearest, round_each_directed, round_each_to_odd = (
 
 @kernel
 def round_half(x, words, out, grid_numbers):
-    """Round to nearest even to FP16 where the hardware does it (`processor.CONVERTS_FP16`), at the speed of a copy."""
+    """Round to nearest even to FP16 by the hardware instruction (`processor.CONVERTS_FP16`), at the speed of a copy."""
     for i in range(x.size):
         out[i] = one_nan(round_to_half(x[i]))
 
 
 class ImageCut(NamedTuple):
-    """A grid that is float32 with a shorter fraction, and a mode, as images are rounded by them."""
+    """The constants for rounding bit patterns to a grid that is float32 with a shorter fraction, in one mode."""
 
     drop: int
     dropped: int
-    positive: int  # what is added to the image of a positive number, so that it carries where the mode goes up
+    positive: int  # added to the bit pattern of a positive number; the sum carries if the mode rounds up
     negative: int
-    even: int  # 1 where the last bit that is kept is added, too, for ties go to even
-    odd: int  # that bit, where it is set if one is dropped
-    beyond: int  # the image of what lies beyond the largest number
+    even: int  # 1 if the last bit that is kept is also added, so that ties go to even
+    odd: int  # the last bit that is kept, if it is set whenever a dropped bit is set
+    beyond: int  # the bit pattern of results beyond the largest number
 
 
 @scalar
 def unpack_image_cut(grid):
-    """The cut of a grid in a deterministic mode."""
+    """Return the constants of a grid in a deterministic mode."""
     drop = U32(23.0 - grid.mantissa_bits)
     last = shift_left(U32(1), drop)
     even, to_odd = grid.nearest_even != 0.0, grid.away_odd != 0.0
-    # A carry past the largest number gives infinity's image. `beyond` caps images there, at infinity or at the largest
-    # number in modes that saturate: one minimum instead of a comparison for every mode.
+    # A carry past the largest number gives the bit pattern of infinity. `beyond` caps bit patterns at infinity, or at
+    # the largest number in modes that saturate. This is one minimum instead of a comparison for every mode.
     beyond = np.float32(grid.infinite if grid.max < np.inf else np.inf)
     return ImageCut(
         drop,
@@ -109,7 +109,10 @@ def unpack_image_cut(grid):
 
 @scalar
 def _carrying(part, last, even, to_odd):
-    """What makes a part of the last bit, or more, carry into it; ties do where the last bit is added as well."""
+    """Return the addend that makes `part` of the last bit, or more, carry into that bit.
+
+    If ties go to even, the last bit itself is also added, and a tie carries if it is set.
+    """
     half = shift_right(last, U32(1))
     least = U32(half + U32(1)) if even or 0.5 < part < 1.0 else half if part == 0.5 else U32(1)
     return U32(0) if to_odd or (part > 1.0 and not even) else U32(last - least)
@@ -117,15 +120,15 @@ def _carrying(part, last, even, to_odd):
 
 @scalar
 def round_image_in_any_mode(x, cut):
-    """Round float32 where only its fraction gets shorter, in its integer image.
+    """Round float32 by integer operations on its bit pattern, for formats that only shorten the fraction.
 
-    What is added carries into the kept bits when it should: to nearest even just under half of what is cut off, and the
-    last bit that is kept. A carry out of the fraction moves on to the exponent, and from the largest number to
-    infinity. Half as many operations as those of floats take, which makes it as quick as a copy.
+    The addend carries into the kept bits exactly if the mode rounds up. For nearest even, it is just under half of the
+    dropped part, plus the last kept bit. A carry out of the fraction moves to the exponent, and from the largest number
+    to infinity. This takes half as many operations as the rounding of floats, which makes it as fast as a copy.
     """
     image = np.float32(x).view(U32)
     sign = U32(image & U32(0x80000000))
-    # Every step is cast: Numba would widen it to 64 bits, and LLVM use half the lanes.
+    # Every step is cast: otherwise Numba would widen it to 64 bits, and LLVM would use half of the lanes.
     carrying = U32((cut.negative if sign != U32(0) else cut.positive) + U32(shift_right(image, cut.drop) & cut.even))
     moved = U32(U32(image + carrying) | (cut.odd if U32(image & cut.dropped) != U32(0) else U32(0)))
     magnitude = U32(moved & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))
@@ -135,7 +138,7 @@ def round_image_in_any_mode(x, cut):
 
 @scalar
 def round_image_to_nearest(x, cut):
-    """Round float32 in its image in the modes to nearest, which take positive and negative numbers alike."""
+    """Round float32 by its bit pattern in the modes to nearest, which treat positive and negative numbers alike."""
     image = np.float32(x).view(U32)
     carrying = U32(cut.positive + U32(shift_right(image, cut.drop) & cut.even))
     magnitude = U32(U32(image + carrying) & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))
@@ -169,25 +172,26 @@ def round_stochastic(x, words, out, grid_numbers):
 
 @kernel
 def round_general(x, words, out, grid_numbers):
-    """Round in any mode to any grid; without draws one word stands for all."""
+    """Round in any mode to any grid. For a deterministic mode, `words` has a single element."""
     grid = unpack_grid(grid_numbers)
     step = np.int64(words.size == x.size)
     for i in range(x.size):
         out[i] = one_nan(round_to_any_grid(np.float64(x[i]), as_word(words[i * step]), grid))
 
 
-#: From so many results on they take LANES counters of each exponent in turn: neighbours of one exponent then need not
-#: wait for each other's counter.
+#: From this number of results, each exponent has LANES counters that take turns: neighbours with the same exponent then
+#: need not wait for each other's counter.
 MANY = 4096
 LANES = 8
 
 
 @kernel
 def count_results(out, grid_numbers, events):
-    """Add to the vector `events` what rounded results show by themselves, of fewer than 2^32.
+    """Count the events that rounded results show without the exact ones; `out` has fewer than 2^32 elements.
 
-    Returns what `count_ends` has to see beside the exact results, 0 if nothing, as in most arrays: twice how many are
-    zero or subnormal numbers of their array's type, and one more if some are as large as the format's largest number.
+    Adds to the vector `events`. Returns 0 if `count_ends` has nothing to count, which is the usual case. Otherwise the
+    return value is twice the number of results that are zero or subnormal in their array's type, plus one if some are
+    as large as the largest number of the format.
     """
     grid = unpack_grid(grid_numbers)
     one = out.dtype.type(1)
@@ -206,7 +210,7 @@ def count_results(out, grid_numbers, events):
 
 @scalar
 def _add_field_count(counts, total, bias, grid, events):
-    """Add so many results to the events, of which so many have which exponent field."""
+    """Add `total` results to the events; `counts[field]` of them have the exponent field `field`."""
     last = counts.size - 1
     events[TOTAL] += total
     least_normal = np.int64(0) if grid.uniform != 0.0 else np.int64(grid.emin) + bias
@@ -217,7 +221,7 @@ def _add_field_count(counts, total, bias, grid, events):
 
 @scalar
 def add_counts(counters, total, grid, events):
-    """Add so many float32 results to the events, whose fields LANES counters each have counted by `add_fields`."""
+    """Add `total` float32 results to the events, from the LANES counters of each field that `add_fields` filled."""
     counts = np.zeros(256, np.int64)
     _add_counters(counters, counts)
     _add_field_count(counts, total, np.int64(127), grid, events)
@@ -225,10 +229,10 @@ def add_counts(counters, total, grid, events):
 
 @kernel
 def count_ends(exact, out, grid_numbers, events, shown):
-    """Add what the rounding of the exact results to `out` did at both ends of the format's range.
+    """Count events at both ends of the range, from the exact results and their roundings in `out`.
 
-    Returns how many finite exact results beyond the largest number did not become infinite: whether they overflowed
-    or were rounded back to it, only their rounding without a largest number can tell.
+    Returns the number of finite exact results beyond the largest number that did not become infinite. Only a rounding
+    without a largest number can decide if they overflowed or were rounded back to it.
     """
     grid, small = unpack_grid(grid_numbers), shown // 2
     if small > 0 and small > _count_zeros(exact, out, grid, events):
@@ -238,7 +242,7 @@ def count_ends(exact, out, grid_numbers, events, shown):
 
 @scalar
 def _count_zeros(exact, out, grid, events):
-    """Count results that are zero, and those that were not before; returns how many are."""
+    """Count the zeros among results and the underflows to zero; return the number of zeros."""
     zeros, underflow = np.int64(0), np.int64(0)
     for i in range(out.size):
         zero = out[i] == 0.0
@@ -251,7 +255,7 @@ def _count_zeros(exact, out, grid, events):
 
 @scalar
 def _count_beyond(exact, out, grid, events):
-    """Count results that are infinite, or became so, or are NaN; returns how many are none, though too large before."""
+    """Count overflows, infinities and NaN; return the number of exact results beyond the format that stayed finite."""
     overflow, undecided, infinite, nan = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(out.size):
         before, after = abs(np.float64(exact[i])), np.float64(abs(out[i]))
@@ -267,7 +271,7 @@ def _count_beyond(exact, out, grid, events):
 
 @scalar
 def _count_fields(out, lanes, counts):
-    """Count results by the exponent field of their images."""
+    """Count results by the exponent field of their bit patterns."""
     counters = np.zeros((2 * counts.size, lanes), np.uint32)
     add_fields(out, lanes, counters)
     _add_counters(counters, counts)
@@ -275,11 +279,11 @@ def _count_fields(out, lanes, counts):
 
 @scalar
 def add_fields(out, lanes, counters):
-    """Count results by the sign and the exponent field of their images, in so many counters of each in turn."""
+    """Count results by the sign and exponent field of their bit patterns, with `lanes` counters each in turn."""
     whole = out.size - out.size % lanes
     for i in range(0, whole, lanes):
-        # LANES counters of each exponent, in turn: results near one another have one exponent mostly, and to add to one
-        # counter again is to wait for the store before.
+        # Results near one another mostly have the same exponent. An addition to the counter that was just written would
+        # wait for that store, so LANES counters take turns.
         for lane in range(lanes):
             counters[np.uint64(signed_field(out[i + lane])), np.uint64(lane)] += np.uint32(1)
     for i in range(whole, out.size):
@@ -306,9 +310,9 @@ def count_small(out, grid, events):
 
 @kernel
 def count_unchanged(a, b, out, sign, either):
-    """How many finite sums of a and sign * b lost an addend that is not zero: b, or with `either` one of them.
+    """Count the finite sums a + sign * b that equal one addend although the other is not zero.
 
-    A vector of length 1 is a scalar.
+    The lost addend is b, or with `either` any of the two. A vector of length 1 is a scalar.
     """
     a_step, b_step = np.int64(a.size == out.size), np.int64(b.size == out.size)
     count = np.int64(0)
@@ -319,22 +323,24 @@ def count_unchanged(a, b, out, sign, either):
     return count
 
 
-#: What is found of no numbers: below the lowest exponent field and above the highest.
+#: Initial values: below no exponent field, and above none, has been found.
 NO_FIRST, NO_LAST = 4095, -1
 
 
 @kernel
 def bit_facts(x):
-    """(precision, low, least, high, finite) of a vector: the fields of accumulate.Bounds, of its finite nonzero
-    elements as float64; those of the number one if there are none.
+    """Return (precision, low, least, high, finite) of a vector.
+
+    These are the fields of accumulate.Bounds for its finite nonzero elements as float64. Without such elements they are
+    the fields of the number one.
     """
     fractions, first, last, finite = np.uint64(0), np.int64(NO_FIRST), np.int64(NO_LAST), True
     for i in range(x.size):
         field, fraction = exponent_and_fraction(x[i])
         counts = (field < 2047) & (x[i] != 0.0)
         finite &= field < 2047
-        # The or of all fractions shows the last bit that any of them has: one pass, without a branch, tells how many
-        # bits the numbers need. Facts of an operand take half a microsecond in a small product.
+        # The bitwise or of all fractions shows the last bit that any of them uses. One pass without a branch finds the
+        # precision of the values: this takes half a microsecond for an operand of a small product.
         fractions |= fraction if counts else np.uint64(0)
         first = min(first, field if counts else np.int64(NO_FIRST))
         last = max(last, field if counts else np.int64(NO_LAST))
@@ -343,21 +349,21 @@ def bit_facts(x):
 
 @scalar
 def exponent_and_fraction(x):
-    """The biased exponent and the fraction in a number's image as float64."""
+    """Return the biased exponent and the fraction of a number as float64."""
     image = np.float64(x).view(np.uint64)
     return np.int64((image >> np.uint64(52)) & np.uint64(0x7FF)), image & np.uint64(0xFFFFFFFFFFFFF)
 
 
 def combine_facts(fractions, first, last, finite):
-    """The facts of numbers whose fractions use these bits together, and whose fields lie from `first` to `last`."""
-    # Without compilation, when the loops are debugged, these are NumPy's numbers so far.
+    """Return the facts for the union of fraction bits, and for exponent fields from `first` to `last`."""
+    # Without compilation, as in debugging, the arguments are NumPy scalars.
     low, high, finite = int(first) - 1023, int(last) - 1022, bool(finite)
     if last < 0:
         return 1, 0, 0, 1, finite
     if first == 0:
         # A subnormal float64 is a multiple of the smallest one.
         return 53, -1074, -1074, max(high, -1021), finite
-    # Below the hidden bit, as many bits as the fractions use together.
+    # Precision after the hidden bit: the number of leading fraction bits that are used.
     used = 52 if fractions != np.uint64(0) else 0
     while used > 0 and fractions & np.uint64(1) == np.uint64(0):
         fractions >>= np.uint64(1)

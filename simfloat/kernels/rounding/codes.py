@@ -1,4 +1,4 @@
-"""Codes of a format's numbers, in one loop."""
+"""Loops that encode values as codes of a format, and decode codes."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from simfloat.kernels.compile.jit import kernel, reader
 
 
 class Coding(NamedTuple):
-    """The numbers of a format that its codes follow from, for magnitudes as float64."""
+    """The constants by which float64 magnitudes become codes of a format."""
 
-    least: float  # where the codes of normal numbers start: 2^emin
-    per_subnormal: float  # one over the spacing below it
-    drop: float  # bits of float64's fraction that the format lacks
-    offset: float  # what a normal number's image, without those bits, is larger than its code
+    least: float  # the smallest magnitude with a normal code: 2^emin
+    per_subnormal: float  # one over the spacing below `least`
+    drop: float  # fraction bits that float64 has and the format does not
+    offset: float  # a normal number's bit pattern without the dropped bits, minus its code
     largest: float  # largest code of a finite magnitude
-    largest_negative: float  # the same of a negative number's
-    negative: float  # the bit of the sign; -1 where there is no number below zero
-    complement: float  # 1 if negative codes are two's complements of magnitudes, 0 if they have the bit of the sign
-    has_negative_zero: float  # 1 if -0 has a code of its own, else 0
-    infinity: float  # -1 where there is none
-    nan: float  # -1 where there is none
+    largest_negative: float  # largest code of a finite magnitude of a negative number
+    negative: float  # the bit of the sign; -1 if the format has no negative numbers
+    complement: float  # 1 if negative codes are two's complements of magnitudes, 0 if they set the bit of the sign
+    has_negative_zero: float  # 1 if -0 has a separate code, otherwise 0
+    infinity: float  # its code, or -1 if the format has no infinity
+    nan: float  # its code, or -1 if the format has no NaN
 
 
 class Decoding(NamedTuple):
-    """What the numbers of a format's codes follow from."""
+    """The constants by which codes of a format become values."""
 
     bits: float
     first: float  # the code of the smallest normal number
-    smallest: float  # the number of code 1 below it, zero where such codes stand for zeros
-    drop: float  # bits of float64's fraction that the format lacks
-    offset: float  # what a normal number's image, without those bits, is larger than its code
-    sign: float  # the bit of the sign, zero without one
-    infinity: float  # 2^63 where there is none
-    above: float  # codes without a sign above it are NaN; 2^63 where none is
-    nan_at_sign: float  # 1 if the bit of the sign alone is NaN, else 0
+    smallest: float  # the number of code 1 below `first`; zero if all codes below `first` are zeros
+    drop: float  # fraction bits that float64 has and the format does not
+    offset: float  # a normal number's bit pattern without the dropped bits, minus its code
+    sign: float  # the bit of the sign, zero for unsigned formats
+    infinity: float  # its code, or 2^63 if the format has no infinity
+    above: float  # larger codes without the sign are NaN; 2^63 if there are none
+    nan_at_sign: float  # 1 if the code with only the bit of the sign is NaN, otherwise 0
     has_negative_zero: float
-    complement: float  # 1 if negative codes are two's complements of magnitudes, 0 if they have the bit of the sign
+    complement: float  # 1 if negative codes are two's complements of magnitudes, 0 if they set the bit of the sign
 
 
 unpack_coding, unpack_decoding = reader(Coding), reader(Decoding)
@@ -47,7 +47,7 @@ unpack_coding, unpack_decoding = reader(Coding), reader(Decoding)
 
 @kernel
 def encode(x, codes, coding_fields):
-    """Write the codes of numbers; False, and `codes` undefined, if one of them has none."""
+    """Write the codes of numbers; return False, with undefined `codes`, if one of them has no code."""
     coding = unpack_coding(coding_fields)
     drop, offset = np.uint64(coding.drop), np.int64(coding.offset)
     largest, below, negative = np.int64(coding.largest), np.int64(coding.largest_negative), np.int64(coding.negative)
@@ -59,9 +59,9 @@ def encode(x, codes, coding_fields):
     for i in range(x.size):
         image = np.float64(x[i]).view(np.uint64)
         magnitude = abs(np.float64(x[i]))
-        # What is large, infinite or NaN makes no code here, and has its own below.
-        # Both ways are computed for every number and one is chosen: with a branch in its body LLVM would not vectorise
-        # the loop. `min` keeps the conversion to an integer in range.
+        # Large numbers, infinities and NaN get a wrong code here, which is replaced below. Both the normal and the
+        # subnormal code are computed for every number, and one is selected: with a branch in its body LLVM would not
+        # vectorise the loop. `min` keeps the conversion to an integer in range.
         units = min(magnitude, coding.least) * coding.per_subnormal
         small = np.int64(units)
         normal = np.int64(np.uint64(image & np.uint64(0x7FFFFFFFFFFFFFFF)) >> drop) - offset
@@ -77,8 +77,8 @@ def encode(x, codes, coding_fields):
         signed = (negative - code) + negative if complement else code | negative
         signed = zero if magnitude == 0.0 else signed
         code = signed if is_negative else code
-        # One flag for all, looked at once in the end: a loop that can leave in the middle does not vectorise. What is
-        # written until then is of no use, as the docstring says.
+        # One flag for all elements is tested after the loop: a loop with an early exit is not vectorised. Codes that
+        # were written after an error are undefined, as the docstring says.
         outside |= bad | np.int64(is_negative and code < 0)
         codes[i] = code
     return outside == 0
@@ -86,7 +86,7 @@ def encode(x, codes, coding_fields):
 
 @kernel
 def encode_float32(x, codes, coding_fields):
-    """Write the codes of float32 numbers in their own lanes, if 1 / spacing below the normal numbers is one of them."""
+    """Write the codes of float32 numbers by float32 operations, if 1 / `per_subnormal` is a float32 number."""
     coding, u = unpack_coding(coding_fields), np.uint32
     drop, largest, below = u(coding.drop - 29.0), u(coding.largest), u(coding.largest_negative)
     complement = coding.complement != 0.0
@@ -119,7 +119,7 @@ def encode_float32(x, codes, coding_fields):
 
 @kernel
 def encode_images(x, codes, coding_fields):
-    """Write the codes of formats that are float32 with a shorter fraction, or float32: codes are parts of images."""
+    """Write the codes of float32, or of formats that only shorten its fraction: codes are the upper bits."""
     coding, u = unpack_coding(coding_fields), np.uint32
     drop, nan = u(coding.drop - 29.0), u(coding.nan)
     lost, lost_bits = u(shift_left(u(1), drop) - u(1)), u(0)
@@ -133,7 +133,7 @@ def encode_images(x, codes, coding_fields):
 
 @kernel
 def decode_images(codes, out, bits):
-    """Write the numbers of codes that are parts of images; False if a code has more bits."""
+    """Write the numbers of codes that are the upper bits of float32; return False if a code has more bits."""
     u, drop, used = np.uint32, np.uint32(32 - bits), np.uint64(0)
     for i in range(codes.size):
         used |= np.uint64(codes[i])
@@ -144,7 +144,7 @@ def decode_images(codes, out, bits):
 
 @kernel
 def decode_by_table(codes, table, out):
-    """Look up the numbers of codes; False, and `out` undefined, if one has no place in the table."""
+    """Look up the numbers of codes; return False, with undefined `out`, if a code is beyond the table."""
     used, places = np.uint64(0), np.uint64(table.size - 1)
     for i in range(codes.size):
         code = np.uint64(codes[i])
@@ -155,7 +155,10 @@ def decode_by_table(codes, table, out):
 
 @kernel
 def decode(codes, out, decoding_fields):
-    """Write the numbers of codes, for formats whose normal numbers are float64's; False if a code has more bits."""
+    """Write the numbers of codes; return False if a code has more bits.
+
+    Normal numbers of the format must be normal in float64.
+    """
     decoding, u = unpack_decoding(decoding_fields), np.uint64
     first, drop, offset = u(decoding.first), u(decoding.drop), np.int64(decoding.offset)
     sign, infinity, above = u(decoding.sign), u(decoding.infinity), u(decoding.above)

@@ -1,9 +1,9 @@
-"""The vector of int64 in which events of roundings are counted: its layout, for those who count and those who read.
+"""The layout of the int64 vector in which rounding events are counted.
 
-The first entries are the counts named in COUNTS; then comes a histogram, how many finite nonzero results have which
-exponent floor(log2|result|), from LOWEST_EXPONENT on. Behind them stand the infinite results, the causes of NaN, named
-in CAUSES, and the results in formats that have FP32's range, and its precision. Observers may ask for optional events,
-`OPTIONAL_COUNTS`, which cost one more pass over the results, and stand behind all entries.
+The first entries are the counts named in COUNTS. A histogram follows: for each exponent floor(log2|result|) from
+LOWEST_EXPONENT to HIGHEST_EXPONENT, the number of finite nonzero results. The next entries count infinite results, the
+causes of NaN named in CAUSES, and the results in formats with the range and with the precision of FP32. An observer may
+request the optional counts of `OPTIONAL_COUNTS`. They cost one more pass over the results, and are appended at the end.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: total: results; overflow: finite exact results rounded beyond the largest number, clamped or not; underflow: nonzero
-#: ones that became zero; subnormal: nonzero results below the smallest normal number; nan: NaN results; unchanged: sums
-#: that lost an addend; zero: results that are zero. In fixed point there is neither underflow nor subnormal.
+#: exact results that became zero; subnormal: nonzero results below the smallest normal number; nan: NaN results;
+#: unchanged: sums that lost an addend; zero: results that are zero. Fixed point has no underflow and no subnormal
+#: numbers.
 COUNTS = ("total", "overflow", "underflow", "subnormal", "nan", "unchanged", "zero")
 
 TOTAL, OVERFLOW, UNDERFLOW, SUBNORMAL, NAN, UNCHANGED, ZERO = range(len(COUNTS))
@@ -23,18 +24,19 @@ TOTAL, OVERFLOW, UNDERFLOW, SUBNORMAL, NAN, UNCHANGED, ZERO = range(len(COUNTS))
 LOWEST_EXPONENT = -1074
 HIGHEST_EXPONENT = 1023
 
-#: The place of exponent 0 in the vector.
+#: Index of exponent 0 in the vector.
 EXPONENTS = len(COUNTS) - LOWEST_EXPONENT
 
-#: Entries of counts and histogram.
+#: Number of entries of counts and histogram.
 EVENTS = EXPONENTS + HIGHEST_EXPONENT + 1
 
-#: The place of results that are infinite.
+#: Index of the count of infinite results.
 INFINITE = EVENTS
 
-#: Why a result is NaN, as people read it: an operand was, an operation of numbers has no result, the format has no
-#: infinity for what lies beyond its max, or a sum met infinities: those of its operands, or its own, which it made in
-#: a format narrower than FP32 or not. The last two count results too that are infinite for the same reason.
+#: Causes of a NaN result, as shown to users: an operand is NaN, the operation is undefined for its operands, the format
+#: has no infinity for a result beyond its max, or a sum contains infinities. The last cause is split: an operand was
+#: infinite, or the sum overflowed in a format narrower than FP32, or in FP32 or a wider one. The last two also count
+#: results that are infinite for the same reason.
 CAUSES = (
     "a NaN operand", "0 / 0", "inf / inf", "inf - inf", "0 * inf", "an operand outside the domain",
     "beyond max in a format without infinities", "an infinite operand in a sum", "an overflow inside a sum",
@@ -54,41 +56,41 @@ CAUSES = (
     SUM_BEYOND,
 ) = range(len(CAUSES))
 
-#: The places of the causes, and of results in formats that have FP32's range, and FP32's precision.
+#: Indices of the causes, of results in formats with the range of FP32, and in formats with its precision.
 FIRST_CAUSE = INFINITE + 1
 WIDE = FIRST_CAUSE + len(CAUSES)
 PRECISE = WIDE + 1
 
-#: Entries of the vector.
+#: Number of entries of the vector, without optional ones.
 SIZE = PRECISE + 1
 
-#: Optional events. saturated: results that stopped at the largest number, though the exact ones
-#: lie beyond it; inexact: results that are numbers, or infinite, other than the exact ones.
+#: Optional events. saturated: results that stopped at the largest number although the exact results are beyond it;
+#: inexact: results, finite or infinite, that differ from the exact ones.
 OPTIONAL_COUNTS = ("saturated", "inexact")
 
 
 def no_events() -> NDArray[np.int64]:
-    """An event vector of zeros."""
+    """Return an event vector of zeros."""
     return np.zeros(SIZE, np.int64)
 
 
 def wants_optional_counts(observer: Any) -> bool:
-    """Whether an observer asks for these counts too."""
+    """Return True if an observer requests the optional counts."""
     return bool(getattr(observer, "more", False))
 
 
 def events_for(observer: Any) -> NDArray[np.int64]:
-    """An event vector of zeros, as long as the observer wants it."""
+    """Return an event vector of zeros, with optional entries if the observer requests them."""
     return np.zeros(SIZE + len(OPTIONAL_COUNTS), np.int64) if wants_optional_counts(observer) else no_events()
 
 
 def add_optional_counts(
     exact: NDArray, out: NDArray, chosen: NDArray | None, ends: tuple[float, float], events: NDArray[np.int64]
 ) -> None:
-    """Add to an event vector what it has behind its entries.
+    """Add the optional counts to an event vector.
 
-    `ends` are the numbers at which results stop; `chosen` are the exact results rounded without these, None where no
-    finite one lies beyond them and did not become infinite.
+    `ends` are the numbers at which results stop. `chosen` contains the exact results rounded without these limits; None
+    if every finite one beyond the limits became infinite.
     """
     beyond, (least, largest) = np.isinf(exact), ends
     if chosen is not None:

@@ -1,6 +1,6 @@
-"""A format and a rounding mode as plain numbers, the form in which kernels take them.
+"""Format and rounding mode as a vector of plain numbers, which is the form that kernels take.
 
-One compiled kernel serves every format and every mode: what differs between them is in these numbers.
+One compiled kernel serves every format and every mode, because they differ only in these numbers.
 """
 
 from __future__ import annotations
@@ -19,59 +19,63 @@ from simfloat.kernels.compile.jit import reader
 
 
 class Grid(NamedTuple):
-    """The numbers of a format, as the spacing of a grid in each binade, and the rule that picks among them."""
+    """A format, as the spacing of a grid in each binade, and the rule that selects one of its numbers."""
 
-    min_normal: float  # 2^last_exponent; below it the spacing stays the same
-    top: float  # 2^last_binade; above it too, since results there overflow anyway
+    min_normal: float  # 2^last_exponent; below it the spacing is constant
+    top: float  # 2^last_binade; also used above it, since those results overflow anyway
     epsilon: float  # spacing / binade
     magic: float  # anchor / binade: adding and subtracting the anchor rounds to the grid
     low_anchor: float  # the anchor below min_normal
     max: float
-    overflow_positive: float  # magnitude that a finite result beyond max becomes
+    overflow_positive: float  # result magnitude for a finite result beyond max
     overflow_negative: float
-    infinite: float  # magnitude that an infinite operand becomes
-    infinite_negative: float  # the same below zero, where fixed point may have one number more
-    zero: float  # added at the end: +0 turns -0 into +0 where there is no -0, and -0 changes nothing
-    at_zero: float  # magnitude that zero becomes: zero, or NaN in a scale format
+    infinite: float  # result magnitude for an infinite operand
+    infinite_negative: float  # the same below zero, where fixed point may have one more number
+    zero: float  # added at the end: +0 turns -0 into +0 if the format has no -0; -0 changes nothing
+    at_zero: float  # result magnitude for zero: zero, or NaN in a scale format
     least: float  # magnitudes below it ...
     small: float  # ... become this: flushed to zero, or raised to the smallest scale
-    cut: float  # magnitudes that are tiny before they are rounded lie below it: they are flushed too
-    lowest: float  # results below it become `below`: 0 in an unsigned format, else -inf
+    cut: float  # unrounded magnitudes below it are tiny before rounding and are also flushed
+    lowest: float  # results below it become `below`: 0 in an unsigned format, otherwise -inf
     below: float  # NaN, or 0 in unsigned fixed point
-    uniform: float  # 1 if all numbers have one spacing (fixed point): then none is subnormal, and nothing underflows
+    uniform: float  # 1 if all numbers have one spacing (fixed point): no subnormal numbers, no underflow
     single_bit: float  # 1 if the significand has one bit, so that a tie goes to the even code
-    code_parity: float  # 1 if float64's exponent field and the format's differ in parity
-    extended: float  # 1 if anchors or spacings can leave float64's range
-    nearest_even: float  # 1 in that mode
-    away_positive: float  # from which part of a spacing on a magnitude is rounded up: see `Rounding.away`
+    code_parity: float  # 1 if the exponent fields of float64 and of the format differ in parity
+    extended: float  # 1 if anchors or spacings can leave the range of float64
+    nearest_even: float  # 1 in the mode to nearest even
+    away_positive: float  # the part of a spacing from which a magnitude is rounded up: see `Rounding.away`
     away_negative: float
-    away_odd: float  # added to it when the lower neighbour is odd
+    away_odd: float  # added to it if the lower neighbour is odd
     random_step: float  # 2^-bits of a spacing, as part of the binade
     random_start: float  # a spacing minus half a random step for variants B and C, a spacing for A
     random_shift: float  # 32 minus bits
-    random_strict: float  # 1 if an odd draw that meets the distance exactly does not round up
+    random_strict: float  # 1 if an odd draw that equals the distance exactly does not round up
     emin: float  # exponent of the smallest normal number
     mantissa_bits: float
 
 
-#: The grid in an array, in the array's type: float64, or float32 for arithmetic in float32.
+#: Reads a grid from an array, in the type of the array: float64, or float32 for arithmetic in float32.
 unpack_grid = reader(Grid)
 
 
 def way_of(rounding: Rounding) -> str:
-    """How kernels round in a mode: "nearest", "sticky" (to odd), "directed" (by the part of a spacing alone), "random",
-    or "general" where that part depends on which neighbour is odd, and nothing quicker serves.
+    """Return the kind of rounding function for a mode.
+
+    "nearest", "sticky" (to odd), "directed" (only the part of a spacing decides), "random", or "general" if the part
+    also depends on which neighbour is odd, and no faster function exists.
     """
     if rounding.is_stochastic:
         return "random"
-    if rounding.steps in ("nearest", "sticky"):  # these have functions of their own in `kernels/rounding/one_number.py`
+    if rounding.steps in ("nearest", "sticky"):  # these have separate functions in `kernels/rounding/one_number.py`
         return rounding.steps
     return "general" if rounding.reads_odd else "directed"
 
 
 def _away_of(rounding: Rounding) -> tuple[float, float, float]:
-    """The fields of a grid that say from which part on a magnitude is rounded up. The hardware's own addition goes to
-    nearest even, and a draw decides by its threshold: neither reads them.
+    """Return (away_positive, away_negative, away_odd) of a grid.
+
+    Two kinds of rounding do not read them: nearest even, which the hardware addition does, and stochastic rounding,
+    where the threshold of a draw decides.
     """
     if way_of(rounding) in ("nearest", "random"):
         return NEVER, NEVER, 0.0
@@ -83,8 +87,10 @@ def _away_of(rounding: Rounding) -> tuple[float, float, float]:
 
 
 def carries_in_images(rounding: Rounding) -> bool:
-    """Whether a carry into the bits of an image that are kept, or the last one set, rounds so: a carry goes from the
-    largest number to infinity, and does not see which neighbour is odd, but where the mode has steps that do.
+    """Return True if a carry or a sticky bit in the bit pattern rounds correctly in this mode.
+
+    A carry goes from the largest number to infinity, and does not depend on which neighbour is odd, except in modes
+    with special steps for that.
     """
     stops = any(rounding.stops(negative) and not rounding.saturates for negative in (False, True))
     return bool(rounding.steps) or not (rounding.reads_odd or stops)
@@ -93,7 +99,7 @@ def carries_in_images(rounding: Rounding) -> bool:
 @cache
 @in_usual_environment
 def pack_grid(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.float64]:
-    """The fields of Grid, in order, as a float64 array; not to be written to."""
+    """Return the fields of Grid, in order, as a float64 array; callers must not modify it."""
     mantissa_bits, bias = format.mantissa_bits, format.bias
     away_positive, away_negative, away_odd = _away_of(rounding)
     epsilon = 2.0**-mantissa_bits
@@ -103,7 +109,7 @@ def pack_grid(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.f
         min_normal=math.ldexp(1.0, last),
         top=math.ldexp(1.0, format.last_binade),
         epsilon=epsilon,
-        # With 52 bits normal numbers are float64's own: an anchor of zero leaves them alone.
+        # With 52 bits the normal numbers are all float64 numbers: an anchor of zero leaves them unchanged.
         magic=2.0 ** (52 - mantissa_bits) if mantissa_bits < 52 else 0.0,
         low_anchor=math.ldexp(1.0, last + 52 - mantissa_bits),
         max=format.max,
@@ -137,7 +143,7 @@ def pack_grid(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.f
 
 
 def _overflow_magnitude(format: Format, stops: bool, negative: bool = False) -> float:
-    """The magnitude that one beyond max becomes, if it `stops` there or not."""
+    """Return the magnitude of a result beyond max; `stops` if the mode stops at max."""
     if format.is_fixed and format.signed and negative:
         return -format.min
     return format.max if stops or format.clamps else math.inf if format.has_infinity else math.nan
@@ -145,7 +151,7 @@ def _overflow_magnitude(format: Format, stops: bool, negative: bool = False) -> 
 
 @in_usual_environment
 def pack_grid_in_type(format: Format, rounding: Rounding, carrier: type) -> NDArray[np.floating]:
-    """The grid in another type: limits beyond its range are infinite, for sums that do not come near them."""
+    """Return the grid in another type; limits beyond its range become infinite, for sums that stay far below them."""
     with np.errstate(over="ignore"):
         return pack_grid(format, rounding).astype(carrier)
 
@@ -153,20 +159,20 @@ def pack_grid_in_type(format: Format, rounding: Rounding, carrier: type) -> NDAr
 @cache
 @in_usual_environment
 def pack_grid_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
-    """The grid for `nearest` and `directed` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
+    """Return the grid for `nearest` and `directed` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
 
-    Anchors grow with the largest binade: a lower top keeps them inside float32.
+    Anchors grow with the largest binade: a lower top keeps them in the range of float32.
     """
     below = pack_grid(format, rounding).copy()
     below[Grid._fields.index("top")] = math.ldexp(1.0, max(min(top, format.emax), format.emin))
     if carrier is np.float32:
-        # float64 has 52 fraction bits under its anchor, float32 has 23.
+        # float64 has 52 fraction bits, float32 has 23: anchors are 2^29 times smaller.
         below[Grid._fields.index("magic")] *= 2.0**-29
         below[Grid._fields.index("low_anchor")] *= 2.0**-29
     with np.errstate(over="ignore"):
         cast: NDArray[np.floating] = below.astype(carrier)
     for away in map(Grid._fields.index, ("away_positive", "away_negative")):
-        if cast[away] < below[away]:  # what lies above a half must stay there
+        if cast[away] < below[away]:  # a part above a half must stay above a half
             cast[away] = np.nextafter(cast[away], carrier(1.0))
     return cast
 
@@ -177,32 +183,37 @@ LIMITS = ("max", "overflow_positive", "overflow_negative", "infinite", "infinite
 
 @in_usual_environment
 def scale_limits(grid_numbers: NDArray[np.floating], factor: np.float32) -> NDArray[np.floating]:
-    """The grid of magnitudes times a power of two, as far as steps that cut off bits of float32 read it."""
+    """Return the grid with its limits times a power of two.
+
+    The other fields are not scaled, because steps that truncate float32 bits do not read them.
+    """
     scaled = grid_numbers.copy()
     scaled[[Grid._fields.index(name) for name in LIMITS]] *= factor
     return scaled
 
 
 def has_exponents_of_float32(format: Format) -> bool:
-    """Whether the format is float32 with a shorter fraction, as bfloat16 and TF32 are."""
+    """Return True if the format is float32 with a shorter fraction, as bfloat16 and TF32 are."""
     ieee = format.special == "ieee" and format.signed and format.subnormals
     return ieee and format.exponent_bits == 8 and format.emax == 127 and format.mantissa_bits < 23
 
 
-#: The kind of rounding, for `float32.single_loop`, of formats and modes that the rules for few bits hold for.
+#: The kind of rounding in `float32.single_loop` for formats and modes to which the rules for few bits apply.
 FEW_BITS = 4
 
 
 def has_few_bits(format: Format, rounding: Rounding) -> bool:
-    """Whether those rules hold for a format with float32's exponents, and a mode: 3 p <= 24, and ties decide."""
+    """Return True if those rules apply to a format with the exponents of float32, and a mode: 3 p <= 24, to nearest."""
     return format.precision <= 8 and rounding.steps in ("nearest", "away")
 
 
 def holds_in_float32(format: Format) -> bool:
-    """Whether the anchors of a plain grid stay in float32's range, as its spacings do, so that it serves there, too.
+    """Return True if anchors and spacings of a plain grid stay in the range of float32, so that float32 can use the
+    grid.
 
-    Normal numbers must be normal in float32: the binade of a subnormal one does not show in its image. And a number of
-    23 fraction bits has all of float32's, so that an anchor of its own binade would take the last one away.
+    Normal numbers of the format must be normal in float32, because the bit pattern of a subnormal number does not show
+    its binade. A format with 23 fraction bits is also excluded: an anchor in the binade of the number itself would take
+    away the last bit.
     """
     return (
         format.fits_float32
@@ -213,10 +224,11 @@ def holds_in_float32(format: Format) -> bool:
 
 
 def has_plain_grid(format: Format, rounding: Rounding) -> bool:
-    """Whether the short rounding functions serve: signed numbers of several bits with zero and gradual underflow, and
-    with the same numbers on both sides of zero, in a mode that has one of them.
+    """Return True if the short rounding functions can be used.
 
-    Saturation and a missing -0 are no hindrance: they are in the overflow values and in `zero`.
+    They serve signed formats with several bits of precision, zero, gradual underflow and the same magnitudes on both
+    sides of zero, in every mode except the general ones. Saturation and a missing -0 are handled by the overflow values
+    and by `zero`.
     """
     spacings_stay_in_range = format.emin - format.mantissa_bits - rounding.bits > -1000
     return (

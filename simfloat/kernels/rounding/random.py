@@ -1,16 +1,16 @@
-"""Random bits from a counter: each number depends on where it is used, never on what was drawn before.
+"""Random bits from a counter: each word depends on its position only, never on words that were used before.
 
-The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-(SC 2011), which passes BigCrush; the tests hold it to the known answers of its authors' Random123 library. A seed
-is the key. The counter is (element, step / 4, call, stage), so that any thread and any block finds its bits alone:
+The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
+2011), which passes BigCrush. Tests compare it with the known answers of its authors' Random123 library. The seed is the
+key. The counter is (element, step / 4, call, stage), so any thread and any block can compute its bits independently:
 
 * element: position in the result, in C order (a plain rounding takes word i % 4 of element i / 4);
-* step: the k of a sum, whose word is step % 4;
+* step: the k of a sum, which uses word step % 4;
 * call: the number that the stream gave to the call;
-* stage: which rounding of the call draws; 0 is the result itself.
+* stage: which rounding of the call uses the word; 0 is the result itself.
 
-A draw is the upper bits of its word; one of at most 8 bits, of its byte: four draws share a word. Where a longer draw
-is that of step (or element) n, a short one takes byte n % 4, the lowest first, of the word of n / 4.
+A draw is the upper bits of its word. A draw of at most 8 bits is the upper bits of a byte, and four such draws share a
+word. Step (or element) n takes byte n % 4, the lowest first, of the word that step n / 4 has with longer draws.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ WEYL_0, WEYL_1 = U64(0x9E3779B9), U64(0xBB67AE85)
 
 @scalar
 def _philox_round(counter, k0, k1, n):
-    """Round n of Philox4x32, on 32-bit words in 64-bit variables."""
+    """Return the words after round n of Philox4x32: 32-bit words in 64-bit variables."""
     c0, c1, c2, c3 = counter
-    # Words of 32 bits in variables of 64, where one multiplication gives both halves of a product.
+    # With 32-bit words in 64-bit variables, one multiplication gives both halves of a product.
     a, b = MULTIPLY_0 * c0, MULTIPLY_1 * c2
     k0, k1 = (k0 + U64(n) * WEYL_0) & LOW, (k1 + U64(n) * WEYL_1) & LOW
     return (b >> HALF) ^ c1 ^ k0, b & LOW, (a >> HALF) ^ c3 ^ k1, a & LOW
@@ -42,7 +42,7 @@ def _philox_round(counter, k0, k1, n):
 
 @scalar
 def _four_philox_rounds(counters, k0, k1, n):
-    """Round n of four counters: a round waits for the one before it, so several are under way at once."""
+    """Run round n on four counters: a round waits for the one before it, so four independent ones overlap."""
     one, two, three, four = counters
     return (
         _philox_round(one, k0, k1, n),
@@ -53,7 +53,7 @@ def _four_philox_rounds(counters, k0, k1, n):
 
 
 def _ten_rounds(turn):
-    """All rounds. They stand one by one, since a loop inside would keep LLVM from vectorising the loop outside."""
+    """Return a function that runs all rounds, unrolled: an inner loop would keep LLVM from vectorising outer loops."""
 
     @scalar
     def rounds(counter, k0, k1):
@@ -76,13 +76,13 @@ _philox, _four_philox = _ten_rounds(_philox_round), _ten_rounds(_four_philox_rou
 
 @scalar
 def philox(c0, c1, c2, c3, k0, k1):
-    """Four random words for a counter of four words and a key of two: Philox4x32-10."""
+    """Return four random words for a counter of four words and a key of two: Philox4x32-10."""
     return _philox((c0, c1, c2, c3), k0, k1)
 
 
 @scalar
 def counter_at(element, step, call, stage):
-    """The counter of an element's words for the steps 4 * (step / 4) to 4 * (step / 4) + 3.
+    """Return the counter of an element's words for the steps 4 * (step / 4) to 4 * (step / 4) + 3.
 
     element < 2^44, step < 2^34, call < 2^44, stage < 2^8, all uint64.
     """
@@ -92,93 +92,97 @@ def counter_at(element, step, call, stage):
 
 @scalar
 def words_at(element, step, call, stage, seed):
-    """The four random words of such a counter; seed < 2^64."""
+    """Return the four random words of such a counter; seed < 2^64."""
     return philox(*counter_at(element, step, call, stage), seed & LOW, seed >> HALF)
 
 
-#: Rows of words that are made at once for the steps of a sum.
+#: Rows of words that are computed at once for the steps of a sum.
 ROWS = 16
 
-#: Sums of a row that are under way at once where steps draw, so that their words stay in the first-level cache.
+#: Sums of a row that are computed at once in stochastic modes, so that their words stay in the first-level cache.
 RANDOM_COLUMNS = 128
 
-#: An array of words, as `empty_rows` takes it.
+#: An example array of words, for `empty_rows`.
 WORD = np.zeros(1, np.uint32)
 
 
 @scalar
 def empty_rows(array, rows, columns):
-    """Room for rows of the array's type; the first one begins with a line of the cache, as whole lines after it do."""
+    """Return an uninitialised matrix of the array's type, in which the first row begins at a cache line.
+
+    So does every other row, if the rows are as long as whole lines.
+    """
     space = np.empty(rows * columns + 64 // array.itemsize, array.dtype)
     first = (-space.ctypes.data % 64) // array.itemsize
     return space[first : first + rows * columns].reshape(rows, columns)
 
 
 class Counter(NamedTuple):
-    """Where the sums of a tile find their random words; all integers."""
+    """The position of the random words for the sums of a tile; all integers."""
 
-    element: int  # the tile's first element, as its number in the result
+    element: int  # the first element of the tile, as its index in the result
     row_step: int  # from an element to the one below it
     column_step: int  # and to the one on its right
     call: int
-    stage: int  # of the accumulator's first rounding
-    step: int  # of the tile's first product, a multiple of 4, or of 16 for draws that are bytes
+    stage: int  # of the first rounding of the accumulator
+    step: int  # of the first product of the tile, a multiple of 4, or of 16 for draws that are bytes
 
 
-#: The counter in an array of int64.
+#: Reads the counter from an array of int64.
 unpack_counter = reader(Counter)
 
 
 @scalar
 def element_at(counter, i, j):
-    """The number in the result of the element (i, j) of a tile."""
+    """Return the index in the result of element (i, j) of a tile."""
     return U64(counter.element + i * counter.row_step + j * counter.column_step)
 
 
 @scalar
 def draws_are_bytes(grid):
-    """Whether the draws of a stochastic mode are bytes."""
+    """Return True if the draws of a stochastic mode are bytes."""
     return grid.random_shift >= 24.0
 
 
 @scalar
 def words_of_sum(counter, element, row, stage, seed):
-    """The four words from the row `row` on of a sum, for the rounding `stage` of those that a step makes."""
+    """Return the four words of a sum that begin at row `row`, for the rounding `stage` within a step."""
     return words_at(element, U64(row), U64(counter.call), U64(counter.stage + stage), seed)
 
 
 @scalar
 def steps_in_rows(short):
-    """The steps whose draws are in ROWS words."""
+    """Return the number of steps that have their draws in ROWS words."""
     return 4 * ROWS if short else ROWS
 
 
 @scalar
 def word_index(step, short):
-    """The word that holds a step's draw."""
+    """Return the index of the word that contains the draw of a step."""
     return step >> 2 if short else step
 
 
 @scalar
 def word_row(step, short):
-    """The row of that word."""
+    """Return the row of that word."""
     return word_index(step, short) % ROWS
 
 
 @scalar
 def draw_shift(step, short):
-    """By how many bits that word is shifted left for the draw to be on top."""
+    """Return the left shift that moves the draw of a step to the top of its word."""
     return np.uint32(24 - 8 * (step & 3)) if short else np.uint32(0)
 
 
 @scalar
 def fill_rows(words, columns, counter, i, first_column, first, stage, seed, short):
-    """The words of the steps from `first` on, a multiple of steps_of_rows, for a row of elements: all ROWS of them."""
+    """Write ROWS words for the steps from `first`, a multiple of `steps_in_rows`, for each element of a row."""
     element, column_step = element_at(counter, i, first_column), U64(counter.column_step)
     above, k0, k1 = U64(word_index(counter.step + first, short)), seed & LOW, seed >> HALF
     call, of_stage = U64(counter.call), U64(counter.stage + stage)
-    # Four counters at a time: the rounds of one wait for each other. So 16 words take 28 instructions, of which the ten
-    # rounds need 24 (Zen 4). Rows are taken out first, so that the loop over columns has plain vectors.
+    # Four counters are computed at a time, because the rounds of one wait for each other. 16 words then take 28
+    # instructions, of which the ten rounds need 24 (Zen 4). Rows are taken out first, so that the loop over columns
+    # works on plain vectors.
     r0, r1, r2, r3, r4, r5, r6, r7 = _eight_rows(words, 0)
     s0, s1, s2, s3, s4, s5, s6, s7 = _eight_rows(words, 8)
     for j in range(columns):
@@ -201,7 +205,7 @@ def fill_rows(words, columns, counter, i, first_column, first, stage, seed, shor
 
 @scalar
 def _eight_rows(words, first):
-    """Eight rows."""
+    """Return eight rows as a tuple."""
     return (
         words[first],
         words[first + 1],
@@ -215,7 +219,7 @@ def _eight_rows(words, first):
 
 
 def as_word(draw):
-    """A word, or a byte as the top of one."""
+    """Return a word unchanged, or a byte as the top of a word."""
     return np.uint32(np.uint32(draw) << np.uint32(24)) if isinstance(draw, np.uint8) else draw
 
 
@@ -228,7 +232,7 @@ def _as_word(draw):
 
 @kernel
 def fill_words(out, first, call, stage, seed):
-    """Random words for the elements first, first + 1, ... of a call; `first` and out.size are multiples of 4."""
+    """Write random words for the elements first, first + 1, ... of a call; `first` and out.size are multiples of 4."""
     call, stage, seed = U64(call), U64(stage), U64(seed)
     group = U64(first) >> U64(2)
     for i in range(out.size // 4):

@@ -1,4 +1,4 @@
-"""Sums: each order of additions as one step, and the loops that make such steps."""
+"""Sums: each order of additions as one step, and the loops that run such steps."""
 
 from simfloat.kernels import import_lazily
 

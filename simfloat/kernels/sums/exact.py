@@ -1,8 +1,9 @@
-"""Exact sums: every product is cut into pieces on a few fixed grids, and each grid has a float64 sum without error.
+"""Exact sums: every product is split into pieces on a few fixed grids, and float64 adds the pieces of a grid exactly.
 
-Adding and subtracting an anchor rounds to the anchor's grid, so a piece and what remains of the product are exact.
-The grids are spaced so that the sum of all pieces on one fits in 53 bits. After Demmel and Hida, "Accurate and
-efficient floating point summation", SIAM J. Sci. Comput. 25(4), 2003, and Rump's extraction of vectors.
+Adding and subtracting an anchor rounds to the grid of the anchor, so a piece and the remainder of the product are
+exact. The spacing of the grids is chosen so that the sum of all pieces on one grid fits into 53 bits. After Demmel and
+Hida, "Accurate and efficient floating point summation", SIAM J. Sci. Comput. 25(4), 2003, and Rump's extraction of
+vectors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ COLUMNS = 256
 
 @kernel
 def bin_sums(a, b, start, bins, anchors, exact_products):
-    """bins (t, m, n) = the pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to fine."""
+    """Compute bins (t, m, n): pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to
+    fine.
+    """
     rest, error = np.empty(COLUMNS), np.empty(COLUMNS)
     bins[:] = 0.0
     for left in range(0, bins.shape[2], COLUMNS):
@@ -40,12 +43,12 @@ def bin_sums(a, b, start, bins, anchors, exact_products):
 
 @scalar
 def _add_pieces(rest, bins, anchors):
-    """Add each number's pieces to the bins; nothing is left in the end."""
+    """Add the pieces of each number to the bins; the remainders become zero."""
     for t in range(anchors.size):
         anchor, sums = anchors[t], bins[t]
         for j in range(rest.size):
-            # Exact, both the piece and what remains: the anchor's grid is so coarse that the remainder has at most half
-            # of it. So no bit is ever lost, and the order of products cannot show.
+            # The piece and the remainder are both exact: the grid of the anchor is so coarse that the remainder has at
+            # most half of it. No bit is ever lost, so the order of the products does not matter.
             piece = (rest[j] + anchor) - anchor
             sums[j] += piece
             rest[j] -= piece
@@ -53,19 +56,19 @@ def _add_pieces(rest, bins, anchors):
 
 @kernel
 def carry(bins, anchors):
-    """Move to each bin what the finer one below it has above half its grid; the total stays what it is."""
+    """Round each bin to the grid of the next coarser bin, and move that part there; the total does not change."""
     for t in range(anchors.size - 1, 0, -1):
         anchor, fine, coarse = anchors[t - 1], bins[t].reshape(-1), bins[t - 1].reshape(-1)
         for j in range(fine.size):
             piece = (fine[j] + anchor) - anchor
-            # What an infinite product left behind is NaN; the first bin has the infinity itself.
+            # The remainder of an infinite product is NaN; the infinity itself is in the first bin.
             coarse[j] += piece if piece == piece else 0.0
             fine[j] -= piece
 
 
 @kernel
 def odd_totals(bins, out):
-    """The totals of carried bins, rounded to odd in at least 52 bits; what is infinite or NaN is so in the first."""
+    """Round the totals of carried bins to odd in at least 52 bits; infinite and NaN totals are in the first bin."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             total = 0.0

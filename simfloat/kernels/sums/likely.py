@@ -1,17 +1,20 @@
-"""Stochastic rounding in float32 that reads no more of a sum and of its draw than decides almost always.
+"""Stochastic rounding in float32 from the upper bits of the sum and of the draw, which decide almost every case.
 
-A magnitude x and a draw make the larger neighbour where x plus the draw, in units of the spacing, reaches it. Let U be
-the last bit of float32's numbers of x's size, of which a spacing has 2^d, d = 23 - mantissa bits. Float32 holds x but
-for an error t below 3/4 of U: half of it from the operation, and below the smallest normal number, which is added there
-to give all numbers its spacing, half of it again from that addition, while the first half is a quarter or less. The
-draw's upper d bits are a whole number of U; what lies below them, with half a step and a strict odd draw's tiny bit
-less (see `one_number.py`), is at least -1/4 and below one of U. So the true sum's whole part in U differs from that of
-the float32 image plus the upper bits by -1, 0 or 1, and the bits that are kept are the same unless those that are
-dropped were all zeros or all ones: the likely result is the exact one but in two of 2^d cases, which are told. That is
-so too where float32's number is a power of two, and x lies below it among numbers of half the spacing: its dropped bits
-are zeros, and any draw whose upper bits are not reaches the power, since x is less than half a U away from it.
+A magnitude x rounds to its larger neighbour if x plus the draw, in units of the spacing, reaches this neighbour. Let U
+be the last bit of float32 numbers in the binade of x. A spacing is 2^d U, with d = 23 - mantissa bits.
 
-An infinite sum of finite terms is such a power, 2^128. Nothing else is asked of the terms: they may have any bits.
+Float32 represents x with an error below 3/4 U. The operation contributes at most 1/2 U. If x is below the smallest
+normal number, this number is added, so that the sum has its spacing. The addition contributes at most 1/2 U, and the
+operation then at most 1/4 U. The upper d bits of the draw are a multiple of U. Its lower bits, plus half a step, minus
+the tiny bit of a strict odd draw (see `one_number.py`), are at least -1/4 U and less than U.
+
+The true sum of x and the draw, and the sum of the float32 bit pattern and the upper bits, therefore differ by -1, 0 or
+1 in whole units of U. Their kept bits are equal, unless the dropped bits of the second sum are all zeros or all ones.
+The likely result is therefore exact except in two of 2^d cases, which are reported.
+
+This also applies if the float32 number is a power of two and x is below it, where the spacing is half as large. Its
+dropped bits are zeros, and x is less than U/2 away from it, so every draw with nonzero upper bits reaches the power. An
+infinite sum of finite terms is such a power, 2^128. There are no other conditions: the terms may have any bits.
 """
 
 from __future__ import annotations
@@ -26,22 +29,22 @@ from simfloat.kernels.compile.jit import scalar
 
 U32 = np.uint32
 
-#: The image of the positive quiet NaN: payloads beyond it might carry into the sign.
+#: The bit pattern of the positive quiet NaN: larger payloads might carry into the sign.
 NAN = U32(0x7FC00000)
 
-#: What `round_unless_in_doubt` tells at least of a result that is certain.
+#: The smallest value that `round_unless_in_doubt` returns for a certain result.
 SURE_FROM = U32(2)
 
-#: More than it ever tells.
+#: A value larger than any that it returns.
 NONE_UNSURE = U32(0xFFFFFFFF)
 
 
 class DroppedBits(NamedTuple):
-    """A grid and a stochastic mode, as `round_unless_in_doubt` takes them."""
+    """A grid and a stochastic mode, in the form for `round_unless_in_doubt`."""
 
-    turn: int  # by how many bits a word is turned right for a draw's upper bits to be above those that are kept
-    read: int  # those of the dropped bits that a draw has
-    half: int  # half a step of a draw, if it is one of them
+    turn: int  # right rotation of a word that moves the upper bits of a draw to the dropped bits
+    read: int  # the dropped bits that a draw covers
+    half: int  # half a step of a draw, if it is one of the dropped bits
     dropped: int
     kept_mask: int
     min_normal: float
@@ -51,9 +54,9 @@ class DroppedBits(NamedTuple):
 
 @scalar
 def dropped_bits(grid):
-    """The cut of a plain grid in float64."""
-    # The word is turned right, not shifted, so that the draw's upper bits come to lie where the dropped bits are
-    # whatever `lift` is; `read` masks the rest of the word away.
+    """Return these constants for a plain grid in float64."""
+    # The word is rotated, not shifted, so that the upper bits of the draw are at the dropped bits for every `lift`;
+    # `read` masks the rest of the word.
     drop, bits = U32(23.0 - grid.mantissa_bits), U32(32.0 - grid.random_shift)
     unread = U32(drop - bits) if bits < drop else U32(0)
     step = shift_left(U32(1), unread)
@@ -72,18 +75,19 @@ def dropped_bits(grid):
 
 @scalar
 def round_unless_in_doubt(x, word, lift, cut):
-    """(float32 rounded by the upper bits of a draw, a number below CERTAIN if its lower bits might change that).
+    """Return (float32 rounded by the upper bits of a draw, a number below SURE_FROM if the lower bits might change it).
 
-    `word` holds 32 random bits, of which the draw is on top once it is shifted left by `lift`; x is the nearest
-    float32 of the number that is meant.
+    `word` contains 32 random bits; the draw is at the top after a shift left by `lift`. x is the float32 number nearest
+    to the exact value.
     """
     magnitude = abs(x)
     low = magnitude < cut.min_normal
-    # Added to the smallest normal number, a smaller one has that number's spacing, as the grid has there. This addition
-    # may round; the module's first lines say why that is no more than a quarter of U.
+    # The sum of a smaller number and the smallest normal number has the spacing of the latter, as on the grid. This
+    # addition may round; the module docstring explains why the error is small enough.
     image = np.float32(magnitude + cut.min_normal if low else magnitude).view(np.uint32)
     draw = U32(rotate_right(U32(word), U32(cut.turn - lift)) & cut.read)
-    # One more than the sum of image and draw, in one operation less: it differs where the result is not certain.
+    # One more than the sum of bit pattern and draw, in one operation less. The two differ only if the result is not
+    # certain.
     moved = U32((image if image < NAN else NAN) - U32(~U32(draw | cut.half)))
     cut_number = U32(moved & cut.kept_mask).view(np.float32)
     rounded = cut_number - cut.min_normal if low else cut_number
@@ -92,9 +96,11 @@ def round_unless_in_doubt(x, word, lift, cut):
 
 
 def _row_loop(exact):
-    """The loop that rounds what `exact` makes of a number and two rows; `doubts` holds the least told of a column.
+    """Return the loop that rounds the results of `exact` for a number and two rows; `doubts` keeps the minimum per
+    column.
 
-    One rounding a loop: each is a long chain of instructions, and a processor looks ahead for others only so far.
+    Each loop rounds once: a rounding is a long chain of instructions, and a processor looks ahead for independent work
+    only so far.
     """
 
     @scalar
@@ -123,7 +129,7 @@ def _difference(x, a, b):
 
 @scalar
 def fused_row_and_least_doubt(out, x, a, b, words, lift, cut):
-    """x times a plus b, rounded by what is likely, and the least that is told of a column."""
+    """Write the likely roundings of x times a plus b; return the minimum of the doubts."""
     least = NONE_UNSURE
     for j in range(out.size):
         out[j], certain = round_unless_in_doubt(fma(x, a[j], b[j]), words[j], lift, cut)
@@ -131,17 +137,16 @@ def fused_row_and_least_doubt(out, x, a, b, words, lift, cut):
     return least
 
 
-#: Loops over rows: (out, doubts, x, a, b, words, lift, cut), no row being another one; x times a plus b, x times a,
-#: a plus b, and a minus b.
+#: Loops over rows: (out, doubts, x, a, b, words, lift, cut) for x times a plus b, x times a, a plus b, and a minus b.
+#: The rows must not overlap.
 fuse_unless_in_doubt, multiply_unless_in_doubt = _row_loop(fma), _row_loop(_product)
 add_unless_in_doubt, subtract_unless_in_doubt = _row_loop(_sum), _row_loop(_difference)
 
 
 @scalar
 def first_unsure_column(doubts):
-    """The first column of a row whose result is not certain; the row's size if all are."""
-    # A minimum over the row, which vectorises, before any search: rows without a doubt, most of them, take no other
-    # look.
+    """Return the first column of a row with an uncertain result; the size of the row if all are certain."""
+    # A minimum over the row, which is vectorised, precedes any search: most rows have no doubt and need no other test.
     least = NONE_UNSURE
     for j in range(doubts.size):
         least = min(least, doubts[j])
@@ -150,7 +155,7 @@ def first_unsure_column(doubts):
 
 @scalar
 def next_unsure_column(doubts, j):
-    """The next one after column j, whose doubt is removed."""
+    """Return the next uncertain column after column j, and clear the doubt of column j."""
     if j >= 0:
         doubts[j] = NONE_UNSURE
     j += 1

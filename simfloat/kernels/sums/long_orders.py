@@ -1,11 +1,11 @@
 """Sums of long vectors in the orders of libraries, on the CPU: chains of lanes, and NumPy's tree.
 
-`chains` adds to `sums` (runs, lanes), an array of float32, the products of two vectors: lane l of run r takes at step s
-product `first` + (r * steps + s) * stride + l, and products beyond the vectors' ends are those of zeros. Of every
-`turned` steps the last one comes first.
+`chains` adds the products of two vectors to `sums` (runs, lanes), an array of float32. At step s, lane l of run r takes
+product `first` + (r * steps + s) * stride + l. Products beyond the ends of the vectors are products of zeros. In every
+group of `turned` steps, the last step comes first.
 
-`numpys` adds the numbers of a vector in the order of NumPy's own C function `pairwise_sum`: fewer than eight one after
-the other; up to `largest` in eight sums that take every eighth number; more in two halves.
+`numpys` adds the elements of a vector in the order of NumPy's C function `pairwise_sum`: fewer than eight one after
+another; up to `largest` in eight sums that take every eighth element; longer vectors in two halves.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from simfloat.kernels.sums.orders import KINDS, StepOptions
 
 U64 = np.uint64
 
-#: Sums that are under way at once in NumPy's order.
+#: Concurrent sums in NumPy's order.
 LANES = 8
 
 #: Leaves of NumPy's order that are summed side by side.
 TOGETHER = 16
 
-#: Halvings of which NumPy's order has no more, of any vector that fits into memory.
+#: Maximum number of halvings in NumPy's order, for any vector that fits into memory.
 HALVINGS = 64
 
 
@@ -48,7 +48,7 @@ def _add_number(x, y, total):
 
 
 def chain_loop(step: Any) -> Any:
-    """The loop of a step."""
+    """Return the loop of a step."""
 
     @kernel
     def loop(x, y, sums, first, steps, stride, turned):
@@ -61,8 +61,8 @@ def chain_loop(step: Any) -> Any:
                 p, q, r, s = row[0], row[1], row[2], row[3]
                 for begin in range(run * steps, (run + 1) * steps, turned):
                     for back in range(turned):
-                        # Unsigned, since Numba asks of every signed index whether it is negative and counts from the
-                        # end. `turned` steps of a group are taken backward, as libraries do that unroll so.
+                        # Unsigned, since Numba tests every signed index for negative values, which count from the end.
+                        # The `turned` steps of a group are taken backward, as in libraries that unroll in this way.
                         k = U64(first + (begin + turned - 1 - back) * stride)
                         p, q = step(x[k], y[k], p), step(x[k + U64(1)], y[k + U64(1)], q)
                         r = step(x[k + U64(2)], y[k + U64(2)], r)
@@ -88,7 +88,7 @@ def chain_loop(step: Any) -> Any:
     return loop
 
 
-#: Loops by the kind of product; (x, y, sums, first, steps, stride, turned). Of "ones" the right factors are not read.
+#: Loops by the kind of product; (x, y, sums, first, steps, stride, turned). "ones" does not read the right factors.
 chains = {
     "fused": chain_loop(_add_product_fused),
     "unfused": chain_loop(_add_product_unfused),
@@ -98,7 +98,7 @@ chains = {
 
 @out_of_line
 def find_leaves(count, largest, firsts, counts):
-    """Where the parts of NumPy's order begin that are not halved again, and how long they are; returns how many."""
+    """Write the starts and lengths of the leaves, the parts that NumPy does not halve; return their number."""
     begins, sizes = np.empty(HALVINGS, np.int64), np.empty(HALVINGS, np.int64)
     begins[0], sizes[0] = 0, count
     depth, leaves = 1, 0
@@ -109,8 +109,8 @@ def find_leaves(count, largest, firsts, counts):
             firsts[leaves], counts[leaves] = first, size
             leaves += 1
         else:
-            # NumPy halves so that the left part is a multiple of eight. The right part is pushed first: parts are then
-            # visited from left to right, as the tree of sums needs them.
+            # NumPy halves so that the length of the left part is a multiple of eight. The right part is pushed first,
+            # so that parts are visited from left to right, as the tree of sums requires.
             left = size // 2 - size // 2 % LANES
             begins[depth], sizes[depth] = first + left, size - left
             begins[depth + 1], sizes[depth + 1] = first, left
@@ -120,20 +120,20 @@ def find_leaves(count, largest, firsts, counts):
 
 @scalar
 def _eight_numbers(x, k):
-    """The numbers from place k on; an unsigned place is not counted from the end."""
+    """Return eight elements from index k on; an unsigned index does not count from the end."""
     low = x[k], x[k + U64(1)], x[k + U64(2)], x[k + U64(3)]
     return low + (x[k + U64(4)], x[k + U64(5)], x[k + U64(6)], x[k + U64(7)])
 
 
 def leaf_sums_one_by_one() -> Any:
-    """What sums the eights of leaves by the carrier's own additions."""
+    """Return the function that sums groups of eight in leaves by additions of the carrier."""
 
     @out_of_line
     def sum_leaves(x, firsts, counts, sums, options):
         for leaf in range(firsts.size):
             eights = counts[leaf] // LANES
             if eights:
-                # Eight numbers, not an array, which LLVM would not keep in a register.
+                # Eight variables, not an array: LLVM would not keep an array in a register.
                 k = np.uint64(firsts[leaf])
                 a, b, c, d, e, f, g, h = _eight_numbers(x, k)
                 for _ in range(1, eights):
@@ -147,7 +147,10 @@ def leaf_sums_one_by_one() -> Any:
 
 
 def leaf_sums_side_by_side(add: Any) -> Any:
-    """What sums the eights of leaves by longer additions, which wait for one another less in the leaves of a group."""
+    """Return the function that sums groups of eight in leaves by longer additions; leaves of a group are independent.
+
+    While the additions of one leaf wait for each other, the additions of other leaves run.
+    """
 
     @out_of_line
     def sum_leaves(x, firsts, counts, sums, options):
@@ -155,8 +158,8 @@ def leaf_sums_side_by_side(add: Any) -> Any:
         for begin in range(0, firsts.size, TOGETHER):
             leaves = min(TOGETHER, firsts.size - begin)
             lanes, row = space[0, : leaves * LANES], space[1, : leaves * LANES]
-            # Leaves of a group have nearly the same length. As many steps as all have are made side by side; the few
-            # that are left are added leaf by leaf below.
+            # Leaves of a group have nearly the same length. The steps that all leaves have are done side by side; the
+            # few remaining ones are added leaf by leaf below.
             steps = counts[begin : begin + leaves].min() // LANES
             for s in range(steps):
                 for leaf in range(leaves):
@@ -189,17 +192,17 @@ def leaf_sums_side_by_side(add: Any) -> Any:
 
 
 def numpy_order_loop(add: Any, sum_leaves: Any) -> Any:
-    """The loop of a rounded addition."""
+    """Return the loop of a rounded addition."""
 
     @out_of_line
     def in_a_row(x, total, options):
-        """The numbers are added to the one that `total` holds."""
+        """Add the elements to `total`, one after another."""
         for k in range(x.size):
             total[0] = add(total[0], x[k], 0.0, options)
 
     @out_of_line
     def of_leaves(size, largest, leaves, options):
-        """The sum of the leaves of so many numbers: a half that is complete waits for the other one."""
+        """Return the sum of the leaves of `size` elements; a complete half waits for the other one."""
         sizes, halves = np.empty(HALVINGS, np.int64), np.zeros(HALVINGS, np.int64)
         waiting = np.empty(HALVINGS, leaves.dtype)
         sizes[0], depth, count, leaf = size, 1, 0, 0
@@ -210,8 +213,8 @@ def numpy_order_loop(add: Any, sum_leaves: Any) -> Any:
                 count, leaf, depth = count + 1, leaf + 1, depth - 1
             elif halves[depth - 1] < 2:
                 left = size // 2 - size // 2 % LANES
-                # The recursion of NumPy's C function `pairwise_sum`, walked by a stack of sizes: `halves` counts which
-                # of both parts are done, and sums of complete parts wait in `waiting`.
+                # The recursion of NumPy's C function `pairwise_sum`, walked by a stack of sizes: `halves` counts the
+                # halves that have been started, and sums of complete parts wait in `waiting`.
                 sizes[depth], halves[depth] = size - left if halves[depth - 1] else left, 0
                 halves[depth - 1] += 1
                 depth += 1
@@ -228,12 +231,12 @@ def numpy_order_loop(add: Any, sum_leaves: Any) -> Any:
         firsts, counts, sums = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, x.dtype)
         leaves = find_leaves(x.size, largest, firsts, counts)
         sum_leaves(x, firsts[:leaves], counts[:leaves], sums[:leaves], options)
-        # All leaves but the last one are whole eights.
+        # All leaves except the last one have a multiple of eight elements.
         rest = counts[leaves - 1] % LANES
         if counts[leaves - 1] < LANES:
             sums[leaves - 1], rest = x[firsts[leaves - 1]], rest - 1
         in_a_row(x[x.size - rest :], sums[leaves - 1 : leaves], options)
-        # Like NumPy's, the total is added to 0.
+        # NumPy adds the total to 0, and so does this loop.
         total = np.zeros(1, x.dtype)
         sums[0] = of_leaves(x.size, largest, sums, options)
         in_a_row(sums[:1], total, options)

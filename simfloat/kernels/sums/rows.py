@@ -1,18 +1,19 @@
-"""Loops of the orders that are written as a step (`orders.py`), over rows of sums, and the rows of a stack.
+"""Loops over rows of sums for orders that are written as a step (`orders.py`), and access to stacks of matrices.
 
-**Stacks of matrices** are several products in one call of a loop. `a` is (m, k), `b` (k, n) and `out` (m, n); of a
-stack, the matrices of `b` and of `out` lie below one another, and so do those of `a`, unless one matrix serves all. How
-many there are follows from the shapes.
+**Stacks of matrices** are several products in one call of a loop. `a` is (m, k), `b` (k, n) and `out` (m, n). In a
+stack, the matrices of `b` and of `out` are below one another, and so are the matrices of `a`, unless one matrix serves
+all products. The number of products follows from the shapes.
 
-**`stepwise_loops`** has a loop for every order and every kind of operations. `a` and `b` are of the carrier's type, and
-may be stacks; `out` of that type holds what the sums start from, and in the end the sums, every NaN of which becomes
-the one NaN. A stage of a step draws at the step's k; what finishes a sum draws from the last stage, at the first step.
+**`stepwise_loops`** has a loop for every order and every kind of operations. `a` and `b` have the type of the carrier,
+and may be stacks. `out` has the same type and contains the start values, then the sums; every NaN becomes the positive
+quiet NaN. A stage of a step takes the draw of the step's k; the final step takes the draw of the last stage at the
+first step.
 
-**`running_loops`** has a loop for every order that keeps every running sum. Such a sum cannot go on from a running sum
-alone, for its state holds more. `a` is (1, k), `b` is (k, 1), and `out` (k, 1), all of float64; the first number of
-`out` is what the sum starts from, and in the end number i is the sum of the products up to number i, as
-`stepwise_loops` make it: the same draws belong to the same steps. Operations are those of the kind `wide`, which takes
-any operands, grid and mode, so one loop serves them all.
+**`running_loops`** has a loop for every order that keeps all partial sums. A sum cannot continue from a partial sum,
+because its state has more values. `a` is (1, k), `b` is (k, 1), and `out` (k, 1), all of float64. The first element of
+`out` is the start value; at the end element i is the sum of the products 0 to i, as `stepwise_loops` compute it, with
+the same draws at the same steps. The operations are of the kind `wide`, which accepts any operands, grid and mode, so
+one loop serves them all.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ from simfloat.kernels.sums.orders import KINDS, KINDS_OF_ONE_FORMAT, ORDERS, Ord
 
 @scalar
 def product_count(a, b):
-    """How many products there are."""
+    """Return the number of products in a stack."""
     return b.shape[0] // a.shape[1] if a.shape[1] > 0 else 1
 
 
 @scalar
 def product_matrices(a, b, out, i):
-    """The matrices of product number i."""
+    """Return the matrices of product number i."""
     rows, depth = out.shape[0] // product_count(a, b), a.shape[1]
     top = 0 if a.shape[0] == rows else i * rows
     return a[top : top + rows], b[i * depth : (i + 1) * depth], out[i * rows : (i + 1) * rows]
@@ -67,20 +68,20 @@ def product_matrices(a, b, out, i):
 
 @scalar
 def row_of_left(a, i):
-    """The row of `a` for row i of `out`."""
+    """Return the row of `a` for row i of `out`."""
     return i if i < a.shape[0] else i % a.shape[0]
 
 
 @scalar
 def top_of_right(a, b, out, i):
-    """The first row of the matrix of `b` for row i of `out`."""
+    """Return the first row of the matrix of `b` for row i of `out`."""
     products = product_count(a, b)
     return i // (out.shape[0] // products) * a.shape[1] if products > 1 else 0
 
 
 @scalar
 def make_nans_one(out):
-    """Make every NaN among the sums the one NaN, so that no later pass has to."""
+    """Replace every NaN among the sums by the positive quiet NaN, so that no later pass has to."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = with_one_nan(out[i, j])
@@ -90,7 +91,7 @@ COLUMNS, DEPTH = 512, 16
 
 
 def subtracting(add: Any) -> Any:
-    """The difference of a kind of operations."""
+    """Return the subtraction of a kind of operations."""
 
     @scalar
     def subtract(a, b, draw, options):
@@ -100,12 +101,12 @@ def subtracting(add: Any) -> Any:
 
 
 def step_in_kind(order: Order, kind: StepKind) -> Any:
-    """The step of an order in a kind of operations."""
+    """Return the step of an order with a kind of operations."""
     return order.step(kind.product, kind.add, subtracting(kind.add))
 
 
 def finish_in_kind(order: Order, kind: StepKind) -> Any:
-    """What makes a sum of a state."""
+    """Return the function that computes the sum from a state."""
     return running_sum if order.finish is None else order.finish(kind.add)
 
 
@@ -121,7 +122,7 @@ def _copy(row, new):
 
 
 def column_steps(step: Any, state: int, stages: int) -> tuple[Any, Any]:
-    """(one, all_columns): the step of column j, which returns its new state, and of every column of a row of sums."""
+    """Return (one, all_columns): the step of column j, which returns its new state, and the step of a whole row."""
     state_at = scalar_from_text("state_at", "rows, j", tuple_text("rows[{}][j]", state))
     put = scalar_from_text(
         "put_state", "rows, j, state", tuple_text("put(rows[{}], j, state[{}])", state), put=_put_into_row
@@ -167,9 +168,10 @@ def _subtract_unless_in_doubt(a, b, draw, options):
 
 
 def row_steps(order: Order, one: Any) -> Any:
-    """The step of every column in float32 by what is likely; where that is not certain, it is made again by `one`.
+    """Return the step of every column in float32 by likely roundings; if one is uncertain, `one` computes the column
+    again.
 
-    Each operation is a loop over a row of its own (`likely.py`).
+    Each operation is a separate loop over a row (`likely.py`).
     """
     step = order.step(_multiply_unless_in_doubt, _add_unless_in_doubt, _subtract_unless_in_doubt)
     draws_of = scalar_from_text(
@@ -194,7 +196,7 @@ def row_steps(order: Order, one: Any) -> Any:
 
 
 def loop(all_columns: Any, finish: Any, state: int, stages: int, drawing: bool | None) -> Any:
-    """The loop for steps that draw, or not, or (None) as the grid says."""
+    """Return the loop for steps; `drawing` is True for stochastic steps, and None if the grid decides."""
     others = tuple_text("rests[{}, i, left:right]", state - 1), tuple_text("rests[{}, i, j]", state - 1)
     rows_of = scalar_from_text("rows_of", "out, rests, i, left, right", f"(out[i, left:right], {others[0][1:]}")
     state_of = scalar_from_text("state_of", "out, rests, i, j", f"(out[i, j], {others[1][1:]}")
@@ -207,12 +209,12 @@ def loop(all_columns: Any, finish: Any, state: int, stages: int, drawing: bool |
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), draws_are_bytes(grid)
         columns, depth, terms = COLUMNS, DEPTH, a.shape[1]
         if draws:
-            # Fewer columns where steps draw, so that 16 rows of words for each stage stay in the first-level cache; and
-            # as many steps as those words serve.
+            # Stochastic steps take fewer columns, so that 16 rows of words for each stage stay in the first-level
+            # cache. Their depth is the number of steps that these words serve.
             columns, depth = RANDOM_COLUMNS, steps_in_rows(short)
         words = empty_rows(WORD, stages * ROWS, columns).reshape(stages, ROWS, columns)
-        # The sum itself stands in `out`, the state's other numbers here: a step finds all of them in rows, which
-        # vectorise.
+        # `out` contains the partial sums; the other values of states are in `rests`. A step finds all of them in rows,
+        # which are vectorised.
         rests, spare = np.zeros((state - 1, *out.shape), out.dtype), empty_rows(out, stages, RANDOM_COLUMNS)
         words[:], doubts = 0, empty_rows(WORD, 1, RANDOM_COLUMNS)[0]
         doubts[:] = NONE_UNSURE
@@ -244,26 +246,26 @@ def loop(all_columns: Any, finish: Any, state: int, stages: int, drawing: bool |
 def make_loops(
     make: Callable[[Order, str, StepKind], Any], more: Mapping[str, StepKind] = MappingProxyType({})
 ) -> dict[str, dict[str, Any]]:
-    """What `make` gives for every order and every kind of operations, and some more, by their names."""
+    """Return the results of `make` by name for every order, every kind of operations, and the kinds in `more`."""
     kinds = {**KINDS_OF_ONE_FORMAT, **more}
     return {order: {kind: make(ORDERS[order], kind, kinds[kind]) for kind in kinds} for order in ORDERS}
 
 
 def _loop(order: Order, name: str, kind: StepKind) -> Any:
-    """The loop of an order in a kind of operations."""
+    """Return the loop of an order with a kind of operations."""
     one, all_columns = column_steps(step_in_kind(order, kind), order.state, order.stages)
     if name == "likely" and order.on_rows:
         all_columns = row_steps(order, one)
     return loop(all_columns, finish_in_kind(order, kind), order.state, order.stages, kind.draws)
 
 
-#: Loops by the order and the kind of operations; (a, b, out, numbers, sign, pair, place, seed), `place` holding a
+#: Loops by the order and the kind of operations; (a, b, out, numbers, sign, pair, place, seed). `place` contains a
 #: Counter.
 stepwise_loops = make_loops(_loop)
 
 
 def running_loop(step: Any, finish: Any, state: int, stages: int) -> Any:
-    """The loop for a step whose state has so many numbers, and which draws from so many stages if the grid says so."""
+    """Return the loop for a step with `state` values in its state, and with `stages` stages in stochastic modes."""
     first_state = scalar_from_text("first_of_running", "number", f"(number, {tuple_text('0.0', state - 1)[1:]}")
     draws_at = scalar_from_text(
         "draws_of_running", "words, line, lift", tuple_text("lifted(words[{}, line, 0], lift)", stages), lifted=lifted
@@ -277,8 +279,8 @@ def running_loop(step: Any, finish: Any, state: int, stages: int) -> Any:
         words, depth, last = np.zeros((stages, ROWS, 1), np.uint32), steps_in_rows(short), np.uint32(0)
         numbers_of_state = first_state(out[0, 0] if out.size > 0 else 0.0)
         for k in range(out.shape[0]):
-            # The words of so many steps are made at once, as in sums of matrices. The draw with which a state is
-            # finished is that of the first step for every running sum: each is the sum of a vector that ends there.
+            # Words for `depth` steps are computed at once, as in sums of matrices. The final step takes the draw of the
+            # first step for every partial sum, because each partial sum is the sum of a vector that ends there.
             if draws and k % depth == 0:
                 for stage in range(stages):
                     fill_rows(words[stage], 1, counter, 0, 0, k, stage, seed, short)
@@ -292,7 +294,7 @@ def running_loop(step: Any, finish: Any, state: int, stages: int) -> Any:
     return loop
 
 
-#: Loops by the order; (a, b, out, numbers, sign, pair, place, seed), `place` holding a Counter.
+#: Loops by the order; (a, b, out, numbers, sign, pair, place, seed). `place` contains a Counter.
 running_loops = {
     name: running_loop(
         step_in_kind(order, KINDS["wide"]), finish_in_kind(order, KINDS["wide"]), order.state, order.stages

@@ -1,10 +1,10 @@
 """Sums in ascending order of k, rounded at every step: sum = round(sum + a * b).
 
-`a` is (m, k), `b` is (k, n), both of one type, the carrier in which the steps compute; `out` (m, n) of that type holds
-what the sums start from, and in the end the sums. Deterministic steps take stacks of matrices, too, and every NaN of
-theirs becomes the one NaN (`kernels/sums/rows.py`). The innermost loop runs over columns, whose sums are independent,
-so LLVM vectorises it; a block of `b` is used for every row while it stays in the cache. The steps differ, the loop does
-not.
+`a` is (m, k) and `b` is (k, n), both of the carrier type, in which the steps compute. `out` (m, n) has the same type
+and contains the start values, then the sums. Deterministic steps also accept stacks of matrices, and replace every NaN
+by the positive quiet NaN (`kernels/sums/rows.py`). The innermost loop runs over columns, which have independent sums,
+so LLVM vectorises it. A block of `b` is used for every row while it stays in the cache. The loop is the same for all
+steps.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from simfloat.kernels.sums.rows import make_nans_one, product_count, product_mat
 
 COLUMNS, DEPTH = 512, 16
 
-#: The kinds that draw; the last one differs where products are rounded.
+#: The stochastic kinds; the last one differs only if products are rounded.
 DRAWING = ("random", "drawn_odd", "likely", "drawn_sums")
 NO_WORDS = (np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0))
 
 
 def sequential(product, add):
-    """Deterministic steps. Each waits for the one before it, so short rows take turns: COLUMNS sums are under way."""
+    """Return the loop of deterministic steps. Steps of a sum wait for each other, so COLUMNS sums take turns."""
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):
@@ -66,9 +66,9 @@ def sequential(product, add):
             factors, terms, totals = product_matrices(a, b, out, number)
             for left in range(0, totals.shape[1], COLUMNS):
                 right = min(left + COLUMNS, totals.shape[1])
-                # Steps of one sum wait for each other, so COLUMNS sums are kept under way: of several rows where rows
-                # are short. DEPTH steps of a row then read its sums from the first-level cache. To take two steps or
-                # two rows at a time was slower.
+                # Steps of one sum wait for each other, so COLUMNS sums are computed in turn, from several rows if rows
+                # are short. DEPTH steps of a row then read its sums from the first-level cache. Taking two steps or two
+                # rows at a time was slower.
                 rows = COLUMNS // (right - left)
                 for first in range(0, factors.shape[1], DEPTH):
                     for top in range(0, totals.shape[0], rows):
@@ -83,8 +83,10 @@ def sequential(product, add):
 
 
 def chain(add_to_two, add_to_one, add_in_tiles):
-    """Steps that are the hardware's fused multiply-add: in tiles that stay in registers, or else four of two rows at a
-    time, so that a sum is loaded once for four of them, and a number of `b` once for two.
+    """Return the loop of steps that are the hardware's fused multiply-add.
+
+    It uses tiles that stay in registers, if they are worthwhile. Otherwise it takes four steps of two rows at a time: a
+    sum is then loaded once for four steps, and an element of `b` once for two rows.
     """
 
     @kernel
@@ -96,7 +98,7 @@ def chain(add_to_two, add_to_one, add_in_tiles):
                 right = min(left + COLUMNS, columns)
                 for first in range(0, factors.shape[1], DEPTH):
                     last = min(first + DEPTH, factors.shape[1])
-                    rows = terms[first:last]  # not cut to the columns, lest Numba forget that they lie side by side
+                    rows = terms[first:last]  # all columns, as a slice would hide from Numba that they are contiguous
                     for i in range(0, totals.shape[0] - 1, 2):
                         sums, others = totals[i, left:right], totals[i + 1, left:right]
                         add_to_two(sums, others, factors[i, first:last], factors[i + 1, first:last], rows, left)
@@ -108,7 +110,10 @@ def chain(add_to_two, add_to_one, add_in_tiles):
 
 
 def adding_to_two(fma):
-    """Add to two rows of sums the products of their factors with the rows, from the column `left` on."""
+    """Return the function that adds the products of two rows of factors with `rows` to two rows of sums.
+
+    The columns of `rows` begin at `left`.
+    """
 
     @scalar
     def add(sums, others, x, y, rows, left):
@@ -118,7 +123,7 @@ def adding_to_two(fma):
             row0, row1 = rows[k, left:right], rows[k + 1, left:right]
             row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
             for j in range(sums.size):
-                # A sum is loaded and stored once for four steps, and four numbers of `b` serve two rows. The four
+                # A sum is loaded and stored once for four steps, and four elements of `b` serve two rows. The four
                 # multiply-adds are in the order of k, which is the order that is emulated.
                 p, q, r, s = row0[j], row1[j], row2[j], row3[j]
                 sums[j] = fma(x3, s, fma(x2, r, fma(x1, q, fma(x0, p, sums[j]))))
@@ -132,7 +137,7 @@ def adding_to_two(fma):
 
 
 def adding_to_one(fma):
-    """Add to the last row of an odd number of them the products of its factors with the rows."""
+    """Return the function that adds to the last row of an odd number the products of its factors with the rows."""
 
     @scalar
     def add(sums, x, rows, left):
@@ -152,7 +157,7 @@ def adding_to_one(fma):
 
 
 def stepping(product, add, rounds_products):
-    """(one, step): a stochastic step of column j, and of a row of sums, from `sums` to `new`."""
+    """Return (one, step): a stochastic step of column j, and of a row of sums, from `sums` to `new`."""
 
     @scalar
     def one(j, sums, x, row, words, product_words, lift, options):
@@ -168,9 +173,9 @@ def stepping(product, add, rounds_products):
 
 
 def stepping_likely(one, rounds_products):
-    """The row's step in float32 by what is likely; where that is not certain, a column's step is made again by `one`.
+    """Return the step of a row in float32 by likely roundings; if one is uncertain, `one` computes the column again.
 
-    `terms` and `doubts` are rows to write to.
+    `terms` and `doubts` are rows for intermediate results.
     """
 
     @scalar
@@ -179,8 +184,9 @@ def stepping_likely(one, rounds_products):
         if rounds_products:
             multiply_unless_in_doubt(terms, doubts, x, row, row, product_words, lift, dropped_bits(options.products))
             add_unless_in_doubt(new, doubts, x, sums, terms, words, lift, cut)
-        # First without writing a doubt for each column: in FP16 one or two roundings of 2^12 are in doubt, in BF16 of
-        # 2^15, so a row of 128 columns mostly has none. Where it has, the row is made again with its doubts.
+        # The first attempt does not write a doubt for each column: one or two roundings of 2^12 are in doubt in FP16,
+        # and of 2^15 in BF16, so most rows of 128 columns have none. If a row has one, it is computed again with its
+        # doubts.
         elif fused_row_and_least_doubt(new, x, row, sums, words, lift, cut) < SURE_FROM:
             fuse_unless_in_doubt(new, doubts, x, row, sums, words, lift, cut)
         else:
@@ -194,7 +200,7 @@ def stepping_likely(one, rounds_products):
 
 
 def sequential_random(step, rounds_products):
-    """Stochastic steps. Sums draw from the counter's stage, products from the next one."""
+    """Return the loop of stochastic steps. Sums draw from the stage of the counter, products from the next stage."""
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, place, seed):
@@ -225,7 +231,7 @@ def sequential_random(step, rounds_products):
 
 @kernel
 def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
-    """Steps for any operands, any grid and any mode, without haste; `pair` as in steps."""
+    """Sum with any operands, any grid and any mode, without attention to speed; `pair` as in `StepOptions`."""
     grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
     options = StepOptions(grid, unpack_grid(product_numbers), sign, pair)
     draws, short = grid.random_step != 0.0, draws_are_bytes(grid)
@@ -234,8 +240,8 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
             total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
             for k in range(a.shape[1]):
                 row, lift = word_index(counter.step + k, short), draw_shift(k, short)
-                # A call of Philox makes four words. Draws that are bytes share a word in fours, so a call serves 16
-                # steps; others take a word each, and a call serves four.
+                # A call of Philox computes four words. Draws that are bytes share a word in fours, so a call serves 16
+                # steps; longer draws take a word each, so a call serves four.
                 if draws and row % 4 == 0 and (k % 4 == 0 or not short):
                     words = words_of_sum(counter, element, row, 0, seed)
                     product_words = words_of_sum(counter, element, row, 1, seed)
@@ -249,13 +255,13 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
 
 
 def _both_loops(kind: str) -> dict[str, Any]:
-    """The loops of a kind of step with exact products and with rounded ones."""
+    """Return the loops of a kind of step with exact products and with rounded ones."""
     product, add, *_ = KINDS[kind]
     return {f"fused_{kind}": sequential(native_product, add), f"unfused_{kind}": sequential(product, add)}
 
 
 def _random(kind: str, rounds_products: bool) -> Any:
-    """The loop of a kind that draws."""
+    """Return the loop of a stochastic kind."""
     product, add, *_ = KINDS[kind]
     one, step = stepping(product if rounds_products else native_product, add, rounds_products)
     return sequential_random(stepping_likely(one, rounds_products) if kind == "likely" else step, rounds_products)
@@ -273,6 +279,6 @@ steps["fused_converted_odd"] = sequential(native_product, converted_odd_add)
 steps |= {"fused_native": _chain(fma, add_in_tiles), "unfused_native": sequential(*KINDS["native"][:2])}
 steps |= {"fused_halves": _chain(fma_halves, no_tiles), "unfused_halves": sequential(*KINDS["halves"][:2])}
 
-#: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed), `place` being a Counter in an array.
+#: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed). `place` contains a Counter.
 random_steps = {f"fused_{kind}": _random(kind, False) for kind in DRAWING[:3]}
 random_steps |= {f"unfused_{kind}": _random(kind, True) for kind in DRAWING}

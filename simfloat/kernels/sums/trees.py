@@ -1,15 +1,16 @@
-"""Sums of rounded products in trees: pairwise ones, and those in the order of a program.
+"""Sums of rounded products in trees: pairwise, and in the order of a program.
 
-**Pairwise:** products are rounded, then neighbours added level by level, an odd last one carried up unchanged. That
-tree is walked without storing its levels: a sum of 2^l products waits on a stack until its right neighbour is complete,
-as a carry waits in a binary counter. Four products, the lowest two levels, are summed in registers.
+**Pairwise:** products are rounded, then neighbours are added level by level; an odd last one is carried up unchanged.
+The tree is walked without storing its levels: a sum of 2^l products waits on a stack until its right neighbour is
+complete, like a carry in a binary counter. Four products, the lowest two levels, are summed in registers.
 
 `a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type, or stacks of such matrices
-(`kernels/sums/rows.py`); a sum of no products leaves `out` as it is, and every NaN becomes the one NaN. The addition
-whose right operand starts with product k draws the random word of step k, stage 0; product k that of stage 1.
+(`kernels/sums/rows.py`). A sum of no products leaves `out` unchanged, and every NaN becomes the positive quiet NaN. The
+addition that has product k as the first one of its right operand uses the random word of step k, stage 0. Product k
+uses the word of step k, stage 1.
 
-**Programs** are described in `simfloat/sums/trees.py`. Their arrays, steps and words are those of pairwise sums; a term
-beyond the last one is 0.
+**Programs** are described in `simfloat/sums/trees.py`. They have the same arrays, steps and words as pairwise sums. A
+term beyond the last one is 0.
 """
 
 from __future__ import annotations
@@ -45,19 +46,20 @@ from simfloat.kernels.sums.likely import (
 from simfloat.kernels.sums.orders import KINDS_OF_ONE_FORMAT, StepKind, StepOptions
 from simfloat.kernels.sums.rows import row_of_left, top_of_right
 
-#: The part of `b` that a block of columns reads for every row stays in the second-level cache.
+#: Columns of a block: the part of `b` that a block reads for every row stays in the second-level cache.
 COLUMNS = 128
 GROUP = 4
 
-#: Rows that a group needs besides: four products and two sums.
+#: Additional rows for a group: four products and two sums.
 SPARE = 6
 
 
 def tree_operations(product, add):
-    """(four_of, four, one, two): the lowest two levels of the tree for a column and for a row, a product that is left
-    over, and a sum of two.
+    """Return (four_of, four, one, two), the operations of the tree.
 
-    Four products are those of `x` and `rows` (or `y`); `p` and `s` are the words of products and of three sums.
+    four_of and four are the lowest two levels for a column and for a row, one is a single remaining product, and two is
+    a sum of two. The four products are products of `x` and `rows` (or `y`); `p` and `s` are the words of the products
+    and of the three sums.
     """
 
     @scalar
@@ -93,12 +95,12 @@ def tree_operations(product, add):
 
 
 def tree_operations_unless_in_doubt(four_of, one, add):
-    """(four, one, two) in float32 by what is likely; where that is not certain, a column is added again, exactly."""
+    """Return (four, one, two) in float32 by likely roundings; uncertain columns are added again exactly."""
 
     @scalar
     def four(node, spare, doubts, x, rows, p, s, lifts, options):
-        # One rounding a loop, with rows between: a loop over the whole group is a chain of seven roundings, longer than
-        # a processor looks ahead for independent work.
+        # Each loop rounds once and writes a row: a loop over the whole group would be a chain of seven roundings,
+        # longer than a processor looks ahead for independent work.
         size, cut = node.size, dropped_bits(options.grid)
         p0, p1, p2, p3 = spare[0, :size], spare[1, :size], spare[2, :size], spare[3, :size]
         s1, s3 = spare[4, :size], spare[5, :size]
@@ -132,13 +134,13 @@ def tree_operations_unless_in_doubt(four_of, one, add):
 
 @scalar
 def _four_rows(rows, k, left, right):
-    """The rows k to k + 3 between two columns."""
+    """Return the rows k to k + 3 between two columns."""
     return rows[k, left:right], rows[k + 1, left:right], rows[k + 2, left:right], rows[k + 3, left:right]
 
 
 @scalar
 def _words_of_four(words, k, short):
-    """The rows of the words of four steps from k on."""
+    """Return the rows of words for the four steps from k on."""
     return (
         words[word_row(k, short)],
         words[word_row(k + 1, short)],
@@ -149,14 +151,15 @@ def _words_of_four(words, k, short):
 
 @scalar
 def _lifts_of_four(k, short):
-    """What brings their draws to the top."""
+    """Return the shifts that bring their draws to the top."""
     return draw_shift(k, short), draw_shift(k + 1, short), draw_shift(k + 2, short), draw_shift(k + 3, short)
 
 
 def pairwise(four, one, two, drawing):
-    """The loop for steps that draw, or not, or (None) as the grid says.
+    """Return the loop for pairwise sums; `drawing` is True for stochastic steps, and None if the grid decides.
 
-    The first word of a group is that of the sum which has the group as its right part: it waits beside it on the stack.
+    The first word of a group belongs to the sum that has this group as the start of its right operand. It waits on the
+    stack next to the group.
     """
 
     @kernel
@@ -183,18 +186,18 @@ def pairwise(four, one, two, drawing):
             for i in range(out.shape[0]):
                 depth, k, x, top = 0, 0, row_of_left(a, i), top_of_right(a, b, out, i)
                 while True:
-                    # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
-                    # The tree is that of pairs of neighbours. A binary counter walks it: the trailing ones of the
-                    # number of groups before this one are the sums that wait for it, on top of the stack. -1 has only
-                    # ones, so all are added after the last product.
+                    # `complete` has a 1 for every neighbour that waits to be added; at the end all bits are 1. The tree
+                    # consists of pairs of neighbours. A binary counter walks it: the trailing ones in the number of
+                    # previous groups are the sums that wait for this group, on top of the stack. -1 has only ones, so
+                    # all are added after the last product.
                     complete, node, line, lift = -1, stack[depth, :columns], word_row(k, short), draw_shift(k, short)
                     if draws and k < terms:
                         if k % together == 0:
                             fill_rows(s, columns, counter, i, left, k, 0, seed, short)
                             fill_rows(p, columns, counter, i, left, k, 1, seed, short)
                         for j in range(columns):
-                            # The draw of a later sum is kept beside its right part: by then the words of its step are
-                            # no longer at hand.
+                            # The draw of a later sum is stored next to its right operand, because the words of its step
+                            # are overwritten before that sum.
                             waiting[depth, j] = lifted(s[line, j], lift)
                     if k < grouped:
                         factors, rows = a[x, k : k + GROUP], _four_rows(b, top + k, left, left + columns)
@@ -219,20 +222,20 @@ def pairwise(four, one, two, drawing):
 
 
 def _pairwise_loop(name: str, kind: StepKind) -> Any:
-    """The loop of a kind of step."""
+    """Return the loop of a kind of step."""
     four_of, four, one, two = tree_operations(kind.product, kind.add)
     if name == "likely":
         four, one, two = tree_operations_unless_in_doubt(four_of, one, kind.add)
     return pairwise(four, one, two, kind.draws)
 
 
-#: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
+#: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed). `place` contains a Counter.
 pairwise_loops = {name: _pairwise_loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}
 
 
 @scalar
 def most_waiting_sums(program):
-    """The most sums that wait at once."""
+    """Return the maximum number of sums that wait at once."""
     depth, most = 0, 1
     for t in range(program.size):
         depth += 1 if program[t] >= 0 else -1
@@ -242,13 +245,13 @@ def most_waiting_sums(program):
 
 @scalar
 def _words_with_draws_on_top(lifted, words, lift):
-    """The words with their draws on top."""
+    """Write the words, shifted so that their draws are on top."""
     for j in range(words.size):
         lifted[j] = left_by(words[j], lift)
 
 
 def program_order_loop(one, two, drawing):
-    """The loop for steps that draw, or not, or (None) as the grid says."""
+    """Return the loop for sums in program order; `drawing` is True for stochastic steps, None if the grid decides."""
 
     @kernel
     def loop(a, b, out, program, grid_numbers, sign, pair, place, seed):
@@ -265,7 +268,7 @@ def program_order_loop(one, two, drawing):
             doubts = no_doubts[0, :columns]
             for i in range(out.shape[0]):
                 x, top, depth = row_of_left(a, i), top_of_right(a, b, out, i), 0
-                # The steps whose words are at hand, of sums and of products.
+                # The groups of steps that `s` and `p` contain the words of.
                 of_sums, of_products = -1, -1
                 for t in range(program.size):
                     k = program[t]
@@ -273,9 +276,9 @@ def program_order_loop(one, two, drawing):
                         stack[depth, :columns] = 0
                         depth += 1
                     elif k >= 0:
-                        # Programs visit products in any order. Words are made for `together` steps at once, and made
-                        # anew only if the next step lies outside of them; for the usual programs, which ascend, that is
-                        # once.
+                        # Programs visit products in any order. Words are computed for `together` steps at once, and
+                        # again only if the next step is in another group. The usual programs ascend, so each group is
+                        # computed once.
                         if draws and k // together != of_products:
                             of_products = k // together
                             fill_rows(p, columns, counter, i, left, of_products * together, 1, seed, short)
@@ -299,12 +302,12 @@ def program_order_loop(one, two, drawing):
 
 
 def _tree_loop(name: str, kind: StepKind) -> Any:
-    """The loop of a kind of step."""
+    """Return the loop of a kind of step."""
     four_of, _, one, two = tree_operations(kind.product, kind.add)
     if name == "likely":
         _, one, two = tree_operations_unless_in_doubt(four_of, one, kind.add)
     return program_order_loop(one, two, kind.draws)
 
 
-#: Loops by the kind of step; (a, b, out, program, numbers, sign, pair, place, seed), `place` being a Counter.
+#: Loops by the kind of step; (a, b, out, program, numbers, sign, pair, place, seed). `place` contains a Counter.
 tree_loops = {name: _tree_loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}

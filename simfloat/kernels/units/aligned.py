@@ -1,14 +1,15 @@
-"""Sums of several products at once, aligned to the largest exponent and cut off: what tensor cores do.
+"""Sums of several products at once, aligned to the largest exponent and truncated, as tensor cores compute them.
 
-Chunks of `terms` products and the sum so far, each exact, are taken to multiples of 2^(top - fraction_bits), where
-2^top is the largest of their exponents, and added without error; the total is rounded and goes on to the next chunk.
-(Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv 2511.10909.) Real units cut terms
-toward zero; terms to nearest even and to odd, and totals in any format and mode, are those of units of one's own. The
-functions that align terms and round totals are those of the CPU's loops and of a GPU's.
+A chunk consists of `terms` products and the sum so far, each exact. They are truncated to multiples of 2^(top -
+fraction_bits), where 2^top is the largest of their powers of two, and added without error. The total is rounded and is
+the sum so far of the next chunk. (Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv
+2511.10909.) Real matrix units truncate terms toward zero. Custom units can also round terms to nearest even and to odd,
+and totals in any format and mode. The loops of the CPU and of a GPU use the same functions for aligning terms and
+rounding totals.
 
-All is float64: products are exact, powers of two stand for exponents, and a cut is a multiplication and a truncation.
-`a` is (m, k), `b` is (k, n), `out` (m, n) holds what the sums start from, and in the end the sums. The innermost loops
-run over columns, so LLVM vectorises them.
+Everything is float64: products are exact, powers of two represent exponents, and a truncation to units is a
+multiplication and a truncation to an integer. `a` is (m, k), `b` is (k, n); `out` (m, n) contains the start values,
+then the sums. The innermost loops run over columns, so LLVM vectorises them.
 """
 
 from __future__ import annotations
@@ -41,59 +42,59 @@ from simfloat.kernels.rounding.random import (
     word_row,
 )
 
-#: The power that stands for no exponent at all: it lies below that of every product.
+#: The power that represents a missing exponent: it is below the power of every product.
 NOTHING = 2.0**-900
 
-#: Added to a number of units and subtracted again it leaves the nearest integer, ties to even.
+#: Adding it to a number of units and subtracting it leaves the nearest integer, ties to even.
 ANCHOR = 1.5 * 2.0**52
 
 
 class Unit(NamedTuple):
-    """The numbers of a fused sum."""
+    """The constants of a fused multi-term sum."""
 
     terms: float
     unit: float  # 2^fraction_bits
-    least: float  # smallest power that a sum's exponent reads as: 2^emin of its format
-    zero: float  # the power of a zero; NOTHING if it has none
-    align: float  # how terms are aligned, a number of ALIGNMENTS
-    rounding: float  # how totals are rounded, a number of ROUNDINGS
+    least: float  # smallest power of the exponent of a sum: 2^emin of its format
+    zero: float  # the power of a zero; NOTHING if zeros have no exponent
+    align: float  # index in ALIGNMENTS: the alignment of terms
+    rounding: float  # index in ROUNDINGS: the rounding of totals
 
 
-#: The unit in an array.
+#: Reads a unit from an array.
 unpack_unit = reader(Unit)
 
 
 @scalar
 def power_at_or_below(x, least):
-    """The power of two at or below |x|, at least `least`; 0 for zero."""
+    """Return the power of two at or below |x|, at least `least`; 0 for zero."""
     return max(binade(abs(x)), least) if x != 0.0 else 0.0
 
 
 @scalar
 def first_power(so_far, unit):
-    """The power of the sum so far, from which on a chunk looks for its largest."""
+    """Return the power of the sum so far, the initial value in the search for the largest power of a chunk."""
     return power_at_or_below(so_far, unit.least) if so_far != 0.0 else unit.zero
 
 
 @scalar
 def cut(x, scale):
-    """A term in units of 1 / scale, without what lies below one: scale is 2^fraction_bits over the largest power."""
+    """Return a term in units of 1 / scale, truncated to an integer; scale is 2^fraction_bits over the largest power."""
     return truncate(x * scale)
 
 
 @scalar
 def cut_to_nearest(x, scale):
-    """Round a term to the nearest unit of 1 / scale, ties to the even one. A term has at most 2^42 units."""
+    """Return a term in units of 1 / scale, rounded to the nearest, ties to even. A term has at most 2^42 units."""
     return (x * scale + ANCHOR) - ANCHOR
 
 
 @scalar
 def cut_to_odd(x, scale):
-    """Cut a term to units of 1 / scale, and set the last bit if anything was cut off: a sticky bit."""
+    """Return a term in units of 1 / scale, truncated; the last bit is set if any bit was dropped (sticky bit)."""
     units = x * scale
     whole = truncate(units)
-    # By floats, as the rest: a conversion to integers and back would not vectorise everywhere. The sign is that of the
-    # term, since `whole` may be 0.
+    # Computed with floats, because a conversion to integers and back would not vectorise on every processor. The sign
+    # is the sign of the term, since `whole` may be 0.
     is_even = truncate(0.5 * whole) == 0.5 * whole
     # Units far below one may be zero.
     is_cut = (whole != units) | ((units == 0.0) & (x != 0.0))
@@ -102,17 +103,18 @@ def cut_to_odd(x, scale):
 
 @scalar
 def unless_special(rounded, plain):
-    """The chunk's result: the plain sum is NaN or infinite just where the unit's is."""
+    """Return the result of a chunk, or the plain sum if it is NaN or infinite; then the matrix unit gives the same."""
     return rounded if abs(plain) < np.inf else plain
 
 
 @scalar
 def truncate_to_format(x, grid):
-    """Round toward zero to a format with float32's exponents; what is too large becomes infinite; zeros are +0."""
+    """Round toward zero to a format with the exponents of float32; overflow becomes infinite, and zeros are +0."""
     magnitude = abs(x)
     drop = np.uint64(52.0 - grid.mantissa_bits)
-    # Toward zero is a mask on the image. Below the smallest normal number the spacing stays, so there the number of
-    # spacings is truncated instead. Shifts by `drop` bits and back need no mask that depends on the format.
+    # Rounding toward zero is a mask on the bit pattern. The spacing is constant below the smallest normal number, so
+    # the number of spacings is truncated instead. Shifts by `drop` bits and back replace a mask that would depend on
+    # the format.
     normal = np.uint64(np.uint64(np.float64(magnitude).view(np.uint64) >> drop) << drop).view(np.float64)
     spacing = grid.min_normal * grid.epsilon
     rounded = normal if magnitude >= grid.min_normal else truncate(magnitude * (1.0 / spacing)) * spacing
@@ -121,10 +123,10 @@ def truncate_to_format(x, grid):
 
 
 class TotalRounding(NamedTuple):
-    """How a chunk's total becomes the sum so far: (total, scale, plain, word, grid) -> number; whether `word` is drawn,
-    or (None) the grid says so.
+    """The rounding of the total of a chunk, which becomes the sum so far.
 
-    `plain` is the sum by float64's own additions, where infinities and NaN come from.
+    `finish` is (total, scale, plain, word, grid) -> value, where `plain` is the sum by float64 additions, which gives
+    infinities and NaN. `draws` is True if `word` is used, None if the grid decides.
     """
 
     finish: Any
@@ -132,19 +134,19 @@ class TotalRounding(NamedTuple):
 
 
 def round_finite_total(convert: Any) -> TotalRounding:
-    """Of real units: infinite sums and NaN stay as they are."""
+    """Return the rounding of real matrix units: infinite sums and NaN stay unchanged."""
 
     @scalar
     def finish(total, scale, plain, word, grid):
-        # `scale` is a power of two, so the division is exact as long as the quotient is a normal number; on a GPU it is
-        # 1, since there the total is multiplied by the inverse before.
+        # `scale` is a power of two, so the division is exact if the quotient is a normal number. On a GPU it is 1,
+        # because there the total is multiplied by the inverse first.
         return unless_special(convert(total / scale, grid), plain)
 
     return TotalRounding(finish)
 
 
 def round_any_total(convert: Any) -> TotalRounding:
-    """Infinite sums and NaN are rounded, too: to what the format and the mode have for them."""
+    """Return a rounding that also rounds infinite sums and NaN, as the format and the mode require."""
 
     @scalar
     def finish(total, scale, plain, word, grid):
@@ -154,7 +156,7 @@ def round_any_total(convert: Any) -> TotalRounding:
 
 
 def round_total_by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
-    """Round totals, infinite sums and NaN among them, by a random word."""
+    """Return a rounding of totals, including infinite sums and NaN, by a random word."""
 
     @scalar
     def finish(total, scale, plain, word, grid):
@@ -163,10 +165,10 @@ def round_total_by_word(convert: Any, draws: bool | None = True) -> TotalRoundin
     return TotalRounding(finish, draws)
 
 
-#: How terms are aligned, by the mode's steps.
+#: The alignments of terms, by the steps of the rounding mode.
 ALIGNMENTS = {"truncated": cut, "nearest": cut_to_nearest, "sticky": cut_to_odd}
 
-#: How totals are rounded: as real units do it, and in the ways of `grid.way_of`.
+#: The roundings of totals: as real matrix units do, and by the kinds of `grid.way_of`.
 ROUNDINGS = {
     "truncated": round_finite_total(truncate_to_format),
     "nearest": round_any_total(nearest),
@@ -178,35 +180,35 @@ ROUNDINGS = {
 
 
 def codes_of_unit(align: str, rounding: str) -> tuple[int, int]:
-    """The numbers by which a unit names how it aligns terms and rounds totals."""
+    """Return the indices of a unit's alignment and of its rounding of totals."""
     return list(ALIGNMENTS).index(align), list(ROUNDINGS).index(rounding)
 
 
-#: A chunk's rows of `b` and of its powers stay in the first-level cache.
+#: Columns of a block: rows of `b` and of its powers for a chunk stay in the first-level cache.
 COLUMNS = 128
 
-#: For roundings that draw none.
+#: The word of deterministic roundings.
 NO_WORD = np.uint32(0)
 
-#: Products of E2M1 numbers that a unit for them adds without error before it aligns them.
+#: Products of E2M1 numbers that a matrix unit for them adds without error before it aligns their sum.
 GROUP = 16
 
 
 @kernel
 def fill_powers(x, least, out):
-    """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
+    """Write the power of two at or below every magnitude, at least `least`; 0 for zeros."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             out[i, j] = power_at_or_below(x[i, j], least)
 
 
 def aligning(cut):
-    """What adds the sum so far and the products first to last of rows of `b`, aligned by `cut`, in units of them."""
+    """Return the function that adds the sum so far and the products `first` to `last`, aligned by `cut`, in units."""
 
     @scalar
     def add(a, b, i, left, right, first, last, sums, top, scale, total, unit):
-        # Four products at a time: `total` and `scale` are loaded and stored once for four. All terms are whole units
-        # and their sums are exact, so the order of these additions cannot show.
+        # Four products at a time: `total` and `scale` are loaded and stored once for four. All terms are integers and
+        # their sums are exact, so the order of these additions does not matter.
         paired = last - (last - first) % 4
         for j in range(sums.size):
             scale[j] = unit.unit / top[j]
@@ -228,7 +230,7 @@ def aligning(cut):
 
 
 def finishing(finish):
-    """What rounds a chunk's totals, which become the sums so far."""
+    """Return the function that rounds the totals of a chunk, which become the sums so far."""
 
     @scalar
     def finish_all(total, scale, plain, word_rows, lift, draws, grid, sums):
@@ -245,7 +247,7 @@ _truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish
 
 @scalar
 def _add_as_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
-    """Add terms that are aligned in the way that the unit names: loops differ, each is as quick as by itself."""
+    """Add terms with the alignment of the unit. Each alignment has a separate loop, as fast as without the choice."""
     if unit.align == 0.0:
         _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
     elif unit.align == 1.0:
@@ -256,8 +258,8 @@ def _add_as_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, tot
 
 @scalar
 def _finish_as_unit_rounds(total, scale, plain, word_rows, lift, draws, grid, sums, unit):
-    # The branch is outside of the loops over columns: inside, LLVM would not vectorise them. One loop for all units of
-    # one's own halves what there is to compile for them, at the same rates.
+    # The branch is outside of the loops over columns: inside, LLVM would not vectorise them. A common loop for all
+    # custom units halves the amount of code to compile, and the rates are the same.
     if unit.rounding == 0.0:
         _truncated(total, scale, plain, word_rows, lift, False, grid, sums)
     elif unit.rounding == 1.0:
@@ -273,14 +275,15 @@ def _finish_as_unit_rounds(total, scale, plain, word_rows, lift, draws, grid, su
 
 
 def fused(align, finish, may_draw):
-    """The loop for units that add aligned terms by `align` and round their totals by `finish`."""
+    """Return the loop for units that add aligned terms by `align` and round their totals by `finish`."""
 
     @kernel
     def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
         unit, grid, counter = unpack_unit(unit_numbers), unpack_grid(grid_numbers), unpack_counter(place)
         terms, short = np.int64(unit.terms), draws_are_bytes(grid)
         draws = may_draw and grid.random_step != 0.0
-        # Chunks whose draws are made at once, and else one after the other: its rows of `b` are in the cache.
+        # Products of the chunks that get their draws at once; otherwise of one chunk, so that its rows of `b` are in
+        # the cache.
         together = terms * steps_in_rows(short) if draws else terms
         top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
         words = empty_rows(WORD, ROWS if draws else 1, COLUMNS)
@@ -296,8 +299,8 @@ def fused(align, finish, may_draw):
                         paired = last - (last - first) % 4
                         for j in range(sums.size):
                             top[j] = first_power(sums[j], unit)
-                        # Some units give a zero product an exponent of its own, which may be the largest of a chunk and
-                        # cut other terms. Most do not, so the loop over zeros stands apart and is skipped as a whole.
+                        # Some units give a zero product an exponent, which may be the largest of a chunk and truncate
+                        # other terms. Most do not, so the loop over zeros is separate and is skipped as a whole.
                         if unit.zero > max(unit.least, NOTHING):
                             _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
                         for k in range(first, paired, 4):
@@ -305,7 +308,7 @@ def fused(align, finish, may_draw):
                             p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
                             r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
                             for j in range(sums.size):
-                                # Powers of two are multiplied where exponents would be added: float64 has room for the
+                                # Powers of two are multiplied instead of adding exponents: float64 can represent the
                                 # powers of all products, and neither operands nor results need a conversion.
                                 top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
                         for k in range(paired, last):
@@ -313,8 +316,9 @@ def fused(align, finish, may_draw):
                             for j in range(sums.size):
                                 top[j] = max(top[j], w * p[j])
                         align(a, b, i, left, right, first, last, sums, top, scale, total, unit)
-                        # Infinities and NaN come of float64's own sum, which is NaN or infinite just where the unit's
-                        # is. Where all operands are finite, products are too, and the sum so far alone tells.
+                        # Infinities and NaN are taken from the float64 sum, which is NaN or infinite exactly if the sum
+                        # of the unit is. If all operands are finite, so are the products, and only the sum so far can
+                        # be special.
                         copy_into(plain, sums)
                         if not finite:
                             for k in range(first, last):
@@ -329,7 +333,7 @@ def fused(align, finish, may_draw):
 
 
 def _finish_in_one_mode(finish):
-    """A rounding that is the kernel's own."""
+    """Return a rounding that is fixed for the kernel."""
 
     @scalar
     def finish_all(total, scale, plain, word_rows, lift, draws, grid, sums, unit):
@@ -340,9 +344,9 @@ def _finish_in_one_mode(finish):
 
 @scalar
 def _admit_zeros(a, b, i, left, right, first, last, top, zero):
-    """Let zero products, and those beyond the operands' end, take part with the power `zero`.
+    """Let zero products, and products beyond the end of the operands, take part with the power `zero`.
 
-    Only where that is larger than the least of a sum: else a sum that is not zero hides it.
+    Needed only if this power is larger than the least power of a sum; otherwise a nonzero sum hides it.
     """
     for k in range(first, last):
         for j in range(right - left):
@@ -352,10 +356,10 @@ def _admit_zeros(a, b, i, left, right, first, last, top, zero):
 
 @kernel
 def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
-    """Groups of 16 products of E2M1 numbers, summed without error and then scaled, take the place of single products.
+    """Sum groups of 16 products of E2M1 numbers without error, scale them, and use them in place of single products.
 
-    A group's exponent is that of its scales; a group of zeros has none. Row g of the scales belongs to the products
-    from g * block on.
+    The exponent of a group is the exponent of its scales; a group of zeros has none. Row g of the scales belongs to the
+    products that begin at g * block.
     """
     unit, grid = unpack_unit(unit_numbers), unpack_grid(grid_numbers)
     terms = np.int64(unit.terms)
@@ -391,20 +395,20 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                     dot = dots[g]
                     for j in range(sums.size):
                         total[j] += cut(dot[j], scale[j])
-                        # Only a scale of NaN makes a group special: the sum, an infinite one too, becomes NaN.
+                        # Only a NaN scale makes a group special: the sum becomes NaN, even if it was infinite.
                         plain[j] += dot[j] * 0.0
                 for j in range(sums.size):
                     sums[j] = unless_special(truncate_to_format(total[j] / scale[j], grid), plain[j])
 
 
-#: Loops of what real units do, and the one of all others, which compiles once for them.
+#: Loops for the roundings of real matrix units, and one for all others, which is compiled once for them.
 _HARDWARE_LOOPS = {
     how: fused(_cut, _finish_in_one_mode(finish), False)
     for how, finish in (("truncated", _truncated), ("nearest", _nearest))
 }
 _custom_unit_loop = fused(_add_as_unit_aligns, _finish_as_unit_rounds, True)
 
-#: Loops by how terms are aligned and totals are rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers,
-#: finite, place, seed), `place` holding a Counter.
+#: Loops by the alignment of terms and the rounding of totals; (a, b, a_powers, b_powers, out, unit_numbers,
+#: grid_numbers, finite, place, seed). `place` contains a Counter.
 loops = {align: dict.fromkeys(ROUNDINGS, _custom_unit_loop) for align in ALIGNMENTS}
 loops["truncated"] |= _HARDWARE_LOOPS

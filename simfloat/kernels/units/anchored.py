@@ -1,17 +1,19 @@
-"""Sums of matrix units by multiply-adds that cut: where float32 has the bits of a chunk's sum, as of FP8's on Hopper.
+"""Sums of matrix units by multiply-adds that truncate, if float32 has enough bits for a chunk, as for FP8 on Hopper.
 
-An anchor is the power of two that is 2^23 units of the last bit kept, so what is added to it toward zero, if it is not
-negative, is cut to whole units: product, alignment and cut are one multiply-add. Terms above zero are added to one
-anchor, and the magnitudes of those below to another; by what one has then more than the other the sum is found, and
-exactly. A factor meets both, with the columns of `b` that are above zero and with the others; zeros change nothing.
+An anchor is a power of two: 2^23 units of the last kept bit. Adding a nonnegative term to it, rounded toward zero,
+truncates the term to whole units: product, alignment and truncation are one multiply-add. Positive terms are added to
+one anchor, and the magnitudes of negative terms to another. The difference of the two is the sum, and it is exact. A
+factor is multiplied with both the positive elements of `b` and the magnitudes of the negative ones; zeros change
+nothing.
 
 Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits.
 
-* `simfloat/sums/integers.py` has this loop only for units whose terms and sum so far are together below 2^23 units: an
-  anchor with them stays below twice the anchor, where float32's last bit is one unit.
-* Products are not rounded before they are added, and a unit, 2^(top - F), is at least 2^-149: top is -126 or more.
+* `simfloat/sums/integers.py` selects this loop only for units with terms and a sum so far that are together below 2^23
+  units: their sum with an anchor stays below twice the anchor, where the last bit of float32 is one unit.
+* Products are not rounded before they are added, and a unit, 2^(top - F), is at least 2^-149, because top is at least
+  -126.
 * Sums are below 2^LARGEST, so anchors, 2^(top + 23 - F), are float32 numbers: see `_leaves_room`.
-* A sum so far that meets no product has no bits to cut off: F is no less than its format's mantissa bits.
+* A sum so far without products has no bits to truncate: F is no less than the mantissa bits of its format.
 """
 
 from __future__ import annotations
@@ -37,49 +39,49 @@ from simfloat.kernels.units.integer_operands import (
 
 U32 = np.uint32
 
-#: The vectors of a panel: eight sums that do not wait for each other keep two multipliers busy.
+#: The vectors of a panel: eight independent sums keep two multipliers busy.
 VECTORS_OF_PANEL = 4
 
-#: What makes four of a byte.
+#: The factor that repeats a byte four times.
 FOUR_TIMES = U32(0x01010101)
 
-#: Bytes of a line of the cache.
+#: Bytes of a cache line.
 LINE = 64
 
-#: A power of two that sums stay below.
+#: Sums stay below this power of two.
 LARGEST = 101
 
 
 class SignedFactors(NamedTuple):
-    """The numbers of `a` that are not zero, by row and chunk, from a chunk's first place on."""
+    """The nonzero elements of `a` by row and chunk; they begin at the first index of their chunk."""
 
     counts: NDArray[np.int64]
     magnitudes: NDArray[np.float32]
     exponents: NDArray[np.uint32]  # bytes, four times each
-    places: NDArray[np.int32]  # of the rows that they meet
-    rows: NDArray[np.int32]  # of a panel, that they meet: those of its second part, if the factor is below zero
+    places: NDArray[np.int32]  # of the rows of `b` for these factors
+    rows: NDArray[np.int32]  # of a panel, for these factors: rows of its second part if the factor is negative
 
 
 class Panel(NamedTuple):
     """Some columns of a chunk's rows of `b`."""
 
-    magnitudes: NDArray[np.float32]  # of the numbers above zero, those of the ones below zero, and the former again
-    exponents: NDArray[np.uint8]  # 0 of zeros
-    tops: NDArray[np.uint8]  # one row: float32's field of the largest of every column's products, 1 if there is none
+    magnitudes: NDArray[np.float32]  # of the positive elements, of the negative ones, and of the positive ones again
+    exponents: NDArray[np.uint8]  # 0 for zeros
+    tops: NDArray[np.uint8]  # one row: the float32 exponent field of a column's largest product, or 1 without products
 
 
 class AnchorRule(NamedTuple):
-    """What a chunk's sums are told."""
+    """Arguments for the sums of a chunk."""
 
-    least: Any  # the sum of two bytes of exponents, at least, if none of the numbers is zero
-    base: Any  # float32's field of a product whose bytes have the sum 0, modulo 2^8
-    lift: Any  # how much an anchor's field is above that of the largest power
-    kept_mask: Any  # the bits of an image that the output format has
+    least: Any  # the smallest sum of two exponent bytes if neither number is zero
+    base: Any  # the float32 exponent field of a product if the sum of its bytes is 0, modulo 2^8
+    lift: Any  # the difference between the exponent fields of an anchor and of the largest power
+    kept_mask: Any  # the bits of a bit pattern that the output format has
 
 
 @kernel
 def add_anchored_products(a, b, out, first, unit_numbers, grid_numbers, place, seed):
-    """The sums of `aligned.py`, for terms and totals that are cut: a loop of `integers.py`."""
+    """Compute the sums of `aligned.py` for terms and totals that are truncated: a loop of `integers.py`."""
     unit, count, depth = unpack_integer_unit(unit_numbers), product_count(a, b), a.shape[1]
     terms, rows, columns = np.int64(unit.terms), out.shape[0] // max(count, 1), VECTORS_OF_PANEL * width(out)
     factors, panel = _allocate_space(rows, -(-depth // terms), terms, columns)
@@ -90,7 +92,7 @@ def add_anchored_products(a, b, out, first, unit_numbers, grid_numbers, place, s
         low_y, high_y = exponents_in(y, unit.b_least, unit.dropped)
         if not _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
             return i
-        # A zero's byte, with any number's of the other operand, is below the sum of any two numbers'.
+        # The byte of a zero plus the byte of any number of the other operand is below the sum of any two numbers.
         least_x, least_y = high_y - low_y + 1, high_x - low_x + 1
         rule = _anchor_rule(unit, least_x + least_y, low_x + low_y)
         _fill_factors(x, factors, unit, terms, least_x - low_x)
@@ -111,7 +113,7 @@ def add_anchored_products(a, b, out, first, unit_numbers, grid_numbers, place, s
 
 @scalar
 def _allocate_space(rows, chunks, terms, columns):
-    """For the factors of so many rows and chunks, and a panel."""
+    """Return the arrays for the factors of `rows` rows and `chunks` chunks, and for a panel."""
     factors = SignedFactors(
         np.zeros((rows, chunks), np.int64),
         np.zeros((rows, chunks * terms), np.float32),
@@ -128,8 +130,8 @@ def _allocate_space(rows, chunks, terms, columns):
 
 @scalar
 def _zeros_on_cache_lines(rows, columns, kind):
-    """Zeros of this type that begin with a line of the cache: a vector then never is part of two."""
-    # A vector of 512 bits is as long as a line of the cache. Where it lies across two, each load reads both.
+    """Return zeros of this type that begin at a cache line, so that no vector is split between two lines."""
+    # A vector of 512 bits is as long as a cache line. If it is split between two lines, each load reads both.
     space = np.zeros(rows * columns + LINE, kind)
     first = -space.ctypes.data % LINE // space.itemsize
     return space[first : first + rows * columns].reshape(rows, columns)
@@ -137,10 +139,10 @@ def _zeros_on_cache_lines(rows, columns, kind):
 
 @scalar
 def _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
-    """Whether sums stay below 2^LARGEST, and exponents, of products too, have room in bytes and in float32's field."""
+    """Return True if sums stay below 2^LARGEST, and exponents fit into bytes and into the exponent field of float32."""
     fits = has_room(low_x, high_x, low_y, high_y, unit.lowest, 0)
-    # The byte of a product is the sum of two bytes, which zeros make smaller by as much as both operands' exponents
-    # spread; it has to stay a number of float32's field after the base is added modulo 2^8.
+    # The byte of a product is the sum of two bytes, which zeros reduce by as much as the exponents of both operands
+    # spread. After the base is added modulo 2^8, it must still be a valid exponent field of float32.
     fits &= low_x + low_y - (high_x - low_x) - (high_y - low_y) >= -124
     fits &= high_x + high_y + 2 + np.log2(depth) < LARGEST - 1
     for i in range(sums.shape[0]):
@@ -151,14 +153,14 @@ def _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
 
 @scalar
 def _anchor_rule(unit, least, low):
-    """The rule for exponents whose least sum, as bytes, is that of a product with the exponent `low`."""
+    """Return the rule for exponents; the least sum of bytes belongs to a product with the exponent `low`."""
     mask = lifted(np.int32(-1), np.int32(unit.output_drops))
     return AnchorRule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(mask))
 
 
 @scalar
 def _fill_factors(x, factors, unit, terms, shift):
-    """Write the numbers of a matrix that are not zero to the factors; `shift` is added to exponents."""
+    """Write the nonzero elements of a matrix to the factors; `shift` is added to exponents."""
     depth = x.shape[1]
     places = np.empty(depth, np.int32)
     for k in range(depth):
@@ -180,19 +182,20 @@ def _fill_factors(x, factors, unit, terms, shift):
 
 @scalar
 def _factors_in_row(factors, i):
-    """The factors of one row."""
+    """Return the factors of one row."""
     counts, magnitudes, exponents, places, rows = factors
     return SignedFactors(counts[i], magnitudes[i], exponents[i], places[i], rows[i])
 
 
 @scalar
 def _compact_nonzero_factors(row, first, last):
-    """Bring a chunk's factors that are not zero to its front; how many they are."""
+    """Move the nonzero factors of a chunk to its front; return their number."""
     zeros = 0
     for magnitude in row.magnitudes[first:last]:
         zeros += magnitude == np.float32(0)
-    # Zeros are dropped from `a` only, whose factors are numbers, one a step: a zero among the columns of `b` costs
-    # nothing beside its neighbours. The order of the others stays, though exact sums would not show it.
+    # Zeros are dropped only from `a`, which provides one scalar factor per step: a zero among the columns of `b` costs
+    # nothing next to its neighbours. The order of the others does not change, although the exact sums do not depend on
+    # it.
     place = last if zeros == 0 else first
     for k in range(first if zeros > 0 else last, last):
         row.magnitudes[place], row.exponents[place] = row.magnitudes[k], row.exponents[k]
@@ -203,7 +206,7 @@ def _compact_nonzero_factors(row, first, last):
 
 @scalar
 def _fill_panel(rows, left, width, panel, unit, shift):
-    """Write `width` columns of some rows of `b`, zeros among them, to the panel."""
+    """Write `width` columns of some rows of `b`, including zeros, to the panel."""
     magnitudes, exponents, zero = panel.magnitudes, panel.exponents, np.float32(0)
     terms, columns = exponents.shape
     for k in range(terms):
@@ -221,7 +224,7 @@ def _fill_panel(rows, left, width, panel, unit, shift):
 
 @scalar
 def _add_chunk(factors, chunk, terms, panel, out, left, rule):
-    """Add a chunk's products to some columns of all rows of `out`."""
+    """Add the products of a chunk to some columns of all rows of `out`."""
     before = set_mode(TO_ZERO)
     for i in range(out.shape[0]):
         first = chunk * terms
@@ -233,8 +236,8 @@ def _add_chunk(factors, chunk, terms, panel, out, left, rule):
 
 @scalar
 def _find_tops(exponents, places, panel, rule):
-    """The largest exponent of every column's products, as float32's field."""
-    # Lanes of zeros, made of any lanes: a number becomes lanes only where it meets some.
+    """Write the largest exponent among the products of every column, as a float32 exponent field."""
+    # Zero lanes are computed from other lanes: a scalar only becomes lanes in an operation with lanes.
     tops = load(panel.tops, 0, 0) & np.uint8(0)
     for n in range(places.size):
         tops = larger(tops, add_byte(load(panel.exponents, places[n], 0), exponents[n]))
@@ -243,12 +246,12 @@ def _find_tops(exponents, places, panel, rule):
 
 @scalar
 def _add_row(magnitudes, rows, panel, out, i, left, rule):
-    """The chunk's sums of one row: four vectors of columns, each with a sum of terms above zero and of those below."""
+    """Compute the sums of a chunk for one row: four vectors of columns, each with a positive and a negative sum."""
     step, terms, panel_rows = width(out), panel.exponents.shape[0], panel.magnitudes
     second, third, fourth = step, 2 * step, 3 * step
-    # p holds the anchor with terms above zero, q the one with magnitudes of terms below: toward zero cuts a term
-    # rightly only if it moves the anchor up. Two multiply-adds for 16 columns took the place of four instructions with
-    # int32 lanes, and made FP8 on Hopper twice as quick.
+    # p contains the anchor plus the positive terms, q the anchor plus the magnitudes of the negative terms: rounding
+    # toward zero truncates a term correctly only if the term moves the anchor up. Two multiply-adds for 16 columns
+    # replaced four instructions on int32 lanes, and made FP8 on Hopper twice as fast.
     p0, q0 = _start_from_sums(panel, 0, out, i, left, rule)
     p1, q1 = _start_from_sums(panel, second, out, i, left, rule)
     p2, q2 = _start_from_sums(panel, third, out, i, left, rule)
@@ -277,20 +280,21 @@ def _add_row(magnitudes, rows, panel, out, i, left, rule):
 
 @scalar
 def _start_from_sums(panel, at, out, i, left, rule):
-    """Both anchors, with the sum so far."""
+    """Return both anchors, plus the sum so far."""
     so_far = image(load(out, i, left + at))
     magnitude = so_far & U32(0x7FFFFFFF)
     field = larger(magnitude >> U32(23), load_bytes(panel.tops, 0, at))
     anchor = number((field + rule.lift) << U32(23))
-    # The sum so far goes to the anchor of its sign. As an image, `magnitude - above` is then zero or the magnitude: one
-    # subtraction in the place of a second choice.
+    # The sum so far is added to the anchor of its sign. As a bit pattern, `magnitude - above` is then zero or the
+    # magnitude: one subtraction instead of a second `choose`.
     above = choose(so_far == magnitude, magnitude, U32(0))
     return add_to_zero(number(above), anchor, 0), add_to_zero(number(magnitude - above), anchor, 0)
 
 
 @scalar
 def _cut_totals(above, below, at, out, i, left, rule):
-    """The total, cut to the output format; a zero is +0."""
-    # Both anchors are equal and cancel. The difference is exact: a multiple of the unit, with fewer than 2^24 of them.
+    """Write the total, truncated to the output format; a zero is +0."""
+    # The anchors are equal and cancel. The difference is exact: it is a multiple of the unit, and fewer than 2^24
+    # units.
     total = fma_to_zero(np.float32(-1.0), below, above, 0)
     store(out, i, left + at, number(image(total) & rule.kept_mask))

@@ -1,11 +1,11 @@
-"""Operands of matrix units, made ready for lanes of 32 bits: factors, and panels of columns, with exponents as bytes.
+"""Operands of matrix units, prepared for 32-bit lanes: factors, panels of columns, and exponents as bytes.
 
-A chunk's rows of `b` lie side by side in a panel, which all rows of `a` meet; the innermost loops run over its columns,
-and LLVM vectorises them.
+The rows of `b` for a chunk are stored next to each other in a panel, which all rows of `a` use. The innermost loops run
+over its columns, and LLVM vectorises them.
 
-The arithmetic in 32 bits, of exponents, powers of two and cuts, stands first: vectors hold twice as many numbers of 32
-bits as of 64. Numba widens integers to 64 bits wherever it can; here every result is brought back, and LLVM then never
-widens it.
+The 32-bit arithmetic of exponents, powers of two and truncations comes first: vectors have twice as many 32-bit
+elements as 64-bit elements. Numba widens integers to 64 bits wherever it can. Every result here is converted back, and
+LLVM then never widens it.
 """
 
 from __future__ import annotations
@@ -20,55 +20,56 @@ from numpy.typing import NDArray
 from simfloat.kernels.compile.intrinsics import shift_left, shift_right, truncate, whole_number
 from simfloat.kernels.compile.jit import reader, scalar
 
-#: An image without its sign; the image's sign; float32's exponent field of a power of two and of its inverse, added.
+#: The mask of a bit pattern without its sign; the sign bit; the sum of the float32 exponent fields of a power of two
+#: and its inverse.
 MAGNITUDE, SIGN, BOTH_FIELDS = np.int32(0x7FFFFFFF), np.int32(-0x80000000), np.int32(0x7F000000)
 
 
 @scalar
 def image_of(x):
-    """The bits of a float32."""
+    """Return the bit pattern of a float32 number."""
     return np.float32(x).view(np.int32)
 
 
 @scalar
 def number_of(image):
-    """The float32 of these bits."""
+    """Return the float32 number of a bit pattern."""
     return np.int32(image).view(np.float32)
 
 
 @scalar
 def without_bits(x, count):
-    """A float32 without its last bits, cut toward zero."""
+    """Return a float32 number without its last `count` bits, truncated toward zero."""
     return number_of(image_of(x) & shift_left(np.int32(-1), np.int32(count)))
 
 
 @scalar
 def sign_bits(x):
-    """-1 for a float32 whose sign is minus, else 0."""
+    """Return -1 for a float32 number with a minus sign, otherwise 0."""
     return np.int32(image_of(x) >> np.int32(31))
 
 
 @scalar
 def exponent_of(x):
-    """The exponent of a float32: -127 of zeros and subnormals, 128 of infinities and NaN."""
+    """Return the exponent of a float32 number: -127 for zeros and subnormal numbers, 128 for infinities and NaN."""
     field = shift_right(np.uint32(image_of(x) & MAGNITUDE), np.uint32(23))
     return np.int32(np.int32(field) - np.int32(127))
 
 
 @scalar
 def power_of_two(exponent):
-    """2^exponent, from -126 to 127; anything for others."""
+    """Return 2^exponent for exponents from -126 to 127; the result for others is undefined."""
     return number_of(shift_left(np.int32(exponent + np.int32(127)), np.int32(23)))
 
 
 @scalar
 def inverse(power):
-    """1 over a power of two from 2^-126 to 2^126; anything for others."""
+    """Return 1 over a power of two from 2^-126 to 2^126; the result for others is undefined."""
     return number_of(BOTH_FIELDS - image_of(power))
 
 
 def integer_toward_zero(x):
-    """A float as int32, cut toward zero; anything where it does not fit."""
+    """Return a float as int32, truncated toward zero; the result is undefined if it does not fit."""
     return np.int32(x) if abs(x) < 2.0**31 else SIGN
 
 
@@ -80,64 +81,67 @@ def _integer_toward_zero(x):
 
 @scalar
 def number_toward_zero(x):
-    """An int32 of magnitude below 2^31 - 128 as float32, rounded toward zero."""
+    """Return an int32 of magnitude below 2^31 - 128 as float32, rounded toward zero."""
     magnitude = np.int32(-x) if x < 0 else np.int32(x)
-    # The conversion rounds to nearest; if that went up, one less in the image is the number below, also across a power
-    # of two. The sign is put back as a bit.
+    # The conversion rounds to nearest. If it rounded up, subtracting one from the bit pattern gives the next lower
+    # number, even across a power of two. The sign is restored as a bit.
     near = np.float32(magnitude)
     is_above = np.int32(integer_toward_zero(near) > magnitude)
     return number_of(np.int32(image_of(near) - is_above) | np.int32(np.int32(x) & SIGN))
 
 
-#: The columns of a panel, at most, and what their number is a multiple of.
+#: Maximum number of columns of a panel; their number is a multiple of STEP.
 COLUMNS, STEP = 256, 16
 
-#: Products that are added before their sum is put back into memory.
+#: Products that are added before their sum is stored to memory.
 PASS = 4
 
-#: How far both operands' exponents together may lie apart: a byte holds them, and less than the least for zeros.
+#: Maximum spread of the exponents of both operands together. A byte represents them, and smaller values for zeros.
 SPREAD = 126
 
 
 class IntegerUnit(NamedTuple):
-    """The numbers of a unit's sums in 32 bits."""
+    """The constants of 32-bit sums of a matrix unit."""
 
     terms: float
-    sections: float  # sums of their own that a chunk has: of the products 0, 2, ... and 1, 3, ..., if there are two
-    part: float  # products, a multiple of PASS: an int32 takes so many and the sum so far, another one the others
+    sections: float  # separate sums of a chunk: with two, one of the products 0, 2, ... and one of 1, 3, ...
+    part: float  # products, a multiple of PASS, that one int32 adds with the sum so far; a second int32 adds the others
     fraction_bits: float
     a_least: float  # emin of the left and of the right operand
     b_least: float
-    dropped: float  # last bits of float32 that operands are read without
+    dropped: float  # trailing float32 bits of operands that are ignored
     least: float  # emin of the output format
     zero: float  # the exponent of a sum of zero
-    output_drops: float  # last bits of float32 that the output format does not have
-    lowest: float  # the exponent of products, at least
-    align: float  # how terms are aligned, a number of INTEGERS
-    totals: float  # how totals are rounded, a number of `integers.TOTALS`
+    output_drops: float  # trailing float32 bits that the output format drops
+    lowest: float  # the smallest exponent of products
+    align: float  # index in INTEGERS: the alignment of terms
+    totals: float  # index in `integers.TOTALS`: the rounding of totals
 
 
 unpack_integer_unit = reader(IntegerUnit)
 
 
 class Workspace(NamedTuple):
-    """What the operands of a matrix product become, and where a row's chunk is summed."""
+    """The converted operands of a matrix product, and the intermediate results of a row's chunk."""
 
-    factors: NDArray[np.float32]  # rows of `a`, every chunk with zeros up to whole passes, and their exponents
+    factors: NDArray[np.float32]  # rows of `a`, each chunk padded with zeros to whole passes, and their exponents
     factor_bytes: NDArray[np.int8]
-    panel: NDArray[np.float32]  # the same of some columns of `b` and of one chunk
+    panel: NDArray[np.float32]  # the same for some columns of `b` and one chunk
     panel_bytes: NDArray[np.int8]
     sums: NDArray[np.floating]  # of these columns
-    tops: NDArray[np.int8]  # the largest exponent of a column's products, from the least one on; below 0: there is none
+    tops: NDArray[np.int8]  # the largest exponent in a column, relative to the lowest; negative without products
     scales: NDArray[np.float32]  # units in one
-    parts: NDArray[np.int32]  # both parts of a chunk's sum
+    parts: NDArray[np.int32]  # both parts of the sum of a chunk
     dots: NDArray[np.float64]  # sums of two sections, and the largest powers of their products
     powers: NDArray[np.float64]  # or the last bits that are kept
 
 
 @scalar
 def allocate_workspace(rows, out, depth, unit, together):
-    """For `rows` of so many products, and as many columns of a panel as `out` has, or are worth it, of some chunks."""
+    """Return a workspace for `rows` rows of `depth` products, and a panel for `together` chunks.
+
+    The panel has as many columns as `out`, up to COLUMNS.
+    """
     columns, whole = (
         min(COLUMNS, _round_up_to_multiple(out.shape[1], STEP)),
         _round_up_to_multiple(np.int64(unit.terms), PASS),
@@ -159,7 +163,7 @@ def allocate_workspace(rows, out, depth, unit, together):
 
 @scalar
 def chunk_workspace(space, number, whole):
-    """The workspace with the panel of chunk `number` alone, which has `whole` rows."""
+    """Return the workspace with only the panel of chunk `number`, which has `whole` rows."""
     factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers = space
     first, last = number * whole, (number + 1) * whole
     panel, panel_bytes = panel[first:last], panel_bytes[first:last]
@@ -168,14 +172,14 @@ def chunk_workspace(space, number, whole):
 
 @scalar
 def _round_up_to_multiple(size, step):
-    """The multiple of a step at or above a size."""
+    """Return the smallest multiple of a step that is not below a size."""
     return -(-size // step) * step
 
 
 @scalar
 def exponents_in(x, least, dropped):
-    """The lowest and the highest exponent of a matrix's numbers that are not zero; 0 of none."""
-    # Zeros have no exponent. A bound beyond all exponents, with its sign, takes their place, so that minimum and
+    """Return the lowest and the highest exponent of the nonzero elements of a matrix; 0 and 0 if there are none."""
+    # Zeros have no exponent. A bound beyond all exponents, with the right sign, replaces it, so that minimum and
     # maximum need no branch, and LLVM vectorises the loop.
     nothing = np.int32(1 << 20)
     low, high = nothing, -nothing
@@ -188,15 +192,16 @@ def exponents_in(x, least, dropped):
 
 @scalar
 def exponent_and_zero(x, least):
-    """The exponent of a number, at least `least`; whether it is zero."""
+    """Return the exponent of a number, at least `least`, and True if the number is zero."""
     return max(exponent_of(x), np.int32(least)), x == np.float32(0)
 
 
 @scalar
 def has_room(low_a, high_a, low_b, high_b, lowest, above):
-    """Whether operands with such exponents are summed without loss; infinities and NaN have 128."""
-    # -127 is the exponent that float32's subnormal numbers show: their significands do not begin at one, so no bound on
-    # products would hold. 128 is that of infinities and NaN. Both leave the matrix to the loops in float64.
+    """Return True if operands with such exponents are summed without loss; infinities and NaN have exponent 128."""
+    # -127 is the exponent that subnormal float32 numbers show: their significands do not begin with one, so no bound on
+    # products would be valid. 128 is the exponent of infinities and NaN. In both cases the loops in float64 take the
+    # matrix.
     are_normal = (min(low_a, low_b) >= -126) & (max(high_a, high_b) < 128)
     are_products = (low_a + low_b >= lowest) & (high_a + high_b + above <= 126)
     return are_normal & are_products & (high_a - low_a + high_b - low_b <= SPREAD)
@@ -204,7 +209,10 @@ def has_room(low_a, high_a, low_b, high_b, lowest, above):
 
 @scalar
 def room_above(sums, depth):
-    """Binades above products that sums in float64 need: sums of so many stay below 2^127, as those in float32 do."""
+    """Return the number of binades above products that float64 sums need.
+
+    Float64 sums of `depth` products must stay below 2^127, as float32 sums do.
+    """
     above = 0
     if sums.itemsize == 8:
         above = 2
@@ -212,22 +220,22 @@ def room_above(sums, depth):
             above += 1
         for i in range(sums.shape[0]):
             for j in range(sums.shape[1]):
-                # A finite sum so far from 2^126 on might reach 2^127 with the products. More room than there is refuses
-                # the matrix; an infinite one stays what it is and needs none.
+                # A finite sum so far of 2^126 or more might reach 2^127 with the products. Returning more than the
+                # available range excludes the matrix. An infinite sum does not change and needs no range.
                 above = 2 * SPREAD if 2.0**126 <= abs(sums[i, j]) < np.inf else above
     return above
 
 
 @scalar
 def _place_of_product(k, space, unit):
-    """Where product k of a chunk lies: a section's products lie side by side."""
+    """Return the index of product k of a chunk: the products of a section are contiguous."""
     sections = np.int64(unit.sections)
     return k % sections * (space.panel.shape[0] // sections) + k // sections
 
 
 @scalar
 def fill_factors(x, space, unit, low, none):
-    """Write the rows of `a` to the factors, chunk by chunk, and their exponents from the lowest on."""
+    """Write the rows of `a` to the factors, chunk by chunk, and their exponents relative to the lowest one."""
     terms, whole = np.int64(unit.terms), space.panel.shape[0]
     for i in range(x.shape[0]):
         space.factor_bytes[i, :] = none
@@ -240,7 +248,7 @@ def fill_factors(x, space, unit, low, none):
 
 @scalar
 def fill_panel(rows, left, width, space, unit, low, none):
-    """Write `width` columns of some rows of `b` to the panel, and their exponents from the lowest on."""
+    """Write `width` columns of some rows of `b` to the panel, and their exponents relative to the lowest one."""
     for k in range(space.panel.shape[0]):
         size, place = width if k < rows.shape[0] else 0, _place_of_product(k, space, unit)
         for j in range(size):
@@ -253,10 +261,13 @@ def fill_panel(rows, left, width, space, unit, low, none):
 
 @scalar
 def find_tops(space, i, at, first, last):
-    """The largest exponent in every column of products first to last of a chunk: that of row i from place `at` on."""
+    """Find the largest exponent in every column of the products `first` to `last` of a chunk.
+
+    The factors are in row i, and begin at index `at`.
+    """
     factors, panel, tops = space.factor_bytes, space.panel_bytes, space.tops
-    # The least byte: sums of two bytes that stand for numbers are never below zero, so any product raises it. A vector
-    # holds four times as many bytes as float32 numbers, so exponents take little of the loop's time.
+    # The smallest byte: sums of two bytes of nonzero numbers are never negative, so any product raises it. A vector has
+    # four times as many bytes as float32 elements, so exponents take little time in the loop.
     tops[:] = -128
     for k in range(first, last, PASS):
         w, x, y, z = factors[i, at + k], factors[i, at + k + 1], factors[i, at + k + 2], factors[i, at + k + 3]
@@ -268,37 +279,38 @@ def find_tops(space, i, at, first, last):
 
 @scalar
 def cut_to_integer(x, scale):
-    """A term in units of 1 / scale, without what lies below one."""
+    """Return a term in units of 1 / scale, truncated."""
     return integer_toward_zero(x * scale)
 
 
 @scalar
 def nearest_integer(x, scale):
-    """Round a term to the nearest unit of 1 / scale, ties to the even one."""
+    """Return a term in units of 1 / scale, rounded to nearest, ties to even."""
     return integer_toward_zero(whole_number(x * scale))
 
 
 @scalar
 def odd_integer(x, scale):
-    """Cut a term to units of 1 / scale, and set the last bit if anything was cut off: a sticky bit."""
-    # Truncated first, converted then: the conversion is exact, and whether anything was cut off is asked of the float.
+    """Return a term in units of 1 / scale, truncated; the last bit is set if any bit was dropped (sticky bit)."""
+    # Truncation comes before the conversion, which is then exact; the float shows if a nonzero part was dropped.
     whole = truncate(x * scale)
     cut = integer_toward_zero(whole)
-    # Units far below one may be zero, so the term itself is compared. Below zero odd integers lie below even ones.
+    # Units far below one may be zero, so the term itself is compared. For negative terms, the odd integer is below the
+    # even one.
     sticky = np.int32(np.int32(cut + sign_bits(x)) | np.int32(1))
     return sticky if x != whole * inverse(scale) else cut
 
 
-#: How terms are aligned, by the mode's steps.
+#: The alignments of terms, by the steps of the rounding mode.
 INTEGERS = {"truncated": cut_to_integer, "nearest": nearest_integer, "sticky": odd_integer}
 
 
 def adding(cut):
-    """What adds products that are aligned by `cut`."""
+    """Return the function that adds products that are aligned by `cut`."""
 
     @scalar
     def add_products(space, i, at, first, last, unit):
-        """The products first to last of a chunk, cut, in every column."""
+        """Add the aligned products `first` to `last` of a chunk in every column."""
         factors, panel, scales, parts = space.factors, space.panel, space.scales, space.parts
         for k in range(first, last, PASS):
             w, x, y, z = factors[i, at + k], factors[i, at + k + 1], factors[i, at + k + 2], factors[i, at + k + 3]
@@ -307,7 +319,8 @@ def adding(cut):
                 scale = scales[j]
                 one, two = cut(w * panel[k, j], scale), cut(x * panel[k + 1, j], scale)
                 three, four = cut(y * panel[k + 2, j], scale), cut(z * panel[k + 3, j], scale)
-                # Four products for one load and store of the sum. Order does not matter: int32 sums are exact.
+                # Four products for one load and store of the sum. The order does not matter, because int32 sums are
+                # exact.
                 parts[part, j] += one + two + (three + four)
 
     return add_products

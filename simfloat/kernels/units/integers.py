@@ -1,19 +1,20 @@
-"""Sums of matrix units in lanes of 32 bits, where operands leave room: the bits of `aligned.py`, several times sooner.
+"""Sums of matrix units in 32-bit lanes, for operands with a moderate range: the bits of `aligned.py`, several times
+faster.
 
-Products are made in float32, and a term, in units of the last bit that is kept, is an int32: to convert a number to it
-is to cut it toward zero. Exponents are bytes, and columns of `b` lie in panels (`integer_operands.py`).
+Products are computed in float32, and a term in units of the last kept bit is an int32: the conversion to int32
+truncates it toward zero. Exponents are bytes, and columns of `b` are in panels (`integer_operands.py`).
 
 Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits. `has_room`
-sees to it that F - 126 <= E <= 126 for the product of any two operands that are not zero. Totals are exact in float64;
-sums that are not rounded stay there, and below 2^127.
+ensures F - 126 <= E <= 126 for the product of any two nonzero operands. Totals are exact in float64; sums that are not
+rounded stay in float64, below 2^127.
 
-* A product has at most 24 significant bits, and lies below 2^(E + 2) <= 2^128. Its last bit is at least 2^(E - 22), or,
-  with a subnormal float32 number of p bits, 2^(-149 + F - q + 1) for q bits of the other one, and F >= q - 1. Both are
-  2^-149 or more, so float32 holds it.
+* A product has at most 24 significant bits, and is below 2^(E + 2) <= 2^128. Its last bit is at least 2^(E - 22). If
+  one operand is a subnormal float32 number of p bits and the other has q bits, it is at least 2^(-149 + F - q + 1),
+  with F >= q - 1. Both are 2^-149 or more, so float32 represents the product exactly.
 * 2^(F - top) and 2^(top - F) are normal float32 numbers, for top <= 127. A product or sum times the first is rounded
-  only where it is subnormal, and then it is cut to zero.
-* Of an int32 no sum of `part` terms, the sum so far with them, needs more than 31 bits: see `IntegerUnit`.
-* A sum so far that meets no product has no bits to cut off: F is no less than its format's mantissa bits.
+  only if it is subnormal, and it is then truncated to zero.
+* A sum of `part` terms and the sum so far never needs more than 31 bits of an int32: see `IntegerUnit`.
+* A sum so far without products has no bits to truncate: F is no less than the mantissa bits of its format.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ from simfloat.kernels.units.integer_operands import (
 )
 from simfloat.kernels.units.matrix_cores import floored_total
 
-#: Below the exponents of all sums in float64 that are not zero.
+#: Below the exponents of all nonzero sums in float64.
 LOWEST = np.int32(-900)
 
 
 def integer_loop(add_chunk, may_draw=False):
-    """The loop of a unit that adds a chunk in this way, and may draw a word for each or not."""
+    """Return the loop of a unit that adds a chunk by `add_chunk`; `may_draw` is True if totals can be stochastic."""
 
     @kernel
     def loop(a, b, out, first, unit_numbers, grid_numbers, place, seed):
@@ -82,10 +83,10 @@ def integer_loop(add_chunk, may_draw=False):
         terms, rows = np.int64(unit.terms), out.shape[0] // max(count, 1)
         counter, short, chunks = unpack_counter(place), draws_are_bytes(grid), -(-depth // terms)
         draws = may_draw and grid.random_step != 0.0
-        # Words are made for 16 chunks at once (64 if draws are bytes): Philox takes 0.3 ns a word so, as four counters
-        # of an element share what they can. Without draws a single chunk's panel is kept, which then stays in the
-        # cache.
-        together = min(steps_in_rows(short), max(chunks, 1)) if draws else 1  # chunks whose words are made at once
+        # Words are computed for 16 chunks at once (64 if draws are bytes): Philox then takes 0.3 ns per word, because
+        # four counters of an element share intermediate results. Without draws the panel has a single chunk, which
+        # stays in the cache.
+        together = min(steps_in_rows(short), max(chunks, 1)) if draws else 1  # chunks that get their words at once
         space = allocate_workspace(rows, out, depth, unit, together)
         whole, columns = space.panel.shape[0] // together, space.panel.shape[1]
         words = empty_rows(WORD, ROWS if draws else 1, columns)
@@ -95,9 +96,8 @@ def integer_loop(add_chunk, may_draw=False):
             low_y, high_y = exponents_in(y, unit.b_least, unit.dropped)
             if not has_room(low_x, high_x, low_y, high_y, unit.lowest, room_above(sums, depth)):
                 return i
-            # With any number of the other operand, a zero's exponent is below that of all products.
-            # A byte below zero therefore says "no product", and no mask is needed in the loop that finds the largest
-            # exponent.
+            # With any number of the other operand, the exponent of a zero is below the exponents of all products. A
+            # negative byte therefore means "no product", and the loop that finds the largest exponent needs no mask.
             none_x, none_y = low_y - high_y - 1, low_x - high_x - 1
             fill_factors(x, chunk_workspace(space, 0, whole), unit, low_x, none_x)
             for left in range(0, sums.shape[1], columns):
@@ -130,7 +130,7 @@ def integer_loop(add_chunk, may_draw=False):
 
 @scalar
 def _load_sums(sums, left, width, space, unit):
-    """What the sums start from: of the output format, or cut to as many bits as the first chunk would leave of it."""
+    """Load the start values: numbers of the output format, or truncated to the bits that the first chunk would keep."""
     for i in range(sums.shape[0]):
         for j in range(width):
             so_far = sums[i, left + j]
@@ -140,13 +140,13 @@ def _load_sums(sums, left, width, space, unit):
 
 @scalar
 def _replace_infinite_sums(sums, grid):
-    """Where the first chunk met an infinite sum, what comes of it: the largest number in modes that saturate."""
+    """Replace infinite sums after the first chunk by the largest number, in modes that saturate."""
     for j in range(sums.size):
         sums[j] = math.copysign(grid.infinite, sums[j]) if abs(sums[j]) == np.inf else sums[j]
 
 
 def aligning(cut):
-    """What takes the sums so far to the scale of their columns, and adds a chunk's products, aligned by `cut`."""
+    """Return the function that scales the sums so far and adds the products of a chunk, aligned by `cut`."""
     add_aligned = adding(cut)
 
     @scalar
@@ -156,9 +156,9 @@ def aligning(cut):
         # The scale of every column, and the sum so far in its units.
         for j in range(tops.size):
             exponent = exponent_of(sums[i, j])
-            # -127 is what zeros and float32's subnormal numbers show. Beside a product, whose exponent is at least F -
-            # 126, a subnormal sum has no say, and without one the sum stays as it is: so all of them may be read as
-            # zeros, whose exponent is at most emin here (`sums/integers.py`).
+            # -127 is the exponent field of zeros and of subnormal float32 numbers. A product has an exponent of at
+            # least F - 126, so a subnormal sum has no effect on it; without products, the sum stays unchanged. So all
+            # of them may be read as zeros, which have an exponent of at most emin here (`sums/integers.py`).
             exponent = zero if exponent == np.int32(-127) else max(exponent, least)
             scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), exponent)))
             parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
@@ -168,7 +168,7 @@ def aligning(cut):
 
 
 def aligning_wide(cut, cut_sum):
-    """What aligns sums in float64 of any size by `cut_sum`, and adds a chunk's products, aligned by `cut`."""
+    """Return the function that aligns float64 sums of any size by `cut_sum`, and adds products aligned by `cut`."""
     add_aligned = adding(cut)
 
     @scalar
@@ -179,7 +179,7 @@ def aligning_wide(cut, cut_sum):
             top = np.int32(np.int32(tops[j]) + base) if tops[j] >= 0 else LOWEST
             exponent = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
             last = np.int32(max(top, max(exponent, LOWEST)) - bits)
-            # Beyond 2^127 there is no product.
+            # Products never exceed 2^127.
             scales[j] = power_of_two(min(np.int32(-last), np.int32(127)))
             units[0, j] = wide_power(last)
             parts[0, j], parts[1, j] = integer_toward_zero(cut_sum(sums[i, j], wide_power(-last))), 0
@@ -189,7 +189,7 @@ def aligning_wide(cut, cut_sum):
 
 
 def add_as_unit_aligns(to_zero, to_nearest, to_odd):
-    """What adds a chunk in the one of three ways that the unit names."""
+    """Return the function that adds a chunk with the alignment of the unit, one of three."""
 
     @scalar
     def add(space, i, at, low, unit):
@@ -204,7 +204,7 @@ def add_as_unit_aligns(to_zero, to_nearest, to_odd):
 
 
 def fused_chunk(align, round_totals):
-    """The sums of `aligned.py`, for units that add aligned terms by `align`."""
+    """Return the sums of `aligned.py` for units that add aligned terms by `align`."""
 
     @scalar
     def add_chunk(space, i, at, low, unit, grid, word):
@@ -217,7 +217,7 @@ def fused_chunk(align, round_totals):
 
 @scalar
 def _exact_totals(space, i, unit, grid, word):
-    """Totals that are not rounded take the place of the sums so far."""
+    """Store totals without rounding as the sums so far."""
     sums, tops, parts, units = space.sums, space.tops, space.parts, space.powers
     for j in range(tops.size):
         total = (np.float64(parts[0, j]) + np.float64(parts[1, j])) * units[0, j]
@@ -226,17 +226,17 @@ def _exact_totals(space, i, unit, grid, word):
 
 @scalar
 def _truncated_totals(space, i, unit, grid, word):
-    """Totals toward zero, as numbers of the output format, take the place of the sums so far."""
+    """Store totals, truncated to the output format, as the sums so far."""
     sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
-    # Two int32 parts only where one could overflow: their sum needs float64, half as many lanes. With one part the
-    # total is rounded toward zero by float32's own image, without float64.
+    # Two int32 parts exist only if one could overflow: their sum needs float64, with half as many lanes. With one part
+    # the total is rounded toward zero by its float32 bit pattern, without float64.
     if unit.part >= space.panel.shape[0]:
         for j in range(tops.size):
             rounded = without_bits(number_toward_zero(parts[0, j]), unit.output_drops) * inverse(scales[j])
             sums[i, j] = _total_or_sum_so_far(rounded, sums[i, j], tops[j])
     else:
-        # float64 has 29 bits more than float32: together with those that the output lacks they are cut from the image,
-        # which is rounding toward zero. The result is a float32 number, so the conversion below is exact.
+        # float64 has 29 bits more than float32. Together with the bits that the output lacks they are masked from the
+        # bit pattern, which rounds toward zero. The result is a float32 number, so the conversion below is exact.
         keep = np.uint64(np.int64(-1) << np.int64(29 + unit.output_drops))
         for j in range(tops.size):
             exact = _exact_total(parts[0, j], parts[1, j], scales[j])
@@ -245,7 +245,7 @@ def _truncated_totals(space, i, unit, grid, word):
 
 
 def _totals(round_one):
-    """What rounds totals in a mode, to a signed format of float32 numbers, with subnormal ones or without."""
+    """Return the function that rounds totals in a mode to a signed format of float32 numbers, flushed or not."""
 
     @scalar
     def round_totals(space, i, unit, grid, word):
@@ -254,8 +254,8 @@ def _totals(round_one):
         for j in range(tops.size):
             exact = _exact_total(parts[0, j], parts[1, j], scales[j])
             rounded = round_one(exact, lifted(word_row[j], lift), grid)
-            # Two tests, since formats without subnormal numbers differ: tiny after rounding is told by the rounded
-            # number, tiny before by the exact one (`cut` is zero where that does not count).
+            # Two tests, because formats without subnormal numbers differ. Tininess after rounding is tested on the
+            # rounded number, tininess before rounding on the exact one (`cut` is zero if that does not apply).
             is_flushed = (abs(rounded) < grid.least) | (abs(exact) < grid.cut)
             sums[i, j] = _total_or_sum_so_far(np.float32(0.0 if is_flushed else rounded), sums[i, j], tops[j])
 
@@ -263,7 +263,7 @@ def _totals(round_one):
 
 
 def _ignore_word(round_one):
-    """A rounding that draws no word."""
+    """Return a rounding that ignores its word."""
 
     @scalar
     def round_total(exact, word, grid):
@@ -274,22 +274,25 @@ def _ignore_word(round_one):
 
 @scalar
 def _exact_total(one, two, scale):
-    """Both parts together, in units of one."""
+    """Return the sum of both parts as a float64 value."""
     return (np.float64(one) + np.float64(two)) * np.float64(inverse(scale))
 
 
 @scalar
 def _total_or_sum_so_far(rounded, so_far, top):
-    """The chunk's result: the sum so far where there is no product, and where it is infinite or NaN; zeros are +0."""
-    # `top` is a byte that is below zero where a chunk has no product but zeros. Adding +0 turns -0 into +0, which is
-    # the only zero that matrix units return.
+    """Return the result of a chunk; zeros are +0.
+
+    It is the sum so far if the chunk has no products, or if that sum is infinite or NaN.
+    """
+    # `top` is a byte that is negative if all products of a chunk are zeros. Adding +0 turns -0 into +0, which is the
+    # only zero that matrix units return.
     stays = (top < 0) | (not abs(so_far) < np.float32(np.inf))
     return (so_far if stays else rounded) + np.float32(0)
 
 
 @scalar
 def floored_chunk(space, i, at, low, unit, grid, word):
-    """The sums of `matrix_cores.floored_sums`."""
+    """Compute the sums of `matrix_cores.floored_sums`."""
     sums, tops, scales, parts, dots, powers = (
         space.sums,
         space.tops,
@@ -317,7 +320,7 @@ def floored_chunk(space, i, at, low, unit, grid, word):
         sums[i, j] = np.float32(total) if abs(so_far) < np.inf else sums[i, j]
 
 
-#: How totals are rounded, by the names of `aligned.ROUNDINGS`.
+#: The roundings of totals, by the names of `aligned.ROUNDINGS`.
 TOTALS = {
     "truncated": _truncated_totals,
     "nearest": _totals(_ignore_word(nearest)),
@@ -332,7 +335,7 @@ _truncated, _nearest, _directed, _odd, _random = TOTALS.values()
 
 @scalar
 def _round_as_unit_rounds(space, i, unit, grid, word):
-    """Totals are rounded in the way that the unit names: loops differ, each is as quick as by itself."""
+    """Round totals as the unit requires. Each rounding has a separate loop, which is as fast as without the choice."""
     if unit.totals == 0.0:
         _truncated(space, i, unit, grid, word)
     elif unit.totals == 1.0:
@@ -346,29 +349,32 @@ def _round_as_unit_rounds(space, i, unit, grid, word):
 
 
 def fused_name(align: str, totals: str) -> str:
-    """The name of the loop of a fused sum: one for totals in FP64, which are not rounded ("exact"), one for each of the
-    commonest units, and one for all others.
+    """Return the name of the loop of a fused multi-term sum.
+
+    Totals in FP64, which are not rounded, have the loop "exact"; each of the most common units has a separate loop, and
+    all others share one.
     """
     return totals if totals == "exact" or (align == "truncated" and totals in _COMMON) else "of one's own"
 
 
 def codes_of_unit(align: str, totals: str) -> tuple[int, int]:
-    """The numbers by which a unit names how it aligns terms and rounds totals."""
+    """Return the indices of a unit's alignment and of its rounding of totals."""
     return list(INTEGERS).index(align), 0 if totals == "exact" else list(TOTALS).index(totals)
 
 
 _cut, *_others = (aligning(cut) for cut in INTEGERS.values())
 _wide = (aligning_wide(INTEGERS[name], ALIGNMENTS[name]) for name in INTEGERS)
 
-#: Units that cut terms off, as real ones do; a choice within the loop would cost random totals a twentieth.
+#: Units that truncate terms, as real ones do. A choice within the loop would slow stochastic totals by a twentieth.
 _COMMON = {
     how: integer_loop(fused_chunk(_cut, TOTALS[how]), may_draw=how == "random")
     for how in ("truncated", "nearest", "random")
 }
 
-#: Loops by how a chunk is added: (a, b, out, first, unit_numbers, grid_numbers, place, seed). Each sums the products of
-#: a stack from number `first` on, up to one whose operands leave no room, and returns its number, or how many there
-#: are. Arrays are float32, those of exact totals float64 with float32 operands.
+#: Loops by the method that adds a chunk: (a, b, out, first, unit_numbers, grid_numbers, place, seed). Each computes the
+#: products of a stack from number `first` to the first one with operands outside of the supported range; it returns the
+#: number of this product, or the number of all products. Arrays are float32; exact totals are float64 with float32
+#: operands.
 loops = {
     "anchored": add_anchored_products,
     "floored": integer_loop(floored_chunk),

@@ -1,7 +1,8 @@
 """The sums of AMD's matrix cores (Xie et al., MMA-Sim, arXiv 2511.10909; facts as of its version 2.1.1).
 
-`a` is (m, k), `b` is (k, n), `out` (m, n) holds what the sums start from, and in the end the sums; k is a multiple of a
-unit's terms, padded with zeros. A plain sum beside the unit's own is NaN or infinite just where the unit's is.
+`a` is (m, k), `b` is (k, n); `out` (m, n) contains the start values, then the sums. k is a multiple of the terms of a
+matrix unit, padded with zeros. A plain sum is computed as well; it is NaN or infinite exactly if the sum of the unit
+is.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from simfloat.kernels.units.aligned import NOTHING, cut, power_at_or_below, unle
 
 COLUMNS = 128
 
-#: Numbers below it are subnormal in float32.
+#: Smaller magnitudes are subnormal in float32.
 NORMAL = np.float32(2.0**-126)
 
 
 @kernel
 def exact_chunks(a, b, out, terms):
-    """CDNA1: the sum so far and 2 or 4 products, exact, rounded to nearest float32. All arrays are float64."""
+    """Round the exact sum of the sum so far and 2 or 4 products to nearest float32 (CDNA1). All arrays are float64."""
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], terms):
-            # With two products the last two are the first two again, and do not count.
+            # With two products, the last two are the first two again and do not count.
             third, fourth = first + terms - 2, first + terms - 1
             for i in range(out.shape[0]):
                 sums = out[i, left:right]
@@ -40,9 +41,9 @@ def exact_chunks(a, b, out, terms):
 
 @scalar
 def exact_chunk(one, two, three, four, so_far):
-    """Four products of FP16 numbers and the sum so far, rounded once to nearest float32."""
+    """Return the sum of four products of FP16 numbers and the sum so far, rounded once to nearest float32."""
     plain = so_far + ((one + two) + (three + four))
-    # The products are multiples of 2^-48 below 2^32: what the sums leave over adds up exactly.
+    # The products are multiples of 2^-48 below 2^32, so the errors of the sums add up exactly.
     high, low = two_sum(one, two)
     high, rest = two_sum(high, three)
     low += rest
@@ -52,7 +53,7 @@ def exact_chunk(one, two, three, four, so_far):
 
 @scalar
 def _nearest_sum(high, low, so_far):
-    """high + low + so_far rounded once to nearest float32, by round-to-odd (Boldo and Melquiond 2008, section 5)."""
+    """Return high + low + so_far rounded once to nearest float32, by round-to-odd (Boldo and Melquiond 2008, 5)."""
     high, low = two_sum(high, low)
     t, t_error = two_sum(so_far, low)
     v, v_error = two_sum(high, t)
@@ -62,21 +63,21 @@ def _nearest_sum(high, low, so_far):
 
 @scalar
 def _flush(x):
-    """Subnormal float32 results become zeros of their sign."""
+    """Replace a subnormal float32 result by a zero of the same sign."""
     return x if abs(x) >= NORMAL or x != x else np.float32(x * np.float32(0.0))
 
 
 @scalar
 def flushed_pair(w, p, x, q):
-    """w * p + x * q in float32, each result flushed."""
+    """Return w * p + x * q in float32, each result flushed."""
     return _flush(_flush(w * p) + _flush(x * q))
 
 
 @kernel
 def flushed_pairs(a, b, out, terms, least):
-    """CDNA2: products and pairwise sums in float32, subnormal results flushed. All arrays are float32.
+    """Compute products and pairwise sums in float32, with subnormal results flushed (CDNA2). All arrays are float32.
 
-    Operands below `least`, subnormal in their own format, and zeros are +0.
+    Operands below `least`, which are subnormal in their format, and zeros become +0.
     """
     zero = np.float32(0.0)
     pairs = terms // 2
@@ -105,9 +106,9 @@ def _normal(x, least):
 
 @kernel
 def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
-    """CDNA3: `parts` interleaved sums of products cut toward zero, then floors on the way to nearest float32.
+    """Compute `parts` interleaved sums of products truncated toward zero, then floors and nearest float32 (CDNA3).
 
-    With two parts (8-bit operands) a sum so far that lies too far below is dropped. All arrays are float64.
+    With two parts (8-bit operands), a sum so far that is too small in comparison is dropped. All arrays are float64.
     """
     dot, dot_top, plain = np.empty((2, COLUMNS)), np.empty((2, COLUMNS)), np.empty(COLUMNS)
     for left in range(0, out.shape[1], COLUMNS):
@@ -132,7 +133,7 @@ def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
 
 @scalar
 def _cut_sum(a, b, a_powers, b_powers, i, left, right, first, terms, step, tops, sums, part):
-    """The products first, first + step, ... cut to multiples of 2^-24 of their largest power, and their sum."""
+    """Truncate the products first, first + step, ... to multiples of 2^-24 of their largest power, and add them."""
     top, total = tops[part], sums[part]
     for k in range(first, first - part + terms, step):
         x, row = a_powers[i, k], b_powers[k, left:right]
@@ -148,15 +149,15 @@ def _cut_sum(a, b, a_powers, b_powers, i, left, right, first, terms, step, tops,
 
 @scalar
 def floored_total(one, two, one_top, two_top, so_far, parts):
-    """The two partial sums and the sum so far, added through floors and rounded to nearest float32."""
+    """Return the sum of two partial sums and the sum so far, added through floors and rounded to nearest float32."""
     dot_top = max(one_top, two_top)
     dot = _floor(one, dot_top * 2.0**-24) + _floor(two, dot_top * 2.0**-24)
     sum_top = max(power_at_or_below(so_far, 2.0**-126), 2.0**-126)
     top = max(dot_top, sum_top)
     sum_part = _floor(so_far, top * 2.0**-24)
     sum_part = 0.0 if (parts == 2) & (sum_top < top * 2.0**-25) else sum_part
-    # The order of floors and the widths 24, 25, 31 and 32 are those of the unit as MMA-Sim describes it. Floors, not
-    # cuts: negative sums move away from zero.
+    # MMA-Sim describes the matrix unit with this order of floors and with the widths 24, 25, 31 and 32. They are
+    # floors, not truncations: negative sums move away from zero.
     total = _floor(dot, top * 2.0**-32) + sum_part
     total = _floor(total, max(binade(abs(total)), 2.0**-126) * 2.0**-31)
     return np.float64(np.float32(total + 0.0))
@@ -164,11 +165,11 @@ def floored_total(one, two, one_top, two_top, so_far, parts):
 
 @scalar
 def _floor(x, spacing):
-    """The multiple of a power of two at or below x."""
+    """Return the largest multiple of a power of two that is not above x."""
     return floor(x * _inverse(spacing)) * spacing
 
 
 @scalar
 def _inverse(power):
-    """1 over a power of two whose inverse is a normal number, too, sooner than by a division."""
+    """Return 1 over a power of two that has a normal inverse, faster than by a division."""
     return np.uint64(np.uint64(0x7FE0000000000000) - np.float64(power).view(np.uint64)).view(np.float64)

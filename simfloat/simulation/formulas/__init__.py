@@ -1,34 +1,34 @@
-"""Formulas: what derivatives and composites are, written once for tensors of this package and for PyTorch's.
+"""Formulas of derivatives and composites, written once for tensors of simfloat and of PyTorch.
 
-A formula is a function of `u` and of arrays. `u` (`Rounded`) is the arithmetic of a place: each of its operations is
-rounded once, as the policy says there. The docstring of a formula gives its operations in their order, which is
-PyTorch's order; operations that move, compare or choose numbers are NumPy's, and `u.with_format_of` (or `where`) says
-of a new array whose numbers it has. Plain numbers are arrays without axes, made by `number`. There are
+A formula is a function of `u` and of arrays. `u` (`Rounded`) is the arithmetic of a place: it rounds the result of
+each operation once, as the policy says. The docstring of a formula states its operations in their order, which is the
+order of PyTorch. Operations that move, compare or choose values use NumPy; `u.with_format_of` (or `where`) then
+records the format of the new array. Constants are arrays without axes, created by `number`. There are two kinds:
 
 * *slopes*, ``slope(u, g, y, *operands)``: the gradient of one operand, from the gradient `g` of the result `y`;
-* *composites*, ``softmax(u, x, axes)``: the result, or a tuple of it and of what the slopes read besides. Each of their
-  operands that may require a gradient has a slope.
+* *composites*, ``softmax(u, x, axes)``: the result, or a tuple of the result and other arrays that the slopes read.
+  Each operand that may require a gradient has a slope.
 
-Which arithmetic a formula gets:
+The arithmetic `u` of a formula depends on the pass:
 
-* going forward, a composite gets `inside.CompositeArithmetic`: every step has a place of its own, inside of the
-  composite, by which policies, observers and random streams know it: ``softmax``, then ``exp``. A step that chooses
-  numbers says as which operation it is rounded: ``u.round(np.abs(x), "abs", x)``. A composite inside of another one is
-  ``u.composite("logsumexp", logsumexp, x)``;
-* going back, a slope gets the arithmetic of the role of the gradient that it computes, at the place of the whole
-  operation: a policy that names ``softmax`` says how every step of its gradient is rounded;
-* where the policy fuses the composite, `CompositeArithmetic` in both directions: steps are rounded to the format of
+* In the forward pass, a composite gets `inside.CompositeArithmetic`. Every step has its own place inside the
+  composite, which policies, observers and random streams use: ``softmax``, then ``exp``. A step that chooses values
+  names its operation: ``u.round(np.abs(x), "abs", x)``. A composite inside another one is ``u.composite("logsumexp",
+  logsumexp, x)``.
+* In the backward pass, a slope gets the arithmetic of the role of its gradient, at the place of the whole operation:
+  an override of ``softmax`` sets the rounding of every step of its gradient.
+* If the policy fuses the composite, both directions use `CompositeArithmetic`: steps are rounded to the format of
   `reduce`, and the front end rounds the result, or the gradient, once.
 
-To use a formula, in `simfloat.nn` and `simfloat.autodiff`: ``composite_operation("softmax", softmax,
-(softmax_slope,), x)`` of `autodiff.composites`, with a slope for each operand. In PyTorch's rules, by the classes of
-`torch.formula`, which give a formula the arguments of PyTorch's operation, tensors as arrays: ``Formula("softmax",
-softmax)`` for a composite and for its gradient with respect to one operand, ``CompositeGradients("layer_norm", to_x,
-to_weight, to_bias)`` for the gradients of several, ``GradientRule("tanh", slopes.tanh)`` for that of an operation which
-is no composite.
+In `simfloat.nn` and `simfloat.autodiff`, use ``composite_operation("softmax", softmax, (softmax_slope,), x)`` of
+`autodiff.composites`, with a slope for each operand. In the rules for PyTorch, use the classes of `torch.formula`,
+which pass the arguments of the PyTorch operation to a formula, with tensors as arrays: ``Formula("softmax",
+softmax)`` for a composite and for its gradient with respect to one operand; ``CompositeGradients("layer_norm", to_x,
+to_weight, to_bias)`` for the gradients of several operands; ``GradientRule("tanh", slopes.tanh)`` for an operation
+that is not a composite.
 
-Where PyTorch's own backward formula differs from the chain rule over the steps, a slope is PyTorch's, so that a model
-has the same bits under both front ends.
+If the backward formula of PyTorch differs from the chain rule over the steps, the slope follows PyTorch, so that a
+model has the same bits in both front ends.
 """
 
 from __future__ import annotations
@@ -50,84 +50,87 @@ Slope = Callable[..., NDArray]
 
 
 class Rounded(Protocol):
-    """Operations on arrays whose every result is rounded once. Numbers are arrays without axes, exact in float64.
+    """Operations on arrays that round every result once. Constants are arrays without axes, exact in float64.
 
-    `simulation.arithmetic.Arithmetic` rounds all of them at one place, `inside.CompositeArithmetic` each at its own.
+    `simulation.arithmetic.Arithmetic` rounds all of them at one place, `inside.CompositeArithmetic` each at its own
+    place.
     """
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """An operation of the catalog on numbers, elementwise."""
+        """Compute an elementwise operation of the catalog."""
 
     def add(self, a: NDArray, b: NDArray) -> NDArray:
-        """a + b."""
+        """Return a + b."""
 
     def subtract(self, a: NDArray, b: NDArray) -> NDArray:
-        """a - b."""
+        """Return a - b."""
 
     def multiply(self, a: NDArray, b: NDArray) -> NDArray:
-        """a * b."""
+        """Return a * b."""
 
     def divide(self, a: NDArray, b: NDArray) -> NDArray:
-        """a / b."""
+        """Return a / b."""
 
     def round(self, x: NDArray, operation: str, *sources: NDArray) -> NDArray:
-        """What the operation of this name finds among its `sources` without rounding, rounded as that step."""
+        """Round values that the operation of this name computes from its `sources` without rounding."""
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-        """The sums over `axes`, which are dropped, through the policy's `reduce`."""
+        """Sum over `axes`, which are dropped, with the accumulator `reduce` of the policy."""
 
     def running_sums(self, rows: NDArray) -> NDArray:
-        """The sums of all rows (n, columns) up to each, through the policy's `reduce`."""
+        """Return the sums of rows 0 to i for every i, of rows (n, columns), with the accumulator `reduce` of the
+        policy.
+        """
 
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-        """The sums over `axes` divided by the number of terms."""
+        """Return the sums over `axes` divided by the number of terms."""
 
     def for_operation(self, operation: str) -> Arithmetic:
-        """The arithmetic of the step of this name, for what is none of the operations here."""
+        """Return the arithmetic of the step of this name, for operations that are not methods of this class."""
 
     def with_format_of(self, x: NDArray, *sources: NDArray) -> NDArray:
-        """`x` itself, a new array of numbers that were those of `sources`. Views need no such call."""
+        """Return `x`, a new array of values of `sources`, after recording its format; views do not need this call."""
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
-        """The result of another formula, under the name by which policies know it."""
+        """Compute another formula, under the name by which policies refer to it."""
 
 
 def number(x: float) -> NDArray[np.float64]:
-    """A number as an operand, exactly."""
+    """Return a constant as an exact operand."""
     return np.array(float(x))
 
 
 def where(u: Rounded, condition: NDArray[np.bool_], a: NDArray, b: NDArray) -> NDArray:
-    """The numbers of `a` where the condition holds, else those of `b`, in the type of `a`; none is rounded."""
-    # A single number is a scalar to arrays on any machine.
+    """Select values of `a` where the condition is True, otherwise of `b`, in the type of `a`, without rounding."""
+    # Single elements become scalars, which combine with arrays on any device.
     return u.with_format_of(np.where(condition, a[()], b[()]).astype(a.dtype, copy=False), a, b)
 
 
 def negative(u: Rounded, x: NDArray) -> NDArray:
-    """-x as a step of its own."""
+    """Return -x as a separate step."""
     return u.round(as_array(-x), "negative", x)
 
 
 def absolute(u: Rounded, x: NDArray) -> NDArray:
-    """|x| as a step of its own."""
+    """Return |x| as a separate step."""
     return u.round(as_array(np.abs(x)), "abs", x)
 
 
 def sign(u: Rounded, x: NDArray) -> NDArray:
-    """The sign of x, 0 at 0, as a step of its own."""
+    """Return the sign of x, 0 at 0, as a separate step."""
     return u.round(as_array(np.sign(x)), "abs", x)
 
 
 def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with axes of one element in the place of those that were reduced."""
+    """Return the shape with size 1 for the reduced axes."""
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
 
 
 def total(u: Rounded, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-    """The sums over `axes`, each of which is kept with one element."""
+    """Sum over `axes`, which are kept with size 1."""
     return u.sum(x, axes).reshape(keepdims_shape(x.shape, axes))
 
 
 def average(u: Rounded, x: NDArray, axes: tuple[int, ...]) -> NDArray:
-    """The means over `axes`, each of which is kept with one element."""
+    """Return the means over `axes`, which are kept with size 1."""
     return u.mean(x, axes).reshape(keepdims_shape(x.shape, axes))

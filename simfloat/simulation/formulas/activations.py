@@ -1,7 +1,7 @@
-"""Activations and their derivatives, of one operation or several.
+"""Activations and their derivatives, of one or several operations.
 
-The derivatives of activations that are made of several operations are PyTorch's formulas. Factors of 1 make no product.
-Where a chosen operand becomes the result, it is rounded as a step ``clip``.
+The derivatives of activations with several operations are the formulas of PyTorch. A factor of 1 is not multiplied.
+An operand that is chosen as the result is rounded as a step ``clip``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def gelu_tanh(u: Rounded, a: NDArray) -> NDArray:
 
 
 def gelu_tanh_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
-    """g * (1/2 * (1 + t) + a * 1/2 * ((1 - t * t) * r)), t the tanh, r = sqrt(2 / pi) * (1 + 3 * 0.044715 * a * a)."""
+    """g * (1/2 * (1 + t) + a * 1/2 * ((1 - t * t) * r)), with the tanh t and r = sqrt(2/pi) * (1 + 3 * 0.044715 * a *
+    a).
+    """
     t = u.apply("tanh", _tanh_argument(u, a))
     rise = u.multiply(BEND, u.add(ONE, u.multiply(CUBE_SLOPE, u.multiply(a, a))))
     steep = u.multiply(u.multiply(a, HALF), u.multiply(u.subtract(ONE, u.multiply(t, t)), rise))
@@ -50,18 +52,18 @@ def silu_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray
 
 
 def leaky_relu_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, slope: NDArray) -> NDArray:
-    """g where a is positive, else slope * g."""
+    """g if a is positive, otherwise slope * g."""
     return u.multiply(g, np.where(a > 0, ONE[()], slope[()]))
 
 
 SIX = number(6.0)
 
-#: Of SELU: Klambauer et al., arXiv 1706.02515.
+#: The constants of SELU: Klambauer et al., arXiv 1706.02515.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
 def times(u: Rounded, x: NDArray, factor: float) -> NDArray:
-    """x * factor, which for a factor of 1 is not rounded."""
+    """x * factor; a factor of 1 is not rounded."""
     return x if factor == 1 else u.multiply(x, number(factor))
 
 
@@ -75,7 +77,7 @@ def _zeros(x: NDArray) -> NDArray:
 
 
 def softplus(u: Rounded, x: NDArray, beta: float = 1.0, threshold: float = 20.0) -> NDArray:
-    """log1p(exp(z)) / beta with z = beta * x, and x where z is above the threshold."""
+    """log1p(exp(z)) / beta with z = beta * x; x if z is above the threshold."""
     z = times(u, x, beta)
     is_high = z > threshold
     powers = u.apply("exp", where(u, ~is_high, z, _zeros(z)))
@@ -83,13 +85,13 @@ def softplus(u: Rounded, x: NDArray, beta: float = 1.0, threshold: float = 20.0)
 
 
 def softplus_slope(u: Rounded, g: NDArray, x: NDArray, beta: float = 1.0, threshold: float = 20.0) -> NDArray:
-    """g * sigmoid(beta * x), and g where beta * x is above the threshold."""
+    """g * sigmoid(beta * x); g if beta * x is above the threshold."""
     z = times(u, x, beta)
     return where(u, z > threshold, scaled_result(u, g), u.multiply(g, u.apply("sigmoid", z)))
 
 
 def elu(u: Rounded, x: NDArray, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> NDArray:
-    """x * scale where x is positive, else expm1(x * input_scale) * (alpha * scale)."""
+    """x * scale if x is positive, otherwise expm1(x * input_scale) * (alpha * scale)."""
     low = u.apply("expm1", _below(u, x, input_scale))
     return where(u, x > 0, scaled_result(u, x, scale), times(u, low, alpha * scale))
 
@@ -97,35 +99,35 @@ def elu(u: Rounded, x: NDArray, alpha: float = 1.0, scale: float = 1.0, input_sc
 def elu_slope(
     u: Rounded, g: NDArray, x: NDArray, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
 ) -> NDArray:
-    """g * scale where x is positive, else g * (alpha * scale * input_scale) * exp(x * input_scale)."""
+    """g * scale if x is positive, otherwise g * (alpha * scale * input_scale) * exp(x * input_scale)."""
     low = u.multiply(times(u, g, alpha * scale * input_scale), u.apply("exp", _below(u, x, input_scale)))
     return where(u, x > 0, scaled_result(u, g, scale), low)
 
 
 def elu_slope_of_result(u: Rounded, g: NDArray, y: NDArray, alpha: float, scale: float, input_scale: float) -> NDArray:
-    """g * scale where the result y is positive, else g * input_scale * (y + alpha * scale)."""
+    """g * scale if the result y is positive, otherwise g * input_scale * (y + alpha * scale)."""
     low = u.multiply(times(u, g, input_scale), u.add(y, number(alpha * scale)))
     return where(u, y > 0, scaled_result(u, g, scale), low)
 
 
 def _below(u: Rounded, x: NDArray, input_scale: float) -> NDArray:
-    """x * input_scale, and 0 where x is positive."""
+    """x * input_scale; 0 if x is positive."""
     return times(u, where(u, ~(x > 0), x, _zeros(x)), input_scale)
 
 
 def hardsigmoid(u: Rounded, x: NDArray) -> NDArray:
-    """x + 3, no less than 0 and no more than 6, divided by 6."""
+    """min(max(x + 3, 0), 6) / 6."""
     return u.divide(_ramp(u, x), SIX)
 
 
 def hardsigmoid_slope(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
-    """g / 6 between -3 and 3, else 0."""
+    """g / 6 between -3 and 3, otherwise 0."""
     share = u.divide(g, SIX)
     return where(u, (x > -3) & (x < 3), share, _zeros(share))
 
 
 def hardswish(u: Rounded, x: NDArray) -> NDArray:
-    """x times x + 3, no less than 0 and no more than 6, divided by 6."""
+    """x * min(max(x + 3, 0), 6) / 6."""
     return u.divide(u.multiply(x, _ramp(u, x)), SIX)
 
 
@@ -137,7 +139,7 @@ def hardswish_slope(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
 
 
 def _ramp(u: Rounded, x: NDArray) -> NDArray:
-    """x + 3, no less than 0 and no more than 6."""
+    """min(max(x + 3, 0), 6)."""
     moved = u.add(x, THREE)
     return u.round(as_array(np.minimum(np.maximum(moved, 0), 6)), "clip", moved)
 
@@ -160,48 +162,48 @@ def log_sigmoid_slope(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
 
 
 def softshrink(u: Rounded, x: NDArray, lambd: float = 0.5) -> NDArray:
-    """x - lambd above lambd, x + lambd below -lambd, and 0 between."""
+    """x - lambd above lambd, x + lambd below -lambd, and 0 between them."""
     above, below = u.subtract(x, number(lambd)), u.add(x, number(lambd))
-    # NaN is neither above nor between.
+    # NaN is not in [-lambd, lambd], so it becomes NaN + lambd.
     return where(u, x > lambd, above, where(u, ~(np.abs(x) <= lambd), below, _zeros(below)))
 
 
 def hardshrink(u: Rounded, x: NDArray, lambd: float = 0.5) -> NDArray:
-    """x, and 0 between -lambd and lambd."""
+    """x; 0 between -lambd and lambd."""
     result = scaled_result(u, x)
     return where(u, ~(np.abs(x) <= lambd), result, _zeros(result))
 
 
 def shrink_slope(u: Rounded, g: NDArray, x: NDArray, lambd: float = 0.5) -> NDArray:
-    """g, and 0 where x is between -lambd and lambd."""
+    """g; 0 if x is between -lambd and lambd."""
     result = scaled_result(u, g)
     return where(u, ~(np.abs(x) <= lambd), result, _zeros(result))
 
 
 def prelu(u: Rounded, x: NDArray, slope: NDArray) -> NDArray:
-    """x where it is positive, else slope * x."""
+    """x if it is positive, otherwise slope * x."""
     return where(u, x > 0, scaled_result(u, x), u.multiply(slope, x))
 
 
 def prelu_to_x(u: Rounded, g: NDArray, x: NDArray, slope: NDArray) -> NDArray:
-    """g where x is positive, else slope * g."""
+    """g if x is positive, otherwise slope * g."""
     return where(u, x > 0, scaled_result(u, g), u.multiply(slope, g))
 
 
 def prelu_to_slope(u: Rounded, g: NDArray, x: NDArray, slope: NDArray) -> NDArray:
-    """x * g where x is not positive, else 0."""
+    """x * g if x is not positive, otherwise 0."""
     product = u.multiply(x, g)
     return where(u, ~(x > 0), product, _zeros(product))
 
 
 def glu(u: Rounded, x: NDArray, axis: int = -1) -> NDArray:
-    """a * sigmoid(b), x being a and b side by side."""
+    """a * sigmoid(b), where x is a and b next to each other."""
     a, b = np.split(x, 2, axis)
     return u.multiply(a, u.apply("sigmoid", b))
 
 
 def glu_slope(u: Rounded, g: NDArray, x: NDArray, axis: int = -1) -> NDArray:
-    """g * s, and beside it g * s * (1 - s) * a, with s = sigmoid(b)."""
+    """g * s, and next to it g * s * (1 - s) * a, with s = sigmoid(b)."""
     a, b = np.split(x, 2, axis)
     s = u.apply("sigmoid", b)
     passed = u.multiply(g, s)

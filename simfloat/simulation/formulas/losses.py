@@ -1,7 +1,7 @@
-"""The formulas of losses, of numbers and of classes, of their reduction, and of their gradients.
+"""The formulas of losses for values and classes, of their reduction, and of their gradients.
 
-`reduction` is "mean", "sum", or "none". Slopes are PyTorch's: the gradient of each single loss comes first, then that
-of its operand; `g` is the gradient of the reduced losses, and `x`, `y` are input and target.
+`reduction` is "mean", "sum" or "none". The slopes follow PyTorch: they compute the gradient of each single loss, then
+the gradient of its operand. `g` is the gradient of the reduced losses; `x` and `y` are input and target.
 
 The last part is connectionist temporal classification: Graves et al., ICML 2006.
 """
@@ -20,14 +20,14 @@ from simfloat.simulation.inside import add_rows
 
 
 def reduce_losses(u: Rounded, losses: NDArray, reduction: str) -> NDArray:
-    """The mean of losses, their sum, or the losses themselves."""
+    """Return the mean or the sum of losses, or the losses."""
     if reduction == "none":
         return losses
     return (u.mean if reduction == "mean" else u.sum)(losses, tuple(range(losses.ndim)))
 
 
 def gradient_per_loss(u: Rounded, g: NDArray, count: int, reduction: str) -> NDArray:
-    """The gradient of each of so many losses."""
+    """Return the gradient of each of `count` losses."""
     return u.divide(g, number(count)) if reduction == "mean" else g
 
 
@@ -38,13 +38,13 @@ def mse_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str) -> NDArray:
 
 
 def mse_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str) -> NDArray:
-    """g * (d * 2) with d = x - y; that of y with x and y exchanged."""
+    """g * (d * 2) with d = x - y; for the gradient of y, exchange x and y."""
     d = u.subtract(x, y)
     return u.multiply(gradient_per_loss(u, g, d.size, reduction), u.multiply(d, TWO))
 
 
 def smooth_l1_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, beta: float = 1.0) -> NDArray:
-    """d * d * 1/2 / beta where d = |x - y| is less than beta, else d - beta / 2; d itself where beta is 0."""
+    """d * d * 1/2 / beta if d = |x - y| is less than beta, otherwise d - beta / 2; d if beta is 0."""
     losses = absolute(u, u.subtract(x, y))
     if beta:
         curve = u.divide(u.multiply(u.multiply(losses, losses), HALF), number(beta))
@@ -53,7 +53,9 @@ def smooth_l1_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, beta: flo
 
 
 def smooth_l1_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str, beta: float) -> NDArray:
-    """d * g / beta where d = x - y lies between -beta and beta, else d's sign times g; that of y exchanges them."""
+    """d * g / beta if d = x - y is between -beta and beta, otherwise sign(d) * g; for the gradient of y, exchange x
+    and y.
+    """
     d = u.subtract(x, y)
     share = gradient_per_loss(u, g, d.size, reduction)
     if not beta:
@@ -64,7 +66,7 @@ def smooth_l1_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reducti
 
 
 def huber_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, delta: float = 1.0) -> NDArray:
-    """d * d * 1/2 where d = |x - y| is less than delta, else (d - delta / 2) * delta."""
+    """d * d * 1/2 if d = |x - y| is less than delta, otherwise (d - delta / 2) * delta."""
     d = absolute(u, u.subtract(x, y))
     curve = u.multiply(u.multiply(d, d), HALF)
     line = u.multiply(u.subtract(d, number(delta / 2)), number(delta))
@@ -72,7 +74,7 @@ def huber_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, delta: float 
 
 
 def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str, delta: float) -> NDArray:
-    """d * g where d = x - y lies between -delta and delta, else the sign of d times delta times g."""
+    """d * g if d = x - y is between -delta and delta, otherwise sign(d) * delta * g."""
     d = u.subtract(x, y)
     share = gradient_per_loss(u, g, d.size, reduction)
     is_near = absolute(u, d) < delta
@@ -81,16 +83,16 @@ def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: 
 
 
 def check_probabilities(x: NDArray) -> None:
-    """Raise ValueError for a number below 0 or above 1; NaN, which a narrow format may have made, is let through."""
+    """Raise ValueError for a value below 0 or above 1; NaN is accepted: a narrow format may have produced it."""
     if ((x < 0) | (x > 1)).any():
         raise ValueError(
-            "binary_cross_entropy takes probabilities from 0 to 1; got others. The loss of logits is "
+            "binary_cross_entropy takes probabilities from 0 to 1, got values outside. For logits, use "
             "binary_cross_entropy_with_logits."
         )
 
 
 def binary_cross_entropy(u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
-    """(y - 1) * log1p(-x) - y * log(x), logarithms being no less than -100; times the weight."""
+    """(y - 1) * max(log1p(-x), -100) - y * max(log(x), -100), times the weight."""
     against = u.multiply(u.subtract(y, ONE), _at_least(u, u.apply("log1p", negative(u, x))))
     losses = u.subtract(against, u.multiply(y, _at_least(u, u.apply("log", x))))
     return reduce_losses(u, losses if weight is None else u.multiply(losses, weight), reduction)
@@ -99,7 +101,7 @@ def binary_cross_entropy(u: Rounded, x: NDArray, y: NDArray, weight: NDArray | N
 def binary_cross_entropy_slope(
     u: Rounded, g: NDArray, x: NDArray, y: NDArray, weight: NDArray | None, reduction: str
 ) -> NDArray:
-    """g * (x - y) / ((1 - x) * x), the divisor being no less than 1e-12; times the weight."""
+    """g * (x - y) / max((1 - x) * x, 1e-12), times the weight."""
     product = u.multiply(u.subtract(ONE, x), x)
     divisor = u.round(as_array(np.maximum(product, 1e-12)), "clip", product)
     slope = u.divide(u.multiply(gradient_per_loss(u, g, x.size, reduction), u.subtract(x, y)), divisor)
@@ -107,18 +109,18 @@ def binary_cross_entropy_slope(
 
 
 def _at_least(u: Rounded, logarithm: NDArray) -> NDArray:
-    """A logarithm, no less than -100."""
+    """max(logarithm, -100)."""
     return u.round(as_array(np.maximum(logarithm, -100.0)), "clip", logarithm)
 
 
 def xlogy(u: Rounded, x: NDArray, y: NDArray) -> NDArray:
-    """x * log(y), and 0 where x is."""
+    """x * log(y); 0 if x is 0."""
     product = u.multiply(x, u.apply("log", y))
     return where(u, (x != 0) | np.isnan(y), product, ZERO.astype(product.dtype))
 
 
 def xlogy_to_x(u: Rounded, g: NDArray, x: NDArray, y: NDArray) -> NDArray:
-    """g * log(y), and 0 where g is, or x and no y above 0."""
+    """g * log(y); 0 if g is 0, or if x is 0 and y is not above 0."""
     slope = xlogy(u, g, y)
     return where(u, (x != 0) | (y > 0), slope, ZERO.astype(slope.dtype))
 
@@ -133,7 +135,7 @@ def logistic_loss(
 ) -> NDArray:
     """(1 - y) * x - l with l = log_sigmoid(x): binary cross-entropy with logits.
 
-    With `pos_weight` p, l is multiplied by (p - 1) * y + 1; losses by `weight`.
+    With `pos_weight` p, l is multiplied by (p - 1) * y + 1. Losses are multiplied by `weight`.
     """
     s = log_sigmoid(u, x)
     if pos_weight is not None:
@@ -145,7 +147,10 @@ def logistic_loss(
 def logistic_loss_slope(
     u: Rounded, g: NDArray, x: NDArray, y: NDArray, weight: NDArray | None, pos_weight: NDArray | None, reduction: str
 ) -> NDArray:
-    """(sigmoid(x) - y) * g, or ((t + 1 - y) * sigmoid(x) - t) * g with t = p * y; times the weight, by their number."""
+    """(sigmoid(x) - y) * g, or with `pos_weight` p ((t + 1 - y) * sigmoid(x) - t) * g with t = p * y.
+
+    The result is multiplied by the weight and, for the mean, divided by the number of losses.
+    """
     if pos_weight is None:
         slope = u.subtract(u.apply("sigmoid", x), y)
     else:
@@ -158,7 +163,10 @@ def logistic_loss_slope(
 def logistic_loss_slope_of_target(
     u: Rounded, g: NDArray, x: NDArray, weight: NDArray | None, pos_weight: NDArray | None, reduction: str
 ) -> NDArray:
-    """-x * g, or (l(-x) - l(x) * p) * g with l = log_sigmoid; times the weight, by their number."""
+    """-x * g, or with `pos_weight` p (l(-x) - l(x) * p) * g with l = log_sigmoid.
+
+    The result is multiplied by the weight and, for the mean, divided by the number of losses.
+    """
     opposite = negative(u, x)
     if pos_weight is None:
         slope = opposite
@@ -175,7 +183,7 @@ def log_sigmoid(u: Rounded, x: NDArray) -> NDArray:
 
 
 def _weight_gradient(u: Rounded, slope: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
-    """The gradient of losses times their weights, and of their mean."""
+    """Multiply a gradient by the weights, and divide it by the number of losses for their mean."""
     slope = slope if weight is None else u.multiply(slope, weight)
     return u.divide(slope, number(slope.size)) if reduction == "mean" else slope
 
@@ -183,9 +191,9 @@ def _weight_gradient(u: Rounded, slope: NDArray, weight: NDArray | None, reducti
 def nll_loss(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, reduction: str, ignored: int, axis: int
 ) -> tuple[NDArray, NDArray]:
-    """-x at the targets along an axis, times their weights; the mean divides the sum by that of the weights.
+    """-x at the targets along an axis, times their weights; the mean divides the sum by the sum of the weights.
 
-    That divisor comes second. Losses of targets that are `ignored` are 0, and so are their weights.
+    This divisor is the second result. Losses and weights of targets that are `ignored` are 0.
     """
     places, is_counted, counts = _target_places(u, x, target, weight, ignored, axis)
     at_targets = u.with_format_of(as_array(x[places]), x)
@@ -205,7 +213,7 @@ def nll_loss_slope(
     u: Rounded, g: NDArray, x: NDArray, target: NDArray, weight: NDArray | None, reduction: str, ignored: int,
     divisor: NDArray, axis: int,
 ) -> NDArray:  # fmt: skip
-    """-g at the targets, divided as the mean was, and times their weights."""
+    """-g at the targets, divided as in the mean, and times their weights."""
     places, is_counted, counts = _target_places(u, x, target, weight, ignored, axis)
     share = negative(u, g)
     share = u.divide(share, divisor) if reduction == "mean" else share
@@ -216,18 +224,19 @@ def nll_loss_slope(
 
 
 def check_classes(labels: NDArray[np.integer], weight: NDArray | None, classes: int, ignored: int) -> None:
-    """Raise ValueError for a label that is no class, and not the one that is ignored; and for weights of others."""
-    if ((labels != ignored) & ((labels < 0) | (labels >= classes))).any():  # one look, which on a GPU is to wait for it
+    """Raise ValueError for a label that is not a class or the ignored one, and for weights of a wrong shape."""
+    # One check: on a GPU each check waits for its result.
+    if ((labels != ignored) & ((labels < 0) | (labels >= classes))).any():
         labels = labels[labels != ignored]
-        raise ValueError(f"Class numbers go from 0 to {classes - 1}; {labels.min()} to {labels.max()} came.")
+        raise ValueError(f"Class numbers must be from 0 to {classes - 1}, got {labels.min()} to {labels.max()}.")
     if weight is not None and weight.shape != (classes,):
-        raise ValueError(f"weight has one number for each of {classes} classes, got shape {weight.shape}.")
+        raise ValueError(f"weight must have one element for each of {classes} classes, got shape {weight.shape}.")
 
 
 def _target_places(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, ignored: int, axis: int
 ) -> tuple[tuple[NDArray, ...], NDArray, NDArray | None]:
-    """The index of the targets' places along the axis, which of them count, and their weights if there are any."""
+    """Return the index of the targets along the axis, a mask of those that count, and their weights, if any."""
     is_counted = target != ignored
     labels = np.where(is_counted, target, 0)
     counts = None if weight is None else u.multiply(weight[labels], is_counted.astype(x.dtype))
@@ -240,16 +249,16 @@ IMPOSSIBLE, NAN = np.array(-np.inf), np.array(np.nan)
 
 
 class Alignment(NamedTuple):
-    """What the targets alone determine: N sequences of them with a blank before, between and after them."""
+    """Everything that depends only on the N target sequences, with a blank before, between and after the targets."""
 
     labels: NDArray[np.integer]  # (N, 2 S + 1): blank, first target, blank, second target, ..., blank
-    skips: NDArray[np.bool_]  # (N, 2 S + 1): a target that may follow another one without the blank between
-    inputs: NDArray[np.integer]  # (N,): how many steps each sequence has
-    last: NDArray[np.integer]  # (N,): where the blank behind its last target stands
+    skips: NDArray[np.bool_]  # (N, 2 S + 1): True if a target may follow the previous one without a blank
+    inputs: NDArray[np.integer]  # (N,): the number of steps of each sequence
+    last: NDArray[np.integer]  # (N,): the index of the blank after its last target
 
     @classmethod
     def of(cls, targets: NDArray, inputs: NDArray, lengths: NDArray, blank: int) -> Alignment:
-        """That of targets (N, S), which are blanks behind a sequence's length."""
+        """Return the alignment of targets (N, S), with blanks after the length of a sequence."""
         labels = np.full((len(targets), 2 * targets.shape[1] + 1), blank)
         labels[:, 1::2] = targets
         skips = np.zeros(labels.shape, bool)
@@ -262,7 +271,7 @@ class Alignment(NamedTuple):
 
 
 def pad_targets(targets: NDArray[np.integer], lengths: NDArray[np.integer], blank: int) -> NDArray[np.integer]:
-    """Targets (N, S), or all of them one after the other, as rows of the longest one's length, filled up by blanks."""
+    """Return targets (N, S), or all targets in one vector, as rows of the largest length, padded with blanks."""
     width = int(lengths.max(initial=0))
     is_target = np.arange(width) < lengths[:, np.newaxis]
     rows = np.full(is_target.shape, blank)
@@ -271,10 +280,11 @@ def pad_targets(targets: NDArray[np.integer], lengths: NDArray[np.integer], blan
 
 
 def ctc_loss(u: Rounded, x: NDArray, alignment: Alignment) -> tuple[NDArray, NDArray]:
-    """-log of the probability of each sequence's targets, and the logarithms of those of all beginnings (N, T, places).
+    """Return -log of the probability of the targets of each sequence, and the forward variables (N, T, positions).
 
-    x (T, N, C) are logarithms of probabilities. Section 4.1 of the paper, step by step: `logsumexp` of the one, two or
-    three places before, + x. The last of the targets and the blank behind it are added up.
+    The forward variables are the logarithms of the probabilities of all beginnings. x (T, N, C) are logarithms of
+    probabilities. The steps follow section 4.1 of the paper: `logsumexp` of one, two or three positions of the
+    previous step, plus x. The probabilities of the last target and of the blank after it are added.
     """
     alignment = alignment.on_device_of(x)
     steps = _label_log_probabilities(u, x, alignment)
@@ -289,7 +299,7 @@ def ctc_loss(u: Rounded, x: NDArray, alignment: Alignment) -> tuple[NDArray, NDA
     final = u.with_format_of(np.take_along_axis(alphas[-1], last, 1)[:, 0], alphas[-1])
     ahead = u.with_format_of(np.take_along_axis(alphas[-1], np.maximum(last - 1, 0), 1)[:, 0], alphas[-1])
     total = _log_sum(u, where(u, alignment.last > 0, ahead, IMPOSSIBLE), final)
-    # Without steps there is one way to spread no targets, and none to spread others.
+    # Without steps, only the empty target sequence is possible.
     nothing = np.where(alignment.last > 0, IMPOSSIBLE[()], ZERO[()]).astype(total.dtype)
     total = where(u, alignment.inputs > 0, total, nothing)
     return negative(u, total), u.with_format_of(np.stack(alphas, 1), alphas[-1])
@@ -298,11 +308,11 @@ def ctc_loss(u: Rounded, x: NDArray, alignment: Alignment) -> tuple[NDArray, NDA
 def ctc_loss_slope(
     u: Rounded, g: NDArray, losses: NDArray, alphas: NDArray, x: NDArray, alignment: Alignment, zero_infinity: bool
 ) -> NDArray:
-    """g * (exp(x) - p), where p adds exp(a + b - x + loss) over the places of a class: the share of all ways there.
+    """g * (exp(x) - p), where p is the sum of exp(a + b - x + loss) over the positions of a class.
 
-    a and b are the logarithms of the probabilities of all beginnings and ends. As in PyTorch that is the gradient if x
-    is a log_softmax; nothing is passed on after the last step. Where a loss is infinite, it is NaN for every class, and
-    zero with zero_infinity.
+    a and b are the logarithms of the probabilities of all beginnings and ends; p is the share of all paths through
+    the class. As in PyTorch, this is the gradient if x is a log_softmax. It is zero after the last step. If a loss is
+    infinite, the gradient is NaN for every class, or zero with zero_infinity.
     """
     alignment = alignment.on_device_of(x)
     steps, places = (
@@ -332,13 +342,13 @@ def ctc_loss_slope(
 
 
 def _label_log_probabilities(u: Rounded, x: NDArray, alignment: Alignment) -> NDArray:
-    """For every step the logarithms of the labels' probabilities, (T, N, places)."""
+    """Return the logarithms of the probabilities of the labels at every step, (T, N, positions)."""
     labels = np.broadcast_to(alignment.labels, (len(x), *alignment.labels.shape))
     return u.with_format_of(np.take_along_axis(x, labels, 2), x)
 
 
 def _shift_rows(u: Rounded, x: NDArray, count: int) -> NDArray:
-    """Rows moved by so many places, to the right for a positive number, -inf in the places that become free."""
+    """Shift rows by `count` positions, to the right if it is positive, and fill with -inf."""
     moved = np.full_like(x, -np.inf)
     if count > 0:
         moved[:, count:] = x[:, :-count]
@@ -348,12 +358,12 @@ def _shift_rows(u: Rounded, x: NDArray, count: int) -> NDArray:
 
 
 def _log_sum(u: Rounded, *ways: NDArray) -> NDArray:
-    """The logarithm of the sum of probabilities that are given by logarithms."""
+    """Return the logarithm of the sum of probabilities given by logarithms."""
     return u.composite("logsumexp", logsumexp, u.with_format_of(np.stack(ways), *ways), axes=(0,))
 
 
 def _by_class(u: Rounded, share: NDArray, labels: NDArray[np.integer], classes: int) -> NDArray:
-    """The sums of shares (T, N, places) over the places of each class, (T, N, classes)."""
+    """Sum shares (T, N, positions) over the positions of each class, (T, N, classes)."""
     rows = int(np.prod(share.shape[:2]))
     first = np.arange(rows, like=labels).reshape(*share.shape[:2], 1) * classes
     sums = add_rows(u.for_operation("index"), share.reshape(-1, 1), (labels + first).reshape(-1), (rows * classes, 1))

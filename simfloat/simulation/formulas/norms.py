@@ -1,8 +1,8 @@
-"""Normalization of layers, batches and groups, with its gradients, and the product of attention weights and values.
+"""Normalization of layers, batches and groups, with gradients; and the product of attention weights and values.
 
-A normalization is ``(x - mean) * factor * weight + bias``, with a mean and a factor, one over the root of the variance,
-for all numbers that are normalized `together`: along these axes. Axes stand so that weight and bias, which may be None,
-are broadcast as they are. It has gradients with respect to the normalized numbers, the weight and the bias.
+A normalization is ``(x - mean) * factor * weight + bias``. The mean and the factor, the inverse root of the variance,
+are computed over the axes `together`. The axes are ordered so that weight and bias, which may be None, are broadcast
+without reshaping. There are gradients with respect to the values, the weight and the bias.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Axes = tuple[int, ...]
 def norm(
     u: Rounded, x: NDArray, weight: NDArray | None, bias: NDArray | None, together: Axes, eps: float
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """d * rsqrt(mean(d * d) + eps) * weight + bias with d = x - mean(x); the mean, and the factor."""
+    """d * rsqrt(mean(d * d) + eps) * weight + bias with d = x - mean(x); also returns the mean and the factor."""
     mean = average(u, x, together)
     d = u.subtract(x, mean)
     factor = inverse_root(u, average(u, u.multiply(d, d), together), eps)
@@ -29,7 +29,7 @@ def norm(
 
 
 def scaled(u: Rounded, y: NDArray, weight: NDArray | None, bias: NDArray | None) -> NDArray:
-    """y * weight + bias, as far as there are any."""
+    """y * weight + bias; each may be None."""
     y = y if weight is None else u.multiply(y, weight)
     return y if bias is None else u.add(y, bias)
 
@@ -37,7 +37,7 @@ def scaled(u: Rounded, y: NDArray, weight: NDArray | None, bias: NDArray | None)
 def norm_to_x(
     u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray, weight: NDArray | None, together: Axes
 ) -> NDArray:
-    """(p - mean(p) - y * mean(p * y)) * factor with p = g * weight, and y = (x - mean) * factor, computed anew."""
+    """(p - mean(p) - y * mean(p * y)) * factor with p = g * weight and y = (x - mean) * factor, recomputed."""
     passed = g if weight is None else u.multiply(g, weight)
     y = normal(u, x, mean, factor)
     centred = u.subtract(passed, average(u, passed, together))
@@ -50,22 +50,22 @@ def normal(u: Rounded, x: NDArray, mean: NDArray, factor: NDArray) -> NDArray:
 
 
 def norm_to_weight(u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray, axes: Axes) -> NDArray:
-    """The sums of g * ((x - mean) * factor) over the axes along which an element of the weight is used."""
+    """Sum g * ((x - mean) * factor) over the axes along which an element of the weight is used."""
     terms = u.multiply(g, normal(u, x, mean, factor))
     return u.sum(terms, axes) if axes else terms
 
 
 def norm_to_bias(u: Rounded, g: NDArray, axes: Axes) -> NDArray:
-    """The sums of g over the axes along which an element of the bias is used."""
+    """Sum g over the axes along which an element of the bias is used."""
     return u.sum(g, axes) if axes else u.round(g, "sum")
 
 
 def batch_norm(
     u: Rounded, x: NDArray, weight: NDArray | None, bias: NDArray | None, eps: float
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """d * rsqrt(s / n + eps) * weight + bias of x (N, C, ...) with d = x - mean, s the sums of n products d * d.
+    """d * rsqrt(s / n + eps) * weight + bias of x (N, C, ...) with d = x - mean, where s sums n products d * d.
 
-    Besides the mean, the factor and s / (n - 1), the variance that running statistics take: a number for each channel.
+    Also returns, for each channel, the mean, the factor, and s / (n - 1), the variance for running statistics.
     """
     rows = channels_last(x)
     axes, count = outer_axes(rows.ndim), math.prod(rows.shape[:-1])
@@ -80,25 +80,27 @@ def batch_norm(
 def batch_norm_to_x(
     u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray, weight: NDArray | None
 ) -> NDArray:
-    """The gradient of x (N, C, ...), as `norm_to_x` has it."""
+    """Return the gradient of x (N, C, ...) by the formula of `norm_to_x`."""
     rows = channels_last(x)
     return channels_second(norm_to_x(u, channels_last(g), rows, mean, factor, weight, outer_axes(rows.ndim)))
 
 
 def batch_norm_to_weight(u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray) -> NDArray:
-    """The gradient of the weight of channels."""
+    """Return the gradient of the weight of channels."""
     return norm_to_weight(u, channels_last(g), channels_last(x), mean, factor, outer_axes(x.ndim))
 
 
 def batch_norm_to_bias(u: Rounded, g: NDArray) -> NDArray:
-    """The gradient of the bias of channels."""
+    """Return the gradient of the bias of channels."""
     return norm_to_bias(u, channels_last(g), outer_axes(g.ndim))
 
 
 def group_norm(
     u: Rounded, x: NDArray, weight: NDArray | None, bias: NDArray | None, groups: int, eps: float
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """`norm` of x (N, C, ...) by groups of channels, times their weight, + bias; means and factors (N, groups, 1)."""
+    """Apply `norm` to x (N, C, ...) by groups of channels, then weight and bias; means and factors are (N, groups,
+    1).
+    """
     y, mean, factor = norm(u, by_group(u, x, groups), None, None, (2,), eps)
     rows = (None if vector is None else of_channels(vector, x.ndim) for vector in (weight, bias))
     return scaled(u, y.reshape(x.shape), *rows), mean, factor
@@ -107,25 +109,25 @@ def group_norm(
 def group_norm_to_x(
     u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray, weight: NDArray | None, groups: int
 ) -> NDArray:
-    """The gradient of x, as `norm_to_x` has it."""
+    """Return the gradient of x by the formula of `norm_to_x`."""
     passed = g if weight is None else u.multiply(g, of_channels(weight, x.ndim))
     reached = norm_to_x(u, by_group(u, passed, groups), by_group(u, x, groups), mean, factor, None, (2,))
     return reached.reshape(x.shape)
 
 
 def group_norm_to_weight(u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray, groups: int) -> NDArray:
-    """The gradient of the weight of channels."""
+    """Return the gradient of the weight of channels."""
     y = normal(u, by_group(u, x, groups), mean, factor).reshape(x.shape)
     return batch_norm_to_bias(u, u.multiply(g, y))
 
 
 def by_group(u: Rounded, x: NDArray, groups: int) -> NDArray:
-    """The numbers of x (N, C, ...) by group, (N, groups, numbers of a group)."""
+    """Return x (N, C, ...) as (N, groups, elements of a group)."""
     return u.with_format_of(x.reshape(len(x), groups, -1 if x.size else 0), x)
 
 
 def of_channels(vector: NDArray, ndim: int) -> NDArray:
-    """A number for each channel, as it is broadcast to (N, C, ...)."""
+    """Reshape one element per channel for broadcasting to (N, C, ...)."""
     return vector.reshape(-1, *[1] * (ndim - 2))
 
 
@@ -137,7 +139,7 @@ def inverse_root(u: Rounded, variance: NDArray, eps: float) -> NDArray:
 def running_norm(
     u: Rounded, x: NDArray, weight: NDArray | None, bias: NDArray | None, mean: NDArray, variance: NDArray, eps: float
 ) -> NDArray:
-    """(x - mean) * rsqrt(variance + eps) * weight + bias: x (N, C, ...) by running statistics."""
+    """(x - mean) * rsqrt(variance + eps) * weight + bias of x (N, C, ...) with running statistics."""
     y = normal(u, channels_last(x), mean, inverse_root(u, variance, eps))
     return channels_second(scaled(u, y, weight, bias))
 
@@ -155,31 +157,32 @@ def moving_average(u: Rounded, old: NDArray, new: NDArray, factor: float) -> NDA
 
 
 def inner_axes(ndim: int, count: int) -> Axes:
-    """So many last axes, whose numbers a layer normalizes together."""
+    """Return the last `count` axes, over which a layer normalizes."""
     return tuple(range(ndim - count, ndim))
 
 
 def outer_axes(ndim: int, count: int = 1) -> Axes:
-    """All axes but so many last ones: those along which an element of weight and bias is used."""
+    """Return all axes except the last `count`: the axes along which an element of weight and bias is used."""
     return tuple(range(ndim - count))
 
 
 def channels_last(x: NDArray) -> NDArray:
-    """(N, C, ...) as (N, ..., C): what belongs to channels is broadcast over leading axes, whose sums are quickest."""
+    """Return (N, C, ...) as (N, ..., C): channels then broadcast over leading axes, whose sums are fastest."""
     return x.transpose(0, *range(2, x.ndim), 1)
 
 
 def channels_second(rows: NDArray) -> NDArray:
-    """(N, ..., C) as (N, C, ...)."""
+    """Return (N, ..., C) as (N, C, ...)."""
     return rows.transpose(0, rows.ndim - 1, *range(1, rows.ndim - 1))
 
 
 def weighted_values(u: Arithmetic, weights: NDArray, values: NDArray, inputs: tuple[Input, Input]) -> NDArray:
-    """Weights (..., m, k) times values (..., k, n), each row of weights divided by its largest one for the product.
+    """Multiply weights (..., m, k) by values (..., k, n), with each row of weights divided by its largest for the
+    product.
 
-    So the largest weight of a row is 1 where operands are rounded, and no rounding changes it, as in fused kernels,
-    which divide by the sum of exponentials behind the product (Dao, arXiv 2307.08691, section 3.1). What is divided
-    before is multiplied after it.
+    The largest weight of a row is then 1 when operands are rounded, and no rounding changes it. Fused kernels have
+    this property, because they divide by the sum of exponentials after the product (Dao, arXiv 2307.08691, section
+    3.1). The result is multiplied by the largest weight again.
     """
     if not weights.shape[-1]:
         return u.matmul(weights, values, *inputs)

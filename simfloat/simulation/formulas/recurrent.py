@@ -1,8 +1,8 @@
-"""The cells of recurrent layers: a step forward, and its way back, each operation rounded once.
+"""The cells of recurrent layers: a forward step and its backward pass, each operation rounded once.
 
-A cell takes what the input and the hidden state make of its gates, `input_gates` and `hidden`, (N, gates * size) each,
-and its state. The order of operations, and of sums of gradients, is PyTorch's. A gradient is None where no result
-depends on the operand.
+A cell takes the contributions of the input and of the hidden state to its gates, `input_gates` and `hidden`, (N,
+gates * size) each, and its state. Operations, and sums of gradients, have the same order as in PyTorch. A gradient is
+None if no result depends on the operand.
 """
 
 from __future__ import annotations
@@ -10,42 +10,42 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-#: Arrays, or tensors of a front end that records what is computed with them.
+#: Arrays, or tensors of a front end that records operations on them.
 Numbers = Any
 
 
 class CellSlopes(Protocol):
-    """What the way back through a cell computes with: gradients are rounded as those of activations."""
+    """The arithmetic of the backward pass of a cell: gradients are rounded in the role of activations."""
 
     def add(self, a: Numbers, b: Numbers) -> Numbers:
-        """a + b."""
+        """Return a + b."""
 
     def multiply(self, a: Numbers, b: Numbers) -> Numbers:
-        """a * b."""
+        """Return a * b."""
 
     def negative(self, g: Numbers) -> Numbers:
-        """-g, exactly."""
+        """Return -g, exactly."""
 
     def sigmoid(self, g: Numbers, y: Numbers) -> Numbers:
-        """The gradient through a sigmoid whose result was y."""
+        """Return the gradient through a sigmoid with the result y."""
 
     def tanh(self, g: Numbers, y: Numbers) -> Numbers:
-        """The gradient through a tanh whose result was y."""
+        """Return the gradient through a tanh with the result y."""
 
     def relu_slope(self, g: Numbers, y: Numbers) -> Numbers:
-        """The gradient through a ReLU whose result was y."""
+        """Return the gradient through a ReLU with the result y."""
 
     def concatenate(self, parts: Sequence[Numbers]) -> Numbers:
-        """Gradients of gates, side by side; those that are None are zeros."""
+        """Join gradients of gates; None stands for zeros."""
 
 
 class Cell(NamedTuple):
-    """A kind of cell: its step and the way back.
+    """A kind of cell: its step and its backward pass.
 
-    `step(u, input_gates, hidden, state)` returns the next state and the arrays that the way back reads besides;
-    `saved_count` is the number of these. `slopes(u, gradients, further, saved, state, after)` returns the gradients of
-    input_gates and hidden, and of the state as far as it does not go through hidden. `gradients` are those of the state
-    `after` the step, `further` those that a recorded way back adds to the saved arrays.
+    `step(u, input_gates, hidden, state)` returns the next state, and `saved_count` further arrays that the backward
+    pass reads. `slopes(u, gradients, further, saved, state, after)` returns the gradients of input_gates and hidden,
+    and the part of the gradient of the state that does not go through hidden. `gradients` belong to the state `after`
+    the step; `further` are gradients of the saved arrays, if the backward pass is recorded.
     """
 
     gates: int
@@ -55,7 +55,7 @@ class Cell(NamedTuple):
 
 
 def add_gradients(u: CellSlopes, *gradients: Numbers | None) -> Numbers | None:
-    """The sum of gradients from left to right."""
+    """Sum gradients from left to right."""
     total = None
     for g in gradients:
         total = g if total is None else total if g is None else u.add(total, g)
@@ -63,12 +63,12 @@ def add_gradients(u: CellSlopes, *gradients: Numbers | None) -> Numbers | None:
 
 
 def scale_gradient(u: CellSlopes, g: Numbers | None, x: Numbers) -> Numbers | None:
-    """A gradient times a number."""
+    """Multiply a gradient by an array."""
     return None if g is None else u.multiply(g, x)
 
 
 def chain_gradient(slope: Callable[..., Numbers], g: Numbers | None, y: Numbers) -> Numbers | None:
-    """A gradient through a function with the result y."""
+    """Return the gradient through a function with the result y."""
     return None if g is None else slope(g, y)
 
 
@@ -83,7 +83,7 @@ def lstm_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Number
 
 
 def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
-    """The way back through :func:`lstm_step`."""
+    """Compute the backward pass of :func:`lstm_step`."""
     (g_h, g_c), (g_i, g_f, g_g, g_o, g_t), (i, f, g, o, t) = gradients, further, saved
     g_t, g_o = add_gradients(u, g_t, scale_gradient(u, g_h, o)), add_gradients(u, g_o, scale_gradient(u, g_h, t))
     g_c = add_gradients(u, g_c, chain_gradient(u.tanh, g_t, t))
@@ -108,7 +108,7 @@ def gru_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers
 
 
 def gru_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
-    """The way back through :func:`gru_step`."""
+    """Compute the backward pass of :func:`gru_step`."""
     (g_h,), (g_r, g_z, g_n, g_new, g_d), (r, z, n, new, d) = gradients, further, saved
     g_n = add_gradients(u, g_n, g_h)
     g_z, g_d = add_gradients(u, g_z, scale_gradient(u, g_h, d)), add_gradients(u, g_d, scale_gradient(u, g_h, z))
@@ -119,7 +119,7 @@ def gru_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: A
 
 
 def rnn_step(function: str) -> Callable[..., Any]:
-    """Make the step of h' = tanh(hidden + input_gates), or relu of it."""
+    """Return the step h' = tanh(hidden + input_gates), or relu of the sum."""
 
     def step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
         total = u.add(hidden, input_gates)
@@ -129,7 +129,7 @@ def rnn_step(function: str) -> Callable[..., Any]:
 
 
 def rnn_slopes(function: str) -> Callable[..., Any]:
-    """The way back through it."""
+    """Return the backward pass of `rnn_step`."""
 
     def slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
         gates = chain_gradient(u.relu_slope if function == "relu" else u.tanh, gradients[0], after[0])
@@ -138,7 +138,7 @@ def rnn_slopes(function: str) -> Callable[..., Any]:
     return slopes
 
 
-#: By the name of PyTorch's function.
+#: Name of the function in PyTorch -> cell.
 CELLS = {
     "lstm": Cell(4, 5, lstm_step, lstm_slopes),
     "gru": Cell(3, 5, gru_step, gru_slopes),

@@ -1,10 +1,10 @@
-"""The derivatives of pointwise operations, and softmax with its relatives along axes.
+"""The derivatives of pointwise operations, and softmax and related functions along axes.
 
-`u` is the arithmetic of the backward pass; `g` is the gradient of the result `y`, and `a`, `b` are the operands. Where
-a slope does not read a result, or an operand, it may be given None in its place.
+`u` is the arithmetic of the backward pass; `g` is the gradient of the result `y`, and `a`, `b` are the operands. If a
+slope does not read the result, or an operand, None may be passed instead.
 
-Softmax, log_softmax and logsumexp are exponentials of differences to the largest number. That number is one of the
-operands, so it needs no rounding.
+Softmax, log_softmax and logsumexp use exponentials of differences from the largest element. The largest element is
+one of the operands, so it needs no rounding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def divided_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b:
 
 
 def square(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
-    """g * (2 * a), with a rounded first, as PyTorch has it of a to the power 2."""
+    """g * (2 * a), with a rounded first, as in PyTorch for a to the power 2."""
     return u.multiply(g, u.multiply(TWO, u.round(a, "multiply")))
 
 
@@ -107,7 +107,7 @@ def atan2_to_abscissa(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: 
 
 
 def _by_square_of_distance(u: Rounded, x: NDArray, a: NDArray, b: NDArray) -> NDArray:
-    """x * (1 / (a * a + b * b)), and x * 0 where that sum is 0, as in PyTorch."""
+    """x * (1 / (a * a + b * b)), and x * 0 if this sum is 0, as in PyTorch."""
     square = u.add(u.multiply(a, a), u.multiply(b, b))
     inverse = u.apply("reciprocal", np.where(square == 0, ONE[()], square))
     return u.multiply(x, np.where(square == 0, ZERO[()], inverse))
@@ -137,8 +137,8 @@ def log_ndtr(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
 
 
 def zeta_to_power(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
-    """Nothing: PyTorch has no such derivative either."""
-    raise ValueError("zeta(a, b) has no derivative by a; make a an array or a number.")
+    """Raise ValueError: PyTorch does not have this derivative either."""
+    raise ValueError("zeta(a, b) has no derivative with respect to a: pass a as an array or a number.")
 
 
 def zeta_to_start(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
@@ -152,14 +152,14 @@ def i0e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
 
 
 def i1(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
-    """g * (i0(a) - y * (1 / a)), and g / 2 where the size of a is at most 2^-23."""
+    """g * (i0(a) - y * (1 / a)), and g / 2 if |a| is at most 2^-23."""
     safe, is_tiny = _beside_zero(a)
     slope = u.subtract(u.apply("i0", safe), u.multiply(y, u.apply("reciprocal", safe)))
     return u.multiply(g, np.where(is_tiny, HALF[()], slope))
 
 
 def i1e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
-    """g * (i0e(a) - y * (sign(a) + 1 / a)), and g / 2 where the size of a is at most 2^-23."""
+    """g * (i0e(a) - y * (sign(a) + 1 / a)), and g / 2 if |a| is at most 2^-23."""
     safe, is_tiny = _beside_zero(a)
     share = u.add(np.sign(safe), u.apply("reciprocal", safe))
     slope = u.subtract(u.apply("i0e", safe), u.multiply(y, share))
@@ -167,7 +167,7 @@ def i1e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
 
 
 def _beside_zero(a: NDArray) -> tuple[NDArray, NDArray]:
-    """The numbers with 2^-23 in the place of what is no larger, and where that is: float32's eps, as in PyTorch."""
+    """Replace values of at most 2^-23 in magnitude (eps of float32, as in PyTorch) by it; also return their mask."""
     is_tiny = ~(np.abs(a) > FLOAT32_EPS)
     return np.where(is_tiny, a.dtype.type(FLOAT32_EPS), a[()]), is_tiny
 
@@ -195,7 +195,7 @@ def gelu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
 
 
 def power_to_base(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
-    """g * (b * a^(b - 1)), and 0 where b is 0. As in PyTorch, b - 1 is not rounded if b is a plain number."""
+    """g * (b * a^(b - 1)), and 0 if b is 0. As in PyTorch, b - 1 is not rounded if b is a plain number."""
     less = b - 1.0 if is_plain(b) else u.subtract(b, ONE)
     none, slope = (b == 0)[()], u.apply("power", a, as_array(less))
     product = u.multiply(g, u.multiply(b, np.where(none, ONE[()], slope)))
@@ -203,7 +203,9 @@ def power_to_base(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDAr
 
 
 def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
-    """g * (y * log a), and 0 where a is 0 and b is not negative. Of a plain number the logarithm is that in FP64."""
+    """g * (y * log a), and 0 if a is 0 and b is not negative. If a is a plain number, its logarithm is rounded to
+    FP64.
+    """
     if is_plain(a) and a != 0:
         logarithm = as_array(log(a, FP64))
     else:
@@ -212,18 +214,18 @@ def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray
 
 
 def is_plain(x: NDArray) -> bool:
-    """Whether an operand is a number in float64 without axes, as Python's are."""
+    """True for an operand in float64 without axes, such as a Python number."""
     return x.ndim == 0 and x.dtype == np.float64
 
 
 def where_above(a: NDArray, x: NDArray, threshold: NDArray = ZERO) -> NDArray:
-    """x where a is above the threshold, or NaN; else 0."""
-    # The image times 0 or 1: np.where takes a branch for every element, which no processor can guess.
-    return as_array(image_of(x) * ~(a <= threshold[()])).view(x.dtype)  # a single number is a scalar on any machine
+    """x if a is above the threshold or NaN, otherwise 0."""
+    # Multiply the bit pattern by 0 or 1: np.where takes an unpredictable branch for every element.
+    return as_array(image_of(x) * ~(a <= threshold[()])).view(x.dtype)  # a single element is a scalar on any device
 
 
 def share(u: Rounded, g: NDArray, operand: NDArray, other_operand: NDArray) -> NDArray:
-    """The part of g that goes to `own` where the larger was taken: all of it, 0, or half of it where both are equal."""
+    """The part of g for `operand` in a maximum: g if it is larger, 0 if it is smaller, half of g if both are equal."""
     operand, other_operand = operand[()], other_operand[()]
     number = g.dtype.type
     return u.multiply(
@@ -232,7 +234,7 @@ def share(u: Rounded, g: NDArray, operand: NDArray, other_operand: NDArray) -> N
 
 
 def gradient_where(u: Rounded, g: NDArray, where: NDArray) -> NDArray:
-    """g where it is chosen, else 0."""
+    """g where the operand was chosen, otherwise 0."""
     return u.round(np.where(where, g, g.dtype.type(0)), "where")
 
 
@@ -252,7 +254,7 @@ def softmax_slope(u: Rounded, g: NDArray, y: NDArray, axes: Axes) -> NDArray:
 
 
 def safe_softmax(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
-    """softmax, and zeros where all of x is -inf."""
+    """softmax, and zeros if all of x is -inf."""
     return where(u, ~(x == -np.inf).all(axes, keepdims=True), softmax(u, x, axes), ZERO)
 
 
@@ -268,7 +270,7 @@ def log_softmax_slope(u: Rounded, g: NDArray, y: NDArray, axes: Axes) -> NDArray
 
 
 def logsumexp(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
-    """log(sum(exp(d))) + m with d = x - m, and m = max(x), or 0 where that is infinite; the axes are dropped."""
+    """log(sum(exp(d))) + m with d = x - m and m = max(x), or m = 0 if the maximum is infinite; the axes are dropped."""
     largest = _largest(u, x, axes)
     largest = where(u, np.isinf(largest), ZERO.astype(x.dtype), largest)
     powers = u.sum(u.apply("exp", u.subtract(x, largest)), axes)
@@ -276,9 +278,9 @@ def logsumexp(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
 
 
 def logcumsumexp(u: Rounded, x: NDArray, axis: int) -> NDArray:
-    """The logsumexp of all elements up to each along an axis, every one by itself.
+    """The logsumexp of elements 0 to i along an axis for every i, each rounded as a separate logsumexp.
 
-    Those of one largest number m share exp(x - m), and their sums go on from each other.
+    Results with the same largest element m share exp(x - m), and their sums continue each other.
     """
     rows = np.moveaxis(x, axis, 0)
     count, columns = len(rows), rows.reshape(len(rows), -1)
@@ -290,7 +292,7 @@ def logcumsumexp(u: Rounded, x: NDArray, axis: int) -> NDArray:
 
 
 def _running_logsumexp(u: Rounded, x: NDArray) -> NDArray:
-    """Return the logsumexp of the elements of a vector up to each."""
+    """Return the logsumexp of elements 0 to i of a vector for every i."""
     largest = np.maximum.accumulate(x)
     bounds = [0, *(np.flatnonzero((largest[1:] != largest[:-1]) & ~np.isnan(largest[:-1])) + 1), len(x)]
     runs = []
@@ -303,11 +305,11 @@ def _running_logsumexp(u: Rounded, x: NDArray) -> NDArray:
 
 
 def logsumexp_slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
-    """g * exp(x - y), and 0 where all x are -inf; `g` and `y` have the axes that were summed, with one element."""
+    """g * exp(x - y), and 0 if all x are -inf; `g` and `y` have the summed axes with size 1."""
     return u.multiply(g, u.apply("exp", u.subtract(x, np.where(y == -np.inf, y.dtype.type(0), y))))
 
 
 def _largest(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
-    """The largest numbers along axes; 0 where there are none. As a constant: its gradient would cancel."""
+    """Return the largest elements along axes, 0 without elements. They are constants: their gradient would cancel."""
     largest = x.max(axes, keepdims=True) if x.size else np.zeros(keepdims_shape(x.shape, axes), x.dtype, like=x)
     return u.with_format_of(largest, x)

@@ -30,9 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level",
         metavar="LEVEL",
-        type=argument_type(environment_of),
-        default={},
-        help="for a lower level, such as x86-64-v3",
+        type=argument_type(environments_of),
+        default=[{}],
+        help="compile for a lower level of processors, such as x86-64-v3, or for all of them: all",
+    )
+    parser.add_argument(
+        "--first-session", action="store_true", help="compile only the kernels of a first session, in half a minute"
     )
 
 
@@ -43,11 +46,11 @@ def environment_of(level: str) -> dict[str, str]:
     """
     from simfloat.kernels.compile.processor import reachable_levels
 
-    names = [each.name for each in reachable_levels()]
-    if level not in names:
-        raise ValueError(f"kernels can be compiled here for {', '.join(names)}, not for {level!r}.")
-    _, processor, features = reachable_levels()[names.index(level)]
-    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
+    levels = {each.name: each for each in reachable_levels()}
+    if level != "all" and level not in levels:
+        raise ValueError(f"level must be {', '.join(levels)} or all on this machine, got {level!r}.")
+    chosen = levels.values() if level == "all" else [levels[level]]
+    return [{"NUMBA_CPU_NAME": each.processor, "NUMBA_CPU_FEATURES": each.features} for each in chosen]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,28 +59,35 @@ def run(options: argparse.Namespace) -> int:
     Return 1 if the directory cannot be written, which is checked first, or if a process was killed.
     """
     from simfloat.kernels.compile import cache
-    from simfloat.tools.commands.workload import TASKS
+    from simfloat.tools.commands.workload import FIRST_SESSION, TASKS
 
     places = [options.into.absolute() / "simfloat"] if options.into else cache.kernel_directories()
     if not any(map(is_writable, places)):
         where = " or ".join(map(str, places))
         print(f"Kernels cannot be kept in {where}; name a directory that can be written by --into.", file=sys.stderr)
         return 1
-    os.environ.update(options.level)
     if options.into:
         os.environ["NUMBA_CACHE_DIR"] = str(options.into.absolute())
-    start, total, names = time.perf_counter(), 0, list(TASKS)
-    show_progress(0, len(names))
+    start, total, names = time.perf_counter(), 0, list(FIRST_SESSION if options.first_session else TASKS)
+    count = len(names) * len(options.level)
+    show_progress(0, count)
     try:
-        for done, compiled in enumerate(in_processes(names), start=1):
+        for done, compiled in enumerate(compile_for(options.level, names), start=1):
             total += compiled
-            show_progress(done, len(names))
+            show_progress(done, count)
     except (EOFError, ConnectionError):
         print("\nA process was ended from outside; if memory ran out, try again with fewer processes.", file=sys.stderr)
         return 1
     outcome = f"Compiled {total} kernels" if total else "Nothing to be done, all kernels were compiled already"
     print(f"\n{outcome}: {time.perf_counter() - start:.0f} s.")
     return 0
+
+
+def compile_for(environments: Sequence[dict[str, str]], names: Sequence[str]) -> Iterator[int]:
+    """Carry out tasks in each of these environments, and give the number of kernels that each task compiled."""
+    for environment in environments:
+        os.environ.update(environment)  # of the processes that start from here on
+        yield from in_processes(names)
 
 
 def is_writable(place: Path) -> bool:
@@ -152,7 +162,7 @@ def serve(connection: Connection) -> None:
     sf.set_threads(1)  # the other cores belong to the other processes
     with contextlib.suppress(EOFError):  # the parent has ended
         while True:
-            task = TASKS[connection.recv()]
+            task = tasks[connection.recv()]
             before = count_compiled()
             task()
             connection.send(count_compiled() - before)

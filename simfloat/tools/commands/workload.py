@@ -13,6 +13,7 @@ import numpy as np
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.machines import CPU
+from simfloat.arithmetic.programs import READINESS
 from simfloat.arithmetic.sources import BFLOAT16, FLOAT16
 from simfloat.kernels.compile import jit, processor
 from simfloat.kernels.elementwise.loops import OPERATIONS as OPERATION_LOOPS
@@ -133,6 +134,7 @@ def lookups_and_codes() -> None:
 def observed_training() -> None:
     """Run a step of every kind of update, with and without a recorder, with results in float32 and in float64."""
     x = np.random.default_rng(0).standard_normal((8, 4))
+    READINESS.compile_at_once()
     policies = product((sf.BF16, sf.FP32, sf.Format(11, 10)), ("nearest", "stochastic", "kahan"))
     for seed, (format, update) in enumerate(policies):
         model = sf.nn.MLP([4, 3, 2], rng=0)

@@ -1,1 +1,1 @@
-"""How the operations of PyTorch are carried out: tables by name, and the search through them."""
+"""Rules of PyTorch's operations, in tables by name."""

@@ -1,7 +1,7 @@
-"""Rules of activations with a bend, by formulas, and of operations that are made of others.
+"""Rules of piecewise activations, by formulas, and of operations that consist of others.
 
-Activations run forward and backward by `simfloat.simulation.formulas.activations`. The others are functions of their
-own arguments, written in PyTorch's operations.
+Activations run forward and backward by `simfloat.simulation.formulas.activations`. The others are written in PyTorch's
+operations.
 """
 
 from __future__ import annotations
@@ -32,50 +32,54 @@ _aten = torch.ops.aten
 
 
 def log_sigmoid_forward(u: Rounded, x: NDArray) -> tuple[NDArray, NDArray]:
-    """The result; and nothing for the way back."""
+    """Return the result, and an empty array for the backward pass."""
     return log_sigmoid(u, x), np.empty(0, x.dtype)
 
 
 def log_sigmoid_backward(u: Rounded, g: NDArray, x: NDArray, nothing: NDArray) -> NDArray:
-    """The gradient of x."""
+    """Return the gradient of x."""
     return activations.log_sigmoid_slope(u, g, x)
 
 
 def celu(u: Rounded, x: NDArray, alpha: float = 1.0) -> NDArray:
-    """x where it is positive, else expm1(x / alpha) * alpha."""
+    """Return x if it is positive, otherwise expm1(x / alpha) * alpha."""
     return activations.elu(u, x, alpha, 1.0, 1 / alpha)
 
 
 def elu_backward(
     u: Rounded, g: NDArray, alpha: float, scale: float, input_scale: float, is_result: bool, x: NDArray
 ) -> NDArray:
-    """The gradient of x, or the same by the result, where that took the place of x."""
+    """Return the gradient of x; with `is_result`, x is the result of the forward pass."""
     slope = activations.elu_slope_of_result if is_result else activations.elu_slope
     return slope(u, g, x, alpha, scale, input_scale)
 
 
-#: Slopes that lie nearer to each other than this are one slope: PyTorch draws none.
-# The bound is that of PyTorch's rrelu_with_noise_backward.
+#: Slopes that are closer than this are equal, and PyTorch draws no random slopes. PyTorch's rrelu_with_noise_backward
+#: has the same bound.
 EQUAL_WITHIN = 1e-6
 
 
 def noisy_leaky_relu(
     call: RuleCall, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, generator: Any = None
 ) -> Tensor:
-    """x where it is positive, else x times a factor that PyTorch draws, and rounds for the way back only."""
+    """Return x if it is positive, otherwise x times a factor that PyTorch draws.
+
+    The factor is rounded only for the backward pass.
+    """
     call.begin()
     factors = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
     _aten.rrelu_with_noise(x.to(factors.dtype), factors, lower, upper, training, generator)
-    # PyTorch's own kernel draws, so that its generator goes on as it would. The result takes the factors as they were
-    # drawn; only the way back reads the noise, which is of the tensor's type.
+    # PyTorch's own kernel draws the factors, so that its generator advances as usual. The result uses the factors
+    # unrounded; only the backward pass reads the noise, which has the dtype of the tensor.
     noise.copy_(factors)
     return call.match_operand_layout(call.tensor(call.multiply(x, factors)))
 
 
 class RandomSlopes(Rule):
-    """A rule for slopes that are drawn, and that of leaky_relu with their mean where none is: when nothing is trained.
+    """A rule for random slopes, and the rule of leaky_relu with their mean, which is used outside of training.
 
-    So many operands come before the noise, behind which stand the slopes' bounds; going back, those may be one slope.
+    `operands` arguments come before the noise, and the bounds of the slopes come after it. In the backward pass the
+    bounds may be equal.
     """
 
     def __init__(self, random_rule: Rule, mean_rule: Rule, leaky_relu: Any, operands: int) -> None:
@@ -83,7 +87,7 @@ class RandomSlopes(Rule):
         self.random_rule, self.mean_rule, self.leaky_relu, self.operands = random_rule, mean_rule, leaky_relu, operands
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The result of the one that is asked for."""
+        """Return the result of the rule that applies."""
         slope_arguments = args[self.operands + 1 :]
         lower, upper, training = [*slope_arguments, *(1 / 8, 1 / 3, False)[len(slope_arguments) :]][:3]
         if training and (self.operands == 1 or upper - lower > EQUAL_WITHIN):
@@ -92,23 +96,23 @@ class RandomSlopes(Rule):
 
 
 class FormulaInOwnType(Formula):
-    """A formula that PyTorch's kernels give Python's numbers in the program's own type, where others take float32."""
+    """A formula for which PyTorch's kernels convert Python numbers to the dtype of the program; others use float32."""
 
     def compute(self, call: RuleCall, *args: Any, **options: Any) -> Any:
-        """The results."""
+        """Return the results."""
         if call.phase.place.is_written:
-            # The bits of PyTorch's CPU at every 16-bit number, for thresholds of hardshrink and the gradients of both
-            # shrinks.
+            # This gives the bits of PyTorch's CPU for every 16-bit value, for thresholds of hardshrink and the
+            # gradients of both shrinks.
             args = tuple(float(torch.tensor(x, dtype=call.dtype)) if isinstance(x, float) else x for x in args)
         return super().compute(call, *args, **options)
 
 
 def silu_backward(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
-    """The gradient of x."""
+    """Return the gradient of x."""
     return activations.silu_slope(u, g, None, x)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "rrelu_with_noise": RandomSlopes(
         Rule("rrelu", noisy_leaky_relu), PointwiseRule("rrelu", leaky_relu), _aten.leaky_relu.default, 1
@@ -146,42 +150,42 @@ TABLE: dict[str, Handler] = {
 
 
 def logsumexp(u: Rounded, x: NDArray, dim: list[int], keepdim: bool = False) -> NDArray:
-    """The formula of this name, the axes kept with one element where that is asked for."""
+    """Return logsumexp over `dim`; with `keepdim`, these axes keep one element."""
     axes = axes_of(x, dim)
     result = slopes.logsumexp(u, x, axes)
     return result.reshape(keepdims_shape(x.shape, axes)) if keepdim else result
 
 
 def logaddexp(x: Tensor, y: Tensor) -> Tensor:
-    """log1p(exp(-|x - y|)) + the larger of x and y."""
+    """Return log1p(exp(-|x - y|)) + the larger of x and y."""
     return (-_distance(x, y)).exp().log1p() + torch.maximum(x, y)
 
 
 def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
-    """log1p(exp2(-|x - y|)) / log(2) + the larger of x and y."""
+    """Return log1p(exp2(-|x - y|)) / log(2) + the larger of x and y."""
     return (-_distance(x, y)).exp2().log1p() * (1 / math.log(2)) + torch.maximum(x, y)
 
 
 def _distance(x: Tensor, y: Tensor) -> Tensor:
-    """|x - y|, 0 for infinities of one sign."""
-    # inf - inf is NaN, and logaddexp(inf, inf) is inf.
+    """Return |x - y|, or 0 for infinities of the same sign."""
+    # inf - inf is NaN, but logaddexp(inf, inf) is inf.
     return torch.where(x == y, torch.zeros_like(x), (x - y).abs())
 
 
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """log(x / (1 - x)), of x between eps and 1 - eps."""
+    """Return log(x / (1 - x)), with x limited to eps and 1 - eps."""
     x = x if eps is None else x.clamp(eps, 1 - eps)
     return (x / (1 - x)).log()
 
 
 def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
-    """g / (x * (1 - x)), and 0 where x was not between eps and 1 - eps."""
+    """Return g / (x * (1 - x)), or 0 if x was not between eps and 1 - eps."""
     slope = g / (x * (1 - x))
     return slope if eps is None else torch.where((x < eps) | (x > 1 - eps), torch.zeros_like(slope), slope)
 
 
 def distance(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of x - y."""
+    """Return the p-norm of x - y."""
     return torch.linalg.vector_norm(x - y, p)
 
 
@@ -189,7 +193,7 @@ def trilinear(
     a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], axes: list[int],
     unrolled: int = 1,
 ) -> Tensor:  # fmt: skip
-    """The sums over axes of a * b * c, each of which first gets axes of one element."""
+    """Return the sums over `axes` of a * b * c, after each operand got axes of one element."""
     for axis in range(a.ndim + len(expand_a)):
         a, b, c = (
             x.unsqueeze(axis) if axis in expand else x for x, expand in ((a, expand_a), (b, expand_b), (c, expand_c))
@@ -198,17 +202,17 @@ def trilinear(
 
 
 def cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The cross product of vectors along an axis, a difference of products."""
+    """Return the cross product of vectors along an axis, as a difference of products."""
     return x.roll(-1, dim) * y.roll(-2, dim) - x.roll(-2, dim) * y.roll(-1, dim)
 
 
 def grouped_mm(
     a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Tensor:
-    """One product of matrices for each group: of rows of a, or columns of b, or of both, that end at offs.
+    """Return one matrix product for each group: of rows of a, of columns of b, or of both; groups end at `offs`.
 
-    With three axes a, or b, has a matrix for each group. The results stand beside each other, or, of groups along the
-    axis of the products' sums, in a batch. What lies behind the last group is 0.
+    With three axes, a or b has a matrix for each group. The results are concatenated; for groups along the summed axis
+    they form a batch. Elements after the last group are 0.
     """
     if offs is None:
         return torch.bmm(a, b)
@@ -225,7 +229,7 @@ def grouped_mm(
 
 
 def _check_groups(a: Tensor, b: Tensor, ends: list[int]) -> None:
-    """Raise ValueError unless there is an end for each group, and shapes fit."""
+    """Raise ValueError unless there is an end for each group, and the shapes match."""
     if a.ndim == b.ndim:
         count, length = len(ends), a.shape[1]
     else:
@@ -238,31 +242,36 @@ def _check_groups(a: Tensor, b: Tensor, ends: list[int]) -> None:
 
 
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    """v * (g / |v|), |v| being the root of the sum of squares over all axes but one; and |v|."""
+    """Return v * (g / |v|), and |v|, the root of the sum of squares over all axes except `dim`."""
     axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
     norm = (v * v).sum(axes, keepdim=True).sqrt()
     return v * (g / norm), norm
 
 
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Slices along an axis, those whose p-norm n is above the largest one times maxnorm / (n + 1e-7)."""
+    """Return x with slices scaled by maxnorm / (n + 1e-7) if their p-norm n is above `maxnorm`."""
     axes = [axis for axis in range(x.ndim) if axis != dim % x.ndim]
     norm = torch.linalg.vector_norm(x, p, axes, keepdim=True)
     return x * torch.where(norm > maxnorm, exact_tensor(maxnorm) / (norm + 1e-7), torch.ones_like(norm))
 
 
 def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """(g / n) * (w - v * (t / (n * n))) and t / n, where w is the gradient, n = |v|, and t the sums of w * v."""
+    """Return the gradients of v and g.
+
+    They are (g / n) * (w - v * (t / (n * n))) and t / n, where w is the gradient, n = |v|, and t contains the sums of w
+    * v.
+    """
     axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
     with target_operand(0):
-        # Within the operand v: the sum is rounded as a step of its gradient, and read again by that of g.
+        # The sum belongs to the operand v: it is rounded as a step of its gradient, and the gradient of g reads it
+        # again.
         total = (w * v).sum(axes, keepdim=True)
         to_v = (g / norm) * (w - v * (total / (norm * norm)))
     with target_operand(1):
         return to_v, total / norm
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_safe_softmax": Formula("softmax", lambda u, x, dim, _=None: slopes.safe_softmax(u, x, axes_of(x, dim))),
     "logsumexp": Formula("logsumexp", logsumexp),

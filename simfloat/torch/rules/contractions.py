@@ -1,6 +1,6 @@
-"""Rules of products of matrices, of convolutions, and of their gradients.
+"""Rules of matrix products, of convolutions, and of their gradients.
 
-Operands are rounded by their role, and sums go through the policy's `accumulate`.
+Operands are rounded by their role, and sums use the `accumulate` of the policy.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ def product(
     call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2, scales: Scales | None = None, *,
     is_wide: bool = False,
 ) -> NDArray:  # fmt: skip
-    """a (m, k) times b (k, n), or (batch, m, k) times (batch, k, n) with three axes; blocks may have scales.
+    """Multiply a (m, k) by b (k, n), or (batch, m, k) by (batch, k, n) with three axes; blocks may have scales.
 
-    With `is_wide` the sums are rounded to FP32 at least, for what comes before the rounding of the result.
+    With `is_wide` the sums are rounded at least to FP32, for further steps before the rounding of the result.
 
-    Raises ValueError for shapes that do not fit: a rule is asked before PyTorch has looked at them.
+    Raises ValueError if shapes do not match, because a rule runs before PyTorch has checked them.
     """
     if (a.ndim, b.ndim) != (axes, axes) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.phase.place.where}: {call.name} multiplies {needed}, got shapes {shapes}.")
-    # A kernel multiplies the sum by alpha before its one rounding to the type of the result. Rounded sums would be
+    # A kernel multiplies the sum by alpha before its only rounding to the dtype of the result. Rounded sums would be
     # rounded twice.
     arithmetic = at_least_fp32(call.begin()) if is_wide else call.begin()
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
 
 
 def mm(call: RuleCall, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:
-    """The product of matrices, or of a batch of them."""
+    """Return the product of matrices, or of a batch of them."""
     return call.tensor(product(call, a, b, axes))
 
 
 def mv(call: RuleCall, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The product of a matrix and a vector, or of two vectors."""
+    """Return the product of a matrix and a vector, or of two vectors."""
     rows = a if a.ndim > 1 else a.unsqueeze(0)
     result = product(call, rows, b.unsqueeze(-1))
     return call.tensor(result[..., 0] if a.ndim > 1 else result[0, 0])
@@ -75,9 +75,9 @@ def addmm(
     alpha: float = 1,
     axes: int = 2,
 ) -> torch.Tensor:
-    """beta * c + alpha * a @ b: where both factors are 1 the product is rounded, and so is the sum.
+    """Return beta * c + alpha * a @ b; if both factors are 1, the product is rounded, and then the sum.
 
-    Other factors multiply in FP32 or wider, as the sums of products are, before the one rounding.
+    Other factors multiply in at least FP32, the format of the sums of products, before the only rounding.
     """
     alpha, beta = float(alpha), float(beta)
     is_scaled = alpha != 1 or beta not in (0, 1)
@@ -89,7 +89,7 @@ def addmm(
     if beta == 0:
         return call.tensor(call.round(result) if is_scaled else result)
     share = numbers_of(c) if beta in (0, 1) else steps.multiply(numbers_of(beta), numbers_of(c))
-    # From here on it is another operation of a policy, with a rounding, an override and random bits of its own.
+    # The addition is another operation of a policy, with its own rounding, override and random bits.
     call.phase = call.phase.sibling("add", call.format)
     call.begin()
     return call.tensor(call.add(result, share))
@@ -105,7 +105,7 @@ def addmv(
 def addbmm(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """Return beta * c + alpha * the sum of a[i] @ b[i] over a batch: one sum through all products, in their order."""
+    """Return beta * c + alpha * the sum of a[i] @ b[i] over a batch, as one sum over all products in order."""
     if (a.ndim, b.ndim) != (3, 3) or (a.shape[0], a.shape[2]) != b.shape[:2]:
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.name} multiplies (batch, m, k) by (batch, k, n), got shapes {shapes}.")
@@ -121,44 +121,44 @@ def addr(
 
 
 class SameTypeRule(Rule):
-    """A product or a convolution, of operands of one type: PyTorch promotes none of them."""
+    """A product or a convolution of operands of one dtype: PyTorch does not promote them."""
 
     def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
-        """The operands' type; ValueError for several, integers among them."""
+        """Return the dtype of the operands; raise ValueError if there are several, or integers."""
         first, *others = dict.fromkeys(x.dtype for x in args if isinstance(x, torch.Tensor))
         if others:
             raise ValueError(
-                f"{phase.place.where} takes operands of one type, as in PyTorch, got {first} and {others[0]}; bring "
-                f"one to the other's, as by x.to({operands[-1].dtype})."
+                f"{phase.place.where} takes operands of one type, as in PyTorch, got {first} and {others[0]}; convert "
+                f"one of them, for example by x.to({operands[-1].dtype})."
             )
         return first
 
 
 class Contraction(SameTypeRule):
-    """A product whose operands are those of these numbers; with a parameter it is what a linear layer does."""
+    """A product of two consecutive operands, starting with number `first`; with a parameter it is a linear layer."""
 
     def __init__(self, rule: Any, first: int = 0) -> None:
         super().__init__("matmul", rule)
         self.first, self.is_primitive = first, not first
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
-        """Linear with a parameter among the operands, else matmul."""
-        # A product of two activations, as in attention, has overrides by another name than a layer's.
+        """Return "linear" if an operand is a parameter, otherwise "matmul"."""
+        # Overrides name a product of two activations, as in attention, differently from the product of a layer.
         factors = args[self.first : self.first + 2]
         return "linear" if any([weight_path(x) is not None for x in factors]) else "matmul"
 
     def in_policy_order(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The factors first, then what is added."""
+        """Return the factors first, then the operand that is added."""
         return operands[self.first :] + operands[: self.first]
 
 
 class Outer(Contraction):
-    """The product of a column and a row, whose types PyTorch promotes."""
+    """The product of a column and a row; PyTorch promotes their dtypes."""
 
     type_of = Rule.type_of
 
 
-#: By PyTorch's name; overloads that ask for the type of the result, as of mm, have no rule.
+#: By PyTorch's name; overloads with a given dtype of the result, for example of mm, have no rule.
 TABLE: dict[str, Handler] = {
     "mm.default": Contraction(mm),
     "bmm.default": Contraction(partial(mm, axes=3)),
@@ -177,7 +177,7 @@ Sizes = Sequence[int]
 
 
 class Steps(NamedTuple):
-    """How a convolution goes along each axis; `more` is what a transposed one adds at the end of its results."""
+    """The steps of a convolution along each axis; `more` is the output padding of a transposed convolution."""
 
     stride: Sizes
     padding: Sizes
@@ -189,32 +189,35 @@ class Steps(NamedTuple):
     def along(
         cls, axes: int, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool, more: Sizes, groups: int
     ) -> Steps:
-        """Along so many axes, for all of which one number may stand."""
+        """Return the steps along `axes` axes; a single number applies to all of them."""
         stride, padding, dilation, more = (
             [*sizes] * axes if len(sizes) == 1 else sizes for sizes in (stride, padding, dilation, more)
         )
         return cls(stride, padding, dilation, groups, more if transposed else None)
 
     def of_depth(self) -> Steps:
-        """Along the first axis, as rows of one column."""
+        """Return the steps along the first axis, as for images with one column."""
         more = None if self.more is None else (self.more[0], 0)
         return Steps((self.stride[0], 1), (self.padding[0], 0), (self.dilation[0], 1), self.groups, more)
 
     def of_slices(self) -> Steps:
-        """Along the other axes."""
+        """Return the steps along the other axes."""
         more = None if self.more is None else self.more[1:]
         return Steps(self.stride[1:], self.padding[1:], self.dilation[1:], self.groups, more)
 
 
 def as_pair(sizes: Sizes, row: int) -> Pair:
-    """An option for rows and columns; images of one row have `row` for theirs."""
+    """Return an option for rows and columns; for images of one row, rows have the value `row`."""
     return (row, int(sizes[0])) if len(sizes) == 1 else (int(sizes[0]), int(sizes[1]))
 
 
 def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
-    """The convolution's geometry and the size of its images or volumes; of a transposed one, x is the result."""
+    """Return the geometry of a convolution, and the size of its images or volumes.
+
+    For a transposed convolution, x is the result.
+    """
     if x.ndim == 5:
-        # A volume's convolution is one of images in its last two axes and one of rows in its first.
+        # The convolution of a volume consists of one of images in its last two axes and one of rows in its first.
         depth, (size, _) = geometry_for(x[..., :1, 0], w[..., :1, 0], steps.of_depth())
         slices, area = geometry_for(x[:, :, 0], w[:, :, 0], steps.of_slices())
         return Volumes(depth, slices), (size, area)
@@ -232,7 +235,7 @@ def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
 def convolve(
     arithmetic: Arithmetic, x: NDArray, w: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
 ) -> NDArray:
-    """The convolution of images or volumes; sums go through (channel, slice, row, column)."""
+    """Return the convolution of images or volumes; sums run over (channel, slice, row, column)."""
     if isinstance(geometry, Geometry):
         return arithmetic.conv2d(x, w, geometry, *inputs)
     slices = arithmetic.conv2d(x, w.reshape(len(w), -1, *w.shape[3:]), geometry, *inputs)
@@ -242,13 +245,13 @@ def convolve(
 def correlate(
     arithmetic: Arithmetic, g: NDArray, x: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
 ) -> NDArray:
-    """The gradient of kernels, slices among the channels; sums go through (example, depth, row, column)."""
+    """Return the gradient of kernels, with slices among the channels; sums run over (example, depth, row, column)."""
     images = g.swapaxes(1, 2).reshape(-1, g.shape[1], *g.shape[3:]) if g.ndim == 5 else g
     return arithmetic.correlate(images, x, geometry, *inputs)
 
 
 def mirrored_volume_kernels(w: NDArray, groups: int) -> NDArray:
-    """Kernels as those of the transposed convolution, mirrored in all directions."""
+    """Return the kernels of the transposed convolution, mirrored in all directions."""
     images = w.reshape(*w.shape[:-2], w.shape[-2] * w.shape[-1]) if w.ndim == 5 else w
     mirrored = mirrored_kernels(images, groups)
     return mirrored.reshape(*mirrored.shape[:2], *w.shape[2:])
@@ -258,7 +261,7 @@ def convolution(
     call: RuleCall, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, stride: Sizes, padding: Sizes,
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int,
 ) -> torch.Tensor:  # fmt: skip
-    """The convolution, or the transposed one; the addition of the bias is a second rounding."""
+    """Return the convolution, or the transposed one; the addition of the bias is a second rounding."""
     images, kernels = as_images(numbers_of(x)), as_images(numbers_of(w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
@@ -277,15 +280,16 @@ def convolution_backward(
     call: RuleCall, g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Sizes, padding: Sizes,
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int, mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
-    """The gradients of images, kernels and bias, as far as they are asked for.
+    """Return the gradients of images, kernels and bias that are needed.
 
-    What the addition of the bias passes back to the product is rounded; the sum for the bias adds what came to it.
+    The gradient that the addition of the bias passes to the product is rounded. The sum for the bias adds the unrounded
+    gradient.
     """
     if not isinstance(call.phase, Backward):
-        raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
+        raise ValueError("aten.convolution_backward is simulated only in a backward pass.")
     way, came = call.phase, g
-    # The product reads the rounded gradient, the bias the one that came: between both lies the addition, whose way back
-    # is that rounding.
+    # The product reads the rounded gradient, the bias the unrounded one: the addition is between them, and its backward
+    # pass is that rounding.
     g = way.in_result_format(came) if way.may_narrow and (mask[0] or mask[1]) else came
     gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
@@ -316,21 +320,21 @@ def convolution_backward(
 
 
 class ConvolutionBackward(SameTypeRule):
-    """Its way back, on which the gradient goes to the product and to the bias."""
+    """The backward pass of a convolution, which passes the gradient to the product and to the bias."""
 
     is_entered = False
 
 
 class Convolution(SameTypeRule):
-    """A convolution, or a transposed one, of sequences, images or volumes: one operation's name for each."""
+    """A convolution, or a transposed one, of sequences, images or volumes; each of the two has one name in policies."""
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
-        """Which of the two it is."""
+        """Return the name of the operation."""
         is_transposed = len(args) > 6 and isinstance(args[6], bool) and args[6]
         return "conv_transpose2d" if is_transposed else "conv2d"
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "convolution": Convolution("conv2d", convolution),
     "convolution_backward": ConvolutionBackward("conv2d", convolution_backward),

@@ -1,8 +1,8 @@
-"""Rules that resize images and look them up at points, forward and backward.
+"""Rules that resize images and sample them at points, forward and backward.
 
-Images are looked up at given points, and at those of affine maps, in PyTorch's operations. A pixel of an image in
-another size is a sum of a few of the old ones, times exact weights. The last part looks images up by cubic convolution
-of four by four pixels.
+Images are sampled at given points, or at the points of affine maps, by PyTorch's operations. A pixel of a resized image
+is a sum of a few old pixels times exact weights. The last part samples images by cubic convolution of four by four
+pixels.
 """
 
 from __future__ import annotations
@@ -25,37 +25,40 @@ from simfloat.torch.tensors import numbers_of, tensor_of
 
 Tensor = torch.Tensor
 
-#: The numbers by which PyTorch's operations name how pixels are taken, and what lies outside of an image.
+#: PyTorch's numbers of the modes of interpolation, and of padding outside of an image.
 BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
 class Axis(NamedTuple):
-    """Where points lie along an axis of images: between a pixel and the next one, which are weighted by the share."""
+    """Positions of points along an axis of images: `first` is the pixel before, `share` the weight of the next one."""
 
     size: int
-    first: Tensor  # a pixel's number, an integer
+    first: Tensor  # the index of a pixel, an integer
     share: Tensor
-    slope: Tensor | float  # of the place, by the point's coordinate; exact
+    slope: Tensor | float  # the exact derivative of the position by the coordinate of the point
 
 
 class Corner(NamedTuple):
-    """A pixel beside each point, along every axis."""
+    """A pixel next to each point, along every axis."""
 
     steps: tuple[int, ...]  # 0 for the first pixel, 1 for the next one
-    number: Tensor  # in the image, 0 outside
+    number: Tensor  # the index in the image, 0 outside
     inside: Tensor
 
 
 def place_along_axis(x: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Tensor | float]:
-    """The place x * f + (size - 1) / 2 of a coordinate from -1 to 1, f being size / 2, or (size - 1) / 2; its slope."""
+    """Return the position x * f + (size - 1) / 2 of a coordinate from -1 to 1, and its derivative.
+
+    The factor f is size / 2, or (size - 1) / 2 with `corners`.
+    """
     factor = (size - 1) / 2 if corners else size / 2
     at, sign = x * factor + (size - 1) / 2, torch.ones_like(x)
     if padding == ZEROS:
         return at, factor
     if padding == REFLECTION:
         at, sign = reflect_places(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
-    # The last pixel's number as it is: the format that places are rounded to may lack it.
+    # The index of the last pixel is exact: the format of rounded positions may not contain it.
     nothing, last = torch.zeros_like(at), torch.full(at.shape, size - 1.0, dtype=at.dtype)
     is_inside = (at > 0) & (at < last)
     place = torch.where(is_inside, at, torch.where(at > 0, last, nothing))
@@ -63,7 +66,10 @@ def place_along_axis(x: Tensor, size: int, padding: int, corners: bool) -> tuple
 
 
 def reflect_places(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """A place, reflected at two borders until it lies between them; 1, or -1 for an odd number of reflections."""
+    """Return a position, reflected at two borders until it is between them, and the sign of the reflection.
+
+    The sign is 1, or -1 for an odd number of reflections.
+    """
     if low == high:
         return torch.zeros_like(at), torch.zeros_like(at)
     span, distance = high - low, at - low
@@ -74,7 +80,7 @@ def reflect_places(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]
 
 
 def reflect_pixels(number: Tensor, size: int, corners: bool) -> Tensor:
-    """Pixels that lie off an image, reflected at the middle of the last ones, or at their borders: integers."""
+    """Reflect the indices of pixels outside of an image, at the centers or borders of the last pixels."""
     if corners:
         there = number.abs().remainder(max(2 * size - 2, 1))
         return torch.where(there > size - 1, 2 * size - 2 - there, there)
@@ -83,14 +89,14 @@ def reflect_pixels(number: Tensor, size: int, corners: bool) -> Tensor:
 
 
 def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> list[Axis]:
-    """The places (N, 1, points) of a grid (N, ..., axes), whose coordinates are those of the last axis first."""
+    """Return the positions (N, 1, points) of a grid (N, ..., axes) with coordinates that start with the last axis."""
     check_points(x, grid)
     axes = []
     for number, size in enumerate(x.shape[2:]):
         at, slope = place_along_axis(grid[..., x.ndim - 3 - number].flatten(1).unsqueeze(1), size, padding, corners)
         first = floor(at)
         share = at - first
-        if mode == NEAREST:  # of two that are as near the even one
+        if mode == NEAREST:  # round to nearest, ties to even
             first = first + ((share > 0.5) | ((share == 0.5) & (first % 2 == 1))).long()
         axes.append(Axis(size, first, share, slope))
     return axes
@@ -104,15 +110,16 @@ def check_points(x: Tensor, grid: Tensor) -> None:
 
 
 def floor(at: Tensor) -> Tensor:
-    """The largest integers that are not above these numbers."""
-    # `floor` of tensors would be rounded to the format of places, which lacks large integers: BF16 those above 256.
+    """Return the largest integers that are at most these values."""
+    # `floor` of tensors would be rounded to the format of positions, which does not contain all large integers; in BF16
+    # these start at 257.
     whole = at.long()
     return whole - (at < whole).long()
 
 
 def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
-    """The pixels beside the points, those along the last axis first; the nearest alone, where that is asked for."""
-    # PyTorch adds the corners in this order, and the order of a rounded sum is part of its bits.
+    """Yield the pixels next to the points, the last axis varying fastest; with NEAREST only the nearest pixel."""
+    # PyTorch adds the corners in this order, and the order of a rounded sum affects its bits.
     for steps in product((0,) if mode == NEAREST else (0, 1), repeat=len(axes)):
         inside = torch.ones(axes[0].first.shape, dtype=torch.bool)
         for axis, step in zip(axes, steps, strict=True):
@@ -124,20 +131,20 @@ def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
 
 
 def weight_of(corner: Corner, axes: Sequence[Axis], without: int = -1) -> Tensor:
-    """The product of the shares of a corner along every axis, or along all but one, the last axis first."""
+    """Return the product of the shares of a corner along every axis except `without`, starting with the last axis."""
     pairs = reversed(list(enumerate(zip(axes, corner.steps, strict=True))))
     return reduce(mul, [axis.share if step else 1 - axis.share for number, (axis, step) in pairs if number != without])
 
 
 def pixels(x: Tensor, corner: Corner) -> Tensor:
-    """The numbers (N, C, points) of a corner's pixels, 0 outside."""
+    """Return the values (N, C, points) of a corner's pixels, 0 outside."""
     index = corner.number.expand(*x.shape[:2], -1)
     values = x.flatten(2).gather(2, index)
     return torch.where(corner.inside, values, torch.zeros_like(values))
 
 
 def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
-    """The sums of four pixels (eight of volumes), each times the product of its shares, in their order."""
+    """Return the sums of four pixels (eight for volumes), each times the product of its shares, in their order."""
     axes = axes_of_points(x, grid, mode, padding, corners)
     terms = (
         pixels(x, corner) if mode == NEAREST else pixels(x, corner) * weight_of(corner, axes)
@@ -149,11 +156,12 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool)
 def grid_sample_backward(
     g: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of images and points.
+    """Return the gradients of images and points.
 
-    For a pixel the sum of g times its weights, point by point; for a coordinate the sum over channels of g * s, times
-    the exact slope of its place, where s is the sum of the corners' pixels times the shares along the other axes,
-    added for the next pixel along the coordinate's axis and subtracted for the first.
+    The gradient of a pixel is the sum of g times its weights, point by point. The gradient of a coordinate is the sum
+    over channels of g * s, times the exact derivative of its position. The term s is the sum of the corners' pixels
+    times the shares along the other axes; it is added for the next pixel along the axis of the coordinate, and
+    subtracted for the first.
     """
     g = g.flatten(2)
     with target_operand(1):
@@ -188,19 +196,19 @@ def _to_points(g: Tensor, x: Tensor, grid: Tensor, axes: Sequence[Axis], beside:
 
 
 def points(size: Sequence[int], corners: bool, dtype: torch.dtype) -> Tensor:
-    """The coordinates of pixels, the last axis first, and 1: (pixels, axes + 1), exact numbers."""
+    """Return the coordinates of pixels, starting with the last axis, and 1: (pixels, axes + 1), exact values."""
     steps = [np.linspace(-1, 1, n) * (1.0 if corners else (n - 1) / n) if n > 1 else np.zeros(1) for n in size[2:]]
     grids = np.meshgrid(*steps, indexing="ij")
     return tensor_of(np.stack([*(grid.ravel() for grid in grids[::-1]), np.ones(grids[0].size)], -1), dtype)
 
 
 def affine_points(theta: Tensor, size: Sequence[int], corners: bool) -> Tensor:
-    """The points (N, ..., axes) to which maps theta (N, axes, axes + 1) take the pixels of images of this size."""
+    """Return the points (N, ..., axes) to which maps theta (N, axes, axes + 1) move pixels of images."""
     base = points(size, corners, theta.dtype).expand(len(theta), -1, -1)
     return (base @ theta.mT).reshape(len(theta), *size[2:], theta.shape[1])
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "affine_grid_generator": Decomposition("matmul", affine_points),
     "grid_sampler_3d": Decomposition("grid_sample", grid_sample),
@@ -210,15 +218,15 @@ TABLE: dict[str, Handler] = {
 
 Sizes = Sequence[int]
 
-#: The bend of the cubic convolution kernel: Keys, IEEE TASSP 29(6), 1981, with the value that PyTorch takes; and his
-#: own, which it takes where kernels grow.
+#: The parameter of the cubic convolution kernel (Keys, IEEE TASSP 29(6), 1981): the value of PyTorch, and the value of
+#: Keys, which PyTorch uses for antialiasing.
 BEND, KEYS = -0.75, -0.5
 
 
 class Taps(NamedTuple):
-    """Which of the old pixels along an axis make each new one, and by which weights: both (new pixels, taps).
+    """The old pixels along an axis that contribute to each new one, and their weights.
 
-    Where new pixels have several counts of taps, `used` tells which there are.
+    Both have the shape (new pixels, taps). If new pixels have different numbers of taps, `used` marks the valid ones.
     """
 
     places: NDArray[np.integer]
@@ -226,7 +234,7 @@ class Taps(NamedTuple):
     used: NDArray[np.bool_] | bool = True
 
     def of_pixels(self, numbers: NDArray, tap: int, axis: int) -> NDArray:
-        """The pixels along an axis that a tap takes, 0 where it takes none."""
+        """Return the pixels of a tap along an axis, 0 if the tap is unused."""
         pixels = numbers.take(self.places[:, tap], axis)
         if isinstance(self.used, bool):
             return pixels
@@ -235,7 +243,7 @@ class Taps(NamedTuple):
 
 
 def source_positions(size: int, count: int, corners: bool, scale: float | None) -> NDArray[np.floating]:
-    """Where `count` new pixels lie among `size` old ones; at the same corners, or within the same border."""
+    """Return the positions of `count` new pixels among `size` old ones, aligned at the corners or at the borders."""
     if corners:
         return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
     step = 1 / scale if scale else size / count
@@ -243,7 +251,7 @@ def source_positions(size: int, count: int, corners: bool, scale: float | None) 
 
 
 def linear(size: int, count: int, corners: bool, scale: float | None) -> Taps:
-    """The two neighbours, each times its nearness."""
+    """Return the two neighbours, with linear weights."""
     at = np.clip(source_positions(size, count, corners, scale), 0, None)
     first = np.minimum(np.floor(at).astype(np.int64), size - 1)
     share = np.clip(at - first, 0, 1)
@@ -251,7 +259,7 @@ def linear(size: int, count: int, corners: bool, scale: float | None) -> Taps:
 
 
 def cubic(size: int, count: int, corners: bool, scale: float | None) -> Taps:
-    """The four neighbours, each times the cubic convolution kernel of its distance."""
+    """Return the four neighbours, with the cubic convolution kernel of their distances as weights."""
     at = source_positions(size, count, corners, scale)
     first = np.floor(at).astype(np.int64)
     distances = np.abs((at - first)[:, np.newaxis] - np.arange(-1, 3))
@@ -259,14 +267,14 @@ def cubic(size: int, count: int, corners: bool, scale: float | None) -> Taps:
 
 
 def convolution(distances: NDArray, bend: float) -> NDArray:
-    """The cubic convolution kernel, which ends at 2."""
+    """Return the values of the cubic convolution kernel, which is 0 for distances of 2 and more."""
     near = ((bend + 2) * distances - (bend + 3)) * distances * distances + 1
     far = ((bend * distances - 5 * bend) * distances + 8 * bend) * distances - 4 * bend
     return np.where(distances <= 1, near, np.where(distances < 2, far, 0.0))
 
 
 def antialiasing_kernel(kernel: Callable[[NDArray], NDArray], width: int) -> Kernel:
-    """All pixels below a kernel of this width that grows as images shrink, whose weights add up to 1."""
+    """Return a kernel of all pixels within a width that grows as images shrink, with weights that add up to 1."""
 
     def taps(size: int, count: int, corners: bool, scale: float | None) -> Taps:
         if corners:
@@ -286,7 +294,7 @@ def antialiasing_kernel(kernel: Callable[[NDArray], NDArray], width: int) -> Ker
 
 
 def triangle(distances: NDArray) -> NDArray:
-    """1 - d, and 0 from 1 on."""
+    """Return 1 - d, or 0 for distances of 1 and more."""
     return np.maximum(1 - distances, 0)
 
 
@@ -294,7 +302,7 @@ Kernel = Callable[[int, int, bool, float | None], Taps]
 
 
 def taps_of(kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Sequence[float | None]) -> list[Taps]:
-    """The taps along every axis of images."""
+    """Return the taps along every axis of images."""
     factors = [*scales, *[None] * (len(new) - len(scales))]
     return [kernel(size, count, corners, scale) for size, count, scale in zip(old[2:], new, factors, strict=True)]
 
@@ -302,11 +310,11 @@ def taps_of(kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Seque
 def resample(
     call: RuleCall, x: torch.Tensor, size: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
-    """Images of another size: along the last axis first, the products in their order, each added to the sum so far."""
+    """Resize images, along the last axis first; each product is added to the sum so far, in order."""
     pixels = numbers_of(x)
     call.begin()
     for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
-        # Weights are operands in float64: they are no numbers of the program, and no role of a policy rounds them.
+        # Weights are operands in float64: they are not values of the program, and no role of a policy rounds them.
         weights = taps.weights.reshape(*taps.weights.shape, *[1] * back)
         axis = pixels.ndim - 1 - back
         terms = [call.multiply(taps.of_pixels(pixels, t, axis), weights[:, t]) for t in range(weights.shape[1])]
@@ -319,7 +327,7 @@ def resample(
 def resample_backward(
     call: RuleCall, g: torch.Tensor, size: Sizes, old: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
-    """The gradient of images: along the first axis first, the products for each old pixel added in their order."""
+    """Return the gradient of images, along the first axis first; the products for each old pixel are added in order."""
     gradient = numbers_of(g)
     call.begin()
     for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales), 2):
@@ -333,7 +341,7 @@ def resample_backward(
     return call.tensor(gradient)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     f"upsample_{name}{ending}": Rule("interpolate", partial(rule, kernel=kernel))
     for name, kernel in (("linear1d", linear), ("bilinear2d", linear), ("trilinear3d", linear), ("bicubic2d", cubic))
@@ -349,32 +357,32 @@ TABLE |= {
 
 
 class CubicAxis(NamedTuple):
-    """The four pixels beside each point along an axis of images, and what they count for."""
+    """The four pixels next to each point along an axis of images, and their weights."""
 
     places: list[Tensor]  # integers
     inside: list[Tensor]
     weights: list[Tensor]
-    slopes: list[Tensor]  # of the weights, by the distance from the second pixel, with the other sign
-    factor: float  # of a place, by the point's coordinate; exact
+    slopes: list[Tensor]  # the negative derivatives of the weights by the distance from the second pixel
+    factor: float  # the exact derivative of a position by the coordinate of the point
 
 
 def weights_at(t: Tensor) -> list[Tensor]:
-    """The cubic convolution kernel at t + 1, t, 1 - t and 2 - t, t being the distance from the second pixel."""
+    """Return the cubic convolution kernel at t + 1, t, 1 - t and 2 - t; t is the distance from the second pixel."""
     return [far(t + 1), near(t), near(1 - t), far((1 - t) + 1)]
 
 
 def near(t: Tensor) -> Tensor:
-    """The kernel up to 1."""
+    """Return the kernel for distances up to 1."""
     return ((BEND + 2) * t - (BEND + 3)) * t * t + 1
 
 
 def far(t: Tensor) -> Tensor:
-    """The kernel from 1 to 2."""
+    """Return the kernel for distances from 1 to 2."""
     return ((BEND * t - 5 * BEND) * t + 8 * BEND) * t - 4 * BEND
 
 
 def slopes_at(t: Tensor) -> list[Tensor]:
-    """The kernel's derivatives at -1 - t, -t, 1 - t and 2 - t."""
+    """Return the kernel's derivatives at -1 - t, -t, 1 - t and 2 - t."""
     a, b, c, d = -1 - t, -t, 1 - t, 2 - t
     return [
         (-3 * BEND * a - 10 * BEND) * a - 8 * BEND,
@@ -385,10 +393,10 @@ def slopes_at(t: Tensor) -> list[Tensor]:
 
 
 def cubic_axis(x: Tensor, size: int, padding: int, corners: bool) -> CubicAxis:
-    """The pixels beside the points of these coordinates; those outside are moved in as integers, which is exact."""
+    """Return the pixels next to the points of these coordinates; indices outside are moved inside exactly."""
     factor = (size - 1) / 2 if corners else size / 2
     at = x * factor + (size - 1) / 2
-    # Places are rounded numbers of the policy's format; from here on they are integers, which are exact.
+    # Positions are rounded to the format of the policy; the indices computed from them are exact integers.
     first = floor(at)
     t = at - first
     pixels = [first + step for step in range(-1, 3)]
@@ -401,26 +409,26 @@ def cubic_axis(x: Tensor, size: int, padding: int, corners: bool) -> CubicAxis:
 
 
 def both_axes(x: Tensor, grid: Tensor, padding: int, corners: bool) -> tuple[CubicAxis, CubicAxis]:
-    """Those along rows and along columns of the points (N, 1, points)."""
+    """Return the pixels along rows and along columns of the points (N, 1, points)."""
     check_points(x, grid)
     across, down = (grid[..., number].flatten(1).unsqueeze(1) for number in (0, 1))
     return cubic_axis(across, x.shape[3], padding, corners), cubic_axis(down, x.shape[2], padding, corners)
 
 
 def places_at(x: Tensor, across: CubicAxis, down: CubicAxis, i: int, j: int) -> tuple[Tensor, Tensor]:
-    """The numbers of a pixel of each point, in its image, and where there is one."""
+    """Return the index of one pixel of each point in its image, and a mask of the pixels inside the image."""
     return down.places[j] * x.shape[3] + across.places[i], across.inside[i] & down.inside[j]
 
 
 def pixels_at(x: Tensor, across: CubicAxis, down: CubicAxis, i: int, j: int) -> Tensor:
-    """The numbers (N, C, points) of a pixel of each point, 0 outside."""
+    """Return the values (N, C, points) of one pixel of each point, 0 outside."""
     places, inside = places_at(x, across, down, i, j)
     values = x.flatten(2).gather(2, places.expand(*x.shape[:2], -1))
     return torch.where(inside, values, torch.zeros_like(values))
 
 
 def cubic_points(x: Tensor, grid: Tensor, padding: int, corners: bool) -> Tensor:
-    """The sums of four pixels of a row times their weights, then of the four rows times theirs."""
+    """Return the sums of four pixels of a row times their weights, then of the four rows times theirs."""
     across, down = both_axes(x, grid, padding, corners)
     rows = [
         reduce(torch.add, [pixels_at(x, across, down, i, j) * across.weights[i] for i in range(4)]) for j in range(4)
@@ -432,10 +440,11 @@ def cubic_points(x: Tensor, grid: Tensor, padding: int, corners: bool) -> Tensor
 def cubic_points_backward(
     g: Tensor, x: Tensor, grid: Tensor, padding: int, corners: bool, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of images and points.
+    """Return the gradients of images and points.
 
-    For a pixel the sum of g times both weights, point by point; for a coordinate minus the sum over channels of pixel
-    times the slope of its weight times the other weight times g, times the exact slope of its place.
+    The gradient of a pixel is the sum of g times both weights, point by point. The gradient of a coordinate is minus
+    the sum over channels of pixel times the derivative of its weight times the other weight times g, times the exact
+    derivative of its position.
     """
     g = g.flatten(2)
     with target_operand(1):
@@ -465,20 +474,20 @@ def cubic_points_backward(
 
 
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
-    """Images looked up at points in any mode."""
+    """Sample images at points in any mode."""
     return cubic_points(x, grid, padding, corners) if mode == BICUBIC else grid_sample(x, grid, mode, padding, corners)
 
 
 def grid_sampler_2d_backward(
     g: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of images and points."""
+    """Return the gradients of images and points."""
     if mode == BICUBIC:
         return cubic_points_backward(g, x, grid, padding, corners, mask)
     return grid_sample_backward(g, x, grid, mode, padding, corners, mask)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "grid_sampler_2d": Decomposition("grid_sample", grid_sampler_2d),
     "grid_sampler_2d_backward": Decomposition("grid_sample", grid_sampler_2d_backward, 2),

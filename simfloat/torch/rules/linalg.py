@@ -1,12 +1,12 @@
-"""Rules of linear algebra: factors, systems of equations, the exponential of a matrix; and orthogonal polynomials.
+"""Rules of linear algebra: factorizations, linear systems, the matrix exponential, and orthogonal polynomials.
 
-Factors and systems follow the orders of operations of `simfloat.linalg`. Operations have the format of results, sums go
-through `accumulate`; the matrices of a batch come one after the other. Sums of other formats are those of a running
-sum, as `simfloat.linalg` tells.
+Factorizations and systems use the orders of operations of `simfloat.linalg`. Operations have the format of the results,
+and sums use `accumulate`. The matrices of a batch are computed one after the other. Partial sums may have another
+format than the results, as in `simfloat.linalg`.
 
-The exponential of a matrix is made of products and sums of matrices that are simulated.
+The matrix exponential consists of products and sums of matrices, which are simulated.
 
-Orthogonal polynomials follow their recurrences of three terms, p(k + 1) from p(k) and p(k - 1), each step rounded
+Orthogonal polynomials use their three-term recurrences, p(k + 1) from p(k) and p(k - 1), and round each step
 (Abramowitz and Stegun, Handbook of Mathematical Functions, 22.7).
 """
 
@@ -31,12 +31,12 @@ _aten = torch.ops.aten
 
 
 def matrices(x: NDArray) -> NDArray:
-    """The matrices of a batch, one after the other."""
+    """Return the matrices of a batch along one axis."""
     return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
 def options_of(call: RuleCall) -> dict[str, Any]:
-    """The arithmetic of a call, as `simfloat.linalg` takes it."""
+    """Return the arithmetic of a call as options of `simfloat.linalg`."""
     u = call.arithmetic
     return {
         "format": u.format,
@@ -55,7 +55,7 @@ def map_matrices(function: Callable[..., NDArray], shape: Sequence[int], *batche
 
 
 def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
-    """The factor l with a = l l^T, or its transpose."""
+    """Return the factor l with a = l l^T, or its transpose."""
     call.begin()
     options, matrix = options_of(call), numbers_of(a)
     matrix = matrix.swapaxes(-1, -2) if upper else matrix
@@ -64,12 +64,12 @@ def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
 
 
 def cholesky_ex(call: RuleCall, a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the factor, and zeros for PyTorch's `info`: a factor that does not exist is an error."""
+    """Return the factor, and zeros for PyTorch's `info`; a factor that does not exist raises an error."""
     return cholesky(call, a, upper), torch.zeros(a.shape[:-2], dtype=torch.int32)
 
 
 def exchanges(order: NDArray[np.integer], count: int) -> list[int]:
-    """The rows, from 1 on, with which rows are exchanged one after the other so that they come into this order."""
+    """Return the row exchanges, numbered from 1 and applied one after the other, that give this order."""
     now, rows = list(range(len(order))), []
     for k in range(count):
         at = now.index(int(order[k]))
@@ -81,7 +81,7 @@ def exchanges(order: NDArray[np.integer], count: int) -> list[int]:
 def lu_factor(
     call: RuleCall, a: Tensor, *, pivot: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Both factors in one matrix, the exchanges of rows, and that they were found."""
+    """Return both factors in one matrix, the row exchanges, and zeros for PyTorch's `info`."""
     call.begin()
     options, rows = options_of(call), min(a.shape[-2:])
     places: list[list[int]] = []
@@ -104,7 +104,7 @@ def lu_factor(
 def triangular(
     call: RuleCall, a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
-    """The solution x of a x = b, or of x a = b, for a triangular a."""
+    """Return the solution x of a x = b, or of x a = b, for a triangular a."""
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     call.begin()
     options = options_of(call)
@@ -120,12 +120,12 @@ def triangular(
 
 
 def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
-    """Householder's q and r; all columns of q if the mode is "complete", none if it is "r"."""
+    """Return Householder's q and r; all columns of q if the mode is "complete", none if it is "r"."""
     rows, columns = a.shape[-2:]
     wide = max(rows, columns) if mode == "complete" else columns
     call.begin()
     options, array = options_of(call), numbers_of(a)
-    # Columns of zeros have no reflections of their own, and leave room for the rest of q.
+    # Columns of zeros have no reflections; they provide space for the other columns of q.
     array = np.concatenate([array, np.zeros((*a.shape[:-1], wide - columns), array.dtype)], -1)
     factors = [linalg.qr(m, **options) for m in matrices(array)] if array.size else []
     least = min(rows, wide)
@@ -139,10 +139,10 @@ def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
 
 
 def exchange_rows(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
-    """b with its rows exchanged; or, back, those of the transposed system."""
+    """Return b with its rows exchanged; with `back`, for the transposed system."""
     if not b.numel():
         return b
-    # lu_unpack turns exchanges, which are applied one after the other, into a permutation. Numbers are moved, none is
+    # lu_unpack converts exchanges, which are applied one after the other, to a permutation. Values are only moved, not
     # rounded.
     rows = torch.ops.aten.lu_unpack(b.new_zeros(*pivots.shape[:-1], b.shape[-2], b.shape[-2]), pivots, False, True)[0]
     order = rows.argmax(-1 if back else -2)
@@ -152,7 +152,7 @@ def exchange_rows(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
 
 
 def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """The solution x of a x = b, of x a = b, or with a transposed, by the factors of a."""
+    """Return the solution x of a x = b, or of x a = b, by the factors of a; with `adjoint` a is transposed."""
     if not left:
         return lu_solve(lu, pivots, b.mT, left=True, adjoint=not adjoint).mT
     if adjoint:
@@ -165,7 +165,7 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
 def solve(
     a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The solution of a x = b or x a = b by LU with partial pivoting, and the factors."""
+    """Return the solution of a x = b or x a = b by LU with partial pivoting, and the factors."""
     lu, pivots, info = _aten.linalg_lu_factor_ex(a)
     is_vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     columns = b.unsqueeze(-1) if is_vector else b
@@ -174,41 +174,41 @@ def solve(
 
 
 def inverse(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    """The solution of a x = 1."""
+    """Return the inverse, the solution of a x = 1, and PyTorch's `info`."""
     unit = torch.eye(a.shape[-1], dtype=a.dtype).expand(a.shape)
     x, _, _, info = solve(a, unit)
     return x, info
 
 
 def lu_parts(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """The exchange of rows as a matrix, and both factors."""
+    """Return the exchange of rows as a matrix, and both factors."""
     lu, pivots, _ = _aten.linalg_lu_factor_ex(a, pivot=pivot)
     p, lower, upper = _aten.lu_unpack(lu, pivots)
     return p if pivot else p.new_zeros(0), lower, upper
 
 
 def sign_of_exchanges(pivots: Tensor) -> Tensor:
-    """-1 for an odd number of exchanges of rows, else 1."""
+    """Return -1 for an odd number of exchanges of rows, otherwise 1."""
     places = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype)
     return 1 - 2 * ((pivots != places).sum(-1) % 2)
 
 
 def _lu_for_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The factors that the backward pass of a determinant takes: of a transposed, where its rows lie one by one."""
+    """Return the factors for the backward pass of a determinant: factors of the transpose if a is contiguous."""
     factors: tuple[Tensor, Tensor, Tensor] = _aten.linalg_lu_factor_ex(a.mT if a.is_contiguous() else a)
     return factors
 
 
 def determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The product of the pivots from the first on, with the sign of the exchanges; and the factors."""
+    """Return the product of the pivots in order, with the sign of the exchanges, and the factors."""
     lu, pivots, _ = _lu_for_determinant(a)
-    # One rounding a product, in the order of the pivots.
+    # One rounding for each product, in the order of the pivots.
     product = lu.diagonal(dim1=-2, dim2=-1).prod(-1)
     return torch.where(sign_of_exchanges(pivots) < 0, -product, product), lu, pivots
 
 
 def log_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The sign of the determinant and the sum of the logarithms of the pivots' sizes; and the factors."""
+    """Return the sign of the determinant, the sum of the logarithms of the absolute pivots, and the factors."""
     lu, pivots, _ = _lu_for_determinant(a)
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     sign = sign_of_exchanges(pivots) * (1 - 2 * ((diagonal < 0).sum(-1) % 2))
@@ -216,28 +216,28 @@ def log_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
-    """The solution of a x = b by the factor of a."""
+    """Return the solution of a x = b by the factor of a."""
     lower = factor.mT if upper else factor
     y = _aten.linalg_solve_triangular(lower, b, upper=False)
     return _aten.linalg_solve_triangular(lower.mT, y, upper=True)
 
 
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of the matrix that has this factor."""
+    """Return the inverse of the matrix with this factor."""
     return cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape), factor, upper)
 
 
 def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The solution of a x = b for a triangular a, or its transpose; and a."""
+    """Return the solution of a x = b for a triangular a, or its transpose, and a."""
     t, is_upper = (a.mT, not upper) if transpose else (a, upper)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     x = _aten.linalg_solve_triangular(t, b, upper=is_upper, unitriangular=unitriangular)
     return x, a.expand(*batch, *a.shape[-2:]).clone()
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "linalg_cholesky_ex": Rule("cholesky", cholesky_ex),
     "cholesky": Rule("cholesky", cholesky),
@@ -256,14 +256,15 @@ TABLE: dict[str, Handler] = {
 }
 
 
-#: So many terms follow the first: of a matrix whose norm is at most 1 the next one is below half a unit of float64.
+#: The number of terms after the first. For a matrix with a norm of at most 1, the next term is below half a unit in the
+#: last place of float64.
 TERMS = 18
 
 
 def matrix_exp(x: Tensor) -> Tensor:
-    """The series of y = x / 2^s by Horner's rule, 1 + (y / 1) (1 + (y / 2) (1 + ...)), squared s times.
+    """Return the series of y = x / 2^s by Horner's rule, 1 + (y / 1) (1 + (y / 2) (1 + ...)), squared s times.
 
-    s is the least number with which no column of a matrix has a sum of sizes above 1.
+    s is the smallest number for which the 1-norm of every matrix is at most 1.
     """
     with without_dispatch(), torch.no_grad():
         largest = float(x.double().abs().sum(-2).amax()) if x.numel() else 0.0
@@ -278,44 +279,44 @@ def matrix_exp(x: Tensor) -> Tensor:
     return result
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {"linalg_matrix_exp": Decomposition("matmul", matrix_exp)}
 
 
 #: (x, k, p(k), p(k - 1)) -> p(k + 1)
 Step = Callable[[Tensor, int, Tensor, Tensor], Tensor]
 
-#: The highest degree, with a step for each: more would take minutes.
+#: The highest degree; there is a step for each degree, and more would take minutes.
 HIGHEST = 1 << 16
 
 
 def chebyshev(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
-    """2 x p(k) - p(k - 1)."""
+    """Return 2 x p(k) - p(k - 1)."""
     return (x + x) * p - before
 
 
 def hermite(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
-    """2 x p(k) - 2 k p(k - 1)."""
+    """Return 2 x p(k) - 2 k p(k - 1)."""
     return (x + x) * p - before * (2 * k)
 
 
 def probabilists_hermite(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
-    """x p(k) - k p(k - 1)."""
+    """Return x p(k) - k p(k - 1)."""
     return x * p - before * k
 
 
 def laguerre(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
-    """((2 k + 1 - x) p(k) - k p(k - 1)) / (k + 1)."""
+    """Return ((2 k + 1 - x) p(k) - k p(k - 1)) / (k + 1)."""
     return ((2 * k + 1 - x) * p - before * k) / (k + 1)
 
 
 def legendre(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
-    """((2 k + 1) x p(k) - k p(k - 1)) / (k + 1)."""
+    """Return ((2 k + 1) x p(k) - k p(k - 1)) / (k + 1)."""
     return (x * (2 * k + 1) * p - before * k) / (k + 1)
 
 
 def polynomial(first: Callable[[Tensor], Tensor], step: Step, shifted: bool = False) -> Callable[..., Tensor]:
-    """The polynomials with p(0) = 1 and this p(1); `shifted` ones are of 2 x - 1. Of a negative degree they are 0."""
+    """Return the polynomials with p(0) = 1 and this p(1), of 2 x - 1 if `shifted`; negative degrees give 0."""
 
     def rule(value: Tensor | float, n: Tensor | float) -> Tensor:
         argument, degree = torch.broadcast_tensors(exact_tensor(value), torch.as_tensor(n))
@@ -338,7 +339,7 @@ def polynomial(first: Callable[[Tensor], Tensor], step: Step, shifted: bool = Fa
     return rule
 
 
-#: The four kinds of Chebyshev's polynomials by their p(1).
+#: The four kinds of Chebyshev polynomials by their p(1).
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "t": lambda x: x * 1,
     "u": lambda x: x + x,
@@ -346,7 +347,7 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "w": lambda x: x + x + 1,
 }
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     **{
         f"special_{prefix}chebyshev_polynomial_{kind}": Decomposition(

@@ -1,6 +1,6 @@
 """Rules of losses and of distances between rows, forward and backward.
 
-Losses and distances are written in PyTorch's operations or by formulas. Connectionist temporal classification takes the
+Losses and distances are written in PyTorch's operations or by formulas. Connectionist temporal classification has the
 arguments of PyTorch's operation.
 """
 
@@ -24,27 +24,27 @@ from simfloat.torch.tensors import NARROW, numbers_of
 
 Tensor = torch.Tensor
 
-#: The numbers by which PyTorch's operations name what becomes of the losses of all examples.
+#: PyTorch's numbers of the reductions of losses.
 NONE, MEAN = 0, 1
 
-#: The same as formulas have it, by these numbers.
+#: The names of the reductions in formulas, by these numbers.
 REDUCTIONS = ("none", "mean", "sum")
 
 
 def reduce_losses(losses: Tensor, reduction: int) -> Tensor:
-    """Each loss, their mean, or their sum."""
+    """Return each loss, their mean, or their sum."""
     return losses if reduction == NONE else losses.mean() if reduction == MEAN else losses.sum()
 
 
 def loss_gradient(g: Tensor, losses: Tensor, reduction: int) -> Tensor:
-    """The gradient of each loss from that of what was gathered."""
+    """Return the gradient of each loss from the gradient of the reduced loss."""
     return g / losses.numel() if reduction == MEAN else g
 
 
 def binary_cross_entropy(
     u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None = None, reduction: int = MEAN
 ) -> NDArray:
-    """The formula of this name."""
+    """Return the binary cross-entropy by its formula."""
     loss_formulas.check_probabilities(x)
     return loss_formulas.binary_cross_entropy(u, x, y, weight, REDUCTIONS[reduction])
 
@@ -52,23 +52,23 @@ def binary_cross_entropy(
 def binary_cross_entropy_backward(
     u: Rounded, g: NDArray, x: NDArray, y: NDArray, weight: NDArray | None = None, reduction: int = MEAN
 ) -> NDArray:
-    """The gradient of x."""
+    """Return the gradient of x."""
     return loss_formulas.binary_cross_entropy_slope(u, g, x, y, weight, REDUCTIONS[reduction])
 
 
 def soft_margin_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str) -> NDArray:
-    """log1p(exp(-y * x))."""
+    """Return log1p(exp(-y * x)), reduced."""
     powers = u.apply("exp", u.multiply(negative(u, y), x))
     return loss_formulas.reduce_losses(u, u.apply("log1p", powers), reduction)
 
 
 def soft_margin_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
-    """-y * g * sigmoid(-y * x)."""
+    """Return -y * g * sigmoid(-y * x)."""
     return -y * loss_gradient(g, x, reduction) * (-y * x).sigmoid()
 
 
 def margins(x: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """What is left of margin - x[target] + x, 0 at the target itself; and where the targets are."""
+    """Return the positive part of margin - x[target] + x, 0 at the target itself, and the positions of the targets."""
     places = target.reshape(-1, 1) if x.ndim > 1 else target.reshape(1)
     left = (x - x.gather(-1, places) + margin).relu()
     return left.scatter(-1, places, 0.0), places
@@ -77,7 +77,7 @@ def margins(x: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor]:
 def multi_margin_loss(
     x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
-    """The sums of margins over all classes, squared for p = 2, divided by the number of classes."""
+    """Return the sums of margins over all classes, squared for p = 2, divided by the number of classes."""
     x = torch.atleast_1d(x)
     left = margins(x, target, margin)[0]
     left = left * left if p == 2 else left
@@ -88,7 +88,11 @@ def multi_margin_loss(
 def multi_margin_loss_backward(
     g: Tensor, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
-    """g, divided as the loss was, where a margin m is left (times 2 m for p = 2); the targets get minus its sum."""
+    """Return the gradient of x.
+
+    It is g, divided as in the loss, for a positive margin m (times 2 m for p = 2). Targets receive minus the sum of
+    these.
+    """
     shape, x = x.shape, torch.atleast_1d(x)
     left, places = margins(x, target, margin)
     share = loss_gradient(g, x[..., 0], reduction).unsqueeze(-1) / x.shape[-1]
@@ -98,20 +102,20 @@ def multi_margin_loss_backward(
 
 
 def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """What is left of 1 - x[t] + x for every target t, (..., targets, classes), 0 at targets; and where these are.
+    """Return the positive part of 1 - x[t] + x for every target t, 0 at targets, and the count of each target class.
 
-    Targets end at the first -1.
+    The margins have the shape (..., targets, classes). Targets end at the first -1.
     """
     is_target = (target >= 0).cumprod(-1).bool()
     places = torch.where(is_target, target, 0)
-    # Counted, since a class may be named twice.
+    # Targets are counted, because a class may occur twice.
     counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, is_target.long())
     left = (1 - x.gather(-1, places).unsqueeze(-1) + x.unsqueeze(-2)).relu()
     return torch.where(is_target.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
 
 
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> tuple[Tensor, Tensor]:
-    """The sums of these margins over targets and classes, divided by the number of classes; and which are targets."""
+    """Return the sums of these margins, divided by the number of classes, and a mask of the targets."""
     shape, rows = target.shape, torch.atleast_1d(x)
     left, counts = margins_of_many(rows, torch.atleast_1d(target))
     loss = reduce_losses(left.sum((-2, -1)) / rows.shape[-1], reduction)
@@ -119,7 +123,11 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> 
 
 
 def multilabel_margin_loss_backward(g: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Tensor:
-    """g, divided as the loss was, summed over the targets where a margin is left; targets get minus their own sums."""
+    """Return the gradient of x.
+
+    It is g, divided as in the loss, summed over the targets with a positive margin. Targets receive minus their own
+    sums.
+    """
     shape, rows, target = x.shape, torch.atleast_1d(x), torch.atleast_1d(target)
     left = margins_of_many(rows, target)[0]
     share = loss_gradient(g, rows[..., 0], reduction).reshape(*([-1] if g.ndim else []), 1, 1) / rows.shape[-1]
@@ -128,7 +136,7 @@ def multilabel_margin_loss_backward(g: Tensor, x: Tensor, target: Tensor, reduct
 
 
 def xlogy(u: Rounded, x: NDArray | float, y: NDArray | float) -> NDArray:
-    """The formula of this name, of which one operand may be a number."""
+    """Return xlogy by its formula; one operand may be a number."""
     return loss_formulas.xlogy(u, *(each if isinstance(each, np.ndarray) else number(each) for each in (x, y)))
 
 
@@ -136,22 +144,22 @@ def logistic_loss(
     u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None = None, pos_weight: NDArray | None = None,
     reduction: int = MEAN,
 ) -> NDArray:  # fmt: skip
-    """The formula of this name."""
+    """Return the binary cross-entropy with logits by its formula."""
     return loss_formulas.logistic_loss(u, x, y, weight, pos_weight, REDUCTIONS[reduction])
 
 
 def nll_loss(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, reduction: int, ignored: int
 ) -> tuple[NDArray, NDArray]:
-    """The formula of this name: classes are axis 1, or that of the one example.
+    """Return the negative log-likelihood loss by its formula; classes are axis 1, or axis 0 for a single example.
 
-    Raises ValueError for a target or weights that do not fit: a rule is asked before PyTorch has looked at them.
+    Raises ValueError if a target or weights are invalid, because a rule runs before PyTorch has checked them.
     """
     axis = min(1, x.ndim - 1)
     due = (*x.shape[:axis], *x.shape[axis + 1 :])
     if target.dtype.kind not in "iu" or target.shape != due:
         got = f"{target.dtype} of shape {target.shape}"
-        raise ValueError(f"cross_entropy takes class numbers, integers of shape {due}, got {got}.")
+        raise ValueError(f"cross_entropy takes class indices, integers of shape {due}, got {got}.")
     loss_formulas.check_classes(target, weight, x.shape[axis], ignored)
     return loss_formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, axis)
 
@@ -160,13 +168,13 @@ def nll_loss_slope(
     u: Rounded, g: NDArray, x: NDArray, target: NDArray, weight: NDArray | None, reduction: int, ignored: int,
     divisor: NDArray,
 ) -> NDArray:  # fmt: skip
-    """The formula of this name."""
+    """Return the gradient of the negative log-likelihood loss by its formula."""
     axis = min(1, x.ndim - 1)
     return loss_formulas.nll_loss_slope(u, g, x, target, weight, REDUCTIONS[reduction], ignored, divisor, axis)
 
 
 def with_reduction_name(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
-    """A formula of losses by the argument of this number, a number that names what becomes of all examples' losses."""
+    """Wrap a formula of losses: argument number `at`, the name of the reduction, is passed as PyTorch's number."""
 
     def by_name(u: Rounded, *args: Any) -> Any:
         reduction = args[at] if len(args) > at else MEAN
@@ -176,17 +184,18 @@ def with_reduction_name(formula: Callable[..., Any], at: int) -> Callable[..., A
 
 
 class LossInType(Formula):
-    """A loss whose steps PyTorch's CPU kernels round to some 16-bit types; their mean or sum is made in FP32."""
+    """A loss with steps that PyTorch's CPU kernels round to some 16-bit dtypes; its mean or sum is computed in FP32."""
 
     def __init__(self, operation: str, function: Function, types: Sequence[torch.dtype]) -> None:
         super().__init__(operation, function)
         self._types = types
 
     def compute(self, call: RuleCall, x: Tensor, y: Tensor, reduction: int = MEAN, *others: float) -> Any:
-        """The losses, or what becomes of them."""
+        """Return the losses, or their reduction."""
         if not (call.is_by_cpu and call.dtype in self._types):
             return super().compute(call, x, y, reduction, *others)
-        # PyTorch's CPU kernels of these losses compute in the 16-bit type step by step, and their reduction in float32.
+        # PyTorch's CPU kernels of these losses compute step by step in the 16-bit dtype, and their reduction in
+        # float32.
         call.round_each_step()
         dtype = call.dtype
         losses = self.function(
@@ -198,7 +207,7 @@ class LossInType(Formula):
         return call.match_operand_layout(call.tensor(losses))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "mse_loss": LossInType("mse_loss", with_reduction_name(loss_formulas.mse_loss, 2), NARROW),
     "mse_loss_backward": Formula("mse_loss", with_reduction_name(loss_formulas.mse_loss_slope, 3)),
@@ -227,9 +236,9 @@ Lengths = Sequence[int] | NDArray[np.integer]
 
 
 def alignment(x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, blank: int) -> Alignment:
-    """The alignment of targets (N, S), or of all of them one after the other, with x (T, N, C).
+    """Return the alignment of targets with x (T, N, C); targets are (N, S), or concatenated.
 
-    Raises ValueError for lengths and classes that there are not.
+    Raises ValueError for invalid lengths and classes.
     """
     inputs, lengths = (np.asarray(each, np.int64).reshape(-1) for each in (inputs, lengths))
     count, width = x.shape[1], int(lengths.max()) if len(lengths) else 0
@@ -237,11 +246,12 @@ def alignment(x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, b
     for what, each, longest in (("input", inputs, x.shape[0]), ("target", lengths, most)):
         if len(each) != count or not all(0 <= length <= longest for length in each.tolist()):
             raise ValueError(
-                f"ctc_loss takes {count} {what} lengths, one a sequence, from 0 to {longest}; got {each.tolist()}."
+                f"ctc_loss takes {count} {what} lengths, one for each sequence, from 0 to {longest}; "
+                f"got {each.tolist()}."
             )
     if targets.shape[:-1] not in ((), (count,)) or (targets.ndim == 1 and targets.size != lengths.sum()):
-        needed = f"({count}, {width}), or {int(lengths.sum())} one after the other"
-        raise ValueError(f"ctc_loss takes targets {needed}, as their lengths say; got {tuple(targets.shape)}.")
+        needed = f"({count}, {width}), or {int(lengths.sum())} concatenated"
+        raise ValueError(f"ctc_loss takes targets {needed}, according to their lengths; got {tuple(targets.shape)}.")
     if not 0 <= blank < x.shape[2]:
         raise ValueError(f"ctc_loss takes a blank from 0 to {x.shape[2] - 1}, got {blank}.")
     named = pad_targets(targets, lengths, blank)
@@ -255,7 +265,7 @@ def alignment(x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, b
 def loss(
     u: Rounded, x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, blank: int = 0, _: bool = False
 ) -> tuple[NDArray, NDArray]:
-    """The formula of this name; losses that are infinite are left so."""
+    """Return the losses of connectionist temporal classification by their formula; infinite losses stay infinite."""
     return ctc_loss(u, x, alignment(x, targets, inputs, lengths, blank))
 
 
@@ -263,11 +273,11 @@ def slope(
     u: Rounded, g: NDArray, x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, losses: NDArray,
     alphas: NDArray, blank: int, zero_infinity: bool = False,
 ) -> NDArray:  # fmt: skip
-    """The formula of this name."""
+    """Return the gradient of x by its formula."""
     return ctc_loss_slope(u, g, losses, alphas, x, alignment(x, targets, inputs, lengths, blank), zero_infinity)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_ctc_loss": Formula("ctc_loss", loss),
     "_ctc_loss_backward": Formula("ctc_loss", slope),
@@ -275,22 +285,23 @@ TABLE |= {
 
 
 def differences(x: Tensor, y: Tensor) -> Tensor:
-    """Every row of x (..., P, M) less every row of y (..., R, M): (..., P, R, M)."""
+    """Return the differences of every row of x (..., P, M) and every row of y (..., R, M): (..., P, R, M)."""
     return x.unsqueeze(-2) - y.unsqueeze(-3)
 
 
 def distances(x: Tensor, y: Tensor, p: float, mode: int | None) -> Tensor:
-    """The p-norms of the differences; ValueError for a negative p."""
+    """Return the p-norms of the differences; raise ValueError for a negative p."""
     if p < 0:
-        raise ValueError(f"cdist takes p from 0 on, got {p}.")
+        raise ValueError(f"cdist takes p of at least 0, got {p}.")
     return torch.linalg.vector_norm(differences(x, y), p, -1)
 
 
 def distances_backward(g: Tensor, x: Tensor, y: Tensor, p: float, norm: Tensor) -> Tensor:
-    """The gradient of x: the sums over y's rows of g * d / n for p = 2, where d is a difference and n its norm.
+    """Return the gradient of x: sums over the rows of y.
 
-    In general g * (d * |d|^(p - 2) / n^(p - 1)); for p = 1 and inf g times the sign of d, there of the largest alone.
-    A norm of zero passes nothing on.
+    With a difference d and its norm n, the terms are g * d / n for p = 2. In general they are g * (d * |d|^(p - 2) /
+    n^(p - 1)). For p = 1 they are g times the sign of d, and for infinite p the same for the largest |d| only. A norm
+    of zero passes no gradient.
     """
     if p == 0:
         return torch.zeros_like(x)
@@ -298,7 +309,7 @@ def distances_backward(g: Tensor, x: Tensor, y: Tensor, p: float, norm: Tensor) 
 
 
 def along_differences(d: Tensor, g: Tensor, n: Tensor, p: float) -> Tensor:
-    """The gradients of differences d whose norms are n."""
+    """Return the gradients of differences d with norms n."""
     if p == 2:
         terms = g * d / n
     elif p == 1:
@@ -311,7 +322,7 @@ def along_differences(d: Tensor, g: Tensor, n: Tensor, p: float) -> Tensor:
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """sqrt(|x|^2 + |y|^2 - 2 x y), no less than 0, as one product of matrices: what PyTorch takes for many rows."""
+    """Return sqrt(|x|^2 + |y|^2 - 2 x y), at least 0, by one matrix product, which PyTorch uses for many rows."""
     squares, others = ((rows * rows).sum(-1, keepdim=True) for rows in (x, y))
     left = torch.cat([x * -2, squares, torch.ones_like(squares)], -1)
     right = torch.cat([y, torch.ones_like(others), others], -1)
@@ -319,13 +330,13 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def distances_of_pairs(x: Tensor, p: float = 2) -> Tensor:
-    """The p-norms of the differences of every two rows."""
+    """Return the p-norms of the differences of every two rows."""
     first, second = torch.triu_indices(len(x), len(x), 1)
     return torch.linalg.vector_norm(x[first] - x[second], p, 1)
 
 
 def distances_of_pairs_backward(g: Tensor, x: Tensor, p: float, norm: Tensor) -> Tensor:
-    """The gradient of the rows: that of each difference, added to the one row and taken from the other."""
+    """Return the gradient of the rows: each difference contributes to one row, and negatively to the other."""
     first, second = torch.triu_indices(len(x), len(x), 1)
     if p == 0:
         return torch.zeros_like(x)
@@ -333,7 +344,7 @@ def distances_of_pairs_backward(g: Tensor, x: Tensor, p: float, norm: Tensor) ->
     return torch.zeros_like(x).index_add(0, torch.cat([first, second]), torch.cat([terms, -terms]))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_cdist_forward": Decomposition("sum", distances),
     "_cdist_backward": Decomposition("sum", distances_backward),

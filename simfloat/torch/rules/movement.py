@@ -1,7 +1,7 @@
-"""Operations that move, choose, make or compare numbers, by PyTorch's names, and their ways back.
+"""Define operations that move, choose, create or compare values, by PyTorch's names, and their backward passes.
 
-They round no number but one that is put among others. On the way back, the gradients of a number that went to several
-places are added up. Comparisons find the elements that a largest, smallest or middle number was taken from.
+They do not round, except a number that is put among other values. In the backward pass, the gradients of a value that
+was moved to several positions are added. Comparisons find the elements that equal a maximum, minimum or median.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ MOVEMENT = frozenset(
     """.split()
 )
 
-#: Those among them that choose numbers: what they choose of a parameter is an activation, not the parameter.
+#: Operations that choose values: a value that was chosen from a parameter is an activation, not a parameter.
 CHOOSING = frozenset("embedding index index_select gather take masked_select where".split())
 
-#: Those that make numbers like others in shape alone, or count others.
+#: Operations that create values with the shape of others, or count others.
 MAKING = frozenset("full_like rand_like randn_like new_full histc randint_like".split())
 
-#: Those that write to their first operand.
+#: Operations that write to their first operand.
 OVERWRITING = frozenset(
     """
     copy_ fill_ zero_ normal_ uniform_ bernoulli_ trunc_normal_ exponential_ geometric_ cauchy_ log_normal_ random_
@@ -62,10 +62,10 @@ OVERWRITING = frozenset(
     """.split()
 )
 
-#: Those among them that write to all elements.
+#: Operations among them that write to all elements.
 FILLING = frozenset("copy_ fill_".split())
 
-#: Those among them that write no numbers but zeros and ones, which every format has.
+#: Operations among them that write only zeros and ones, which every format contains.
 KEEPING = frozenset(
     """
     zero_ bernoulli_ eye_ tril_ triu_ squeeze_ unsqueeze_ transpose_ t_ detach_ requires_grad_ as_strided_
@@ -77,31 +77,31 @@ _aten = torch.ops.aten
 
 
 class Adjoint(Rule):
-    """The way back of a movement: `movement` carries it out on numbers, in a tensor like the one that is reached."""
+    """The backward pass of a movement: `movement` is applied to the indices of a tensor with the operand's shape."""
 
     def __init__(self, operation: str, movement: Callable[..., torch.Tensor], size_at: int) -> None:
         super().__init__(operation, self.compute)
-        self.movement, self.size_at = movement, size_at  # which argument tells the size that is reached
+        self.movement, self.size_at = movement, size_at  # the position of the argument with the shape of the operand
 
     def compute(self, call: RuleCall, g: torch.Tensor, *options: Any) -> torch.Tensor:
-        """The numbers of g, added up where each came from."""
+        """Return the values of g, added at the positions that they came from."""
         reached = options[self.size_at]
         x = g.new_zeros(reached.shape if isinstance(reached, torch.Tensor) else tuple(reached))
-        # The movement itself says where each number went: it is carried out on the numbers of elements. PyTorch's
-        # kernels of upsampling and im2col have no integers (torch 2.13); float64 holds all numbers of elements below
-        # 2^53.
+        # The movement itself shows the new position of each element: it is applied to the indices of elements.
+        # PyTorch's kernels of upsampling and im2col do not support integers (torch 2.13); float64 represents all
+        # indices below 2^53.
         places = self.movement(element_numbers(x).double(), *options).long()
         return add_at(call, x, places, numbers_of(g))
 
 
 def padding_movement(name: str) -> Callable[..., torch.Tensor]:
-    """A border of an image's own pixels."""
+    """Return a function that pads an image with its own pixels."""
     pad = getattr(_aten, name)
     return lambda x, _, padding: pad(x, padding)
 
 
 def upsampling_movement(name: str) -> Callable[..., torch.Tensor]:
-    """An image whose pixels are repeated."""
+    """Return a function that repeats the pixels of an image."""
     upsample = getattr(_aten, name)
     return lambda x, size, _, *scales: upsample(x, size, *scales)
 
@@ -110,15 +110,15 @@ def col2im(
     call: RuleCall, x: torch.Tensor, size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
     padding: Sequence[int], stride: Sequence[int],
 ) -> torch.Tensor:  # fmt: skip
-    """Images of the sums of windows that overlap; what lies in the border is left out."""
+    """Return images of the sums of overlapping windows; values in the border are left out."""
     image = torch.zeros(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *size, dtype=x.dtype)
-    # Numbers from 1 on: the border, which is filled with 0, has none.
+    # Indices start with 1: the border is filled with 0.
     places = _aten.im2col((element_numbers(image) + 1).double(), kernel, dilation, padding, stride).long()
     inside = places > 0
     return add_at(call, image, places[inside] - 1, numbers_of(x)[inside.numpy()])
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "col2im": Rule("index", col2im),
     "unfold_backward": Adjoint("index", lambda x, _, *window: x.unfold(*window), 0),
@@ -133,19 +133,19 @@ TABLE: dict[str, Handler] = {
 }
 
 
-#: Operations whose derivative compares operand and result: max, min and median; scatter_reduce.
+#: Operations with a derivative that compares operand and result: max, min and median; scatter_reduce.
 COMPARING = ("max", "min", "index")
 
 
 class Matches(Movement):
-    """Where two tensors are equal; on the way back of `max` and its like, where the operand rounds to the result.
+    """A comparison of two tensors; in the backward pass of `max` and similar operations, the operands are rounded.
 
-    The result was rounded, so that an operand of a wider format may equal it nowhere. Under stochastic rounding all
-    elements match that may have been rounded to the result.
+    The result of these operations was rounded, so it may differ from all operands of a wider format. With stochastic
+    rounding, an element matches if it may have been rounded to the result.
     """
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The truth values."""
+        """Return the booleans."""
         note = run.differentiated_operation
         place = None if note is None or note.place.operation not in COMPARING else note.place.without_observer
         are_floating = all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args)
@@ -161,5 +161,5 @@ class Matches(Movement):
         return is_match
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {"eq.Tensor": Matches()}

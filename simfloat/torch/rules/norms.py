@@ -1,4 +1,4 @@
-"""Normalization by the formulas of `simfloat.simulation.formulas.norms`, and variances in PyTorch's operations."""
+"""Rules of normalization by the formulas of `simfloat.simulation.formulas.norms`, and of variances."""
 
 from __future__ import annotations
 
@@ -23,51 +23,50 @@ Gradient = NDArray | None
 
 
 def layer_norm(u: Rounded, x: NDArray, shape: Sequence[int], weight: Gradient, bias: Gradient, eps: float) -> Any:
-    """The result, the means and the factors; ValueError for another shape than that of x's last axes."""
+    """Return the result, the means and the factors; raise ValueError if shapes differ from the last axes of x."""
     shapes = [x.shape[-len(shape) :], *(y.shape for y in (weight, bias) if y is not None)]
     if any(tuple(each) != tuple(shape) for each in shapes):
         raise ValueError(
-            f"layer_norm takes x whose shape ends with {tuple(shape)}, and a weight and a bias of that shape; "
+            f"layer_norm takes x with a shape that ends with {tuple(shape)}, and a weight and a bias of that shape; "
             f"got x of shape {tuple(x.shape)} and shapes {[tuple(each) for each in shapes]}."
         )
     return norms.norm(u, x, weight, bias, norms.inner_axes(x.ndim, len(shape)), eps)
 
 
 def layer_to_x(u: Rounded, g: Any, x: Any, shape: Any, mean: Any, factor: Any, weight: Any, *_: Any) -> NDArray:
-    """The gradient of x."""
+    """Return the gradient of x."""
     return norms.norm_to_x(u, g, x, mean, factor, weight, norms.inner_axes(x.ndim, len(shape)))
 
 
 def layer_to_weight(u: Rounded, g: Any, x: Any, shape: Any, mean: Any, factor: Any, *_: Any) -> NDArray:
-    """The gradient of the weight."""
+    """Return the gradient of the weight."""
     return norms.norm_to_weight(u, g, x, mean, factor, norms.outer_axes(x.ndim, len(shape)))
 
 
 def layer_to_bias(u: Rounded, g: Any, x: Any, shape: Any, *_: Any) -> NDArray:
-    """The gradient of the bias."""
+    """Return the gradient of the bias."""
     return norms.norm_to_bias(u, g, norms.outer_axes(x.ndim, len(shape)))
 
 
 class TypeOfFirst:
-    """Of a program's own types the result has that of x, or of its gradient, also where parameters are kept in FP32."""
+    """A rule with results in the dtype of x, or of its gradient, even if parameters are in FP32."""
 
     def type_of(self, phase: Forward, operands: list[Tensor], args: Arguments) -> torch.dtype:
-        """The result's type."""
-        # Layers that keep weights in FP32 inside of a 16-bit model are usual; PyTorch's promotion would make their
-        # results wide.
+        """Return the dtype of the result."""
+        # 16-bit models often keep the weights of such layers in FP32; PyTorch's promotion would make the results wide.
         is_own = phase.place.is_written and args[0].is_floating_point()
         return args[0].dtype if is_own else result_type(operands)
 
 
 class Norm(TypeOfFirst, Formula):
-    """Normalization, or the gradient of what is normalized."""
+    """Normalization, or the gradient of its operand."""
 
 
 class BatchNorm(TypeOfFirst, Rule):
-    """Batch normalization, whose running statistics take a step towards the batch's, rounded to `activations`.
+    """Batch normalization. The running statistics move towards the statistics of the batch, rounded to `activations`.
 
-    Where these are used instead, there are no means and factors, as in PyTorch. PyTorch has the operation under several
-    names, whose arguments `arrange` brings into the order of the first one's.
+    If the running statistics are used instead, the returned means and factors are empty, as in PyTorch. PyTorch has
+    several names for this operation; `arrange` puts their arguments in the order of the first one.
     """
 
     how = "decomposition"
@@ -80,7 +79,7 @@ class BatchNorm(TypeOfFirst, Rule):
         self, call: RuleCall, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
         running_var: Tensor | None, training: bool, momentum: float, eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """The result, means and factors of the batch."""
+        """Return the result, means and factors of the batch."""
         u = call.begin_composite(list(map(numbers_of, call.operands)))
         array = numbers_of(x)
         scale, shift = (None if vector is None else numbers_of(vector) for vector in (weight, bias))
@@ -94,7 +93,8 @@ class BatchNorm(TypeOfFirst, Rule):
         results = call.result(u, result), call.saved_for_backward(u, mean), call.saved_for_backward(u, factor)
         if running_mean is not None and running_var is not None:
             for running, new in ((running_mean, mean), (running_var, variance)):
-                # A new arithmetic, at the place itself: begin_composite gave steps places inside of the composite.
+                # `begin` returns the arithmetic of the place itself; begin_composite returned an arithmetic for steps
+                # inside it.
                 moved = norms.moving_average(call.begin(), numbers_of(running), new, momentum)
                 running.copy_(tensor_of(moved, running.dtype))
                 put_tag(running, tag_of(running)._replace(format=call.format))
@@ -102,25 +102,25 @@ class BatchNorm(TypeOfFirst, Rule):
 
 
 def without_statistics(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Sequence[Any]:
-    """The arguments of the operation that has no running statistics."""
+    """Return the arguments of the operation without running statistics."""
     return x, weight, bias, None, None, training, momentum, eps
 
 
 def with_update(x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float) -> Sequence[Any]:
-    """The arguments of the operation that always takes the batch's statistics."""
+    """Return the arguments of the operation that always uses the statistics of the batch."""
     return x, weight, bias, mean, var, True, momentum, eps
 
 
 class BatchNormWithUpdate(BatchNorm):
-    """Batch normalization that also returns the reserve of cuDNN or MIOpen for the backward pass, here empty."""
+    """Batch normalization that also returns the reserve of cuDNN or MIOpen for the backward pass, which is empty."""
 
     def compute(self, call: RuleCall, x: Tensor, *args: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """The result, means and factors of the batch, and nothing."""
+        """Return the result, means and factors of the batch, and an empty tensor."""
         return *super().compute(call, x, *args), torch.empty(0, dtype=torch.uint8)
 
 
 def gradient_with_update(slope: Callable[..., NDArray]) -> Callable[..., NDArray]:
-    """A gradient of batch normalization by the arguments of the operation that always takes the batch's statistics."""
+    """Convert a gradient to the arguments of the operation that always uses the statistics of the batch."""
 
     def function(
         u: Rounded, g: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, factor: Any,
@@ -135,7 +135,7 @@ def batch_to_x(
     u: Rounded, g: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, factor: Any,
     training: bool, eps: float, *_: Any,
 ) -> NDArray:  # fmt: skip
-    """The gradient of x."""
+    """Return the gradient of x."""
     if training or running_var is None:
         return norms.batch_norm_to_x(u, g, x, mean, factor, weight)
     return norms.running_norm_to_x(u, g, weight, running_var, eps)
@@ -145,21 +145,21 @@ def batch_to_weight(
     u: Rounded, g: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, factor: Any,
     training: bool, eps: float, *_: Any,
 ) -> NDArray:  # fmt: skip
-    """The gradient of the weight."""
+    """Return the gradient of the weight."""
     if not training and running_var is not None:
         mean, factor = running_mean, norms.inverse_root(u, running_var, eps)
     return norms.batch_norm_to_weight(u, g, x, mean, factor)
 
 
 def batch_to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
-    """The gradient of the bias."""
+    """Return the gradient of the bias."""
     return norms.batch_norm_to_bias(u, g)
 
 
 def group_norm(
     u: Rounded, x: NDArray, weight: Gradient, bias: Gradient, n: int, c: int, hxw: int, groups: int, eps: float
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """The result, and the mean and factor of every group."""
+    """Return the result, and the mean and factor of every group."""
     result, mean, factor = norms.group_norm(u, x, weight, bias, groups, eps)
     return result, mean.reshape(n, groups), factor.reshape(n, groups)
 
@@ -167,7 +167,7 @@ def group_norm(
 def group_to_x(
     u: Rounded, g: Any, x: Any, mean: Any, factor: Any, weight: Any, n: int, c: int, hxw: int, groups: int, *_: Any
 ) -> NDArray:
-    """The gradient of x."""
+    """Return the gradient of x."""
     of_groups = mean.reshape(n, groups, 1), factor.reshape(n, groups, 1)
     return norms.group_norm_to_x(u, g, x, *of_groups, weight, groups)
 
@@ -175,12 +175,12 @@ def group_to_x(
 def group_to_weight(
     u: Rounded, g: Any, x: Any, mean: Any, factor: Any, weight: Any, n: int, c: int, hxw: int, groups: int, *_: Any
 ) -> NDArray:
-    """The gradient of the weight."""
+    """Return the gradient of the weight."""
     return norms.group_norm_to_weight(u, g, x, mean.reshape(n, groups, 1), factor.reshape(n, groups, 1), groups)
 
 
 class NormGradients(CompositeGradients):
-    """The gradients of x, weight and bias; a bias without a weight is the operation's second operand."""
+    """The gradients of x, weight and bias; without a weight, the bias is operand number 1 of the operation."""
 
     def __init__(self, operation: str, weight_at: int, *functions: Callable[..., NDArray], mask_at: int = -1) -> None:
         super().__init__(operation, *functions, are_wanted=lambda *args, **_: args[mask_at])
@@ -188,12 +188,15 @@ class NormGradients(CompositeGradients):
         self._weight_at = weight_at
 
     def operand_number(self, number: int, args: tuple[Any, ...]) -> int:
-        """Which operand the gradient of this number is that of."""
+        """Return the number of the forward operand that the gradient of this number belongs to."""
         return 1 if number == 2 and args[self._weight_at] is None else number
 
 
 def variance(x: Tensor, axes: Sequence[int] | None, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The variance along axes, the sum of squared differences divided by their number less the correction; the mean."""
+    """Return the variance along axes, and the mean.
+
+    The variance is the sum of squared differences, divided by their number minus the correction.
+    """
     along = list(axes_of(x, axes))
     count = math.prod(x.shape[axis] for axis in along)
     mean = x.mean(along, keepdim=True)
@@ -205,33 +208,33 @@ def variance(x: Tensor, axes: Sequence[int] | None, correction: float | None, ke
 def var(
     x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The variance along axes."""
+    """Return the variance along axes."""
     return variance(x, dim, correction, keepdim)[0]
 
 
 def var_mean(
     x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The variance along axes, and the mean."""
+    """Return the variance along axes, and the mean."""
     return variance(x, dim, correction, keepdim)
 
 
 def std(
     x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The root of the variance along axes."""
+    """Return the root of the variance along axes."""
     return variance(x, dim, correction, keepdim)[0].sqrt()
 
 
 def std_mean(
     x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The root of the variance along axes, and the mean."""
+    """Return the root of the variance along axes, and the mean."""
     square, mean = variance(x, dim, correction, keepdim)
     return square.sqrt(), mean
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "native_layer_norm": Norm("layer_norm", layer_norm),
     "native_layer_norm_backward": NormGradients("layer_norm", 5, layer_to_x, layer_to_weight, layer_to_bias),

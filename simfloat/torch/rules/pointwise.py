@@ -1,9 +1,9 @@
-"""Rules of pointwise operations: tables of what each is in operations that are rounded once.
+"""Rules of pointwise operations: tables of their formulas, in operations that are each rounded once.
 
-Quotients to integers, and their remainders, are exact. Some functions follow PyTorch's own formulas: every operation of
-the formula is rounded.
+Floor division and remainders are computed exactly. Some functions follow PyTorch's own formulas: every operation of the
+formula is rounded.
 
-In a row of the table, `u` is the call, whose every operation is rounded as the policy says; `a`, `b`, `c` are arrays of
+In a row of the table, `u` is the call, which rounds every operation as the policy requires; `a`, `b`, `c` are arrays of
 the operands, and `g` is a gradient.
 """
 
@@ -28,22 +28,23 @@ from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import NOTHING, Tag, exact_tensor, numbers_of, result_type
 
-#: From here on the quotient of two float64 numbers may lie on the other side of an integer than the exact one.
+#: For quotients of at least this size, the float64 quotient and the exact one may be on different sides of an integer.
 LARGE = 2.0**51
 
 Floats = NDArray[np.float64]
 
 
 def remainders(a: NDArray, b: NDArray) -> Floats:
-    """What is left of a behind b times the integer part of a / b: of a's sign, and exact; NaN for b = 0 and a = inf."""
+    """Return a - b * trunc(a / b), exactly, with the sign of a; NaN for b = 0 and for infinite a."""
     with np.errstate(invalid="ignore"):
         return np.fmod(np.asarray(a, np.float64), np.asarray(b, np.float64))
 
 
 def quotients(a: NDArray, b: NDArray, *, is_floor: bool) -> tuple[Floats, Floats]:
-    """The integer part of a / b, or the largest integer that is not above a / b, as the exact sum of two numbers.
+    """Return trunc(a / b), or floor(a / b), as the exact sum of two numbers.
 
-    The second one is not zero only for integers that float64 lacks; a zero has the sign of the other one.
+    The second number is nonzero only for integers that float64 cannot represent. A zero has the sign of the first
+    number.
     """
     a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
     left = remainders(a, b)
@@ -53,7 +54,7 @@ def quotients(a: NDArray, b: NDArray, *, is_floor: bool) -> tuple[Floats, Floats
         if is_floor:
             whole = whole - ((left != 0) & ((left < 0) != (b < 0)))
         whole = np.where((b == 0) | (np.isinf(a) & (not is_floor)), quotient, whole)
-    # The quotient -1 / 3, truncated, is -0: the sign is that of the quotient before.
+    # The truncated quotient -1 / 3 is -0: it has the sign of the quotient before.
     whole = np.where(whole == 0, np.copysign(whole, quotient), whole)
     remainder = np.copysign(0.0, whole)
     for at in np.argwhere((np.abs(whole) >= LARGE) & np.isfinite(whole)):
@@ -63,8 +64,8 @@ def quotients(a: NDArray, b: NDArray, *, is_floor: bool) -> tuple[Floats, Floats
 
 
 def _parts(a: float, b: float, is_floor: bool) -> tuple[float, float]:
-    """The integer quotient of two numbers, and what float64 lacks of it."""
-    # Few numbers come here: those from 2^51 on.
+    """Return the integer quotient of two numbers in float64, and the rest that float64 cannot represent."""
+    # Only quotients of 2^51 and more need this, which are rare.
     exact = Fraction(a) / Fraction(b)
     whole = math.floor(exact) if is_floor else math.trunc(exact)
     high = float(whole)
@@ -75,26 +76,26 @@ Tensor = torch.Tensor
 
 
 def sinc(x: Tensor) -> Tensor:
-    """sin(z) / z with z = pi * x, and 1 at 0."""
+    """Return sin(z) / z with z = pi * x, and 1 at 0."""
     z = x * math.pi
     return torch.where(x == 0, torch.ones_like(x), z.sin() / z)
 
 
 def xlog1py(x: Tensor | float, y: Tensor | float) -> Tensor:
-    """x * log1p(y), and 0 where x is."""
+    """Return x * log1p(y), and 0 for x = 0."""
     x, y = (exact_tensor(value) for value in (x, y))
     return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(y), x * y.log1p())
 
 
 def entropy(x: Tensor) -> Tensor:
-    """-x * log(x), 0 at 0 and -inf below."""
+    """Return -x * log(x), 0 at 0 and -inf below 0."""
     terms = torch.where(x == 0, torch.zeros_like(x), -x * x.log())
     return torch.where(x < 0, torch.full_like(terms, -torch.inf), terms)
 
 
 def polygamma(n: Any, x: Any) -> Tensor:
-    """The derivative of order n of digamma: (-1)^(n + 1) n! zeta(n + 1, x), n! being exact."""
-    if isinstance(n, Tensor):  # in place the tensor comes first
+    """Return the derivative of order n of digamma: (-1)^(n + 1) n! zeta(n + 1, x), with exact n!."""
+    if isinstance(n, Tensor):  # in place, the tensor is the first argument
         n, x = x, n
     if n == 0:
         return x.digamma()
@@ -103,32 +104,32 @@ def polygamma(n: Any, x: Any) -> Tensor:
 
 
 def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
-    """The sum of lgamma(x + (1 - j) / 2) over j from p down to 1, and p (p - 1) / 4 * log(pi), an exact number."""
+    """Return the sum of lgamma(x + (1 - j) / 2) for j from p down to 1, plus the exact p (p - 1) / 4 * log(pi)."""
     shifts = torch.arange(1 - p, 1, dtype=torch.float64).to(x.dtype) / 2 if p > 1 else torch.zeros(1, dtype=x.dtype)
     total = (x.unsqueeze(-1) + shifts).lgamma().sum(-1)
     return total + p * (p - 1) * math.log(math.pi) / 4
 
 
 def angle(x: Tensor) -> Tensor:
-    """pi below zero, else 0."""
-    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype)  # exactly, not in the format of x
+    """Return pi below zero, otherwise 0."""
+    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype)  # exact, not in the format of x
     return torch.where(x.isnan(), x, torch.where(x < 0, half_turn, torch.zeros_like(x)) * 1)
 
 
 def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
-    """x * 2^exponent."""
+    """Return x * 2^exponent."""
     return x * torch.exp2(exponent)
 
 
 def logcumsumexp(u: Rounded, x: NDArray, dim: int) -> NDArray:
-    """The formula of this name; without axes, or elements, x itself, rounded."""
+    """Return logcumsumexp by its formula; without axes or elements, return x, rounded."""
     if not x.size or not x.ndim:
         return u.round(x, "multiply", x)
     return slopes.logcumsumexp(u, x, dim)
 
 
 def between(start: Tensor | float, end: Tensor | float, steps: int, *, dtype: torch.dtype, **_: object) -> Tensor:
-    """Numbers from start to end in equal steps: start + i * ((end - start) / (steps - 1))."""
+    """Return values from start to end in equal steps: start + i * ((end - start) / (steps - 1))."""
     first, last = (exact_tensor(x).to(dtype) for x in (start, end))
     if steps <= 1:
         return (first * 1).expand(steps).clone()
@@ -138,19 +139,19 @@ def between(start: Tensor | float, end: Tensor | float, steps: int, *, dtype: to
 def powers_between(
     start: Tensor | float, end: Tensor | float, steps: int, base: float = 10.0, *, dtype: torch.dtype, **_: object
 ) -> Tensor:
-    """Powers of the base whose exponents lie between start and end in equal steps."""
+    """Return powers of the base with exponents from start to end in equal steps."""
     return torch.pow(base, between(start, end, steps, dtype=dtype))
 
 
 def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Generator | None = None) -> Tensor:
-    """mean + std * z with normal numbers z, drawn from PyTorch's generator."""
+    """Return mean + std * z, with normally distributed z from PyTorch's generator."""
     shape = torch.broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
     dtype = result_type([x for x in (mean, std) if isinstance(x, Tensor)])
     z = torch.empty(shape, dtype=dtype).normal_(generator=generator)
     return exact_tensor(mean) + exact_tensor(std) * z
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "special_xlog1py": Decomposition("xlogy", xlog1py),
     "special_entr": Decomposition("entropy", entropy),
@@ -175,47 +176,47 @@ TABLE: dict[str, Handler] = {
 
 
 def power(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
-    """a to the power b."""
+    """Return a to the power b."""
     return u.apply("power", a, b)
 
 
 def divide(u: RuleCall, a: NDArray, b: NDArray, *, rounding_mode: str | None = None) -> NDArray:
-    """a / b, the exact quotient rounded once; to an integer first where that is asked for.
+    """Return a / b, the exact quotient rounded once; with a rounding mode, the integer quotient is rounded.
 
     PyTorch's CUDA kernels multiply by the float32 reciprocal of a number.
     """
-    # A product with a rounded reciprocal is not the rounded quotient: these are other bits than the CPU's.
+    # A product with a rounded reciprocal is not the rounded quotient: its bits differ from the bits on a CPU.
     if rounding_mode is None and u.is_by_cuda and not b.ndim and a.ndim:
         return u.multiply(a, np.array(1 / np.float32(b), np.float32))
     return u.divide(a, b) if rounding_mode is None else u.add(*quotients(a, b, is_floor=rounding_mode == "floor"))
 
 
 def add(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
-    """a + alpha * b: in one rounding where PyTorch's CPU kernels are followed, else the product is rounded, too."""
+    """Return a + alpha * b; the product is also rounded, unless the policy follows PyTorch's CPU kernels."""
     if float(alpha) in (1, -1) or not u.is_by_cpu:
         return u.total(a, u.times(float(alpha), b))
     return u.fused_total(float(alpha), b, a)
 
 
 def subtract(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
-    """a - alpha * b, in the same way."""
+    """Return a - alpha * b, rounded as in `add`."""
     if float(alpha) in (1, -1) or not u.is_by_cpu:
         return u.difference(a, u.times(float(alpha), b))
     return u.fused_total(-float(alpha), b, a)
 
 
 def modulo(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
-    """What is left of a behind b times the largest integer that is not above a / b: of b's sign."""
+    """Return a - b * floor(a / b), with the sign of b."""
     left = remainders(a, b)
-    # Adding zero would lose the sign of a zero, but for a zero of its own sign.
+    # Adding +0 would change the sign of -0, so a zero of the same sign is added.
     return u.add(left, np.where((left != 0) & ((left < 0) != (b < 0)), b, np.copysign(0.0, left)))
 
 
 def lerp(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
-    """a + weight * (b - a); where weight is 1/2 or more b - (1 - weight) * (b - a), as PyTorch computes it."""
+    """Return a + weight * (b - a), or b - (1 - weight) * (b - a) if weight is at least 1/2, as PyTorch does."""
     difference = u.subtract(b, a)
     if weight.ndim == 0:
-        # PyTorch's lerp changes its formula at 1/2, so that the result at weight 1 is b exactly.
+        # PyTorch's lerp changes its formula at 1/2, so that the result at weight 1 is exactly b.
         low = abs(weight) < 0.5
         return u.fused_total(weight if low else weight - 1.0, difference, a if low else b)
     low = np.abs(weight) < 0.5
@@ -224,33 +225,37 @@ def lerp(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
 
 
 def leaky_relu(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
-    """a where it is positive, else slope * a."""
+    """Return a if it is positive, otherwise slope * a."""
     return u.multiply(a, np.where(a > 0, 1.0, slope))
 
 
 def relu(u: Any, a: NDArray) -> NDArray:
-    """a where it is positive, else 0."""
+    """Return a if it is positive, otherwise 0."""
     return u.round(slopes.where_above(a, a))
 
 
 def threshold_backward(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
-    """g where a is above `least`, else 0."""
+    """Return g if a is above `least`, otherwise 0."""
     return u.round(slopes.where_above(a, g, number(least)))
 
 
 def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
-    """2^k * sqrt(x * x + y * y) with x = a / 2^k and y = b / 2^k, the larger one from 1/2 to 1; inf beside NaN."""
+    """Return 2^k * sqrt(x * x + y * y) with x = a / 2^k and y = b / 2^k; inf if one is inf and the other NaN.
+
+    The larger of |x| and |y| is between 1/2 and 1.
+    """
     a, b = (np.where(np.isnan(c) & np.isinf(other), other, c) for c, other in ((a, b), (b, a)))
-    # The scale is a power of two, so the two multiplications by it round nothing: squares neither overflow nor vanish.
+    # The scale is a power of two, so the two multiplications by it round nothing; squares neither overflow nor
+    # underflow.
     _, k = np.frexp(np.nan_to_num(np.maximum(np.abs(a), np.abs(b)), nan=1.0, posinf=1.0))
     x, y = (u.multiply(c, np.ldexp(1.0, -k)) for c in (a, b))
     return u.multiply(u.apply("sqrt", u.add(u.multiply(x, x), u.multiply(y, y))), np.ldexp(1.0, k))
 
 
 def names_of(row: Operation) -> list[str]:
-    """PyTorch's names of a function of the catalog, none if it has no such function.
+    """Return PyTorch's names of a function of the catalog; none if PyTorch does not have it.
 
-    The kernels of sums, products and quotients have options: these have rules of their own.
+    The kernels of sums, products and quotients have options, and so they have their own rules.
     """
     if len(row.operands) > 1 and row.accuracy == "exact":
         return []
@@ -259,14 +264,14 @@ def names_of(row: Operation) -> list[str]:
 
 
 def applied(name: str) -> Callable[..., NDArray]:
-    """A function of the catalog."""
+    """Return a rule that applies a function of the catalog."""
     return lambda u, *operands: u.apply(name, *operands)
 
 
 #: Functions of the catalog by PyTorch's names.
 FUNCTION_OF: dict[str, str] = {theirs: name for name, row in FUNCTIONS.items() for theirs in names_of(row)}
 
-#: By PyTorch's name: the operation's name in a policy, and what it is.
+#: By PyTorch's name: the operation's name in a policy, and its formula.
 POINTWISE_FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "add": ("add", add),
     "sub": ("subtract", subtract),
@@ -283,19 +288,19 @@ POINTWISE_FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "nextafter": ("nextafter", lambda u, a, b: nextafter(u.round(a), b, u.format)),
     "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
-    "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as PyTorch has it but in inference mode
+    "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as in PyTorch, except in inference mode
     "relu": ("relu", relu),
     "leaky_relu": ("leaky_relu", leaky_relu),
     **{theirs: (name, applied(name)) for theirs, name in FUNCTION_OF.items()},
 }
 
 
-#: Rows that are one operation of the catalog, whatever their options.
+#: Rows that are one operation of the catalog, with any options.
 PRIMITIVES = frozenset({"mul", "nextafter", "square", "relu", *FUNCTION_OF})
 
 
 class Gelu(Formula):
-    """GELU by the hyperbolic tangent, which is a composite, or in one operation of the catalog; or its derivative."""
+    """GELU by the hyperbolic tangent, which is a composite, or as one operation of the catalog; or its derivative."""
 
     how = "rule"
 
@@ -304,12 +309,12 @@ class Gelu(Formula):
         self.exact = GradientRule("gelu", exact)
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The result of the one that is asked for."""
+        """Return the result of the variant that the arguments select."""
         by_tanh = options.pop("approximate", "none") == "tanh"
         return (super().__call__ if by_tanh else self.exact)(run, func, args, options, into)
 
 
-#: Derivatives, and what else is a formula of both front ends.
+#: Derivatives, and other formulas of both front ends.
 FORMULAS: dict[str, Rule] = {
     "gelu": Gelu(activations.gelu_tanh, lambda u, a: u.apply("gelu", a)),
     "gelu_backward": Gelu(
@@ -328,7 +333,8 @@ FORMULAS: dict[str, Rule] = {
 }
 
 
-#: Operations whose result is an operand's number, or its size or sign, which PyTorch finds and a rounding finishes.
+#: Operations with the value, the magnitude or the sign of an operand as their result: PyTorch selects, and the rule
+#: rounds.
 SELECTIONS: dict[str, str] = {
     "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
     "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
@@ -338,31 +344,31 @@ SELECTIONS: dict[str, str] = {
 }  # fmt: skip
 
 
-#: What an operand of an elementwise operation may be; other arguments are options.
+#: Types of the operands of an elementwise operation; other arguments are options.
 NUMBERS = (torch.Tensor, int, float)
 
 
 class PointwiseRule(Rule):
-    """A row of the table on tensors, arrays and numbers, broadcast."""
+    """A row of the table, for tensors, arrays and numbers, with broadcasting."""
 
     def __init__(self, operation: str, function: Callable[..., NDArray], is_primitive: bool = False) -> None:
         super().__init__(operation, self.compute)
         self.function, self.is_primitive = function, is_primitive
 
     def compute(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
-        """The result, laid out in memory as the operands are."""
+        """Return the result, with the memory layout of the operands."""
         arrays = [numbers_of(x) if isinstance(x, NUMBERS) else x for x in args]
         by_number = self.operation == "multiply" and any(is_number(x) for x in args)
-        # A product of a bfloat16 tensor and a Python number is made in float32 and rounded to bfloat16, so twice, in
-        # PyTorch's CPU kernels; results of CUDA's kernels come by way of float32 in general.
+        # In PyTorch's CPU kernels, a product of a bfloat16 tensor and a Python number is computed in float32 and
+        # rounded to bfloat16, so it is rounded twice. CUDA kernels compute all results by way of float32.
         if self.is_primitive and self.operation != "nextafter" and (call.is_by_cuda or (call.is_by_cpu and by_number)):
-            call.round_to_fp32_first()  # a product with a float32 number is made there
+            call.round_to_fp32_first()  # a product with a float32 number is computed in float32
         call.begin()
         return call.match_operand_layout(call.tensor(self.function(call, *arrays, **options)))
 
 
 class SelectionRule(Rule):
-    """Values that PyTorch selects among those of the operands, rounded."""
+    """Values that PyTorch selects from the operands, rounded."""
 
     is_primitive = True
 
@@ -371,7 +377,7 @@ class SelectionRule(Rule):
         self.function = function
 
     def compute(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
-        """The result, laid out in memory as the operands are."""
+        """Return the result, with the memory layout of the operands."""
         call.begin()
         return call.match_operand_layout(call.tensor(call.round_selected(self.select(call, *args, **options))))
 
@@ -381,15 +387,16 @@ class SelectionRule(Rule):
 
 
 class WithoutInfinities(SelectionRule):
-    """nan_to_num: infinities become the largest numbers of the result's format unless others are given."""
+    """nan_to_num: infinities become the largest numbers of the format, unless other values are given."""
 
     def select(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
-        """The numbers with others in the place of NaN and infinities."""
+        """Return the values, with NaN and infinities replaced."""
         x, *positional = args
         named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(positional) :]]
         values: list[Any] = [*positional, *named]
         nan, above, below = values
-        # The largest numbers of the policy's format, not of the tensor's type: that of float32 would overflow in BF16.
+        # The largest numbers in the format of the policy, not in the dtype of the tensor: the largest float32 would
+        # overflow in BF16.
         largest, smallest = float(call.format.max), float(call.format.min)
         return self.function(
             x, nan=nan, posinf=largest if above is None else above, neginf=smallest if below is None else below

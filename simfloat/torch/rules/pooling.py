@@ -1,4 +1,4 @@
-"""Averages of windows of sequences, images and volumes: a sum through `reduce`, and a quotient; and their gradients."""
+"""Rules of average pooling of sequences, images and volumes: a sum by `reduce` and a quotient; and gradients."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Sizes = Sequence[int]
 
 
 class Windows(NamedTuple):
-    """Windows along one side of images: the pixels of each (count, width), and for how many it counts.
+    """Windows along one axis of images: the pixels of each (count, width), and the divisor of each.
 
-    Places off the image, or beyond a short window, have the number that follows the last pixel's.
+    Positions outside of the image, or beyond a short window, have the index after the last pixel.
     """
 
     pixels: NDArray[np.integer]
@@ -30,7 +30,7 @@ class Windows(NamedTuple):
 
 
 def strided_windows(size: int, side: WindowAxis, *, with_padding: bool) -> Windows:
-    """Windows a step apart, the first of which begins in the border; what lies beyond it never counts."""
+    """Return windows with a constant step; the first one begins in the border, and positions beyond it never count."""
     start = side.step * np.arange(side.number) - side.border
     pixels = start[:, np.newaxis] + np.arange(side.places)
     low, high = (-side.border, size + side.border) if with_padding else (0, size)
@@ -41,13 +41,13 @@ def strided_windows(size: int, side: WindowAxis, *, with_padding: bool) -> Windo
 def sides_of(
     axes: int, result: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,)
 ) -> list[WindowAxis]:
-    """How windows lie along the last axes of images, of which `result` has a number each; one option may be for all."""
+    """Return the windows along the last axes of images, as many as `result` has; one option may apply to all axes."""
     per_axis = (list(s) * (axes // len(s)) for s in (kernel, stride or kernel, padding, dilation))
     return [WindowAxis(*side) for side in zip(*per_axis, result.shape[-axes:], strict=True)]
 
 
 def adaptive_windows(size: int, count: int) -> Windows:
-    """As many windows as asked for: number i from floor(i * size / count) to before ceil((i + 1) * size / count)."""
+    """Return `count` windows: number i goes from floor(i * size / count) to before ceil((i + 1) * size / count)."""
     start = np.arange(count) * size // count
     counts = -(-(np.arange(count) + 1) * size // count) - start
     pixels = start[:, np.newaxis] + np.arange(counts.max(initial=0))
@@ -55,9 +55,9 @@ def adaptive_windows(size: int, count: int) -> Windows:
 
 
 def averages(call: RuleCall, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None) -> torch.Tensor:
-    """The sum of every window, row by row, divided by how much it counts for; places off the image are +0."""
+    """Return the sum of every window, row by row, divided by its divisor; positions outside of the image are +0."""
     axes = len(sides)
-    # One row and column of zeros behind the image serve all places outside of it, so that windows are one indexing.
+    # One row and column of zeros after the image serve all positions outside of it, so windows need only one indexing.
     padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - axes) + [(0, 1)] * axes)
     windows: NDArray = padded[(Ellipsis, *grids(sides))]  # type: ignore[arg-type]
     call.begin()
@@ -66,11 +66,11 @@ def averages(call: RuleCall, x: torch.Tensor, sides: Sequence[Windows], divisor:
 
 
 def averages_backward(call: RuleCall, g: torch.Tensor, x: torch.Tensor, sides: Sequence[Windows]) -> torch.Tensor:
-    """The gradient of images: each window's, divided, to all of its pixels; in the order of the windows."""
+    """Return the gradient of images: the gradient of each window, divided, is added to its pixels in window order."""
     axes = len(sides)
     sizes, places = x.shape[-axes:], g.shape[-axes:]
     call.begin()
-    # Channels last: a window's pixels are rows of channels, which are added whole.
+    # Channels are last: the pixels of a window are rows of channels, which are added as a whole.
     share = np.moveaxis(call.divide(numbers_of(g), shares(sides, None)).reshape(-1, *places), 0, -1)
     at = np.broadcast_arrays(*grids(sides))
     there = np.logical_and.reduce([place < size for place, size in zip(at, sizes, strict=True)])
@@ -81,7 +81,7 @@ def averages_backward(call: RuleCall, g: torch.Tensor, x: torch.Tensor, sides: S
 
 
 def grids(sides: Sequence[Windows]) -> list[NDArray[np.integer]]:
-    """The pixels of windows along each side, to be broadcast: first over the windows, then inside of each."""
+    """Return the pixels of windows along each axis, for broadcasting: first over the windows, then inside each."""
     axes, indices = len(sides), []
     for number, (pixels, _) in enumerate(sides):
         shape = [1] * (2 * axes)
@@ -98,7 +98,7 @@ def shares(sides: Sequence[Windows], divisor: float | None) -> NDArray[np.float6
 
 
 class Average:
-    """Averages along so many axes: windows a stride apart, or as many as asked for."""
+    """Average pooling along `axes` axes: windows with a constant step, or a given number of windows."""
 
     def __init__(self, axes: int) -> None:
         self.axes = axes
@@ -108,37 +108,37 @@ class Average:
         self, x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,), ceil_mode: bool = False,
         with_padding: bool = True, divisor: int | None = None,
     ) -> list[WindowAxis]:  # fmt: skip
-        """How windows lie along each axis, of an average with these options."""
+        """Return the geometry of windows along each axis, for an average with these options."""
         result = self.pool(x, kernel, stride, padding, ceil_mode, with_padding, divisor)
         return sides_of(self.axes, result, kernel, stride, padding)
 
     def windows(self, x: torch.Tensor, *options: Any) -> list[Windows]:
-        """The windows along each axis, of an average with these options."""
+        """Return the windows along each axis, for an average with these options."""
         with_padding = options[4] if len(options) > 4 else True
         sides = zip(x.shape[-self.axes :], self.sides(x, *options), strict=True)
         return [strided_windows(size, side, with_padding=with_padding) for size, side in sides]
 
     def avg_pool(self, call: RuleCall, x: torch.Tensor, *options: Any) -> torch.Tensor:
-        """Averages of windows a stride apart."""
+        """Return averages of windows with a constant step."""
         return averages(call, x, self.windows(x, *options), options[5] if len(options) > 5 else None)
 
     def avg_pool_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
-        """The gradient of images: each window's, divided, to all of its pixels."""
+        """Return the gradient of images: the gradient of each window, divided, is added to its pixels."""
         sides = self.sides(x, *options)
         call.begin()
         share = call.divide(numbers_of(g), shares(self.windows(x, *options), options[5]))
         return call.tensor(call.spread([share] * math.prod(side.places for side in sides), share, sides, x.shape))
 
     def adaptive_avg_pool(self, call: RuleCall, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-        """As many averages as asked for."""
+        """Return a given number of averages."""
         return averages(call, x, list(map(adaptive_windows, x.shape[-self.axes :], sizes)))
 
     def adaptive_avg_pool_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """The gradient of images."""
+        """Return the gradient of images."""
         return averages_backward(call, g, x, list(map(adaptive_windows, x.shape[-self.axes :], g.shape[-self.axes :])))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Rule] = {
     name: Rule("avg_pool2d", rule)
     for axes, pool in ((2, Average(2)), (3, Average(3)))

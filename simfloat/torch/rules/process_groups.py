@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed: gradients are summed over replicas in the role `all_reduce`, around a ring."""
+"""Rules of collectives of torch.distributed: gradients are summed around a ring, in the role `all_reduce`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ SUM = 0
 class AllReduce(Handler):
     """The sum over replicas of one tensor of each, in the order of `simfloat.all_reduce` around a ring.
 
-    A bucket of DistributedDataParallel is one tensor: its chunks are the ring's, and every gradient in it is added in
-    its own parameter's role. Each replica receives the tensors of all and computes the sum.
+    A bucket of DistributedDataParallel is one tensor. Its chunks are the chunks of the ring, and every gradient in it
+    is added in the role of its own parameter. Each replica receives the tensors of all and computes the sum.
     """
 
     how = "rule"
@@ -51,13 +51,15 @@ class AllReduce(Handler):
         if not any(x.is_floating_point() for x in tensors):
             return run.leave_to_pytorch(func(*args, **options), [])
         if operation.op() != SUM or len(tensors) != 1:
-            raise refusal(run, func, "replicas' numbers are summed, by ReduceOp.SUM; divide, or choose, by yourself.")
+            raise refusal(
+                run, func, "only ReduceOp.SUM is supported over replicas; divide or select the results yourself."
+            )
         (x,) = tensors
         total = self._sum_around_ring(run, x, _all_gather(x, group))
         tags = [(part, tag) for part, tag in parts_of(x) if tag.is_gradient]
         with without_dispatch(), torch.no_grad():
             is_first = torch.distributed.ProcessGroup.unbox(group).rank() == 0
-            # PyTorch's own sum follows, in which all but the first add -0: no number changes.
+            # PyTorch's own sum follows; all replicas except the first contribute -0, so no value changes.
             x.copy_(total) if is_first else x.fill_(-0.0)
             result = func(*args, **options)
         for part, tag in tags:
@@ -67,7 +69,7 @@ class AllReduce(Handler):
         return result
 
     def _sum_around_ring(self, run: RunContext, x: Tensor, parts: list[Tensor]) -> Tensor:
-        # Each chunk of the ring starts at another replica, so that sums of neighbouring chunks have other orders.
+        # Each chunk of the ring starts at another replica, so sums of neighbouring chunks have different orders.
         rows = in_addition_order(np.stack([numbers_of(part).reshape(-1) for part in parts]), "ring")
         total = np.empty(x.numel(), rows.dtype)
         for begin, end, adding in self._pieces(run, x):
@@ -78,7 +80,7 @@ class AllReduce(Handler):
         return tensor_of(total.reshape(x.shape), x.dtype)
 
     def _pieces(self, run: RunContext, x: Tensor) -> Iterator[tuple[int, int, Arithmetic]]:
-        """Where each gradient in a tensor begins and ends, and how it is added; what is none goes with one before."""
+        """Yield the bounds and the arithmetic of each gradient in a tensor; it includes elements that follow it."""
         gradients = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
         if not gradients:
             yield 0, x.numel(), _addition(run, x, tag_of(x))
@@ -89,7 +91,7 @@ class AllReduce(Handler):
 
 
 def _addition(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
-    """How a gradient is added to those of other replicas; other numbers as by an addition of the forward pass."""
+    """Return the arithmetic of the addition of a gradient over replicas; other values use a forward addition."""
     if tag.is_gradient and tag.owner is not None:
         return run.simulation.place("update", tag.owner).in_type(FORMAT_OF[x.dtype]).to_replicas
     place = run.simulation.place("add", run.path).in_type(FORMAT_OF[x.dtype])
@@ -97,10 +99,9 @@ def _addition(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
 
 
 def _all_gather(x: Tensor, group: Any) -> list[Tensor]:
-    """The tensors of all replicas, in their order."""
+    """Return the tensors of all replicas, in their order."""
     with without_dispatch(), torch.no_grad():
-        # The numbers of all replicas come to each of them: c10d's own sum would round as float32 does, in an order that
-        # it does not tell.
+        # Each replica receives the values of all: c10d's own sum would round in float32, in an unknown order.
         parts = [torch.empty_like(x) for _ in range(torch.distributed.ProcessGroup.unbox(group).size())]
         _, work = torch.ops.c10d.allgather_([parts], [x.contiguous()], group)
         torch._C._distributed_c10d.Work.unbox(work).wait()
@@ -108,12 +109,12 @@ def _all_gather(x: Tensor, group: Any) -> list[Tensor]:
 
 
 class Reception(Handler):
-    """Numbers of other replicas are received as they are; what is written to a parameter is rounded as ever."""
+    """Values of other replicas are received unchanged; values that are written to a parameter are rounded as usual."""
 
     how = "movement"
 
     def __init__(self, *, keeps: bool = False) -> None:
-        self.keeps = keeps  # the format, which the other replica's numbers have too
+        self.keeps = keeps  # keeps the format, which the values of the other replica also have
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """Return the result of PyTorch."""
@@ -127,11 +128,11 @@ class Reception(Handler):
 
 
 def _written_tensors(func: Any, args: Arguments, options: Options) -> Iterator[Tensor]:
-    """The tensors that a collective writes to: those that its schema marks, or lists of them that stand first."""
+    """Return the tensors that a collective writes to, by its schema or else its first argument."""
     return iter(list(written_by(func, args, options)) or tensors_in(args[0]))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "allreduce_": AllReduce(),
     "broadcast_": Reception(keeps=True),

@@ -1,7 +1,7 @@
 """Rules of quantization: products of float8 and float4 matrices with scales, and rounding to integers and back.
 
-The program gives the scales as PyTorch and cuBLAS lay them out. Fake quantization replaces each number by that which an
-integer stands for, as in training for quantized inference. Products with scales are torch._scaled_mm and
+The program passes the scales in the layouts of PyTorch and cuBLAS. Fake quantization replaces each value by the value
+that an integer represents, as in training for quantized inference. Products with scales are torch._scaled_mm and
 torch.nn.functional.scaled_mm.
 """
 
@@ -23,14 +23,14 @@ from simfloat.torch.rules.contractions import product
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import FORMAT_OF, NOTHING, PAIRED, Tag, numbers_of
 
-#: Kinds of scales by their numbers, as torch.nn.functional.ScalingType has them.
+#: Kinds of scales by number, as in torch.nn.functional.ScalingType.
 KINDS = ("TensorWise", "RowWise", "BlockWise1x16", "BlockWise1x32", "BlockWise1x128", "BlockWise128x128")
-WHOLE, BY_ROW, BY_16, BY_32 = range(4)  # those with a rule
+WHOLE, BY_ROW, BY_16, BY_32 = range(4)  # the kinds with a rule
 
-#: The products of a block along k, and the type of its scale.
+#: The number of products in a block along k, and the dtype of its scale.
 BLOCKS = {BY_16: (16, torch.float8_e4m3fn), BY_32: (32, torch.float8_e8m0fnu)}
 
-#: Whether numbers may be float4, two to a byte, by the kind of scales.
+#: For each kind of scales, the supported operands: float4 with two values in a byte (True), or others (False).
 PAIRED_WITH = {WHOLE: (False,), BY_ROW: (False,), BY_16: (True,), BY_32: (False, True)}
 
 #: torch.nn.functional.SwizzleType.SWIZZLE_32_4_4, the layout of the scales of blocks: tiles of 128 rows by 4 blocks.
@@ -42,18 +42,19 @@ class OperandScales(NamedTuple):
 
     kinds: list[int]
     tensors: list[torch.Tensor]
-    layout: int  # of the first
+    layout: int  # of the first tensor
 
     @property
     def names(self) -> str:
-        """The kinds, as PyTorch calls them."""
+        """The kinds, by PyTorch's names."""
         return " and ".join(KINDS[kind] for kind in self.kinds)
 
 
 def scales_of(arguments: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[list[NDArray], Scales | None]:
     """Return the factors of the product of a (m, k) and b (k, n), and the scales of blocks if there are any.
 
-    Raises ValueError for kinds, types and layouts of scales that PyTorch's products do not take, or that have no rule.
+    Raises ValueError for kinds, dtypes and layouts of scales that PyTorch's products do not accept, or that have no
+    rule.
     """
     left, right = _of_operand(arguments, "a"), _of_operand(arguments, "b")
     kind = _common_kind(left, right)
@@ -68,7 +69,7 @@ def scales_of(arguments: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tu
 
 
 def _of_operand(arguments: dict[str, Any], side: str) -> OperandScales:
-    """The scales of an operand; of torch._scaled_mm one, whose type and size tell its kind."""
+    """Return the scales of an operand; torch._scaled_mm has one, and its dtype and size determine the kind."""
     scale, kinds = arguments[f"scale_{side}"], arguments.get(f"recipe_{side}")
     if kinds is not None:
         return OperandScales(list(kinds), list(scale), next(iter(arguments[f"swizzle_{side}"]), 0))
@@ -77,24 +78,24 @@ def _of_operand(arguments: dict[str, Any], side: str) -> OperandScales:
 
 
 def _common_kind(left: OperandScales, right: OperandScales) -> int:
-    """The kind of both operands' scales; of a whole operand and of rows each may have its own."""
+    """Return the kind of both operands' scales; scales of whole operands and of rows may be combined."""
     are_plain = all(kinds in ([WHOLE], [BY_ROW]) for kinds in (left.kinds, right.kinds))
     if not are_plain and (left.kinds != right.kinds or left.kinds not in ([BY_16], [BY_16, WHOLE], [BY_32])):
         raise ValueError(
             "scaled_mm has rules for scales of whole operands, of rows, and of the blocks of both operands: "
             "BlockWise1x16, also with TensorWise, and BlockWise1x32; a has "
-            f"{left.names}, b {right.names}. Multiply numbers of other scales by them in float32, and those products."
+            f"{left.names}, b {right.names}. For other scales, multiply the operands by them in float32 first."
         )
     return left.kinds[0]
 
 
 def _check_pairs(kind: int, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Raise ValueError for float4 numbers with scales of another kind, and in pairs that do not lie along k."""
+    """Raise ValueError for float4 operands with scales of another kind, or with pairs that are not along k."""
     first, second = a.dtype == PAIRED, b.dtype == PAIRED
     if first != second or first not in PAIRED_WITH[kind]:
         raise ValueError(
-            "scaled_mm takes float4 numbers in both operands, with scales of blocks along k, and none but these with "
-            f"BlockWise1x16; got {a.dtype} and {b.dtype} with {KINDS[kind]}."
+            "scaled_mm takes float4 values only in both operands and with scales of blocks along k; BlockWise1x16 "
+            f"takes only float4; got {a.dtype} and {b.dtype} with {KINDS[kind]}."
         )
     if first and (a.stride(1) != 1 or b.stride(0) != 1):
         raise ValueError(
@@ -103,7 +104,7 @@ def _check_pairs(kind: int, a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def _factor(scale: torch.Tensor, rows: int, columns: int) -> NDArray:
-    """The numbers of a scale; ValueError unless it is that of a whole operand, or of rows and columns."""
+    """Return the values of a scale; raise ValueError unless it belongs to a whole operand, or to rows or columns."""
     if scale.numel() != 1 and tuple(scale.shape) not in ((rows, 1), (1, columns)):
         raise ValueError(
             f"scaled_mm takes a scale of a whole operand, or scales of rows ({rows}, 1) and columns (1, {columns}); "
@@ -114,16 +115,16 @@ def _factor(scale: torch.Tensor, rows: int, columns: int) -> NDArray:
 
 
 def _unswizzle(scales: OperandScales, dtype: torch.dtype, rows: int, count: int) -> NDArray:
-    """The scales (rows, count) of blocks along k, from cuBLAS's tiles, which are filled up.
+    """Return the scales (rows, count) of blocks along k, from cuBLAS's padded tiles.
 
-    In a tile the scale of row i and block j stands at (i mod 32) * 16 + (i div 32) * 4 + j.
+    In a tile the scale of row i and block j is at (i mod 32) * 16 + (i div 32) * 4 + j.
     """
     scale, tiles = scales.tensors[0], (-(-rows // ROWS), -(-count // COLUMNS))
     needed = tiles[0] * tiles[1] * ROWS * COLUMNS
     if scale.dtype != dtype or scales.layout != SWIZZLED or scale.numel() != needed:
         raise ValueError(
             f"scaled_mm takes the scales of {rows} by {count} blocks as {needed} numbers of the type {dtype} in the "
-            f"layout SWIZZLE_32_4_4, tiles of {ROWS} by {COLUMNS} that are filled up; got {scale.numel()} of "
+            f"layout SWIZZLE_32_4_4, tiles of {ROWS} by {COLUMNS} with padding; got {scale.numel()} of "
             f"{scale.dtype}{'' if scales.layout == SWIZZLED else ', NO_SWIZZLE'}."
         )
     in_tiles = numbers_of(scale).reshape(*tiles, 32, ROWS // 32, COLUMNS).transpose(0, 3, 2, 1, 4)
@@ -136,9 +137,10 @@ Tensor = torch.Tensor
 def fake_quantize(
     call: RuleCall, x: Tensor, scale: NDArray | float, zero: NDArray | float, low: int, high: int, is_on: bool
 ) -> tuple[Tensor, Tensor]:
-    """(q - zero) * scale with q = zero + the integer next to x * (1 / scale), and where q lies from low to high.
+    """Return (q - zero) * scale, and a mask that is True where q is from low to high.
 
-    What lies outside is `low` or `high`; NaN is `low`. A zero that is no integer is added before q is found.
+    q is zero + the integer nearest to x * (1 / scale). Values outside become `low` or `high`; NaN becomes `low`. A zero
+    that is not an integer is added before q is rounded.
     """
     call.begin()
     if not is_on:
@@ -146,7 +148,7 @@ def fake_quantize(
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))
     zero = np.asarray(zero)
     is_integer = zero.dtype.kind in "iu"
-    # The integer is added after rint, as PyTorch's kernel has it: added before, it would move ties.
+    # The integer is added after rint, as in PyTorch's kernel: added before, it would change ties.
     q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
     clipped = np.fmin(np.fmax(q, float(low)), float(high))
     dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
@@ -154,13 +156,13 @@ def fake_quantize(
 
 
 class FakeQuantization(Rule):
-    """torch.fake_quantize_per_tensor_affine and its kin, whose scales and zeros are operands without a gradient."""
+    """torch.fake_quantize_per_tensor_affine and similar functions; scales and zeros are operands without gradients."""
 
     def __init__(self) -> None:
         super().__init__("fake_quantize", fake_quantize)
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The numbers, and where they pass a gradient on."""
+        """Return the values, and the mask of elements that pass a gradient."""
         names = [argument.name for argument in func._schema.arguments]
         arguments = {**dict(zip(names, args, strict=False)), **options}
         x, is_on = arguments["self"], bool(arguments.get("fake_quant_enabled", True))
@@ -173,7 +175,7 @@ class FakeQuantization(Rule):
 
 
 def _laid_along(value: Tensor | float, shape: list[int]) -> NDArray | float:
-    """A number, or those of a tensor along the axis of the shape that is not 1; integers stay such."""
+    """Reshape a tensor to the axis of `shape` that is not 1; return a number unchanged. Integers stay integers."""
     if not isinstance(value, Tensor):
         return value
     array = numbers_of(value) if value.is_floating_point() else value.numpy()
@@ -184,7 +186,7 @@ def observe_and_quantize(
     x: Tensor, is_observed: Tensor, is_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor,
     zero_point: Tensor, share: float, low: int, high: int, axis: int, by_rows: bool = False, is_symmetric: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """x by the scale and zero that PyTorch chooses for running extremes, which first move by a share to those of x."""
+    """Quantize x by PyTorch's scale and zero for running extremes, which first move towards those of x."""
     if is_observed.item():
         axes = [i for i in range(x.ndim) if not by_rows or i != axis % x.ndim]
         for running, extremes in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):
@@ -206,7 +208,7 @@ def observe_and_quantize(
 
 
 def _move_towards(running: Tensor, extreme: Tensor, share: float) -> Tensor:
-    """Move a running extreme by a share of the way to a new one; take the new one where it is the first."""
+    """Move a running extreme by a share of the distance to a new one, or replace it if it is the first."""
     running = torch.where(running.isinf(), extreme, running)
     return running + (extreme - running) * share
 
@@ -214,20 +216,20 @@ def _move_towards(running: Tensor, extreme: Tensor, share: float) -> Tensor:
 def _chosen_by_pytorch(
     least: Tensor, most: Tensor, low: int, high: int, by_rows: bool, is_symmetric: bool
 ) -> tuple[Tensor, Tensor]:
-    """The scale and the zero that PyTorch's own observer would choose for numbers that lie between these."""
+    """Return the scale and the zero that PyTorch's own observer would choose for values between these extremes."""
     with without_dispatch(), torch.no_grad():
         extremes = torch.stack([least.reshape(-1), most.reshape(-1)], 1).float()
         count, yes = len(extremes), torch.ones(1, dtype=torch.long)
         running = (torch.full((count,), end) for end in (torch.inf, -torch.inf))
         scale, zero = torch.ones(count), torch.zeros(count, dtype=torch.int32)
-        # PyTorch's own operation on the extremes alone, with averages that begin at infinity and a share of 1, so that
-        # it chooses from these numbers and no others.
+        # PyTorch's own operation runs only on the extremes, with averages that begin at infinity and a share of 1, so
+        # that it chooses from these values.
         observe = torch.ops.aten._fused_moving_avg_obs_fq_helper
         observe(extremes, yes, yes, *running, scale, zero, 1.0, low, high, 0, by_rows, is_symmetric)
     return scale, zero
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "fake_quantize_per_tensor_affine_cachemask": FakeQuantization(),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": FakeQuantization(),
@@ -236,27 +238,28 @@ TABLE: dict[str, Handler] = {
 }
 
 
-#: The types in which PyTorch's casts make an infinity the largest number: float8_e4m3fn, from version 2.13 on.
+#: The dtypes for which PyTorch's casts turn an infinity into the largest number: float8_e4m3fn, in version 2.13 and
+#: later.
 SATURATING = frozenset(
     dtype for dtype in FORMAT_OF if dtype != PAIRED and math.isfinite(torch.tensor(torch.inf).to(dtype).item())
 )
 
 
 class ScaledProduct(Handler):
-    """a @ b by the policy's `accumulate`, times both scales, plus a bias, times the scale of the result.
+    """a @ b by the `accumulate` of the policy, times both scales, plus a bias, times the scale of the result.
 
-    Each step is rounded to FP32, and the last result is rounded once to the type that is asked for, under every policy;
-    it saturates where PyTorch's casts to that type do. Scales of blocks multiply sums as those of a policy's casts do;
-    the scales of whole operands beside them are multiplied with each other first, as PyTorch hands them to cuBLAS.
+    Each step is rounded to FP32, and the last result is rounded once to the dtype of the result, under every policy. It
+    saturates if PyTorch's casts to that dtype do. Scales of blocks multiply sums like the scales of casts in a policy.
+    Additional scales of whole operands are first multiplied with each other, as PyTorch does for cuBLAS.
     """
 
     how = "rule"
 
-    #: What a policy calls it, which may give it an accumulator of its own.
+    #: The name in policies, which may give the operation its own accumulator.
     operation = "scaled_mm"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The product."""
+        """Return the product."""
         arguments = _arguments_by_name(func, args, options)
         a, b = arguments["self"], arguments["mat2"]
         bias, last = arguments.get("bias"), arguments.get("scale_result")
@@ -276,7 +279,7 @@ class ScaledProduct(Handler):
         return Rule(self.operation, rule)(run, func, tuple(operands), {"dtype": dtype}, into)
 
     def plain(self, func: Any, args: Arguments, options: Options) -> Any:
-        """Zeros of the result's shape and type: PyTorch has no float4 products on a CPU."""
+        """Return zeros with the shape and dtype of the result, because PyTorch has no float4 products on a CPU."""
         arguments = _arguments_by_name(func, args, options)
         return arguments["self"].new_zeros(
             arguments["self"].shape[0], arguments["mat2"].shape[1], dtype=_type_of(arguments)
@@ -284,16 +287,16 @@ class ScaledProduct(Handler):
 
 
 def _arguments_by_name(func: Any, args: Arguments, options: Options) -> dict[str, Any]:
-    """An operation's arguments by their names."""
+    """Return the arguments of an operation by name."""
     names = [argument.name for argument in func._schema.arguments]
     return {**dict(zip(names, args, strict=False)), **options}
 
 
 def _type_of(arguments: dict[str, Any]) -> torch.dtype:
-    """The type of the result: that of the first operand unless another one is asked for, and BF16 of float4 numbers."""
+    """Return the dtype of the result: `out_dtype`, or the dtype of the first operand, or BF16 for float4 operands."""
     dtype = arguments["self"].dtype
     return arguments.get("out_dtype") or (torch.bfloat16 if dtype == PAIRED else dtype)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {"_scaled_mm": ScaledProduct(), "_scaled_mm_v2": ScaledProduct()}

@@ -1,7 +1,7 @@
 """Rules of reductions: sums, means, products, extremes, segments of an axis, and histograms.
 
-Sums and means go through the policy's `reduce`. Segments have their gradients here too. The borders of a histogram's
-bins are rounded; numbers are counted between them, or their weights added.
+Sums and means use the `reduce` of the policy. The gradients of segments are also in this module. The borders of
+histogram bins are rounded; the values between them are counted, or their weights are added.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ Axes = int | Sequence[int] | None
 
 
 def axes_of(x: torch.Tensor | NDArray, dim: Axes) -> tuple[int, ...]:
-    """Axes as ascending numbers from 0; all of them for None and for none. ValueError for one that x does not have."""
+    """Return axes as ascending numbers from 0; None and an empty list mean all.
+
+    Raises ValueError for an invalid axis.
+    """
     axes = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
     last = max(1, x.ndim) - 1
     for axis in axes:
         if not -last - 1 <= axis <= last:
-            raise ValueError(f"dim must lie between {-last - 1} and {last} for shape {tuple(x.shape)}, got {axis}.")
+            raise ValueError(f"dim must be between {-last - 1} and {last} for shape {tuple(x.shape)}, got {axis}.")
     return tuple(sorted({axis % x.ndim for axis in axes})) if x.ndim else ()
 
 
 def shape_without(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
-    """The shape of what is left of x without these axes, or with one element along each."""
+    """Return the shape of x without these axes, or with one element along each of them."""
     return tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdim or i not in axes)
 
 
 def sum_over_axes(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
-    """The sum over axes, in row-major order."""
+    """Return the sum over axes, in row-major order."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
     call.begin()
@@ -47,7 +50,7 @@ def sum_over_axes(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bo
 
 
 def mean_over_axes(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
-    """The sum, divided by the number of terms: two roundings."""
+    """Return the sum, divided by the number of terms, with two roundings."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
     call.begin()
@@ -57,9 +60,9 @@ def mean_over_axes(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: b
 def norm_over_axes(
     call: RuleCall, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False
 ) -> torch.Tensor:
-    """The p-norm: powers, sum and root, each rounded; the largest |x| for inf, the least for -inf.
+    """Return the p-norm: powers, sum and root, each rounded; the largest |x| for inf, the smallest for -inf.
 
-    For 0 it is how many are not zero.
+    For 0 it is the number of nonzero elements.
     """
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
@@ -68,7 +71,7 @@ def norm_over_axes(
 
 
 def cumsum(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
-    """The sums of all elements up to each along an axis, every one a sum of its own."""
+    """Return the sums of all elements up to each one along an axis; every result is a separate sum."""
     call.begin()
     if not x.ndim:
         return call.tensor(call.round(x))
@@ -97,7 +100,7 @@ def _norm(call: RuleCall, size: torch.Tensor, p: float, axes: tuple[int, ...]) -
 
 
 def prod(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """The product along an axis, or of all elements, from the first on: every product is rounded."""
+    """Return the product along an axis, or of all elements, in order; every product is rounded."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
     call.begin()
@@ -107,7 +110,7 @@ def prod(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim: bool 
 
 
 def cumprod(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
-    """The products of all elements up to each along an axis."""
+    """Return the products of all elements up to each one along an axis."""
     call.begin()
     if not x.numel() or not x.ndim:
         return call.tensor(call.round(x))
@@ -119,7 +122,7 @@ def _products(call: RuleCall, rows: NDArray) -> NDArray:
 
 
 def rule_of_selection(function: Any) -> Any:
-    """A rule that rounds the numbers that PyTorch chooses, and leaves the places where it found them."""
+    """Return a rule that rounds the values that PyTorch chooses, and does not change their indices."""
 
     def rule(call: RuleCall, *args: Any, **options: Any) -> Any:
         selected = function(*args, **options)
@@ -132,24 +135,24 @@ def rule_of_selection(function: Any) -> Any:
 
 
 def nansum(x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
-    """The sum over axes, NaN taken for 0."""
+    """Return the sum over axes, with NaN replaced by 0."""
     return torch.where(x.isnan(), torch.zeros_like(x), x).sum(axes_of(x, dim), keepdim)
 
 
 def trace(x: torch.Tensor) -> torch.Tensor:
-    """The sum of the diagonal."""
+    """Return the sum of the diagonal."""
     return x.diagonal().sum()
 
 
 def aminmax(x: torch.Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smallest and the largest number, of all or along an axis."""
+    """Return the smallest and the largest value, of all elements or along an axis."""
     axes = [] if dim is None else [dim]
     return x.amin(axes, keepdim), x.amax(axes, keepdim)
 
 
 _aten = torch.ops.aten
 
-#: By PyTorch's name, with the overload where there are several meanings.
+#: By PyTorch's name, with the overload if there are several meanings.
 TABLE: dict[str, Handler] = {
     "sum": Rule("sum", sum_over_axes),
     "cumsum": Rule("sum", cumsum),
@@ -190,23 +193,23 @@ TABLE: dict[str, Handler] = {
 
 Tensor = torch.Tensor
 
-#: What a segment without elements comes to; the mean of none is no number.
+#: The result of a segment without elements; its mean is NaN.
 EMPTY = {"sum": 0.0, "mean": math.nan, "prod": 1.0, "max": -math.inf, "min": math.inf}
 
 
 class Row(NamedTuple):
-    """The elements of a place along the axes before that of segments, and where segments begin and end among them."""
+    """The elements at one index of the axes before the segment axis, and the borders of the segments."""
 
     elements: Tensor
     borders: list[int]
 
     def segments(self) -> list[Tensor]:
-        """The elements of every segment."""
+        """Return the elements of every segment."""
         return [self.elements[start:end] for start, end in pairwise(self.borders)]
 
 
 def rows_of(x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> list[Row]:
-    """The rows of x; there is one of segments that are along the first axis."""
+    """Return the rows of x; if segments are along the first axis, there is one row."""
     counts = lengths if offsets is None else offsets
     if counts is None:
         raise ValueError("segment_reduce takes the lengths of segments, or their offsets.")
@@ -216,7 +219,7 @@ def rows_of(x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
 
 
 def reduce_segment(part: Tensor, reduce: str, initial: float | None) -> Tensor:
-    """One segment's: its elements in their order, behind the initial number where there is one."""
+    """Reduce one segment: its elements in order, after the initial value if there is one."""
     if not len(part):
         return torch.full(part.shape[1:], EMPTY[reduce] if initial is None else initial, dtype=part.dtype)
     begun = part if initial is None else torch.cat([torch.full_like(part[:1], initial), part])
@@ -230,7 +233,7 @@ def segment_reduce(
     x: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
     offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Every segment's, side by side along the axis."""
+    """Reduce every segment; the results are concatenated along the axis."""
     rows = rows_of(x, lengths, offsets, axis)
     reductions = [reduce_segment(part, reduce, initial) for row in rows for part in row.segments()]
     shape = (*x.shape[:axis], -1, *x.shape[axis + 1 :])
@@ -245,13 +248,14 @@ def segment_reduce_backward(
     g: Tensor, y: Tensor, x: Tensor, reduce: str, *, lengths: Tensor | None = None, offsets: Tensor | None = None,
     axis: int = 0, initial: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """g to every element of a segment; of a mean g / n, of a product g * y / x, of an extreme to those equal to it.
+    """Return the gradient of x.
 
-    Several that are as large share g. A factor of zero gets g times the product of all others.
+    Every element of a segment receives g for a sum, g / n for a mean, g * y / x for a product. For an extreme, the
+    elements that equal it share g. A factor of zero receives g times the product of all others.
     """
     results, gradients, reached = iter(y.flatten(0, axis)), iter(g.flatten(0, axis)), []
     for elements, borders in rows_of(x, lengths, offsets, axis):
-        # What lies outside of all segments reaches nothing.
+        # Elements outside all segments receive no gradient.
         reached.append(torch.zeros_like(elements[: borders[0]]))
         for part in Row(elements, borders).segments():
             reached.append(segment_gradient(part, next(results), next(gradients), reduce, initial))
@@ -260,14 +264,14 @@ def segment_reduce_backward(
 
 
 def segment_gradient(part: Tensor, y: Tensor, g: Tensor, reduce: str, initial: float | None) -> Tensor:
-    """The gradient of one segment's elements."""
+    """Return the gradient of the elements of one segment."""
     if not len(part):
         return torch.zeros_like(part)
     if reduce in ("sum", "mean"):
         share = g if reduce == "sum" else g / len(part)
         return share.unsqueeze(0).expand(part.shape).clone()
     if reduce == "prod":
-        # g * y / x, as PyTorch has it, is NaN at x = 0.
+        # PyTorch's g * y / x is NaN at x = 0.
         return torch.where((part == 0) | part.isnan(), g * without_each(part, initial), g * y / part)
     equal = (part == y) | part.isnan()
     counts = equal.sum(0).clamp(min=1)
@@ -275,12 +279,12 @@ def segment_gradient(part: Tensor, y: Tensor, g: Tensor, reduce: str, initial: f
 
 
 def without_each(part: Tensor, initial: float | None) -> Tensor:
-    """For every element the product of all others, from the first on."""
+    """Return for every element the product of all others, in order."""
     first = torch.full_like(part[:1], 1.0 if initial is None else initial)
     return torch.stack([torch.cat([first, part[:i], part[i + 1 :]]).prod(0) for i in range(len(part))])
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "segment_reduce": Decomposition("sum", segment_reduce),
     "_segment_reduce_backward": Decomposition("sum", segment_reduce_backward),
@@ -288,7 +292,7 @@ TABLE |= {
 
 
 def borders_of(call: RuleCall, x: Tensor, bins: Sequence[int], **options: Any) -> list[NDArray]:
-    """The borders of bins of one size along every column of x (M, N), as PyTorch finds them, rounded."""
+    """Return the borders of bins of equal width along every column of x (M, N), computed by PyTorch, and rounded."""
     call.begin()
     return [call.round(edges) for edges in _aten._histogramdd_bin_edges(x, bins, **options)]
 
@@ -296,10 +300,10 @@ def borders_of(call: RuleCall, x: Tensor, bins: Sequence[int], **options: Any) -
 def count_in_bins(
     call: RuleCall, x: Tensor, borders: Sequence[NDArray], weight: Tensor | None = None, density: bool = False
 ) -> Tensor:
-    """How many rows of x (M, N) each bin holds, which is exact, or the sum of their weights, in their order.
+    """Return the exact number of rows of x (M, N) in each bin, or the sum of their weights in order.
 
-    A bin has its lower border, the last one its upper border too. As a density these are divided by their sum, then by
-    the widths of bins along each column.
+    A bin includes its lower border; the last one also includes its upper border. With `density` the results are divided
+    by their sum, and then by the widths of bins along each column.
     """
     shape = [len(edges) - 1 for edges in borders]
     rows, is_inside, places = numbers_of(x), np.ones(len(x), bool), []
@@ -345,7 +349,7 @@ def histogram_between(
 
 
 def histogram_borders(call: RuleCall, x: Tensor, bins: Sequence[int], *, range: Any = None, **_: Any) -> list[Tensor]:
-    """The borders of bins along every column."""
+    """Return the borders of bins along every column."""
     return [call.tensor(edges) for edges in borders_of(call, x, bins, range=range)]
 
 
@@ -366,7 +370,7 @@ def histogram_of_rows_between(
     return count_in_bins(call, x.flatten(0, -2), [call.round(edges) for edges in bins], weight, density)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "histogram.bin_ct": Rule("sum", histogram),
     "histogram.bins_tensor": Rule("sum", histogram_between),

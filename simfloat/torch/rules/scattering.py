@@ -1,6 +1,6 @@
-"""Rules that add numbers where several belong to one place, and bags of embeddings.
+"""Rules that add several values at one position, and bags of embeddings.
 
-Additions go through `reduce`, in row-major order. A bag is the sum, mean or maximum of rows of a table.
+Additions use `reduce`, in row-major order. A bag is the sum, mean or maximum of rows of a table.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ _aten = torch.ops.aten
 
 
 def element_numbers(x: torch.Tensor) -> torch.Tensor:
-    """The number of every element, in x's shape."""
+    """Return the index of every element, in the shape of x."""
     return torch.arange(x.numel()).reshape(x.shape)
 
 
 def add_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
-    """x with values added at places, which are numbers of elements: first these, where they meet, and then x."""
+    """Return x with values added at places, which are indices of elements.
+
+    Values at the same place are added first, and then x.
+    """
     call.begin()
     flat = np.ascontiguousarray(values).reshape(-1)
     # `reduce` may be any accumulator, so the values of an element are one sum, to which x is added once.
@@ -39,7 +42,7 @@ def add_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArra
 def embedding_backward(
     call: RuleCall, g: torch.Tensor, places: torch.Tensor, count: int, padding: int, by_frequency: bool
 ) -> torch.Tensor:
-    """The gradient of a table of rows; by frequency each share is first multiplied by 1 / how many its row gets."""
+    """Return the gradient of a table of rows; `by_frequency` multiplies each share by 1 / the count of its row."""
     width = g.shape[-1]
     rows, names = numbers_of(g).reshape(-1, width), places.reshape(-1).numpy()
     call.begin()
@@ -52,7 +55,7 @@ def embedding_backward(
 def index_put(
     call: RuleCall, x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False, *_: Any
 ) -> torch.Tensor:
-    """x with values added at indices."""
+    """Return x with values added at indices."""
     places = _aten.index(element_numbers(x), list(indices))
     return add_at(call, x, places, np.broadcast_to(numbers_of(values), places.shape))
 
@@ -60,7 +63,7 @@ def index_put(
 def masked_put(
     call: RuleCall, x: torch.Tensor, mask: torch.Tensor, indices: Sequence[Any], values: torch.Tensor
 ) -> torch.Tensor:
-    """x with those values added at indices that a mask keeps."""
+    """Return x with values added at the indices that a mask keeps."""
     places = _aten.index(
         element_numbers(x), [None if index is None else torch.where(mask, index, 0) for index in indices]
     )
@@ -69,7 +72,7 @@ def masked_put(
 
 
 def scatter_add(call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
-    """x with src added at places along an axis."""
+    """Return x with src added at places along an axis."""
     values = numbers_of(src)[tuple(map(slice, index.shape))]
     return add_at(call, x, element_numbers(x).gather(dim, index), values)
 
@@ -77,13 +80,13 @@ def scatter_add(call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, 
 def index_add(
     call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> torch.Tensor:
-    """x with alpha * source added at places along an axis."""
+    """Return x with alpha * source added at places along an axis."""
     call.begin()
     return add_at(call, x, element_numbers(x).index_select(dim, index), call.times(float(alpha), source))
 
 
 def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
-    """A rule for the gradient of images of so many axes, from the places that were the largest of windows."""
+    """Return a rule for the gradient of images with `axes` axes, from the positions of the maxima of windows."""
 
     def rule(
         call: RuleCall, g: torch.Tensor, x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes,
@@ -106,7 +109,7 @@ def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
 
 
 def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
-    """A rule for windows that are not equally far apart: those that give a pixel nothing take no part in its sum."""
+    """Return a rule for windows with irregular steps: windows that give a pixel no gradient are not in its sum."""
 
     def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
@@ -117,7 +120,7 @@ def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
 
 
 def put(call: RuleCall, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool) -> torch.Tensor:
-    """x with source added at the elements of these numbers."""
+    """Return x with source added at the elements of these indices."""
     return add_at(call, x, index % max(x.numel(), 1), numbers_of(source))
 
 
@@ -125,7 +128,7 @@ def scatter_reduce(
     call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *,
     include_self: bool = True,
 ) -> torch.Tensor:  # fmt: skip
-    """x with src at places along an axis: added, then divided by their number, or the largest or smallest of all."""
+    """Return x with src at places along an axis: summed, averaged, multiplied, or the largest or smallest of all."""
     if reduce in ("amax", "amin"):
         extremes = x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
         call.begin()
@@ -145,14 +148,14 @@ def scatter_reduce(
 def multiply_at(
     call: RuleCall, x: torch.Tensor, places: torch.Tensor, src: torch.Tensor, include_self: bool
 ) -> torch.Tensor:
-    """x times what belongs to its elements, one factor after the other, each product rounded; or these products."""
+    """Multiply the elements of x, or ones, by their factors in order; every product is rounded."""
     call.begin()
     names, factors = places.reshape(-1).numpy(), numbers_of(src).reshape(-1)
     products = numbers_of(x).copy().reshape(-1)
     if not include_self:
         products[names] = 1
-    # The first factor of every element, then the second one, and so on.
-    # Stable, so that factors of one element keep their order.
+    # First the first factor of every element, then the second one, and so on. The sort is stable, so that factors of
+    # one element keep their order.
     order = np.argsort(names, kind="stable")
     names, factors = names[order], factors[order]
     turn = np.arange(len(names)) - np.searchsorted(names, names)
@@ -176,7 +179,7 @@ def index_reduce(
 
 
 class Put(Handler):
-    """Numbers put at places, or added there."""
+    """Values that are put at positions, or added there."""
 
     how = "rule"
 
@@ -184,12 +187,12 @@ class Put(Handler):
         self._added, self._moved = Rule("index", added), Movement(puts_in=True)
 
     def __call__(self, run: Any, func: Any, args: tuple[Any, ...], options: dict[str, Any], into: Tag = NOTHING) -> Any:
-        """The first operand with the values at the indices."""
+        """Return the first operand with the values at the indices."""
         accumulate = options.get("accumulate", args[3] if len(args) > 3 else False)
         return (self._added if accumulate else self._moved)(run, func, args, options, into)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "embedding_dense_backward": Rule("embedding", embedding_backward),
     "index_put": Put(index_put),
@@ -213,21 +216,21 @@ TABLE: dict[str, Handler] = {
 }
 
 
-#: The numbers by which PyTorch names what becomes of a bag's rows.
+#: PyTorch's numbers of the reductions of a bag's rows.
 MEAN, MAX = 1, 2
 
 
 def bags_of(
     indices: torch.Tensor, offsets: torch.Tensor, count: int, padding: int
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """The row and the bag of every index that is not padding."""
+    """Return the row and the bag of every index that is not padding."""
     rows, starts = indices.numpy().reshape(-1), offsets.numpy()[:count]
     bags = np.searchsorted(starts, np.arange(len(rows)), side="right") - 1
     return rows[rows != padding], bags[rows != padding]
 
 
 def check_options(by_frequency: bool, has_sparse_gradient: bool = False) -> None:
-    """Raise ValueError for an option that has no rule."""
+    """Raise ValueError for an option without a rule."""
     if by_frequency:
         raise ValueError("nn.EmbeddingBag has no rule for scale_grad_by_freq=True; leave it out.")
     if has_sparse_gradient:
@@ -240,16 +243,16 @@ def check_options(by_frequency: bool, has_sparse_gradient: bool = False) -> None
 def times_weights(
     call: RuleCall, rows: NDArray, weights: torch.Tensor | None, is_no_padding: NDArray[np.bool_]
 ) -> NDArray:
-    """Rows times their weights, where there are any, each product rounded."""
+    """Return rows times their weights, if there are any; each product is rounded."""
     return rows if weights is None else call.multiply(rows, numbers_of(weights).reshape(-1)[is_no_padding, np.newaxis])
 
 
 def check_mean(call: RuleCall) -> None:
-    """Raise ValueError for the mean of a policy that fuses it: the sum would be rounded before it is divided."""
+    """Raise ValueError for a mean under a policy that rounds it once: the sum would be rounded before the division."""
     if call.phase.is_fused:
         raise ValueError(
-            f"{call.name} with mode='mean' is not fused; give the policy .override(operation='embedding_bag', "
-            "fused=False), or divide sums in the model."
+            f"{call.name} with mode='mean' cannot be rounded once; add .override(operation='embedding_bag', "
+            "fused=False) to the policy, or divide sums in the model."
         )
 
 
@@ -257,7 +260,7 @@ def embedding_bag(
     call: RuleCall, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, by_frequency: bool = False,
     mode: int = 0, sparse: bool = False, weights: torch.Tensor | None = None, has_last: bool = False, padding: int = -1,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """The sum of every bag's rows, in their order; the mean, sum and quotient being rounded; or the maximum."""
+    """Return the sum of every bag's rows, in order; or their mean, with sum and quotient rounded; or their maximum."""
     check_options(by_frequency)
     outputs = torch.ops.aten._embedding_bag(
         weight, indices, offsets, by_frequency, mode, sparse, weights, has_last, padding
@@ -282,7 +285,7 @@ def embedding_bag_backward(
     sizes: torch.Tensor, largest: torch.Tensor, count: int, by_frequency: bool, mode: int, sparse: bool,
     weights: torch.Tensor | None, padding: int = -1,
 ) -> torch.Tensor:  # fmt: skip
-    """The gradient of the table."""
+    """Return the gradient of the table."""
     check_options(by_frequency, sparse)
     bag_gradients, width = numbers_of(g), g.shape[1]
     call.begin()
@@ -303,7 +306,7 @@ def weights_backward(
     call: RuleCall, g: torch.Tensor, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor,
     places: torch.Tensor, mode: int, padding: int = -1,
 ) -> torch.Tensor:  # fmt: skip
-    """The gradient of the rows' weights: sums of products of a bag's gradient and the row."""
+    """Return the gradient of the rows' weights: sums of products of a bag's gradient and the row."""
     call.begin()
     rows, bags = bags_of(indices, offsets, len(g), padding)
     products = call.multiply(numbers_of(g)[bags], numbers_of(weight)[rows])
@@ -313,14 +316,14 @@ def weights_backward(
 
 
 def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:
-    """How many rows every bag has; 1 for those without any."""
+    """Return the number of rows of every bag, and 1 for an empty bag."""
     return np.maximum(np.bincount(bags, minlength=count), 1).astype(np.float64)[:, np.newaxis]
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_embedding_bag": Rule("embedding_bag", embedding_bag),
-    "_embedding_bag_forward_only": Rule("embedding_bag", embedding_bag),  # of a table that needs no gradient
+    "_embedding_bag_forward_only": Rule("embedding_bag", embedding_bag),  # if the table needs no gradient
     "_embedding_bag_per_sample_weights_backward": Rule("embedding_bag", weights_backward),
     "_embedding_bag_backward": Rule("embedding_bag", embedding_bag_backward),
 }

@@ -1,6 +1,7 @@
-"""Singular values, eigenvalues of symmetric matrices, reflections, least squares, in the orders of `simfloat.linalg`.
+"""Rules of singular values, symmetric eigenvalues, reflections and least squares, in the orders of `simfloat.linalg`.
 
-Operations have the format of results, sums go through `accumulate`; the matrices of a batch come one after the other.
+Operations have the format of the results, and sums use `accumulate`. The matrices of a batch are computed one after the
+other.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ def map_batches(
 
 
 def arrays_of(*results: Any) -> list[NDArray]:
-    """The numbers of arrays."""
+    """Return the values of arrays."""
     return [array.numbers for array in results]
 
 
 def svd(
     call: RuleCall, a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, ...]:
-    """The factors, or the singular values alone."""
+    """Return the factors, or only the singular values."""
     call.begin()
     (*batch, m, n), options = a.shape, options_of(call)
     k = min(m, n)
@@ -56,7 +57,7 @@ def svd(
 
 
 def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:  # noqa: N803
-    """Eigenvalues and eigenvectors of what one triangle tells, or the eigenvalues alone."""
+    """Return eigenvalues and eigenvectors of the matrix given by one triangle, or only the eigenvalues."""
     call.begin()
     options, matrix = options_of(call), numbers_of(a)
     matrix = matrix.swapaxes(-1, -2) if UPLO.upper() == "U" else matrix
@@ -65,7 +66,10 @@ def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> 
 
 
 def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
-    """r with the reflections' v below its diagonal, whose first elements are 1; and every tau."""
+    """Return r with the vectors v of the reflections below its diagonal, and every tau.
+
+    The first element of each v is 1, and is not stored.
+    """
     call.begin()
     u, k = arithmetic_of(0.0, ArithmeticOptions(**options_of(call))), min(a.shape[-2:])
 
@@ -81,7 +85,7 @@ def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unpack_reflections(u: Any, a: NDArray, taus: NDArray) -> list[tuple[NDArray, NDArray]]:
-    """The reflections of a packed matrix."""
+    """Return the reflections of a packed matrix."""
     reflectors = []
     for column, tau in enumerate(u.round(taus)):
         v = u.round(a[column:, column])
@@ -91,7 +95,7 @@ def unpack_reflections(u: Any, a: NDArray, taus: NDArray) -> list[tuple[NDArray,
 
 
 def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
-    """The first columns of the product of reflections, the last one applied first."""
+    """Return the first columns of the product of reflections; the last one is applied first."""
     call.begin()
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
     taus = numbers_of(tau)[..., np.newaxis]
@@ -107,16 +111,15 @@ def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
 def times_reflections(
     call: RuleCall, a: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
-    """The product q b of reflections and a matrix, b q, or the same with q transposed."""
+    """Return q b or b q, for the product q of reflections and a matrix b; `transpose` transposes q."""
     call.begin()
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
 
     def apply_reflections(x: NDArray, t: NDArray, b: NDArray) -> list[NDArray]:
         reflectors = list(enumerate(unpack_reflections(u, x, t[:, 0])))
         c = u.round(b if left else b.T)
-        # b q is the transposed of q^T b^T.
-        # q is the product of the reflections in their order, so the last one is applied first; its transposed has the
-        # other order.
+        # b q is the transpose of q^T b^T. q is the product of the reflections in their order, so the last one is
+        # applied first; the transpose of q has the opposite order.
         for column, (v, tau) in reflectors if left == transpose else reversed(reflectors):
             factorizations.reflect(u, v, tau, c[column:])
         return [c if left else c.T]
@@ -126,10 +129,9 @@ def times_reflections(
 
 
 def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> tuple[Tensor, ...]:
-    """The x that makes b - a x least, and of several the least: by the q and r of a, or of a transposed.
+    """Return the x with the smallest b - a x, and the smallest such x, by the q and r of a or of its transpose.
 
-    With them come, as PyTorch's drivers give them, the sums of squared residuals, the rank, which is full, and the
-    singular values.
+    Like PyTorch's drivers, also return the sums of squared residuals, the rank, which is full, and the singular values.
     """
     is_vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     columns = b.unsqueeze(-1) if is_vector else b
@@ -150,9 +152,9 @@ def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: s
 def pseudoinverse(
     a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
 ) -> Tensor:
-    """v (1 / s) u^T of the singular values, or eigenvalues, that are larger than atol and rtol times the largest.
+    """Return v (1 / s) u^T for the singular values or eigenvalues above atol and above rtol times the largest.
 
-    Without these rtol is the type's eps times the larger size.
+    By default rtol is the eps of the dtype times the larger size.
     """
     if not a.numel():
         return a.new_zeros(*a.shape[:-2], a.shape[-1], a.shape[-2])
@@ -172,7 +174,7 @@ def pseudoinverse(
     return (left * inverse.unsqueeze(-2)) @ right
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "_linalg_svd": Rule("svd", svd),
     "_linalg_eigh": Rule("eigh", eigh),
