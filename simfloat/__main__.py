@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Run the command line: simfloat show | round | info | warmup | selftest | vectors | --version."""
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def carry_out(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name."""
+    all_commands = parser()
+    complete_words(all_commands)
     try:
-        options = parser().parse_args(shield_negative_numbers(arguments))
+        options = all_commands.parse_args(shield_negative_numbers(arguments))
     except SystemExit as end:  # invalid arguments, or --help or --version
         return int(end.code or 0)
     return COMMANDS[options.command].run(options)

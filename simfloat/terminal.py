@@ -1,7 +1,8 @@
 """Handle the terminal: command lines, the progress line of a long call, and the notice of compilation.
 
 A command line must work if its output is ASCII only, closed, full, or a pipe whose reader ends. There is one progress
-line at a time, erased at the end of the call. The notice is one line on standard error while kernels are compiled.
+line at a time, and it is erased at the end of the call. The notice is one line on standard error while kernels are
+compiled. It explains why a first call takes long.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
 #: The exit code of a program that Ctrl-C ended.
 INTERRUPTED = 130
 
-#: Interrupts are kept here: they refer to the frames that they ended, so half-built objects of LLVM stay alive.
+#: Interrupts are kept here. They refer to the frames that they ended, so half-built objects of LLVM are not destroyed.
 _HALF_BUILT: list[KeyboardInterrupt] = []
 
 
@@ -70,7 +71,10 @@ def run_command(command: Callable[[], int]) -> int:
 
 @contextmanager
 def repeat_interrupts() -> Iterator[None]:
-    """Repeat a Ctrl-C that Python ignored in a function that C called, as LLVM does while kernels are compiled."""
+    """Repeat within the block a Ctrl-C that Python had to ignore.
+
+    This happens in a Python function that C called, as LLVM does while kernels are compiled.
+    """
     before = sys.unraisablehook
 
     def hook(ignored: UnraisableHookArgs) -> None:
@@ -235,9 +239,9 @@ class Notice:
         self._begun: float | None = None
         self._timer: threading.Timer | None = None
 
-    def begin(self) -> None:
-        """Start the clock at the begin of a compilation."""
-        if not self.due:
+    def begin(self, name: str = "") -> None:
+        """Note that the compilation of the kernel of this name begins."""
+        if self._is_silent:
             return
         self.end()
         self._begun, self._count = time.perf_counter(), self._count + 1
@@ -250,7 +254,7 @@ class Notice:
             self._is_shown = self._write(f"{ERASE_LINE}simfloat: {text}")
 
     def end(self) -> None:
-        """Stop the clock at the end of a compilation."""
+        """Note that the compilation has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -275,9 +279,9 @@ class Notice:
     def _write(self, text: str) -> bool:
         """Write a text to standard error; return True if it could be written."""
         if sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):  # standard error is closed
+            with suppress(OSError, ValueError):  # standard error is closed
                 # One write: if the process ended between two, the line would have no end.
-                sys.stderr.write(f"{LINE}\n")
+                sys.stderr.write(text)
                 sys.stderr.flush()
                 return True
         return False
@@ -289,4 +293,4 @@ NOTICE = Notice()
 
 def silence() -> None:
     """Silence the notice in this process, as its parent process shows one."""
-    NOTICE.due = False
+    NOTICE.silence()

@@ -39,10 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def environment_of(level: str) -> dict[str, str]:
-    """Return the environment variables with which Numba, in a new process, compiles for a level of processors.
+def environments_of(level: str) -> list[dict[str, str]]:
+    """Return the environment variables with which Numba compiles, in a new process, for a level of processors.
 
-    Raises ValueError if the level is unknown, or above that of this processor: kernels are executed after compilation.
+    There is one set of variables for each level that `level` names. Raises ValueError for a level that is unknown, or
+    higher than the level of this processor: kernels are tested on the machine that compiles them.
     """
     from simfloat.kernels.compile.processor import reachable_levels
 
@@ -156,7 +157,9 @@ def ignore_interrupts() -> Iterator[None]:
 
 def serve(connection: Connection) -> None:
     """Run the tasks whose names arrive, and reply with the number of kernels that each compiled."""
-    from simfloat.tools.commands.workload import TASKS, count_compiled
+    from simfloat.tools.commands.workload import FIRST_SESSION, TASKS, count_compiled
+
+    tasks = {**TASKS, **FIRST_SESSION}
 
     terminal.silence()
     sf.set_threads(1)  # the other cores belong to the other processes

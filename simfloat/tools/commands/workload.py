@@ -147,6 +147,45 @@ def observed_training() -> None:
                 optimizer.step()
 
 
+def first_numbers() -> None:
+    """Call what the documentation calls first: roundings, single operations, and sums in four orders."""
+    x = np.random.default_rng(0).standard_normal((2, 64, 64))
+    for numbers in (0.1, [0.1, 465.0, 1e-9], x, x.astype(np.float32)):
+        for format in (sf.E4M3, sf.BF16, sf.FP16):
+            sf.round(numbers, format)
+            sf.decode(sf.encode(sf.round(numbers, format), format), format)
+        sf.round(numbers, sf.E4M3, sf.stochastic(), stream=sf.BitStream(0))
+    sf.round(0.1, sf.Format(3, 2), sf.toward_positive)
+    sf.fma(7.0, 37.0, -(2.0**-60), sf.BF16)
+    sf.add(2048.0, 1.0, sf.FP16, sf.stochastic(), stream=sf.BitStream(0))
+    matrix = sf.array(1 + x[0] ** 2, sf.BF16)
+    matrix[1:] -= matrix[1:, :1] / matrix[0, 0] * matrix[0]
+    for accumulate in (sf.FP16, sf.BF16, sf.FP32, sf.kahan(sf.FP16), sf.blocked(8, sf.FP16, sf.FP32)):
+        sf.dot(x[0, 0], x[1, 0], accumulate=accumulate)
+        sf.matmul(*x, inputs=sf.FP16, accumulate=accumulate)
+    hopper = sf.tensor_core("hopper")
+    for accumulate in (hopper, sf.blocked(128, hopper, sf.FP32)):
+        sf.matmul(*x, inputs=sf.E4M3, accumulate=accumulate)
+
+
+def first_trainings() -> None:
+    """Train a small model as the documentation does first, under the policies that it names first."""
+    READINESS.compile_at_once()
+    x = np.random.default_rng(0).standard_normal((64, 8))
+    for policy, kind in product(("bf16-standard", "bf16-kahan", "fp16-master", "fp8-hybrid"), ("SGD", "AdamW")):
+        for dtype in (np.float64, np.float32):
+            numbers, recorder = x.astype(dtype), sf.Recorder()
+            model = sf.nn.MLP([8, 16, 1], rng=0)
+            optimizer = getattr(sf.optim, kind)(model.parameters(), lr=0.01)
+            batches = sf.train.Batches(numbers, numbers @ np.ones((8, 1), dtype), batch_size=32, epochs=1, seed=0)
+            with sf.simulate(policy, seed=0, observer=recorder):
+                sf.train.fit(model, sf.nn.mse_loss, batches, optimizer, progress=False)
+            recorder.advise()
+
+
+#: Tasks that together call the kernels of a first session with the documentation.
+FIRST_SESSION: dict[str, Callable[[], object]] = {"first trainings": first_trainings, "first numbers": first_numbers}
+
 #: The tasks by name. Tasks with most compilation come first, so that no process is left with one at the end.
 TASKS: dict[str, Callable[[], object]] = {
     "sums": sums,
