@@ -218,7 +218,7 @@ def matrix_cores() -> str:
             if (architecture, operands) == ("cdna2", "BF16"):
                 terms += '; 4 with `variant="1k"`'
             if row.terms == 16:
-                terms += ": even and odd products are added separately"
+                terms += ": the even and the odd ones apart"
             rule = "a chain of fused multiply-adds, to nearest even" if row.terms == 1 else AMD_RULES[architecture]
             rows.append((f'`"{architecture}"`', operands, terms, str(row.outputs[0]), rule))
     return table(head, rows)
