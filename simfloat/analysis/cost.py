@@ -296,7 +296,7 @@ class WorkPass(Protocol):
 def _new_pass(model: Any) -> WorkPass:
     if not is_of_torch(model, "cost"):
         return TensorPass(model)
-    from simfloat.analysis.torch_work import TorchPass
+    from simfloat.analysis.attribution.torch_models import TorchPass
 
     return TorchPass(model)
 

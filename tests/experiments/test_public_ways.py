@@ -40,6 +40,7 @@ EXCEPTIONS = {
     "simfloat.plots.formats.percent_text": "the same",
     "simfloat.plots.trade_offs.front_finding": "the same, for a search",
     "simfloat.arithmetic.catalog.FUNCTIONS": "a benchmark of every function",
+    "simfloat.arithmetic.programs.READINESS": "rates are those of programs, so their loop is compiled at once",
     "simfloat.arithmetic.machines.what_cuda_lacks": "benchmarks of a GPU say what is missing",
     "simfloat.analysis.reveal.MOST_TERMS": "a benchmark of a GPU takes as many terms as are looked at",
     "simfloat.tools.selftest.checks.DETERMINISTIC": "a long comparison of sums draws as the self-test does",
