@@ -39,7 +39,8 @@ Flags = NDArray[np.uint8]
 #: Nanoseconds per element for flags.
 FLAGGING = 0.5
 
-#: The exponent of the smallest number of formats for which float32 can represent the thresholds of results.
+#: Results are flagged in float32 only if the smallest number of the format is at least 2 to this power: float32 can
+#: then represent the thresholds.
 LEAST_IN_LANES = -146
 
 
@@ -205,7 +206,7 @@ class FlaggedRounding(Flagged):
 
 
 class FlaggedInFloat32Lanes(Flagged):
-    """Rounds and flags results that float32 represents rounded to odd, in one loop."""
+    """Rounds and flags results in one loop, if the exact results rounded to odd fit into float32."""
 
     source: InFloat64
     makes_blocks = False

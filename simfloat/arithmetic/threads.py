@@ -45,7 +45,7 @@ class Task:
 
     def _is_for(self, who: str) -> bool:
         """Return True if `who` may run the piece: the first one that asks may."""
-        # One call of C: of two threads at the same time one is first, and no interrupt comes between reading and
+        # This is one call of C: two threads cannot run it at the same time, and no interrupt comes between reading and
         # writing.
         return self._owner.setdefault("", who) == who
 

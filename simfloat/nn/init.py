@@ -68,7 +68,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, rng: Seed = None
         ValueError: if a is larger than b.
     """
     if not as_number(a, "a") <= as_number(b, "b"):
-        raise ValueError(f"uniform_ draws from a to b, where a is not larger; got {a!r} and {b!r}.")
+        raise ValueError(f"uniform_ needs a <= b, the ends of the interval; got a={a!r}, b={b!r}.")
     return _fill(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
 
 
