@@ -308,7 +308,7 @@ def _results_tell_flags(format: Format, rounding: Rounding) -> bool:
 
 @cache
 def _lanes_tell_flags(format: Format, rounding: Rounding) -> bool:
-    """Return True if float32 results rounded to odd decide all flags; its largest number represents larger values."""
+    """Return True if float32 results rounded to odd decide all flags; larger results are read as its largest number."""
     if not _results_tell_flags(format, rounding) or format.emin - format.mantissa_bits < LEAST_IN_LANES:
         return False
     if not (format.signed and format.has_zero):  # some values become NaN

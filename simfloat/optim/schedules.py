@@ -28,6 +28,9 @@ class StepLR(LRScheduler):
         gamma: the factor.
         last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
 
+    Raises:
+        ValueError: if step_size is not a positive integer; if gamma is not a finite number.
+
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
         >>> schedule = sf.optim.StepLR(optimizer, step_size=2, gamma=0.5)
@@ -128,6 +131,9 @@ class CosineAnnealingLR(LRScheduler):
         T_max: the number of epochs of the fall, a positive integer.
         eta_min: the smallest lr.
         last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if T_max is not a positive integer; if eta_min is not a finite number.
 
     Source: Loshchilov and Hutter, arXiv 1608.03983, without restarts.
 

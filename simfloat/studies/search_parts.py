@@ -256,7 +256,7 @@ class Search:
 
     Parameters:
         policy: the cheapest policy that was found and confirmed.
-        label: its changes of the start, as text.
+        label: the differences between this policy and the start, as text.
         reference: the name of the reference.
         within: the allowed share of additional loss.
         cost, reference_cost: the costs of the policy and of the reference.

@@ -220,7 +220,7 @@ def changed(state, *keys, to):
     (("state", 0), {"momentum_buffer": np.ones(3)}, r"momentum_buffer of parameter 0 must .* \(2,\), got \(3,\)"),
     (("state", 1), {"momentum_buffer": "ab"}, "momentum_buffer of parameter 1 must"),
     (("param_groups", 1, "params"), [0], r"must number the parameters in order from 0; got \[0, 0\]"),
-    (("lr",), 1.0, "a dictionary of 'state' and 'param_groups'"),
+    (("lr",), 1.0, "a dictionary with 'state' and 'param_groups'"),
 ])  # fmt: skip
 def test_a_state_is_taken_whole_or_not_at_all(keys, to, message):
     state = trained().state_dict()
