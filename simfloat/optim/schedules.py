@@ -285,7 +285,7 @@ class ExponentialLR(LRScheduler):
 
 
 def milestones_of(name: str, value: Any) -> Counter[int]:
-    """Return the count of each epoch, from a list or from a mapping of epochs, which JSON makes text."""
+    """Return the count of each epoch, from a list, or from a mapping of epochs (as text after JSON) to counts."""
     if isinstance(value, Mapping):
         value = [epoch for key, count in value.items() for epoch in [_epoch(key)] * (count if is_integer(count) else 1)]
     if not isinstance(value, Iterable) or isinstance(value, str):
