@@ -130,7 +130,7 @@ def integer_loop(add_chunk, may_draw=False):
 
 @scalar
 def _load_sums(sums, left, width, space, unit):
-    """Load the start values; those beyond the output format are truncated to the bits that the first chunk would keep."""
+    """Load the start values, truncated to the output format: the first chunk would not keep further bits."""
     for i in range(sums.shape[0]):
         for j in range(width):
             so_far = sums[i, left + j]
