@@ -123,6 +123,7 @@ def set_threads(count: int) -> None:
 
     Raises:
         ValueError: if `count` is not an integer of at least 1.
+
     Examples:
         >>> sf.set_threads(1)
         >>> sf.get_threads()
@@ -136,6 +137,10 @@ def set_threads(count: int) -> None:
 
 def get_threads() -> int:
     """Return the number of threads that simfloat uses.
+
+    Returns:
+        An integer of at least 1; `set_threads` changes it.
+
     Examples:
         >>> sf.set_threads(1)
         >>> sf.get_threads()
