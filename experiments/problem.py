@@ -62,9 +62,10 @@ def split(count: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def reserved(count: int, seed: int) -> NDArray[np.int64]:
-    """Return the indices of the samples that the run of a seed may use; runs of the two kinds share no sample.
+    """Return the indices of the samples that the run of a seed may use.
 
-    A fifth is for seeds below FIRST_SEED, on which sizes and rates are chosen; the rest is for the seeds that decide.
+    Seeds below FIRST_SEED choose sizes and rates, and use a fifth of the samples. The other seeds decide the claims,
+    and use the rest.
     """
     order = np.random.default_rng(0).permutation(count)
     return order[: count // 5] if seed < FIRST_SEED else order[count // 5 :]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 
-#: Numbers of products to which a trend is fitted, and the one on which it is tested; those of a tiny run.
+#: The numbers of products to which a trend is fitted, and the number on which it is tested; the numbers for a tiny run.
 LENGTHS, BEYOND = (128, 512, 2048, 8192), 65536
 TINY_LENGTHS = (64, 128, 512)
 

@@ -34,5 +34,5 @@ MIXED = [
     Variant("kahan-tables", partly_kahan("kahan-tables", "tables"), "Kahan for tables"),
 ]
 
-#: In the order of their memory.
+#: The variants, in the order of their memory.
 TRADE_OFF = [STOCHASTIC, *MIXED, KAHAN]

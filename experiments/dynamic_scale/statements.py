@@ -17,7 +17,7 @@ from experiments.dynamic_scale.problems import digits
 from experiments.problem import Problem
 from simfloat.studies import Result
 
-#: The tutorial's limit below which a gradient is rounded to zero, and its smallest number of FP16.
+#: Two statements of the tutorial: gradients below this limit are rounded to zero in FP16; the smallest number of FP16.
 SAID_TO_VANISH, SAID_TO_BE_SMALLEST = 2.0**-11, 2.0**-14
 
 #: Values that rounding to nearest in FP16 turns into zero: half the smallest subnormal number, or less.

@@ -228,7 +228,7 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
-        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batch: a pair (x, y).
         policy: a Policy, or its name.
         moments: the number of moments that the optimizer stores for each parameter: 2 for Adam, 1 for SGD with
@@ -259,7 +259,7 @@ def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: in
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
-        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batch: a pair (x, y).
         moments: the number of moments that the optimizer stores for each parameter, as in :func:`cost`.
 

@@ -184,8 +184,8 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
         return Draw(stream.take_call(), stream.seed)
     if any(rounding.is_stochastic for rounding in roundings[1:]):
         raise ValueError(
-            "GivenBits can supply the draws of one rounding of a result, or of the steps of its sum; other roundings "
-            "of this call draw as well. Pass stream=simfloat.BitStream(seed)."
+            "GivenBits can supply the draws of one rounding of a result, or of the steps of its sum, but other "
+            "roundings of this call also need random bits. Pass stream=simfloat.BitStream(seed)."
         )
     return Draw(0, 0, user_bits=stream)
 

@@ -239,7 +239,7 @@ def _check_scale(value: Any, amax: float, format: Format, scale: Format) -> floa
     if not 0 < number < np.inf or round_value(number, scale, nearest_even) != number:
         raise ValueError(
             f"A rule must return a positive number of {scale}, the format of the scales; for amax = {amax!r} and "
-            f"elements of {format} it returned {value!r}. simfloat.round(s, {scale}) makes a number of it."
+            f"elements of {format} it returned {value!r}. Round the result to the format: simfloat.round(s, {scale})."
         )
     return number
 

@@ -39,7 +39,8 @@ Flags = NDArray[np.uint8]
 #: Nanoseconds per element for flags.
 FLAGGING = 0.5
 
-#: The exponent of the smallest number of formats for which float32 can represent the thresholds of results.
+#: Results are flagged in float32 only if the smallest number of the format is at least 2 to this power: float32 can
+#: then represent the thresholds.
 LEAST_IN_LANES = -146
 
 
@@ -205,7 +206,7 @@ class FlaggedRounding(Flagged):
 
 
 class FlaggedInFloat32Lanes(Flagged):
-    """Rounds and flags results that float32 represents rounded to odd, in one loop."""
+    """Rounds and flags results in one loop, if the exact results rounded to odd fit into float32."""
 
     source: InFloat64
     makes_blocks = False
@@ -307,7 +308,7 @@ def _results_tell_flags(format: Format, rounding: Rounding) -> bool:
 
 @cache
 def _lanes_tell_flags(format: Format, rounding: Rounding) -> bool:
-    """Return True if float32 results rounded to odd decide all flags; its largest number represents larger values."""
+    """Return True if float32 results rounded to odd decide all flags; larger results are read as its largest number."""
     if not _results_tell_flags(format, rounding) or format.emin - format.mantissa_bits < LEAST_IN_LANES:
         return False
     if not (format.signed and format.has_zero):  # some values become NaN

@@ -204,7 +204,7 @@ def program_grid(format: Format, rounding: Rounding, stream: str) -> ProgramGrid
     return ProgramGrid(format, rounding, stream, _rounding_kind(format, rounding), has_few_bits)
 
 
-#: The numbers of the ways of `grid.way_of` in which a program rounds to plain grids.
+#: The kinds of rounding of a program, by the names that `grid.way_of` returns; other names need the general rounding.
 WAYS = {
     "nearest": table.NEAREST,
     "directed": table.DIRECTED,

@@ -42,6 +42,7 @@ def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
 
     Raises:
         ValueError: if x is not real or `format` is invalid, or if the spacing is beyond the range of float64.
+
     Examples:
         >>> sf.ulp([1.0, 1000.0, 0.0], sf.FP16)
         array([9.76562500e-04, 5.00000000e-01, 5.96046448e-08])
@@ -78,6 +79,7 @@ def nextafter(x: ArrayLike, y: OperandLike, format: FormatLike) -> NDArray[np.fl
 
     Raises:
         ValueError: naming the first x that is not a number of the format, and its index.
+
     Examples:
         >>> sf.nextafter(1.0, 2.0, sf.BF16)
         array(1.0078125)

@@ -45,7 +45,7 @@ class Task:
 
     def _is_for(self, who: str) -> bool:
         """Return True if `who` may run the piece: the first one that asks may."""
-        # One call of C: of two threads at the same time one is first, and no interrupt comes between reading and
+        # This is one call of C: two threads cannot run it at the same time, and no interrupt comes between reading and
         # writing.
         return self._owner.setdefault("", who) == who
 
@@ -123,6 +123,7 @@ def set_threads(count: int) -> None:
 
     Raises:
         ValueError: if `count` is not an integer of at least 1.
+
     Examples:
         >>> sf.set_threads(1)
         >>> sf.get_threads()
@@ -136,6 +137,10 @@ def set_threads(count: int) -> None:
 
 def get_threads() -> int:
     """Return the number of threads that simfloat uses.
+
+    Returns:
+        An integer of at least 1; `set_threads` changes it.
+
     Examples:
         >>> sf.set_threads(1)
         >>> sf.get_threads()

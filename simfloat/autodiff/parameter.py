@@ -133,7 +133,7 @@ class Parameter(Owned, Tensor):
 
     @property
     def current_format(self) -> Format | None:
-        """The format of the values; None if callers may have written to them since."""
+        """The format of the values, if it is known; None after a read of `data`: callers may write to that array."""
         return None if self._is_lent else self.format
 
     def move(self, machine: Device) -> None:

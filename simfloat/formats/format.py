@@ -235,7 +235,7 @@ class Format:
 
     @property
     def fraction_bits(self) -> int:
-        """The number of bits behind the binary point of the largest power of two that divides all numbers of the
+        """The number of bits after the binary point in the largest power of two that divides all numbers of the
         format."""
         return self.mantissa_bits - self.emin
 

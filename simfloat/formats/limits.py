@@ -50,6 +50,7 @@ def finfo(format: FormatLike) -> FormatInfo:
 
     Raises:
         ValueError: if `format` is invalid.
+
     Examples:
         >>> sf.finfo(sf.BF16).eps, sf.finfo("fp16").max
         (0.0078125, 65504.0)

@@ -122,6 +122,7 @@ class Rounding:
 
     Raises:
         ValueError: if the mode is unknown, or the other arguments do not belong to it.
+
     Examples:
         >>> sf.round(1e6, sf.FP16, sf.nearest_even)
         array(inf)
@@ -156,8 +157,10 @@ class Rounding:
         return 1.0 if self.is_stochastic else MODES[self.mode].zero_sum
 
     def stops(self, negative: bool) -> bool:
-        """Return True if a finite result beyond the largest number becomes that number, by saturation or by
-        direction."""
+        """Return True if overflow gives the largest number instead of infinity, by saturation or by direction.
+
+        `negative` is True for results below zero.
+        """
         return self.saturates or (not self.is_stochastic and MODES[self.mode].stops[negative])
 
     @property

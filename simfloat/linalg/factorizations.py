@@ -160,7 +160,7 @@ class _Elimination(NamedTuple):
         self._eliminate(middle, last)
 
     def _by_steps(self, first: int, last: int) -> None:
-        """Eliminate one column after the other, and update the columns behind it after each."""
+        """Eliminate one column after the other, and update the columns to the right after each."""
         w = self.w
         for k in range(first, last):
             self._choose_pivot(k)
@@ -302,11 +302,11 @@ def qr(
     Columns are processed one after the other, and every operation is rounded to the format. For each column:
 
     * s = sqrt(x . x), where x is the column at and below the diagonal; the sum goes through `accumulate`. If s is 0,
-      there is no reflection: the elements below the diagonal become 0. This is allowed only if they may be rounding
-      errors of the column of A, as measured by the default `rcond` of :func:`simfloat.linalg.lstsq`.
+      there is no reflection: the elements below the diagonal become 0. They must be small
+      enough to be rounding errors of the column of A, by the default `rcond` of :func:`simfloat.linalg.lstsq`.
     * alpha = -s if x_0 >= 0, otherwise s; v_0 = x_0 - alpha; v_i = x_i / v_0; tau = v_0 / -alpha; then v_0 becomes 1.
-    * For the columns a_j behind it: all w_j = v . a_j through `accumulate`, then all t_j = tau w_j, then all a_ij =
-      a_ij - v_i t_j with one rounding, in C order.
+    * For the columns a_j to the right of it: all w_j = v . a_j through `accumulate`, then all t_j = tau w_j,
+      then all a_ij = a_ij - v_i t_j with one rounding, in C order.
 
     The last row has no reflection. q is the product of the reflections with the first k columns of the identity. The
     last reflection is applied first, each to the rows and columns from its diagonal element to the end. Stochastic

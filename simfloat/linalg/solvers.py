@@ -455,9 +455,10 @@ def cg(
     every sum goes through `accumulate`. The three vector updates are fma operations: one rounding for each element.
 
     The iteration converges when the norm of the residual r is at most `tolerance` times the norm of b. It ends
-    without convergence if p . q is not positive, if a value leaves the range of the format (r . r may be 0 for a
-    larger r) or reaches the largest number of a format or mode that saturates, and after `max_iterations` steps. r
-    may continue to shrink when b - A x no longer does, so `true_residuals` are measured also.
+    without convergence if p . q is not positive, if a value leaves the range of the format (r . r may underflow to 0
+    although r is not 0) or reaches the largest number of a format or mode that saturates, and after
+    `max_iterations` steps. r may continue to shrink when b - A x no longer does, so the result also has
+    `true_residuals`, the norms of b - A x.
 
     Parameters:
         A: a real symmetric positive definite matrix (n, n).

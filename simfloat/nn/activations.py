@@ -147,6 +147,9 @@ class Softmax(Module):
     Parameters:
         dim: the axis; by default the last.
 
+    Raises:
+        ValueError: when called, if the axis is missing.
+
     Examples:
         >>> layer = sf.nn.Softmax()
         >>> with sf.simulate("bf16-standard"):
@@ -173,6 +176,9 @@ class LogSoftmax(Module):
 
     Parameters:
         dim: the axis; by default the last.
+
+    Raises:
+        ValueError: when called, if the axis is missing.
 
     Examples:
         >>> layer = sf.nn.LogSoftmax()

@@ -50,7 +50,7 @@ def cross_entropy(
             axes fit.
 
     Returns:
-        A Tensor: a scalar, or the shape of target for "none".
+        A scalar Tensor, or one with the shape of target for "none".
 
     Raises:
         ValueError: if the shapes do not fit, or both axes fit and `axis` is missing; if a target is not a class; if
@@ -98,7 +98,7 @@ def nll_loss(
             axes fit.
 
     Returns:
-        A Tensor: a scalar, or the shape of target for "none".
+        A scalar Tensor, or one with the shape of target for "none".
 
     Raises:
         ValueError: if the shapes do not fit, or both axes fit and `axis` is missing; if a target is not a class.
@@ -229,7 +229,7 @@ def ctc_loss(
             zeros.
 
     Returns:
-        A Tensor: a scalar, or (N,) for "none".
+        A scalar Tensor, or one with the shape (N,) for "none".
 
     Raises:
         ValueError: if the shapes do not fit; if a class or a length is out of range.

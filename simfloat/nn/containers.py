@@ -208,6 +208,9 @@ class Flatten(Module):
         start_dim: the first axis to merge; by default 1, which keeps the axis of examples.
         end_dim: the last axis to merge; by default the last one.
 
+    Raises:
+        ValueError: when called, if the axes are missing or not in ascending order.
+
     Examples:
         >>> layer = sf.nn.Flatten()
         >>> with sf.simulate("bf16-standard"):

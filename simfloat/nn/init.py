@@ -68,7 +68,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, rng: Seed = None
         ValueError: if a is larger than b.
     """
     if not as_number(a, "a") <= as_number(b, "b"):
-        raise ValueError(f"uniform_ draws from a to b, where a is not larger; got {a!r} and {b!r}.")
+        raise ValueError(f"uniform_ needs a <= b, the ends of the interval; got a={a!r}, b={b!r}.")
     return _fill(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
 
 
@@ -99,6 +99,9 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
     Returns:
         The tensor.
+
+    Raises:
+        ValueError: if val is not a finite number.
     """
     return _fill(tensor, lambda shape: np.full(shape, as_number(val, "val")))
 
@@ -124,6 +127,9 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> T
     Returns:
         The tensor.
 
+    Raises:
+        ValueError: if the tensor has fewer than two axes; if gain is not a finite number.
+
     Source: Glorot and Bengio, AISTATS 2010.
     """
     bound = as_number(gain, "gain") * math.sqrt(6.0 / sum(_fans(tensor)))
@@ -140,6 +146,9 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Te
 
     Returns:
         The tensor.
+
+    Raises:
+        ValueError: if the tensor has fewer than two axes; if gain is not a finite number.
 
     Source: Glorot and Bengio, AISTATS 2010.
     """
@@ -206,6 +215,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tenso
 
     Returns:
         The tensor.
+
+    Raises:
+        ValueError: if the tensor has fewer than two axes; if gain is not a finite number.
 
     Source: Saxe et al., ICLR 2014.
     """

@@ -47,6 +47,9 @@ class MSELoss(_Loss):
     Parameters:
         reduction: "mean", "sum", or "none" for each loss separately.
 
+    Raises:
+        ValueError: if `reduction` is not one of these.
+
     Examples:
         >>> with sf.simulate("fp32"):
         ...     loss = sf.nn.MSELoss()([1.0, 2.0], [1.0, 4.0])
@@ -68,6 +71,9 @@ class SmoothL1Loss(_Loss):
     Parameters:
         reduction: "mean", "sum", or "none" for each loss separately.
         beta: the distance at which the parabola becomes a line, a number from 0.
+
+    Raises:
+        ValueError: if `reduction` is not one of these; if beta is negative or not finite.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -91,6 +97,9 @@ class L1Loss(_Loss):
     Parameters:
         reduction: "mean", "sum", or "none" for each loss separately.
 
+    Raises:
+        ValueError: if `reduction` is not one of these.
+
     Examples:
         >>> with sf.simulate("fp32"):
         ...     loss = sf.nn.L1Loss()([1.0, 2.0], [1.5, 4.0])
@@ -112,6 +121,9 @@ class HuberLoss(_Loss):
     Parameters:
         reduction: "mean", "sum", or "none" for each loss separately.
         delta: the distance at which the parabola becomes a line, a number above 0.
+
+    Raises:
+        ValueError: if `reduction` is not one of these; if delta is not a finite number above 0.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -135,6 +147,9 @@ class KLDivLoss(Module):
     Parameters:
         reduction: "mean", "sum", "none" for each term separately, or "batchmean".
         log_target: True if the targets are logarithms.
+
+    Raises:
+        ValueError: if `reduction` is not one of these.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -165,6 +180,9 @@ class BCELoss(_Loss):
         weight: factors of the losses, broadcast to their shape; a buffer.
         reduction: "mean", "sum", or "none" for each loss separately.
 
+    Raises:
+        ValueError: if `reduction` is not one of these.
+
     Examples:
         >>> with sf.simulate("fp32"):
         ...     loss = sf.nn.BCELoss()([0.5, 0.25], [1.0, 0.0])
@@ -187,6 +205,9 @@ class BCEWithLogitsLoss(_Loss):
         weight: factors of the losses, broadcast to their shape; a buffer.
         reduction: "mean", "sum", or "none" for each loss separately.
         pos_weight: the factor of the losses at positive targets; a buffer.
+
+    Raises:
+        ValueError: if `reduction` is not one of these.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -214,6 +235,9 @@ class NLLLoss(_Loss):
         ignore_index: a target that does not count.
         reduction: "mean", "sum", or "none" for each loss separately.
 
+    Raises:
+        ValueError: if `reduction` is not one of these.
+
     Examples:
         >>> with sf.simulate("fp32"):
         ...     loss = sf.nn.NLLLoss()([[-0.25, -1.5]], [1])
@@ -239,6 +263,9 @@ class CrossEntropyLoss(_Loss):
         ignore_index: a target that does not count.
         reduction: "mean", "sum", or "none" for each loss separately.
         label_smoothing: the share of all classes, from 0 to 1.
+
+    Raises:
+        ValueError: if `reduction` is not one of these; if label_smoothing is not from 0 to 1.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -272,6 +299,9 @@ class CTCLoss(_Loss):
         blank: the class number of the blank.
         reduction: "mean", "sum", or "none" for each loss separately.
         zero_infinity: True to replace infinite losses and their gradients by zeros.
+
+    Raises:
+        ValueError: if `reduction` is not one of these.
 
     Examples:
         >>> with sf.simulate("fp32"):

@@ -30,7 +30,7 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
         reduction: "mean", "sum", or "none" for each loss separately.
 
     Returns:
-        A Tensor: a scalar, or the shape of input for "none".
+        A scalar Tensor, or one with the shape of input for "none".
 
     Raises:
         ValueError: if the shapes differ.
@@ -60,7 +60,7 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
         beta: the distance at which the parabola becomes a line, a number from 0; with 0 the loss is d.
 
     Returns:
-        A Tensor: a scalar, or the shape of input for "none".
+        A scalar Tensor, or one with the shape of input for "none".
 
     Raises:
         ValueError: if the shapes differ; if beta is negative.
@@ -92,7 +92,7 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
         delta: the distance at which the parabola becomes a line, a number above 0.
 
     Returns:
-        A Tensor: a scalar, or the shape of input for "none".
+        A scalar Tensor, or one with the shape of input for "none".
 
     Raises:
         ValueError: if the shapes differ; if delta is not above 0.
@@ -124,7 +124,7 @@ def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tens
         reduction: "mean", "sum", or "none" for each loss separately.
 
     Returns:
-        A Tensor: a scalar, or the shape of input for "none".
+        A scalar Tensor, or one with the shape of input for "none".
 
     Raises:
         ValueError: if the shapes differ.
@@ -167,7 +167,7 @@ def binary_cross_entropy(
         reduction: "mean", "sum", or "none" for each weighted loss separately.
 
     Returns:
-        A Tensor: a scalar, or the shape of input for "none".
+        A scalar Tensor, or one with the shape of input for "none".
 
     Raises:
         ValueError: if the shapes differ; if a probability is outside [0, 1]; if the target requires a gradient.
@@ -218,7 +218,7 @@ def binary_cross_entropy_with_logits(
             broadcast.
 
     Returns:
-        A Tensor: a scalar, or the shape of input for "none".
+        A scalar Tensor, or one with the shape of input for "none".
 
     Raises:
         ValueError: if the shapes of input and target differ; if a weight does not broadcast to that shape.
@@ -284,7 +284,7 @@ def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_targ
         log_target: True if the targets are logarithms; the terms are then exp(y) * (y - input).
 
     Returns:
-        A Tensor: a scalar, or the shape of input for "none".
+        A scalar Tensor, or one with the shape of input for "none".
 
     Raises:
         ValueError: if the shapes differ.

@@ -153,7 +153,7 @@ def fitting_arrays(
         ValueError: if an array does not fit; if `strict` and some keys do not match.
     """
     if not isinstance(state, Mapping):
-        raise ValueError(f"load_state_dict takes arrays by path, as state_dict gives, got a {type(state).__name__}.")
+        raise ValueError(f"load_state_dict takes a result of state_dict: arrays by path, got a {type(state).__name__}.")
     entries = {path: entry for path, entry in names.items() if path in state}
     there = {entry.identity for entry in entries.values()}
     missing = [path for path, entry in names.items() if entry.identity not in there]

@@ -162,7 +162,7 @@ class Adadelta(Optimizer):
         super().__init__(params, lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """Return the addend of the parameter: -lr * d times the root mean square of updates, divided by that of d."""
+        """Return the addend of the parameter: -lr * d * rms(previous updates) / rms(gradients)."""
         step.count()
         d = step.with_decay(gradient, options.weight_decay)
         v = step.mean_square("square_avg", d, options.rho)

@@ -48,7 +48,7 @@ def clip_grad_norm_(
 
     Parameters:
         parameters: a parameter, or an iterable of them.
-        max_norm: the largest norm, a number from 0 or infinity.
+        max_norm: the largest norm, a number that is at least 0; it may be infinite.
         norm_type: the exponent p of the norm, a number above 0, or infinity ("inf").
         error_if_nonfinite: True to raise ValueError if the norm is infinite or NaN; the gradients are then unchanged.
 
@@ -90,7 +90,7 @@ def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
 
     Parameters:
         parameters: a parameter, or an iterable of them.
-        clip_value: the largest absolute value, a number from 0 or infinity.
+        clip_value: the largest absolute value, a number that is at least 0; it may be infinite.
 
     Raises:
         ValueError: if an object is not a parameter; if clip_value is negative.

@@ -125,7 +125,7 @@ class CyclicLR(CycledMomentum):
         last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
 
     Raises:
-        ValueError: if an option is invalid; with cycle_momentum, if the optimizer has no momentum.
+        ValueError: if an option is invalid; with cycle_momentum, if the optimizer has neither `momentum` nor `betas`.
 
     Source: Smith, arXiv 1506.01186.
 
@@ -270,8 +270,8 @@ class OneCycleLR(CycledMomentum):
     The rise takes the share pct_start of all steps. Both follow half a cosine, or a line with
     ``anneal_strategy="linear"``. With three_phase, lr falls to its start value in as many steps as it rose, and to its
     final value in the remaining steps. With cycle_momentum, `momentum` or the first of `betas` falls from max_momentum
-    to base_momentum while lr rises, and rises again while lr falls. In a first phase of one step, lr begins at max_lr;
-    torch.optim.lr_scheduler.OneCycleLR fails there.
+    to base_momentum while lr rises, and rises again while lr falls. If the rise is a single step, lr begins at
+    max_lr; torch.optim.lr_scheduler.OneCycleLR fails in this case.
 
     Parameters:
         optimizer: the optimizer.
@@ -289,7 +289,7 @@ class OneCycleLR(CycledMomentum):
 
     Raises:
         ValueError: if an option is invalid; if the number of steps is missing; with cycle_momentum, if the optimizer
-            has no momentum.
+            has neither `momentum` nor `betas`.
 
     Source: Smith and Topin, arXiv 1708.07120.
 
@@ -355,7 +355,7 @@ class OneCycleLR(CycledMomentum):
         )  # fmt: skip
 
     def first_lrs(self) -> list[float]:
-        """Return the first lr of each group; if the schedule begins, set it and the other bounds in the group."""
+        """Return the first lr of each group; when a schedule begins, store all bounds in the groups first."""
         begins, groups, arguments = self.last_epoch == -1, self.optimizer.param_groups, self._told
         largest = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", arguments["max_lr"])]
         if begins:

@@ -161,7 +161,7 @@ class LossScale(InUsualEnvironment):
         """Continue from a state of `state_dict`; if a part does not fit, nothing changes."""
         kind = type(self).__name__
         if not isinstance(state, Mapping):
-            raise ValueError(f"load_state_dict takes what {kind}.state_dict gives, got a {type(state).__name__}.")
+            raise ValueError(f"load_state_dict takes a result of {kind}.state_dict, got a {type(state).__name__}.")
         needed = ["scale", *(name for name, is_optional in self.state_names.items() if not is_optional)]
         missing = [name for name in needed if name not in state]
         unknown = [name for name in state if name != "scale" and name not in self.state_names]

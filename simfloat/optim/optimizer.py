@@ -48,11 +48,11 @@ def unpack_state(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
     The keys that number the parameters may be text, as in JSON. A state from PyTorch's optimizer of the same kind fits.
     """
     if not isinstance(data, Mapping) or set(data) != {"state", "param_groups"}:
-        raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
+        raise ValueError("load_state_dict takes a result of state_dict: a dictionary with 'state' and 'param_groups'.")
     groups, state = data["param_groups"], data["state"]
     if not isinstance(groups, list) or not isinstance(state, Mapping):
         raise ValueError(
-            "load_state_dict takes what state_dict gives: a list of 'param_groups', and 'state' by number."
+            "load_state_dict takes a result of state_dict: a list of 'param_groups', and 'state' by number."
         )
     if len(groups) != len(optimizer.param_groups):
         raise ValueError(f"The state has {len(groups)} groups, the optimizer has {len(optimizer.param_groups)}.")

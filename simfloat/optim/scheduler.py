@@ -72,7 +72,7 @@ class LRScheduler(InUsualEnvironment):
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr and the first lr `base`.
 
-        `is_first` is True if the schedule begins with this epoch, which may be any.
+        `is_first` is True if the schedule begins with this epoch, which need not be epoch 0.
         """
         raise ValueError(f"{type(self).__name__} has no method following; define one.")
 
@@ -134,7 +134,7 @@ class LRScheduler(InUsualEnvironment):
         """Return the values of a state, each checked; raise ValueError if the state does not fit this schedule."""
         kind, readers = type(self).__name__, self.readers()
         if not isinstance(state, Mapping):
-            raise ValueError(f"load_state_dict takes what {kind}.state_dict gives, got a {type(state).__name__}.")
+            raise ValueError(f"load_state_dict takes a result of {kind}.state_dict, got a {type(state).__name__}.")
         missing = [name for name in readers if name not in state]
         unknown = [name for name in state if name not in readers and name not in WARNINGS]
         if missing or unknown:
@@ -388,7 +388,7 @@ class SequentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def begin(self) -> None:
-        """Set the lr of the first epoch, from the schedule of epoch 0, as if no other schedule had begun."""
+        """Undo the starts of all schedules, and set the lr of the first epoch from the first schedule."""
         for group in self.optimizer.param_groups:
             group["lr"] = float(group["initial_lr"])
         for schedule in self._schedulers:

@@ -28,6 +28,9 @@ class StepLR(LRScheduler):
         gamma: the factor.
         last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
 
+    Raises:
+        ValueError: if step_size is not a positive integer; if gamma is not a finite number.
+
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
         >>> schedule = sf.optim.StepLR(optimizer, step_size=2, gamma=0.5)
@@ -128,6 +131,9 @@ class CosineAnnealingLR(LRScheduler):
         T_max: the number of epochs of the fall, a positive integer.
         eta_min: the smallest lr.
         last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if T_max is not a positive integer; if eta_min is not a finite number.
 
     Source: Loshchilov and Hutter, arXiv 1608.03983, without restarts.
 
@@ -279,7 +285,7 @@ class ExponentialLR(LRScheduler):
 
 
 def milestones_of(name: str, value: Any) -> Counter[int]:
-    """Return the count of each epoch, from a list or from a mapping of epochs, which JSON makes text."""
+    """Return the count of each epoch, from a list, or from a mapping of epochs (as text after JSON) to counts."""
     if isinstance(value, Mapping):
         value = [epoch for key, count in value.items() for epoch in [_epoch(key)] * (count if is_integer(count) else 1)]
     if not isinstance(value, Iterable) or isinstance(value, str):

@@ -18,10 +18,10 @@ from simfloat.simulation.updates import sgd
 class SGD(Optimizer):
     """d = g + weight_decay * w; m = momentum * m + (1 - dampening) * d; w = w - lr * m (Nesterov: d + momentum * m).
 
-    Every addition and product is rounded once: the addition in the formula of m to `optimizer_state`, all others to
-    `weights`. A factor of 1 or -1 does not cause a rounding, except the factor momentum in the formula of m. lr,
-    momentum, dampening and weight_decay are exact float64 operands. The last addition follows the policy's `update`.
-    The state contains m as `momentum_buffer`, which starts as d.
+    Every addition and product is rounded once. The addition in the formula of m is rounded to `optimizer_state`, all
+    other operations to `weights`. A factor of 1 or -1 does not cause a rounding, except the factor momentum in
+    the formula of m. lr, momentum, dampening and weight_decay are exact float64 operands. The last addition follows
+    the policy's `update`. The state contains m as `momentum_buffer`, which starts as d.
 
     Parameters:
         params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.

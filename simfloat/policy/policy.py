@@ -68,9 +68,8 @@ class Policy(Roles):
     ) -> Policy:
         """Return the policy with other roles for a path, for an operation, or for both.
 
-        Later overrides win. An override without a match raises ValueError as soon as the model is known: for a path
-        in `explain`, for a path or an operation at the end of a `simulate` block. Operations in a list need not
-        occur.
+        Later overrides win. An override that matches nothing in the model raises ValueError: `explain` checks paths,
+        and the end of a `simulate` block checks paths and single operations. A list of operations may match nothing.
 
         Parameters:
             path: a shell pattern such as ``"hidden.*"`` for modules or ``"*.weight"`` for parameters; it applies to
@@ -83,7 +82,8 @@ class Policy(Roles):
             A new `Policy`.
 
         Raises:
-            ValueError: if a role or an operation is unknown, or a role has no effect on the operation.
+            ValueError: if `path` and `operation` are both missing; if a role or an operation is unknown; if a role has
+                no effect on the operation.
         """
         target: Any = operation  # Override checks the type
         return replace(self, overrides=(*self.overrides, Override(path, target, tuple(roles.items()))))
@@ -92,14 +92,15 @@ class Policy(Roles):
         """Return the policy with these operations on its allow list.
 
         They run in the formats of the policy, or in `format`. Operands of contractions are rounded to `compute`, and
-        results to `activations`, or to the format of `compute` if `activations` is ``"widest"``. Like `deny` and
-        `infer`, this is an override for a list, which `print` shows; later ones win. A model need not contain the
-        operations.
+        results to `activations`, or to the format of `compute` if `activations` is ``"widest"``.
+
+        `allow`, `deny` and `infer` each add an override for a list of operations, which `print` shows. Later overrides
+        win. It is not an error if a model contains none of the operations.
 
         Parameters:
             operations: names of operations.
-            format: a format or a cast for the operands, and its format for the results; None for the formats of the
-                policy.
+            format: the format of operands and results, or a cast of the operands; results then have its format.
+                None for the formats of the policy.
 
         Returns:
             A new `Policy`.

@@ -215,8 +215,8 @@ class Simulation:
 
         Inside, a copy of the simulation is in force, with the same policy and the current random streams. The random
         streams and amax histories of the original do not change, and its observer receives nothing. The block yields
-        the copy; its overrides need not match anything. Call `model.eval()` as for any evaluation: in training mode
-        batch norm writes to its buffers. `no_grad` saves memory.
+        the copy; an override that matches nothing inside is not an error. Call `model.eval()` as for any evaluation: in
+        training mode batch norm writes to its buffers. `no_grad` saves memory.
 
         Examples:
             >>> layer, sim = sf.nn.Dropout(), sf.simulate("fp32")
@@ -273,7 +273,10 @@ class Simulation:
         return self.place_at(operation, path, composites)
 
     def sibling(self, place: Place, operation: str, path: str, composites: tuple[str, ...] = ()) -> Place:
-        """Return the place of another operation under the policy of `place`, even if the policy was switched since."""
+        """Return the place of an operation at a path under the policy of `place`, also after a switch of the policy.
+
+        `composites` are the names of the composites around the operation.
+        """
         untyped = place.untyped
         is_in_force = untyped.active_policy is self._active_policy
         find = self.place_at if is_in_force else untyped.sibling

@@ -89,8 +89,8 @@ class UpdateProgram(NamedTuple):
 class RecordedStep(UpdateArithmetic):
     """A step on registers instead of arrays: the weight, the gradient, and the optimizer state with these names.
 
-    Its scalars are traced, so that the program is valid for others. Raises NoProgram for an operation that is not
-    elementwise, and for a format or a mode that programs do not support.
+    The step records which scalars it uses, so that the program also runs with other values of them. Raises NoProgram
+    for an operation that is not elementwise, and for a format or a mode that programs do not support.
     """
 
     __slots__ = ("_before", "_grid", "_moments", "_names", "_rules", "_trace", "_writer")

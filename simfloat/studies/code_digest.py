@@ -265,7 +265,7 @@ class CodeDigest(ABC):
         ):
             return self._write_pieces(value.__module__, value.__name__)
         self._write_pieces("method", value.__name__)
-        if isinstance(value.__func__, FunctionType):  # otherwise a compiled one, determined by the type of its object
+        if isinstance(value.__func__, FunctionType):  # a compiled method follows from the type of its object
             self.add(value.__func__)
         with self._step_into(".__self__"):
             self.add(value.__self__)

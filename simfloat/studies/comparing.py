@@ -118,8 +118,8 @@ def compare(
     """Compare the results for each value of a column, such as the policy, with those for a reference, in pairs.
 
     Two rows are a pair if they agree in the columns `pairs`, such as the seed, and in all other axes of the table. The
-    result has a row for each combination of these other axes. A pair gives a ratio, and the mean of its logarithm is
-    tested, or a difference. A measured NaN counts as infinitely bad. The 95 % interval of the mean decides:
+    result has a row for each combination of these other axes. With ``kind="ratio"`` each pair gives the logarithm of
+    its ratio, otherwise its difference. A measured NaN counts as infinitely bad. The 95 % interval of the mean decides:
 
     * "better": all of it is better than the reference;
     * "worse": all of it is worse, and it reaches beyond the margin;

@@ -114,16 +114,16 @@ def search(
 ) -> Search:
     """Find the cheapest policy under which the loss of ``train(policy, seed)`` is close to that of a reference.
 
-    Losses are compared seed by seed. One seed is enough if a loss is far from the reference, two if their interval
-    decides, and all `seeds` are used for close ones.
+    Losses are compared seed by seed. Trainings stop after one seed if the loss is far from the reference, and after two
+    if their interval decides. Otherwise all `seeds` are used.
 
     The winner is confirmed on fresh seeds: the integers after the largest of `seeds`, as many as in `seeds`, or two or
     four times as many if needed. The upper end of the 95 % interval of its loss ratio must be below 1 + `within`. The
     level applies jointly to all policies that are confirmed in this way. If a policy is not confirmed, the next
     cheapest one is tried; in the end, or after a tenth of all trainings, the answer is the reference. If losses vary by
-    chance as much as the share allows, only more seeds or a smoother loss help. A cheaper combination may exist,
-    because only few are trained. The search found the cheapest one in tests in which the errors of parts add up,
-    multiply, or count as the largest of them.
+    chance by about `within`, only more seeds or a smoother loss help. A cheaper combination may exist, because only few
+    are trained. In tests the search found the cheapest one, for errors of parts that add up, that multiply, and of
+    which only the largest counts.
 
     A `folder` stores finished trainings, so the same call after kill -9 gives the same answer. A training is reused
     only for the same code and state, as in `simfloat.studies.sweep`. The call also writes search.csv, search.json and

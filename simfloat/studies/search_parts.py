@@ -159,7 +159,7 @@ def watch_policy(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple
             notes[path, *operations] = None
             return super().given_roles(path, operations)
 
-        # Recipes are cached by the hash of the policy; this hash is new, so every request reaches the method above.
+        # Recipes are cached by policy. The hash of this object is new, so every request reaches the method above.
         __hash__ = object.__hash__
 
         def __eq__(self, other: object) -> bool:
@@ -256,7 +256,7 @@ class Search:
 
     Parameters:
         policy: the cheapest policy that was found and confirmed.
-        label: its changes of the start, as text.
+        label: the differences between this policy and the start, as text.
         reference: the name of the reference.
         within: the allowed share of additional loss.
         cost, reference_cost: the costs of the policy and of the reference.
@@ -279,7 +279,7 @@ class Search:
 
     @property
     def front(self) -> tuple[SearchPoint, ...]:
-        """The Pareto front, cheapest first: points for which no other point has both lower cost and lower loss."""
+        """The Pareto front, cheapest first: each point has a lower loss than all cheaper ones."""
         finite_points = sorted((p for p in self.points if math.isfinite(p.ratio)), key=lambda p: (p.cost, p.ratio))
         best: list[SearchPoint] = []
         for point in finite_points:

@@ -190,6 +190,9 @@ def as_json(value: Any, indent: int | None = None) -> str:
 
     Returns:
         The text.
+
+    Raises:
+        TypeError: if a value is not a JSON type, such as a NumPy scalar.
     """
     return json.dumps(replace_non_finite(value), indent=indent, allow_nan=False)
 

@@ -379,7 +379,9 @@ def choose_executor(
             f"scheduler must be the address of a Dask scheduler, such as 'tcp://node:8786', got {scheduler!r}."
         )
     if scheduler is not None and workers is not None:
-        raise ValueError("workers is for processes on this computer, and a scheduler has its own. Leave out one.")
+        raise ValueError(
+            "Pass either workers, for processes on this computer, or scheduler, which has its own workers; got both."
+        )
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ValueError(f"workers must be a number of processes, 1 or more, got {workers!r}.")
     if workers is None and scheduler is None:

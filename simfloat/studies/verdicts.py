@@ -228,7 +228,7 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
     times the number of parts.
     """
     if not tests:
-        raise ValueError("A claim of several parts needs tests of them, got none.")
+        raise ValueError("The list of tests is empty; a claim of several parts needs one test for each.")
     verdict = worst_verdict([test.verdict for test in tests])
     levels = [test.p for test in tests if test.p is not None and (verdict not in REFUTED or test.verdict == verdict)]
     p = None if not levels else min(1.0, len(tests) * min(levels)) if verdict in REFUTED else max(levels)
@@ -244,7 +244,8 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
     interval = mean_interval(samples)
     verdict = judge(interval, low, high)
     levels = [mean_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
-    # Inside the range both limits count; outside, the nearer limit counts, which also has the larger level.
+    # If the mean is inside the range, it must be away from both limits, so the larger level counts. If it is outside,
+    # only the nearer limit counts, and its level is also the larger one.
     return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(levels, default=0.0))
 
 

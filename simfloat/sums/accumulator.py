@@ -119,7 +119,7 @@ class Accumulator(ABC):
 
     @property
     def needs_narrow_operands(self) -> bool:
-        """True if some float64 operands have no sum, as in matrix units and in sums of exact products."""
+        """True if not all float64 operands are accepted, as in matrix units and in sums of exact products."""
         return self.is_matrix_unit
 
     @property

@@ -24,7 +24,7 @@ from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.operands import Problem
 
-#: The number of parts of a total, and of quotients that are taken of a numerator and then of its remainders.
+#: The number of parts of a total. A division takes as many quotients: of the numerator, then of each remainder.
 PARTS_OF_TOTAL = 3
 
 #: The exponent up to which the quotients and remainders of numerators and divisors are in the range of float64: the
@@ -120,7 +120,7 @@ def _halves(x: Numbers | float) -> tuple[Numbers, Numbers]:
     return upper, x - upper
 
 
-#: The number of bits of a total that its rounding to odd keeps at least.
+#: The minimum number of bits of a total that rounding to odd keeps.
 KEPT_BITS = 52
 
 #: The largest float64 value, which is odd.

@@ -199,7 +199,7 @@ UnitInputs = FormatLike | tuple[FormatLike, FormatLike]
 
 
 class Instruction(NamedTuple):
-    """The products that a matrix unit sums at once: of any two of `formats`, with results in one of `outputs`."""
+    """An instruction of a matrix unit, with operands in any two of `formats` and results in one of `outputs`."""
 
     formats: tuple[Format, ...]
     outputs: tuple[Format, ...]

@@ -189,7 +189,8 @@ def _order_loop(
     return OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
 
 
-#: The number of products at which a sum is divided into runs, the products of a run, and the most results that are few.
+#: A few long sums are divided into runs: the least number of products of such a sum, the number of products of a run,
+#: and the largest number of sums that counts as few.
 LEAST_CUT, RUN, FEW_RESULTS = 1 << 11, 1 << 8, 16
 
 

@@ -33,7 +33,7 @@ LEAST_SHARED = 2 * LEAST_WORK
 #: The number of reads above which copying an array to a cache-line boundary pays off.
 LEAST_ALIGNED_READS = 32
 
-#: The regions of products without stochastic steps; of transposed products.
+#: The regions for sums without stochastic steps: for products, and for transposed products.
 UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
 
 
@@ -133,7 +133,7 @@ def as_carrier(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, read
 
 
 def _as_engine_reads(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, reads: int, ones: bool) -> NDArray:
-    """Return an operand as an engine reads it; with `ones`, the engine accepts one value with strides of 0."""
+    """Return an operand in the dtype and layout of an engine. `ones`: a repeated value may keep its strides of 0."""
     if ones and x.size and not any(x.strides):
         return np.broadcast_to(x[(slice(1),) * x.ndim].astype(carrier), x.shape)
     return as_carrier(x, carrier, has_no_signalling_nan, reads)

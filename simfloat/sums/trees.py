@@ -214,7 +214,8 @@ def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even
     Parameters:
         nesting: the order of the additions. Nested tuples of the indices of products, such as ``((0, 1), (2, 3))``, in
             which a tuple of more than two is added from left to right; or a text such as ``"0 + 1 + (2 + 3)"`` or ``"0
-            + 1 + ... + 63"``; or the `tree` that :func:`simfloat.reveal` found. Each index starting with 0 occurs once.
+            + 1 + ... + 63"``; or the `tree` that :func:`simfloat.reveal` found. All indices
+            from 0 to the largest occur exactly once.
         format: the format of all operations, or its name.
         rounding: the mode of all operations; by default to nearest even.
 

@@ -220,7 +220,10 @@ class RecurrentLayer(NamedTuple):
 
 
 class StepWeights(torch.autograd.Function):
-    """(layer, path, *a parameter, once for every step, the last one first) -> as many transposed tensors of it."""
+    """A transposed parameter of a layer, as a separate tensor for every step; the first one belongs to the last step.
+
+    The arguments are the layer, the path of the parameter, and the parameter once for every step.
+    """
 
     @staticmethod
     @in_usual_environment
@@ -235,8 +238,8 @@ class StepWeights(torch.autograd.Function):
         if note is not None:
             note.format, note.weight = tag.format, path
         array = numbers_of(run.parameters.read(parameter)).T
-        # All of them share one memory, which is only read. Each step has its own tensor, because each has its own node
-        # in PyTorch, and autograd adds the shares of the weight's gradient in the order of these nodes.
+        # All of these tensors share one memory, which is only read. Each step has its own tensor, because each has its
+        # own node in PyTorch, and autograd adds the shares of the weight's gradient in the order of these nodes.
         transposed = [torch.from_numpy(array) for _ in parameters]
         for x in transposed:
             put_tag(x, tag)

@@ -98,7 +98,7 @@ class OperationCounts:
 #: Operations with the places where they compute, in a dry run.
 Shown = dict[tuple[str, Place], None]
 
-#: The name in notes for the multiplication of a loss by its scale; it is precise enough in the dtype of the loss.
+#: The name in notes of the multiplication of a loss by its scale. PyTorch computes it in the dtype of the loss.
 SCALE = "scale"
 
 #: The operation by which autograd stores its own results; it creates no node.

@@ -57,7 +57,7 @@ class Setting:
         self._blocks = 0
 
     def begin(self) -> None:
-        """Set the value that follows from the previous one."""
+        """Begin a block; the first block stores the present value, and sets the value that is computed from it."""
         if self._blocks == 0:
             self._before = self._read()
             self._write(self._value(self._before))

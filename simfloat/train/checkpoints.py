@@ -294,7 +294,7 @@ class Checkpoints:
                     warn(f"{' '.join(errors)} {path.name}, before it, is used.")
                 return path, states
         if errors:
-            raise ValueError(f"{' '.join(errors)} There is no checkpoint before; resume=None starts anew.")
+            raise ValueError(f"{' '.join(errors)} There is no earlier checkpoint; resume=None starts a new training.")
         return None
 
     def _files(self) -> dict[int, Path]:

@@ -27,7 +27,7 @@ def check_moments(optimizer: Optimizer, state: Any) -> None:
     if kind is None or not type(optimizer).__module__.startswith("torch."):
         return
     if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
-        raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
+        raise ValueError("load_state_dict takes a result of state_dict: a dictionary with 'state' and 'param_groups'.")
     ours = kind.__new__(kind)  # used only for the names and shapes of moments
     for group, own_group in zip(state.get("param_groups", ()), optimizer.param_groups, strict=False):
         options = SimpleNamespace(**{**own_group, **group})

@@ -123,7 +123,9 @@ class EarlyStop:
         """Raise ValueError unless the monitored name is among the columns of a history without evaluations."""
         names = list(columns)
         if self.monitor not in names:
-            raise ValueError(f"EarlyStop monitors {self.monitor!r}; without evaluate, there is {', '.join(names)}.")
+            raise ValueError(
+                f"EarlyStop monitors {self.monitor!r}; without evaluate, it can monitor {', '.join(names)}."
+            )
 
     def _monitored_values(self, history: History) -> list[float]:
         """Return the monitored values; none before the first evaluation."""

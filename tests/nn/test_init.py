@@ -89,7 +89,7 @@ def test_what_is_filled_is_used_as_rounded():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: init.uniform_(parameter(), 1.0, 0.0), "where a is not larger; got 1.0 and 0.0"),
+        (lambda: init.uniform_(parameter(), 1.0, 0.0), "needs a <= b, the ends of the interval; got a=1.0, b=0.0"),
         (lambda: init.normal_(parameter(), 0.0, -1.0), "std must be a finite number from 0.0, got -1.0"),
         (lambda: init.constant_(parameter(), [1.0]), "val must be a finite number"),
         (lambda: init.kaiming_uniform_(parameter(), mode="fan"), "mode must be 'fan_in' or 'fan_out'"),

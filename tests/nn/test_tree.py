@@ -169,7 +169,7 @@ def test_a_state_is_loaded_whole_or_not_at_all():
             model.load_state_dict(good | {"head.bias": bad})
         for path, array in model.state_dict().items():
             assert_bits(array, before[path])
-    with pytest.raises(ValueError, match="takes arrays by path, as state_dict gives, got a list"):
+    with pytest.raises(ValueError, match="takes a result of state_dict: arrays by path, got a list"):
         model.load_state_dict([1.0])
 
 

@@ -212,15 +212,15 @@ def changed(state, *keys, to):
     (("param_groups", 0, "params"), [0, 1], "has 2 parameters; the group of the optimizer has 1"),
     (("param_groups", 0, "params"), None, "with a list of 'params'"),
     (("param_groups",), [], "has 0 groups, the optimizer has 2"),
-    (("param_groups",), None, "takes what state_dict gives"),
-    (("state",), [], "takes what state_dict gives"),
+    (("param_groups",), None, "takes a result of state_dict"),
+    (("state",), [], "takes a result of state_dict"),
     (("state", 2), {}, "has a parameter 2, the optimizer has 2, from 0"),
     (("state", 0), None, "state of parameter 0 must hold arrays"),
     (("state", 0), {"exp_avg": np.ones(2)}, "state of parameter 0 must hold arrays under momentum_buffer or comp"),
     (("state", 0), {"momentum_buffer": np.ones(3)}, r"momentum_buffer of parameter 0 must .* \(2,\), got \(3,\)"),
     (("state", 1), {"momentum_buffer": "ab"}, "momentum_buffer of parameter 1 must"),
     (("param_groups", 1, "params"), [0], r"must number the parameters in order from 0; got \[0, 0\]"),
-    (("lr",), 1.0, "a dictionary of 'state' and 'param_groups'"),
+    (("lr",), 1.0, "a dictionary with 'state' and 'param_groups'"),
 ])  # fmt: skip
 def test_a_state_is_taken_whole_or_not_at_all(keys, to, message):
     state = trained().state_dict()

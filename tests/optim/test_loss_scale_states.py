@@ -57,7 +57,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_of_it_taken():
         ({**before, "speed": 1}, r"unknown \['speed'\]"),
         ({**before, "scale": 8.0, "_growth_tracker": -1}, "_growth_tracker must be an integer of at least 0, got -1"),
         ({**before, "scale": np.nan}, "init_scale must be a finite number"),
-        ([], "takes what DynamicLossScale.state_dict gives, got a list"),
+        ([], "takes a result of DynamicLossScale.state_dict, got a list"),
     ]:
         with pytest.raises(ValueError, match=message):
             scaler.load_state_dict(state)

@@ -327,7 +327,7 @@ def test_a_state_that_is_not_the_schedules_is_refused_whole(change, message):
     before = schedule.state_dict()
     with pytest.raises(ValueError, match=message):
         schedule.load_state_dict({**before, "last_epoch": 5, **change})
-    with pytest.raises(ValueError, match="takes what StepLR.state_dict gives"):
+    with pytest.raises(ValueError, match="takes a result of StepLR.state_dict"):
         schedule.load_state_dict(None)
     assert schedule.state_dict() == before
 

@@ -130,7 +130,7 @@ def test_where_all_are_damaged_training_does_not_start_anew_by_itself(tmp_path):
     toy.fit("fp32", 4, checkpoint=tmp_path, every=2)
     for path in tmp_path.iterdir():
         path.write_bytes(b"")
-    with pytest.raises(ValueError, match="step-4.states is .*step-2.states is .*There is no checkpoint before"):
+    with pytest.raises(ValueError, match="step-4.states is .*step-2.states is .*There is no earlier checkpoint"):
         toy.fit("fp32", 4, resume=tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message,
     assert sf.train.manifest(tmp_path)["steps"] == 6
     for name in written:
         (tmp_path / name).unlink()
-    with pytest.raises(ValueError, match=f"{message} There is no checkpoint before"):
+    with pytest.raises(ValueError, match=f"{message} There is no earlier checkpoint"):
         toy.fit("fp32", 6, resume=tmp_path)
 
 

@@ -120,7 +120,9 @@ def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused()
 
 
 def test_an_unknown_name_is_refused_at_once_where_nothing_will_be_evaluated():
-    with pytest.raises(ValueError, match="EarlyStop monitors 'value'; without evaluate, there is loss, lr, .* norm"):
+    with pytest.raises(
+        ValueError, match="EarlyStop monitors 'value'; without evaluate, it can monitor loss, lr, .* norm"
+    ):
         fitted(stop=sf.train.EarlyStop("value"))
 
 

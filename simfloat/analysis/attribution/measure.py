@@ -228,7 +228,7 @@ def attribute(
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change. Copies of a PyTorch model run in float64,
             which can represent every format, and use the same random numbers of PyTorch.
-        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batch: a pair (x, y).
         policy: the policy to analyze, or its name.
         reference: the policy for everything that is not measured, or its name; it has no overrides.

@@ -90,7 +90,7 @@ def compare(
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change. Copies of a PyTorch model run in float64,
             which can represent every format, or under "as-written" in the dtypes of the model.
-        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batch: a pair (x, y).
         policies: a list of policies and names of presets, or a dictionary of them by label.
         reference: the policy that the others are compared with, or its name.

@@ -174,9 +174,7 @@ def is_of_torch(model: Any, caller: str) -> bool:
         return False
     if is_torch_model(model):
         return True
-    raise ValueError(
-        f"{caller} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
-    )
+    raise ValueError(f"{caller} takes a simfloat.nn.Module or a torch.nn.Module, got a {type(model).__name__}.")
 
 
 def pair_of_batch(batch: Any) -> tuple[Any, Any]:

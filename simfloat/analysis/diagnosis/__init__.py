@@ -70,7 +70,7 @@ def diagnose(
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module.
-        loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
+        loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batches: an iterable of pairs (x, y). At most `steps` of them are used, and repeated if there are fewer.
         policy: the policy to diagnose, or its name.
         optimizer: an optimizer of these parameters, from the same package as the model; None for no updates.
@@ -80,8 +80,8 @@ def diagnose(
         seed: the seed of the random streams, the same for all runs.
 
     Returns:
-        A `Diagnosis`. It is iterable over the faults, and its `policy` has all verified overrides. Its text has the
-        number of steps that the loss scale skipped. `simfloat.plots.draw_diagnosis` draws the losses.
+        A `Diagnosis`. It is iterable over the faults, and its `policy` has all verified overrides. Its text also
+        shows the number of steps that the loss scale skipped. `simfloat.plots.draw_diagnosis` draws the losses.
 
     Raises:
         ValueError: if model, optimizer and scaler do not belong together; if `batches` is empty; if the loss is not one

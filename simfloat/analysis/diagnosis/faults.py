@@ -292,7 +292,7 @@ def find_stalled_moments(repair: PolicyRepair, record: TrialRecord) -> None:
 
 
 def find_underflowing_moments(repair: PolicyRepair, record: TrialRecord) -> None:
-    """Note moments of which more underflow than under the reference: an update divides by the remaining value."""
+    """Note moments with more underflow than under the reference: an update divides by the value that remains."""
     exact = repair.reference_record.fault_recorder
 
     def lost_in(of: TrialRecord) -> list[Key]:

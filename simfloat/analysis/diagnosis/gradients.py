@@ -293,7 +293,7 @@ def _roles_of_phases(roles: Iterable[str]) -> list[str]:
 
 
 def _group_by_role(keys: Sequence[Key], all_keys: Sequence[Key]) -> KeysByRole:
-    """Return these keys by the roles that fix them."""
+    """Group these keys by the roles that an override must change to fix them."""
     groups: KeysByRole = {}
     for key in keys:
         proposal = remedy(key, all_keys, is_fp32=False)

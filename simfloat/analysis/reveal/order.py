@@ -68,10 +68,10 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
 
 
 def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
-    """Yield values for M: the largest that cancels, the largest that is returned, and odd ones.
+    """Yield values for M: the largest that cancels, the largest that is returned, and odd values.
 
-    The odd ones survive rounding to odd. They have as many bits as some sums, including lanes with fewer bits than
-    their sum.
+    Rounding to odd does not change a value M that is odd in its last bit. The odd values have the numbers of bits that
+    sums may have; lanes may have fewer bits than the sum of the lanes.
     """
     top = min(box.inputs[0].emax + box.inputs[1].emax, 1023)
     highest = last(lambda exponent: _cancels(box, 2.0**exponent), span.high, top)
@@ -105,7 +105,7 @@ def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -
     # The last part may be added with more bits than all parts before it.
     triples = [[0, 1, 2], [0, box.terms // 2, box.terms - 1], [*range(box.terms - 3, box.terms)]]
     triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
-    # Next to an odd M, a power of two may be rounded although it is not lost.
+    # If M is odd, adding a power of two may be inexact although the power is not lost. So M is a power of two here.
     power = 2.0 ** math.ceil(math.log2(large))
     exponents = [_least_kept_exponent(box, span, power, sign, triple) for triple in triples]
     exponents = [exponent for exponent in exponents if exponent > span.low]
@@ -115,7 +115,9 @@ def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -
     total = min(exponents) - 2
     exponent = max(span.low, total - box.terms.bit_length())
     if exponent > total:
-        raise ContradictoryProbes("the formats of the operands are too narrow for a value that is lost next to another")
+        raise ContradictoryProbes(
+            "the formats of the operands have no pair of values of which one is lost when it is added to the other"
+        )
     one = sign * 2.0**exponent
     pairs = [[0, 1], [0, box.terms - 1], *(rng.sample(places, 2) for _ in range(SAMPLES))]
     exact = min(_exact_count_exponent(box, one, pair, total - exponent) for pair in pairs)

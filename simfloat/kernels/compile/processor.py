@@ -4,9 +4,9 @@
 of compiled kernels therefore fit all processors of a level, for example in a shared home directory, a container or a
 wheel. The levels of x86 are the levels of its psABI. simfloat adds one for AVX512-FP16, because sums in FP16 are many
 times faster with it. Kernels use no instruction beyond their level (91 kernels were searched on an Intel Xeon with
-AVX512-FP16), and are as fast as kernels that are compiled for the processor by name (benchmarks/history/intel-xeon.md). `jit.py`
-requests the width of vectors. Processors below all levels, and processors with vectors that no level has (SVE), are
-compiled for by name.
+AVX512-FP16), and are as fast as kernels that are compiled for the processor by name
+(benchmarks/history/intel-xeon.md). `jit.py` requests the width of vectors. Processors below all levels, and processors
+with vectors that no level has (SVE), are compiled for by name.
 
 **Capabilities**, as LLVM reports them. They select loops; results are equal on all processors. A capability that LLVM
 does not report is not used: without FP16 arithmetic LLVM would widen the operands, round a fused multiply-add twice,
@@ -84,7 +84,7 @@ def computes_fp16(triple: str, processor: str, features: str) -> bool:
 
 
 def highest_level(triple: str, processor: str, features: str) -> Level:
-    """Return the highest level of a processor; a level of its own if it reaches none, or has vectors beyond all."""
+    """Return the highest level of a processor; a new level if it reaches none, or has vectors that no level has."""
     architecture, _, system = triple.partition("-")
     host_level = Level(processor, processor, features)
     if architecture == "x86_64":
@@ -113,7 +113,7 @@ class LevelCodegen(JITCPUCodegen):
         return LEVEL.features
 
 
-#: The processor as LLVM detects it or Numba's settings name it; and its level.
+#: The processor (target triple, name, features), detected by LLVM or given by Numba's settings; and its level.
 HOST = cpu_target.target_context.codegen().magic_tuple()
 LEVEL = highest_level(*HOST)
 CODEGEN = LevelCodegen("simfloat")
@@ -127,13 +127,14 @@ _is_arm = ARCHITECTURE in ("aarch64", "arm64")
 #: Fused multiply-adds in one instruction.
 FUSES = _is_arm or "fma" in FEATURES
 
-#: float32 to FP16, rounded to nearest even, and back: F16C on x86; every 64-bit ARM.
+#: True if instructions convert float32 to FP16, rounded to nearest even, and back: F16C on x86, and every 64-bit ARM.
 CONVERTS_FP16 = _is_arm or "f16c" in FEATURES
 
-#: Sums, products and fused multiply-adds in FP16, each rounded once: AVX512-FP16 on x86, FEAT_FP16 on ARM.
+#: True if instructions add, multiply and fuse both in FP16, each rounded once: AVX512-FP16 on x86, FEAT_FP16 on ARM.
 COMPUTES_FP16 = computes_fp16(TRIPLE, PROCESSOR, _features)
 
-#: Arithmetic in BF16, including subnormal numbers, and FP32 instructions with a directed rounding mode: only on GPUs.
+#: True for arithmetic in BF16, including subnormal numbers, and for FP32 instructions with a directed rounding mode:
+#: only GPUs have them.
 COMPUTES_BF16 = COMPUTES_DIRECTED = False
 
 #: Bits of a vector. LLVM's tuning for Intel prefers 256 of 512 bits, which would halve the lanes of all loops here, so

@@ -319,7 +319,8 @@ def _functions():
     return pairs
 
 
-#: name -> (adapter, quick, wide): the exact result in one float64, and in two with an exponent.
+#: name -> (adapter, quick, wide): `quick` returns the exact result as one float64, rounded to odd, and `wide` as two
+#: float64 values with an exponent.
 _OPERATIONS = {
     "add": (_accept_two_and_sign, exact.add_odd, exact.add_wide),
     "subtract": (_accept_two_and_sign, exact.subtract_odd, exact.subtract_wide),

@@ -199,8 +199,8 @@ def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> PtxKernel:
         arguments = int64, Tuple(types)
         result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=OLDEST, nvvm_options=OPTIONS)
     library, entry = result.library, result.fndesc.llvm_func_name
-    # numba-cuda's step between typing and NVVM, which its dispatcher would run: Numba's functions return a status, and
-    # kernels return nothing.
+    # Numba's functions return a status, but kernels must return nothing. numba-cuda's dispatcher removes it by this
+    # step after typing.
     compiler.kernel_fixup(library.get_function(entry), False)
     return PtxKernel(entry, with_one_parameter(_assemble_ptx(library.llvm_strs), entry.encode()))
 

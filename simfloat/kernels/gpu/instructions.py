@@ -134,7 +134,8 @@ def _pair_instruction(text: str, fma: Callable) -> Callable:
     return fma_pairs
 
 
-#: Fused multiply-adds of pairs of bit patterns, with one and minus zero, each twice in a word, by the kind of steps.
+#: By the kind of steps: the fused multiply-add of pairs of bit patterns; and a word with two ones, and a word with two
+#: minus zeros.
 PAIRS = {
     "halves": (_pair_instruction("fma.rn.f16x2", fma_halves), np.uint32(0x3C003C00), np.uint32(0x80008000)),
     "bfloats": (_pair_instruction("fma.rn.bf16x2", fma_bfloats), np.uint32(0x3F803F80), np.uint32(0x80008000)),
@@ -350,6 +351,6 @@ _BOTH = {
     }.items()
 }
 
-#: Fused steps, by kind; and all kinds of steps that a GPU has in addition to the kinds of `kernels/sums/orders.py`.
+#: Fused steps by kind. GPU_KINDS has all kinds of steps of a GPU that `kernels/sums/orders.py` does not have.
 STEPS = {kind: step for kind, (step, _) in _BOTH.items()}
 GPU_KINDS = INSTRUCTION_KINDS | {kind: steps for kind, (_, steps) in _BOTH.items()}

@@ -90,7 +90,7 @@ def tile_loop(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
 
 @scalar
 def copy_columns(x, left, out, at, count):
-    """Copy `count` columns of all rows of x, from column `left` on, to the columns of `out` from `at` on."""
+    """Copy `count` columns of all rows of x, starting with `left`, to the columns of `out` that start with `at`."""
     for i in range(x.shape[0]):
         for j in range(count):
             out[i, at + j] = x[i, left + j]

@@ -331,8 +331,8 @@ NO_FIRST, NO_LAST = 4095, -1
 def bit_facts(x):
     """Return (precision, low, least, high, finite) of a vector.
 
-    These are the fields of accumulate.Bounds for its finite nonzero elements as float64. Without such elements they are
-    the fields of the number one.
+    These are the fields of `sums.bounds.Bounds` for its finite nonzero elements as float64. Without such elements they
+    are the fields of the number one.
     """
     fractions, first, last, finite = np.uint64(0), np.int64(NO_FIRST), np.int64(NO_LAST), True
     for i in range(x.size):

@@ -208,7 +208,7 @@ def _overload_round_at_random(x, word, grid):
 #: An even power, so that exponents keep their parity.
 SHIFT = 2.0**128
 
-#: From this many binades below the smallest normal number on down, all magnitudes are rounded alike: to zero or to the
+#: All magnitudes at least this many binades below the smallest normal number are rounded alike: to zero or to the
 #: smallest number.
 DEEP = 300
 
@@ -248,7 +248,8 @@ def round_pair(high, low, exponent, word, grid):
 @out_of_line
 def _round_pair_by_mode(high, low, exponent, grid):
     """Return the magnitude of (high + low) * 2^exponent rounded in a deterministic mode."""
-    # The exponent becomes even, so that codes keep their parity. It is not lowered further than makes a difference.
+    # The exponent becomes even, so that codes keep their parity. Exponents far below the format are raised, because all
+    # of their values are rounded alike.
     lifted = max(exponent, np.int64(grid.emin) - DEEP)
     lifted += lifted % 2
     magnitude = abs(round_sum_to_odd(high, low)) * power_of_two(max(exponent - lifted, -2 * DEEP))

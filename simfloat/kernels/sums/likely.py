@@ -32,10 +32,10 @@ U32 = np.uint32
 #: The bit pattern of the positive quiet NaN: larger payloads might carry into the sign.
 NAN = U32(0x7FC00000)
 
-#: The smallest value that `round_unless_in_doubt` returns for a certain result.
+#: If `round_unless_in_doubt` returns a second value below this number, the result is in doubt.
 SURE_FROM = U32(2)
 
-#: A value larger than any that it returns.
+#: The initial value of a minimum of these second values: the largest number.
 NONE_UNSURE = U32(0xFFFFFFFF)
 
 

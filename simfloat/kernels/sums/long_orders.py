@@ -120,7 +120,7 @@ def find_leaves(count, largest, firsts, counts):
 
 @scalar
 def _eight_numbers(x, k):
-    """Return eight elements from index k on; an unsigned index does not count from the end."""
+    """Return the elements k to k + 7; an unsigned index does not count from the end."""
     low = x[k], x[k + U64(1)], x[k + U64(2)], x[k + U64(3)]
     return low + (x[k + U64(4)], x[k + U64(5)], x[k + U64(6)], x[k + U64(7)])
 

@@ -140,7 +140,7 @@ def _four_rows(rows, k, left, right):
 
 @scalar
 def _words_of_four(words, k, short):
-    """Return the rows of words for the four steps from k on."""
+    """Return the rows of words for the steps k to k + 3."""
     return (
         words[word_row(k, short)],
         words[word_row(k + 1, short)],
@@ -268,7 +268,7 @@ def program_order_loop(one, two, drawing):
             doubts = no_doubts[0, :columns]
             for i in range(out.shape[0]):
                 x, top, depth = row_of_left(a, i), top_of_right(a, b, out, i), 0
-                # The groups of steps that `s` and `p` contain the words of.
+                # The groups of steps to which the words in `s` and `p` belong.
                 of_sums, of_products = -1, -1
                 for t in range(program.size):
                     k = program[t]

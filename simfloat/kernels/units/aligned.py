@@ -247,7 +247,7 @@ _truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish
 
 @scalar
 def _add_as_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
-    """Add terms with the alignment of the unit. Each alignment has a separate loop, as fast as without the choice."""
+    """Add terms with the alignment of the unit. Each alignment has a separate loop, so the choice takes no time."""
     if unit.align == 0.0:
         _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
     elif unit.align == 1.0:

@@ -179,8 +179,8 @@ def _round_up_to_multiple(size, step):
 @scalar
 def exponents_in(x, least, dropped):
     """Return the lowest and the highest exponent of the nonzero elements of a matrix; 0 and 0 if there are none."""
-    # Zeros have no exponent. A bound beyond all exponents, with the right sign, replaces it, so that minimum and
-    # maximum need no branch, and LLVM vectorises the loop.
+    # Zeros have no exponent. The minimum reads a value above all exponents instead, and the maximum a value below all
+    # exponents. So neither needs a branch, and LLVM vectorises the loop.
     nothing = np.int32(1 << 20)
     low, high = nothing, -nothing
     for i in range(x.shape[0]):
@@ -292,7 +292,8 @@ def nearest_integer(x, scale):
 @scalar
 def odd_integer(x, scale):
     """Return a term in units of 1 / scale, truncated; the last bit is set if any bit was dropped (sticky bit)."""
-    # Truncation comes before the conversion, which is then exact; the float shows if a nonzero part was dropped.
+    # The float is truncated before it is converted, so the conversion is exact. A comparison with the truncated float
+    # shows if a nonzero part was dropped.
     whole = truncate(x * scale)
     cut = integer_toward_zero(whole)
     # Units far below one may be zero, so the term itself is compared. For negative terms, the odd integer is below the

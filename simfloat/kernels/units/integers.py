@@ -130,7 +130,7 @@ def integer_loop(add_chunk, may_draw=False):
 
 @scalar
 def _load_sums(sums, left, width, space, unit):
-    """Load the start values: numbers of the output format, or truncated to the bits that the first chunk would keep."""
+    """Load the start values, truncated to the output format: the first chunk would not keep further bits."""
     for i in range(sums.shape[0]):
         for j in range(width):
             so_far = sums[i, left + j]
@@ -335,7 +335,7 @@ _truncated, _nearest, _directed, _odd, _random = TOTALS.values()
 
 @scalar
 def _round_as_unit_rounds(space, i, unit, grid, word):
-    """Round totals as the unit requires. Each rounding has a separate loop, which is as fast as without the choice."""
+    """Round totals as the unit requires. Each rounding has a separate loop, so the choice takes no time."""
     if unit.totals == 0.0:
         _truncated(space, i, unit, grid, word)
     elif unit.totals == 1.0:

@@ -26,7 +26,7 @@ def exact_chunks(a, b, out, terms):
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], terms):
-            # With two products, the last two are the first two again and do not count.
+            # If an instruction sums only two products, `third` and `fourth` repeat them, and are not used.
             third, fourth = first + terms - 2, first + terms - 1
             for i in range(out.shape[0]):
                 sums = out[i, left:right]

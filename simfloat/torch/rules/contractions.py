@@ -217,7 +217,7 @@ def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
     For a transposed convolution, x is the result.
     """
     if x.ndim == 5:
-        # The convolution of a volume consists of one of images in its last two axes and one of rows in its first.
+        # A convolution of volumes is a convolution of rows along the first axis, and of images along the last two.
         depth, (size, _) = geometry_for(x[..., :1, 0], w[..., :1, 0], steps.of_depth())
         slices, area = geometry_for(x[:, :, 0], w[:, :, 0], steps.of_slices())
         return Volumes(depth, slices), (size, area)
@@ -288,8 +288,8 @@ def convolution_backward(
     if not isinstance(call.phase, Backward):
         raise ValueError("aten.convolution_backward is simulated only in a backward pass.")
     way, came = call.phase, g
-    # The product reads the rounded gradient, the bias the unrounded one: the addition is between them, and its backward
-    # pass is that rounding.
+    # The addition of the bias follows the product, and its backward pass rounds the gradient: so the product reads the
+    # rounded gradient, and the bias reads the unrounded one.
     g = way.in_result_format(came) if way.may_narrow and (mask[0] or mask[1]) else came
     gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
@@ -326,7 +326,10 @@ class ConvolutionBackward(SameTypeRule):
 
 
 class Convolution(SameTypeRule):
-    """A convolution, or a transposed one, of sequences, images or volumes; each of the two has one name in policies."""
+    """A convolution or a transposed convolution of sequences, images or volumes.
+
+    In policies their names are `conv2d` and `conv_transpose2d`, for any number of axes.
+    """
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
         """Return the name of the operation."""
