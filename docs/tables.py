@@ -204,7 +204,7 @@ def _unit_cells(row) -> Row:
 AMD_RULES = {
     "cdna1": "products and the sum so far are added exactly; one rounding to nearest even",
     "cdna2": "products and sums of pairs are rounded to FP32; subnormal operands and results become zero",
-    "cdna3": "products are aligned and truncated toward zero, sums toward minus infinity; then to nearest even",
+    "cdna3": "products: truncated, 24 bits below the largest exponent; sums: to minus infinity, then to nearest even",
 }
 
 
