@@ -192,7 +192,13 @@ def _unit_cells(row) -> Row:
         return operands, "1", "all", "FP64", "to nearest even, each fused multiply-add"
     terms = "64, in groups of 16" if row is GROUPED else str(row.terms)
     if row is TWO_STEPS:
-        return operands, "32, in two steps of 16", "25", "FP32 or FP16", "each step as for FP16; their total is added to nearest even"
+        return (
+            operands,
+            "32, in two steps of 16",
+            "25",
+            "FP32 or FP16",
+            "each step as for FP16; their total is added to nearest even",
+        )
     modes = {"FP32": "FP32: toward zero", "FP16": "FP16: to nearest even"}
     if row.fraction_bits == 13:
         modes["FP32"] = "FP32: toward zero, to 14 significant bits"
