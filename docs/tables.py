@@ -192,7 +192,13 @@ def _unit_cells(row) -> Row:
         return operands, "1", "all", "FP64", "to nearest even, each fused multiply-add"
     terms = "64, in groups of 16" if row is GROUPED else str(row.terms)
     if row is TWO_STEPS:
-        return operands, "32, in two steps of 16", "25", "FP32 or FP16", "steps as for FP16; their sum to nearest even"
+        return (
+            operands,
+            "32, in two steps of 16",
+            "25",
+            "FP32 or FP16",
+            "each step as for FP16; their total is added to nearest even",
+        )
     modes = {"FP32": "FP32: toward zero", "FP16": "FP16: to nearest even"}
     if row.fraction_bits == 13:
         modes["FP32"] = "FP32: toward zero, to 14 significant bits"
@@ -204,7 +210,7 @@ def _unit_cells(row) -> Row:
 AMD_RULES = {
     "cdna1": "products and the sum so far are added exactly; one rounding to nearest even",
     "cdna2": "products and sums of pairs are rounded to FP32; subnormal operands and results become zero",
-    "cdna3": "products are aligned and truncated toward zero, sums toward minus infinity; then to nearest even",
+    "cdna3": "products: truncated, 24 bits below the largest exponent; sums: to minus infinity, then to nearest even",
 }
 
 
@@ -218,7 +224,7 @@ def matrix_cores() -> str:
             if (architecture, operands) == ("cdna2", "BF16"):
                 terms += '; 4 with `variant="1k"`'
             if row.terms == 16:
-                terms += ": the even and the odd ones apart"
+                terms += ", in two sums: even and odd products"
             rule = "a chain of fused multiply-adds, to nearest even" if row.terms == 1 else AMD_RULES[architecture]
             rows.append((f'`"{architecture}"`', operands, terms, str(row.outputs[0]), rule))
     return table(head, rows)
