@@ -63,8 +63,8 @@ ADVICE_BY_PATTERN = {
     r"mxint8": "MXINT8 is sf.fixed(8, 6) in blocks with scales: sf.cast(sf.fixed(8, 6), scale=sf.block(32, sf.E8M0))",
     r"(?:bfp|msfp)\d*": "Block floating point is fixed-point numbers in blocks with scales: sf.cast(sf.fixed(8, 6), "
     "scale=sf.block(16, sf.E8M0))",
-    r"(?:nf|normalfloat)4": "NF4 is a table of 16 numbers, and a Format cannot be a table; formats of four bits are E2M1 "
-    "and sf.fixed(4)",
+    r"(?:nf|normalfloat)4": "NF4 is a table of 16 numbers, and a Format cannot be a table; formats of four bits are "
+    "E2M1 and sf.fixed(4)",
     r"(?:fp|float)8": "FP8 is E4M3 (to 448, for weights and activations) or E5M2 (to 57344, for gradients); say which",
     r"f(?:loat)?8e4m3": "OCP's E4M3, to 448, is f8E4M3FN in MLIR, and E4M3 here; MLIR's f8E4M3 has infinities and is "
     "E4M3_IEEE",
