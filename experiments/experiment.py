@@ -112,7 +112,15 @@ class Experiment:
         """Return the function that draws each figure of these results, by the name of its file."""
         given = bool(select(results, variant="given"))
         chosen = [(each, select(results, **each.fields)) for each in self.figures if each.given or not given]
-        return {each.name: partial(each.draw, runs) for each, runs in chosen if runs}
+        return {each.name: partial(_draw_in_style, each.draw, runs) for each, runs in chosen if runs}
+
+
+def _draw_in_style(draw: Draw, results: list[Result], path: Path) -> None:
+    """Draw a figure with the style of simfloat, in what it draws by matplotlib directly too."""
+    from simfloat.plots.figure import project_style
+
+    with project_style():
+        draw(results, path)
 
 
 def all_findings(

@@ -1,8 +1,8 @@
 """simfloat: narrow floating-point arithmetic, bit for bit.
 
-Formats and rounding modes say which numbers exist and which one is chosen; `round`, `add` ... `sigmoid` compute with
-one rounding each; accumulators, `matmul`, `dot` and `sum` make sums as machines do; policies, tensors, layers and
-optimizers train models with every operation rounded; a Recorder counts what the roundings did.
+A format and a rounding mode define how a value is rounded. `round`, `add` ... `sigmoid` round their result once.
+`matmul`, `dot` and `sum` add in the order and with the roundings of an accumulator, as hardware does. Policies,
+tensors, layers and optimizers train models with every operation rounded. A Recorder counts rounding events.
 """
 
 import sys
@@ -14,7 +14,7 @@ from simfloat import moved_names
 from simfloat.common import __version__
 from simfloat.environment import UsualEnvironmentFinder
 
-sys.meta_path.insert(0, UsualEnvironmentFinder)  # a class serves as its only object
+sys.meta_path.insert(0, UsualEnvironmentFinder)  # the class itself is the finder
 moved_names.install()
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from simfloat.telemetry import *
     from simfloat.train.states import *
 else:
-    #: The modules whose `__all__` are names of the package, in the order in which they build on one another.
+    #: The modules whose public names are names of the package. Each imports only from those before it.
     _OURS = (
         "formats",
         "arithmetic",
@@ -60,12 +60,12 @@ else:
         "analysis.diagnosis",
         "analysis.reveal",
     )
-    #: Names of a room that needs packages of an extra, which is imported when one of them is asked for.
+    #: Names of a subpackage that needs the packages of an extra. It is imported when one of them is used.
     _OF_EXTRAS = {"search": "studies"}
     _MODULES = ("linalg", "nn", "optim", "plots", "studies", "telemetry", "torch", "train")
 
     def __getattr__(name):
-        """A name of the package; what it needs is imported when it is first used."""
+        """Return a name of the package, and import its module at the first use."""
         value = globals()[name] = _import_name(name)
         return value
 
@@ -87,14 +87,14 @@ else:
                 module = import_module(f"simfloat.{room}")
                 if name in module.__all__:
                     return getattr(module, name)
-        # With both, Python adds the nearest name to the message.
+        # Given the name and the module, Python adds the nearest name to the message.
         raise AttributeError(f"module 'simfloat' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
     def __dir__():
         return sorted({*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))})
 
     class _Package(ModuleType):
-        """The package, of which `vars` has every name, as in ``eval(repr(policy), vars(simfloat))``."""
+        """The package; `vars` of it has every name, so ``eval(repr(policy), vars(simfloat))`` works."""
 
         @property
         def __dict__(self):
@@ -104,7 +104,7 @@ else:
                     globals().setdefault(name, getattr(module, name))
             return globals()
 
-        def __reduce__(self):  # functions that use the package travel to other processes
+        def __reduce__(self):  # functions that use the package can be pickled
             return import_module, (self.__name__,)
 
     sys.modules[__name__].__class__ = _Package

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The command line: simfloat show | round | info | warmup | selftest | vectors | --version."""
+"""Run the command line: simfloat show | round | info | warmup | selftest | vectors | --version."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from simfloat.tools.commands import COMMANDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it succeeded. Mistakes in the arguments exit with 2, an interrupt with 130."""
+    """Run a command and return its exit code: 0 for success, 2 for invalid arguments, 130 for an interrupt."""
     return run_command(lambda: carry_out(sys.argv[1:] if arguments is None else arguments))
 
 
 def carry_out(arguments: Sequence[str]) -> int:
-    """Carry out the command that the arguments name."""
+    """Run the command that the arguments name."""
     all_commands = parser()
     complete_words(all_commands)
     try:
         options = all_commands.parse_args(shield_negative_numbers(arguments))
-    except SystemExit as end:  # a mistake, or what --help and --version have printed
+    except SystemExit as end:  # invalid arguments, or --help or --version
         return int(end.code or 0)
     return COMMANDS[options.command].run(options)
 
@@ -40,7 +40,7 @@ def complete_words(parser: Parser) -> None:
 
 
 def parser() -> Parser:
-    """The commands and their options."""
+    """Return the parser of the commands and their options."""
     parser = Parser("simfloat", description="Narrow floating-point arithmetic, bit for bit.")
     parser.add_argument("--version", action="version", version=f"simfloat {sf.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -51,7 +51,7 @@ def parser() -> Parser:
 
 
 def program() -> NoReturn:
-    """Run the command that the program's arguments name, and end."""
+    """Run the command of the program's arguments, and end the program."""
     end_program(main())
 
 

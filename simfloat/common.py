@@ -1,13 +1,14 @@
-"""What all rooms use: the version, immutable values, checks of arguments, and tables.
+"""Provide what all subpackages use: the version, immutable values, checks of arguments, and tables.
 
-Files carry the version of the package too. Immutable values are compared, and serve as keys of dictionaries, on every
-call. Checks have the words of errors and warnings. Tables print as text, and notebooks show them as tables.
+Immutable values are compared, and used as keys of dictionaries, on every call. Checks raise the errors of invalid
+arguments. Tables print as text, and notebooks show them as tables.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 def store_as_pythons(value: Any) -> None:
-    """Store NumPy's integers and truth values among the fields of a new value as Python's, which print as literals."""
+    """Convert NumPy integers and booleans in the fields of a new value to Python's, which print as literals."""
     for name, field_value in vars(value).copy().items():
         object.__setattr__(
             value, name, field_value.item() if isinstance(field_value, np.integer | np.bool) else field_value
@@ -38,7 +39,7 @@ def store_as_pythons(value: Any) -> None:
 
 
 def stored_hash(value: Any) -> int:
-    """The hash of a frozen dataclass, of its class and the fields that are compared; computed once."""
+    """Return the hash of a frozen dataclass: of its class and the fields that are compared, computed once."""
     try:
         return value._hash
     except AttributeError:
@@ -48,9 +49,9 @@ def stored_hash(value: Any) -> int:
 
 
 def hashed_once(cls: type[T]) -> type[T]:
-    """Let a frozen dataclass compute its hash once, and compare itself to itself at once.
+    """Let a frozen dataclass compute its hash once, and skip the comparison of an object with itself.
 
-    It pickles as its fields: hashes of text differ by process.
+    The hash is not pickled, because hashes of strings differ between processes.
     """
     equals: Any = cls.__eq__
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
@@ -67,20 +68,20 @@ def hashed_once(cls: type[T]) -> type[T]:
     return cls
 
 
-#: Levels of nested sequences that NumPy makes an array of.
+#: The largest number of axes of a NumPy array.
 MOST_AXES = 64
 
-#: Characters of a text or a number that a message shows.
+#: Number of characters of a text or a number in a message.
 SHOWN_CHARACTERS = 40
 
 
 def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Whether `value` is an integer of Python's or NumPy's from `least` to `most`; True and False are none."""
+    """True if `value` is a Python or NumPy integer from `least` to `most`; booleans do not count."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
 def message_text(x: Any) -> str:
-    """A number as a message shows it: long ones are abbreviated, since Python writes no integer of 5000 digits."""
+    """Return a number as text for a message, abbreviated if it is long: Python prints no integer of 5000 digits."""
     if isinstance(x, str):
         return repr(x) if len(x) <= SHOWN_CHARACTERS else f"a text of {len(x)} characters, {x[:SHOWN_CHARACTERS]!r}..."
     if isinstance(x, int) and x.bit_length() > 4 * SHOWN_CHARACTERS:
@@ -96,20 +97,20 @@ def message_text(x: Any) -> str:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise ValueError, naming it, for what is no integer of at least `least`."""
+    """Raise ValueError with the name of the argument if it is not an integer of at least `least`."""
     if not is_integer(value, least):
         raise ValueError(f"{name} must be an integer of at least {least}, got {message_text(value)}.")
 
 
 def check_flags(**flags: Any) -> None:
-    """Raise ValueError naming the first that is neither True nor False, as text is not, whatever it says."""
+    """Raise ValueError with the name of the first argument that is not a boolean; a text such as "False" is not."""
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool):
             raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
 def as_rectangular_array(x: Any, name: str, dtype: Any = None) -> NDArray:
-    """NumPy's array of what a user gives. Raises ValueError naming the first row that has another length."""
+    """Convert an argument to a NumPy array; ValueError reports the first row of another length."""
     try:
         return np.asarray(x, dtype)
     except (TypeError, ValueError, OverflowError):
@@ -117,16 +118,16 @@ def as_rectangular_array(x: Any, name: str, dtype: Any = None) -> NDArray:
 
 
 def one_number(x: Any) -> float | None:
-    """The only number of an array or a sequence as a float; None where there is not exactly one."""
+    """Return the only number of an array or a sequence as a float; None if there is not exactly one."""
     try:
         array = np.asarray(x)
-    except ValueError:  # rows of unlike lengths
+    except ValueError:  # rows of different lengths
         return None
     return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None
 
 
 def first_uneven_row(x: Any) -> str:
-    """The first row of nested sequences whose length is not that of the row that begins its list, and both lengths."""
+    """Return text about the first row whose length differs from the first row of its list; empty if there is none."""
     mismatch: list[str] = []
 
     def shape_of(part: Any, path: tuple[int, ...]) -> tuple[int, ...]:
@@ -147,17 +148,19 @@ def first_uneven_row(x: Any) -> str:
 
 
 def _index_text(path: tuple[int, ...]) -> str:
+    """Return the index of a row as text."""
     return str(path[0]) if len(path) == 1 else str(path)
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
+    """Return the size of a row as the end of a sentence."""
     if len(shape) != 1:
         return f"has the shape {shape}" if shape else "is a single number"
     return f"has {shape[0]} element{'' if shape[0] == 1 else 's'}"
 
 
 def check_loss_function(loss_fn: Any) -> None:
-    """Raise ValueError for what cannot be called as a loss of results and targets."""
+    """Raise ValueError if the argument cannot be called as a loss of results and targets."""
     if not callable(loss_fn):
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
     if isinstance(loss_fn, type):
@@ -166,19 +169,19 @@ def check_loss_function(loss_fn: Any) -> None:
 
 
 def is_torch_model(model: Any) -> bool:
-    """Whether a model is PyTorch's, which exists only where PyTorch is imported."""
+    """True if a model is a PyTorch module; PyTorch is not imported for the check."""
     return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
 
 
 def file_path(path: Any) -> Path:
-    """The path of a file or a folder; ValueError for what is none."""
+    """Return the path of a file or a folder; raise ValueError if it is neither text nor a path."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ValueError(f"A path is text or a pathlib.Path, got {path!r}.")
     return Path(path)
 
 
 def check_parent(path: Path) -> None:
-    """Raise FileNotFoundError or NotADirectoryError, naming the folder, where a file has none to be written to."""
+    """Raise FileNotFoundError or NotADirectoryError with the name of the folder if a file cannot be written to it."""
     folder = path.parent
     if not folder.exists():
         raise FileNotFoundError(ENOENT, f"There is no folder {folder}, make it first", str(path))
@@ -187,21 +190,21 @@ def check_parent(path: Path) -> None:
 
 
 def did_you_mean(name: object, names: Iterable[str], most: int = 1) -> str:
-    """A sentence for the end of a message, with a space before it: the known names most like this one; else empty."""
-    from difflib import get_close_matches  # only a mistake needs it
+    """Return a sentence that suggests the most similar known names, with a space before it; empty if there are none."""
+    from difflib import get_close_matches  # imported only after a mistake
 
     near = get_close_matches(str(name), list(names), n=most)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def type_name(value: object) -> str:
-    """The type of a value as a message names it: with its package where that is another one that has such a name."""
+    """Return the type of a value as text, with "torch." for PyTorch types, as some share a name with ours."""
     package = type(value).__module__.partition(".")[0]
     return f"{package}.{type(value).__name__}" if package == "torch" else type(value).__name__
 
 
 def warn(message: str) -> None:
-    """Give a UserWarning that points at the line of the user's from which the library was entered."""
+    """Issue a UserWarning that points at the user's line that called the library."""
     level = 1
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
@@ -213,11 +216,11 @@ Row = Sequence[str]
 
 
 class Table(str):
-    """The text of a table, in the eyes of Python too: a str whose repr is itself, and which notebooks draw."""
+    """The text of a table: a string that is its own repr, and that notebooks show as a table."""
 
     rows: tuple[tuple[str, ...], ...] = ()
-    number_columns: int = 0  # so many columns, the last ones, stand on the right
-    has_head: bool = False  # whether the first row names the columns
+    number_columns: int = 0  # the number of last columns that are aligned on the right
+    has_head: bool = False  # True if the first row has the names of the columns
 
     def __repr__(self) -> str:
         return str(self)
@@ -229,18 +232,26 @@ class Table(str):
     def _line(self, row: Row, cell: str) -> str:
         sides = ["left"] * (len(row) - self.number_columns) + ["right"] * self.number_columns
         cells = zip(row, sides, strict=True)
-        html_cells = (f'<{cell} style="text-align: {side}">{_cell_html(text)}</{cell}>' for text, side in cells)
+        html_cells = (f'<{cell} style="text-align: {side}; {WRAP}">{_cell_html(text)}</{cell}>' for text, side in cells)
         return f"<tr>{''.join(html_cells)}</tr>"
 
 
+#: Cells are wrapped, so that all columns of a wide table fit on a page.
+WRAP = "white-space: normal; vertical-align: top"
+
+#: A long name or call may be wrapped after these characters.
+BREAKS = re.compile(r"([._=])(?=[A-Za-z&])")
+
+
 def _cell_html(text: str) -> str:
-    return escape(text).replace("\n", "<br>")
+    """Return the text of a cell as HTML, with places at which long names and calls may be wrapped."""
+    return BREAKS.sub(r"\1<wbr>", escape(text)).replace("\n", "<br>")
 
 
 def table(rows: Iterable[Row], *, number_columns: int = 0, has_head: bool = True) -> Table:
-    """Align rows of as many cells each in columns as wide as their widest cell; columns of numbers come last.
+    """Return rows as a table with aligned columns; the last `number_columns` columns are aligned on the right.
 
-    A cell may have several lines.
+    All rows have the same number of cells. A cell may have several lines.
     """
     cell_rows = tuple(map(tuple, rows))
     lines = [line for row in cell_rows for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]

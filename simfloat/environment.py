@@ -1,18 +1,18 @@
-"""The processor's floating-point environment: which way it rounds, and whether it keeps subnormal numbers.
+"""Make results independent of the floating-point environment: rounding direction and subnormal flushing.
 
-`torch.set_flush_denormal(True)`, a library that was linked with ``gcc -Ofast``, or C's `fesetround` changes it for a
-thread, and from then on every operation of that thread gives other bits: Python's, NumPy's and PyTorch's too. No result
-of simfloat depends on it, and every call leaves it as it was, in four ways:
+`torch.set_flush_denormal(True)`, a library that was linked with ``gcc -Ofast``, or C's `fesetround` changes the
+environment of a thread. After that, every operation of the thread in Python, NumPy and PyTorch may give other bits. No
+result of simfloat depends on the environment, and every call restores it:
 
 * compiled kernels compute in the usual environment: their entry sets and restores it (`kernels/compile/processor.py`);
-* the threads of simfloat's own pool set it once, when they start;
+* the threads of simfloat's pool set it once, when they start;
 * a function that computes with floats in Python, NumPy or PyTorch is decorated with `in_usual_environment`;
 * modules are imported in it, for the constants that they compute.
 
-The check is four operations on floats, so that it needs no library and works on every processor: a subnormal operand
-that counts as zero, a subnormal result that becomes zero, or another direction of rounding each give another number. It
-takes a fifth of the time of a call of C through ctypes (AMD Zen 3). The environment is read and written by C only where
-it is not the usual one.
+The check consists of four float operations, so it needs no library and works on every processor. If a subnormal operand
+is read as zero, a subnormal result is flushed, or the rounding direction differs, one of the four results changes. The
+check takes a fifth of the time of a call to C through ctypes (AMD Zen 3). Only an unusual environment is read and
+written through C.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from typing import Any, TypeVar, cast
 #: A function or a class.
 FunctionOrClass = TypeVar("FunctionOrClass")
 
-# Read from bytes: the parser of decimals computes with floats itself.
+# Read from bytes, because the parser of decimals computes with floats.
 SUBNORMAL, LARGEST_SUBNORMAL, NORMAL = struct.unpack("<3d", struct.pack("<3Q", 1, (1 << 52) - 1, 1 << 52))
 ONE, TINY = struct.unpack("<2d", struct.pack("<2Q", 1023 << 52, (1023 - 60) << 52))
 
-#: Bytes of the largest `fenv_t` of any system, rounded up.
+#: The size of the largest `fenv_t` of any system in bytes, rounded up.
 SIZE = 128
 
-#: What C's headers call FE_DFL_ENV on Linux, with glibc and with musl.
+#: The value of FE_DFL_ENV in the headers of C on Linux, with glibc and with musl.
 DEFAULT_ON_LINUX = ctypes.c_void_p(-1)
 
-#: The file that tracebacks name for the code of guarded functions.
+#: The file name of guarded functions in tracebacks.
 FILE = "<in_usual_environment>"
 
-#: Operators that compute nothing with floats.
+#: Special methods that do not compute with floats.
 UNGUARDED = {
     "__eq__",
     "__hash__",
@@ -56,25 +56,25 @@ UNGUARDED = {
     "__len__",
 }
 
-#: The environment that each thread had before simfloat set the usual one, while that lasts: `callers`.
+#: The environment of the caller of each thread, `callers`, while simfloat's is set.
 _thread = threading.local()
 
-#: Arguments of `_controlfp` on Windows: to nearest, subnormal numbers are kept; and the bits that say so.
+#: Arguments of `_controlfp` on Windows: round to nearest and keep subnormal numbers, and the mask of these bits.
 WINDOWS_USUAL, WINDOWS_BITS = 0, 0x0300_0300
 
 
 def is_usual() -> bool:
-    """Tell whether this thread rounds to nearest even and keeps subnormal numbers."""
+    """True if this thread rounds to nearest even and keeps subnormal numbers."""
     return NORMAL - SUBNORMAL == LARGEST_SUBNORMAL and ONE + TINY == ONE - TINY
 
 
 def in_usual_environment(function: FunctionOrClass) -> FunctionOrClass:
-    """Make a function compute in the usual environment; afterwards the thread's own is back, whatever happened.
+    """Make a function compute in the usual environment, and restore the environment of the thread afterwards.
 
-    Of a class it does so for the public methods and operators that the class itself defines. Where the environment is
-    the usual one, a call takes 0.2 microseconds longer (AMD Zen 3): the new function has the parameters of the old one
-    by name, since to collect and to pass on ``*args, **options`` takes longer still. Inside, a user's functions are
-    called by `in_callers_environment`.
+    For a class, decorate the public methods and operators that the class itself defines. In the usual environment a
+    call takes 0.2 microseconds longer (AMD Zen 3). The new function has the parameters of the old one by name, because
+    collecting and passing ``*args, **options`` is slower. Within the function, a user's functions are called by
+    `in_callers_environment`.
     """
     if isinstance(function, type):
         for name, method in list(vars(function).items()):
@@ -90,7 +90,7 @@ def guarded({parameters}):
     return _computed(lambda: _function({arguments}))
 """
     constants = {f"_{name}": globals()[name] for name in ("NORMAL", "SUBNORMAL", "LARGEST_SUBNORMAL", "ONE", "TINY")}
-    # Warnings and refusals look for the frame that entered the package, by the names of modules.
+    # Warnings and some errors search for the frame that entered the package by the names of modules.
     module = {"__name__": cast(Any, function).__module__}
     space: dict[str, Any] = {
         **module,
@@ -104,7 +104,7 @@ def guarded({parameters}):
 
 
 class InUsualEnvironment:
-    """The base of classes whose methods, and those of subclasses in this package, compute in the usual environment."""
+    """A base class: methods of its subclasses in this package compute in the usual environment."""
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("simfloat."):
@@ -112,15 +112,15 @@ class InUsualEnvironment:
 
 
 def skip_guard_frames(frame: FrameType) -> FrameType:
-    """Find the frame itself, or the first one below it that is not that of a guarded function."""
+    """Return the frame, or the first caller that is not the wrapper of a guarded function."""
     while frame.f_code.co_filename == FILE and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 def _write_signature(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:
-    """Write a function's parameters as in ``def``, and how they are passed on; with the defaults by name."""
-    from inspect import Parameter, signature  # a third of the time that this module takes to import
+    """Return the parameters of a function as code of a ``def`` and of a call, and the defaults by name."""
+    from inspect import Parameter, signature  # importing it takes a third of this module's time
 
     parameters: list[str] = []
     arguments: list[str] = []
@@ -145,10 +145,10 @@ def _write_signature(function: Callable[..., Any]) -> tuple[str, str, dict[str, 
 
 
 def call_in_usual_environment(call: Callable[[], Any]) -> Any:
-    """Call in the usual environment, and restore this thread's.
+    """Call a function in the usual environment, and restore the environment of this thread.
 
-    An interrupt (Ctrl-C) cannot come between the end of the call and the restoring: Python looks for it after a call,
-    and the first call in `finally` is the one that restores.
+    Ctrl-C cannot prevent this: Python checks for an interrupt after a call, and the first call in `finally` restores
+    the environment.
     """
     library, outer = c_library(), getattr(_thread, "callers", None)
     callers = (ctypes.c_char * SIZE)()
@@ -163,9 +163,9 @@ def call_in_usual_environment(call: Callable[[], Any]) -> Any:
 
 
 def in_callers_environment(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a user's function, such as an observer, in the environment that this thread had before simfloat's.
+    """Call a user's function, such as an observer, in the environment of the caller of simfloat.
 
-    What the function does to the environment ends with it: the rest of simfloat's call is computed in the usual one.
+    If the function changes the environment, the change ends with it: the usual one is set again.
     """
     callers = getattr(_thread, "callers", None)
     if callers is not None:
@@ -178,15 +178,15 @@ def in_callers_environment(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class UsualEnvironmentFinder:
-    """A finder of this package's modules that lets them be executed in the usual environment.
+    """A finder that executes the modules of this package in the usual environment.
 
-    A module's constants are computed when it is imported, and when Python compiles it, which may be at any time: in a
-    thread that flushes subnormal numbers, ``2.0**-1074`` would be 0 from then on, in the file of the bytecode as well.
+    The constants of a module are computed when it is imported and compiled, which can happen in any thread. In a thread
+    that flushes subnormal numbers, ``2.0**-1074`` would become 0 for good, also in the bytecode file.
     """
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        """Find a module of the package where the environment is unusual; everything else is left to other finders."""
+        """Return the specification of a module of this package if the environment is unusual, otherwise None."""
         if not name.startswith("simfloat.") or is_usual():
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -196,10 +196,10 @@ class UsualEnvironmentFinder:
 
 
 def set_usual() -> None:
-    """Set the usual environment for this thread, for good.
+    """Set the usual environment for this thread.
 
-    On ARM64, glibc leaves two bits as they are: FZ16, which flushes subnormal numbers of FP16 in the processor's own
-    arithmetic, and DN. Only kernels have such arithmetic, and their entry clears both (seen under QEMU).
+    On ARM64, glibc does not change two bits: FZ16, which flushes subnormal numbers in FP16 arithmetic of the processor,
+    and DN. Only kernels have such arithmetic, and their entry clears both bits (seen under QEMU).
     """
     library = c_library()
     if sys.platform == "win32":
@@ -211,7 +211,7 @@ def set_usual() -> None:
 
 
 def unusual_facts() -> list[str]:
-    """List in words how this thread's environment differs from the usual one: nothing, if it does not."""
+    """Return the differences between this thread's environment and the usual one, in words."""
     up, down = ONE + TINY != ONE, ONE - TINY != ONE
     toward_zero = down and -ONE + TINY != -ONE
     facts = {
@@ -226,7 +226,7 @@ def unusual_facts() -> list[str]:
 
 @cache
 def c_library() -> Any:
-    """Load C's library of mathematics, which has `fegetenv` and `fesetenv` on every system."""
+    """Load the C library that has `fegetenv` and `fesetenv`."""
     if sys.platform == "win32":
         library = ctypes.CDLL("ucrtbase")
     else:

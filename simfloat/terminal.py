@@ -1,8 +1,8 @@
-"""The terminal: command lines, the progress line of a long call, and the notice of compilation.
+"""Handle the terminal: command lines, the progress line of a long call, and the notice of compilation.
 
-Output of a command line may be ASCII, closed, full, or cut off by its reader. The progress line tells how far a call
-is: there is one at a time, and none in the end. The notice is one line on standard error while kernels are being
-compiled, so that a first call explains why it takes so long.
+A command line must work if its output is ASCII only, closed, full, or a pipe whose reader ends. There is one progress
+line at a time, and it is erased at the end of the call. The notice is one line on standard error while kernels are
+compiled. It explains why a first call takes long.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 
-#: What begins like an option and is a number: argparse knows -1 and -1.5, but neither -1e-5 nor -inf nor -1/3.
+#: Negative numbers look like options. argparse recognizes -1 and -1.5, but not -1e-5, -inf or -1/3.
 NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
 
-#: What a shell reports for a program ended by Ctrl-C.
+#: The exit code of a program that Ctrl-C ended.
 INTERRUPTED = 130
 
-#: Interrupts, which hold the frames that they ended, and with these what was half built: nothing of it is taken apart.
+#: Interrupts are kept here. They refer to the frames that they ended, so half-built objects of LLVM are not destroyed.
 _HALF_BUILT: list[KeyboardInterrupt] = []
 
 
 def run_command(command: Callable[[], int]) -> int:
-    """Run a command that prints; its exit code, or 130 if it was interrupted, or 1 if its output was not taken.
+    """Run a command that prints, and return its exit code: 130 after an interrupt, 1 if its output cannot be written.
 
-    Characters that the terminal's encoding lacks are printed as question marks. Where a reader closed the pipe, as
-    `head` does, nothing more is said; any other fault of the output, or of a file, is one line on standard error.
+    Characters that the encoding of the terminal lacks are printed as question marks. If a reader closes the pipe, as
+    `head` does, the command ends silently. Any other error of the output or of a file is one line on standard error.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -49,18 +49,18 @@ def run_command(command: Callable[[], int]) -> int:
     try:
         with repeat_interrupts():
             code = command()
-        if sys.stdout is not None:  # None: it was closed before the program began
+        if sys.stdout is not None:  # None if it was closed before the program began
             sys.stdout.flush()
         return code
     except KeyboardInterrupt as interrupt:
         _HALF_BUILT.append(interrupt)
         print("Interrupted.", file=sys.stderr)
-        # An interrupt that passed through an exec, of Numba or a dataclass, stays noted in CPython, which would then
-        # end by a signal in spite of the exit code; the next exec takes the note back.
+        # After an interrupt within an exec (of Numba or a dataclass), CPython would end by a signal in spite of the
+        # exit code. Another exec clears that state.
         exec("")
         return INTERRUPTED
     except OSError as error:
-        if error.filename is not None:  # faults of files name them, those of standard output name nothing
+        if error.filename is not None:  # only errors of files have a file name, not errors of standard output
             print(f"Cannot use {error.filename}: {error.strerror}.", file=sys.stderr)
             return 1
         discard_output()
@@ -71,8 +71,10 @@ def run_command(command: Callable[[], int]) -> int:
 
 @contextmanager
 def repeat_interrupts() -> Iterator[None]:
-    """Within the block, Ctrl-C that reaches Python inside a function that C called, which can only report and ignore
-    it, comes once more a little later: LLVM calls such functions while kernels are compiled."""
+    """Repeat within the block a Ctrl-C that Python had to ignore.
+
+    This happens in a Python function that C called, as LLVM does while kernels are compiled.
+    """
     before = sys.unraisablehook
 
     def hook(ignored: UnraisableHookArgs) -> None:
@@ -90,7 +92,7 @@ def repeat_interrupts() -> Iterator[None]:
 
 
 def interrupt_again() -> None:
-    """Ctrl-C once more: sent to the main thread where threads can be sent signals, so that it ends a wait, too."""
+    """Send Ctrl-C once more, if possible as a signal to the main thread, which also ends a wait there."""
     main = threading.main_thread().ident
     if main is not None and hasattr(signal, "pthread_kill"):
         signal.pthread_kill(main, signal.SIGINT)
@@ -99,7 +101,7 @@ def interrupt_again() -> None:
 
 
 def end_program(code: int) -> NoReturn:
-    """End the program; after an interrupt at once, without taking apart what LLVM has half built, which can crash."""
+    """End the program; after an interrupt at once, because destroying half-built objects of LLVM can crash."""
     if code == INTERRUPTED:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, AttributeError):
@@ -109,27 +111,27 @@ def end_program(code: int) -> NoReturn:
 
 
 def discard_output() -> None:
-    """Let standard output lead nowhere, so that what it holds is not written once more when Python ends."""
+    """Redirect standard output to the null device, so that Python does not write its buffer again at the end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong, and exits with 2."""
+    """A parser that reports an error in one line and exits with 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Leave with the message."""
+        """Exit with the message."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 def shield_negative_numbers(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with a space before negative numbers, so that they are not taken for options."""
+    """Return the arguments with a space before negative numbers, so that they are not read as options."""
     return [f" {argument}" if NEGATIVE.match(argument) else argument for argument in arguments]
 
 
 def argument_type(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A type of arguments whose ValueError is the message."""
+    """Return a type of arguments for argparse that reports the ValueError of `read`."""
 
     def read_argument(text: str) -> Any:
         try:
@@ -140,24 +142,28 @@ def argument_type(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return read_argument
 
 
-#: The column where a line begins, and nothing from there on.
+#: Moves to the beginning of the line and erases it.
 ERASE_LINE = "\r\033[K"
 
-#: Held by the call, or the bar of a training, whose line it is: what is called meanwhile shows none.
+#: Locked by the call, or the training, that shows the line. Calls within it show none.
 _line = Lock()
 
 _is_wanted = True
 
 
 def progress(shown: bool) -> None:
-    """Let long calls show on a terminal how far they are, as they do by default, or not. No result depends on it.
+    """Turn the progress line of long calls on or off. Results do not depend on it.
 
-    From two seconds on, a product, a convolution or a sum shows a bar on standard error, with the time that it took and
-    will take; :func:`simfloat.reveal` shows what was tried, and ``sf.train.fit`` a bar of its steps unless its own
-    `progress` says otherwise. Nothing is shown where standard error is no terminal, in processes that others
-    started, and inside of a call that shows a line itself.
+    After two seconds, a product, a convolution or a sum shows a bar on standard error, with the elapsed and the
+    remaining time. :func:`simfloat.reveal` shows its attempts, and ``sf.train.fit`` a bar of its steps unless its
+    `progress` argument turns it off. Nothing is shown if standard error is not a terminal, in child processes, and
+    within a call that shows a line itself.
 
-    Raises ValueError for what is neither True nor False.
+    Parameters:
+        shown: True, which is the state at the start, or False.
+
+    Raises:
+        ValueError: if `shown` is not a boolean.
 
     Examples:
         >>> sf.progress(False)
@@ -168,17 +174,17 @@ def progress(shown: bool) -> None:
 
 
 def is_line_visible() -> bool:
-    """Whether somebody sees a line: standard error is a terminal, it is this process's own, and lines are wanted."""
+    """True if progress lines are on, standard error is a terminal, and this is not a child process."""
     if not _is_wanted or sys.stderr is None or not sys.stderr.isatty():
         return False
-    from multiprocessing import parent_process  # only where something takes long
+    from multiprocessing import parent_process  # imported only for long calls
 
     return parent_process() is None
 
 
 @contextmanager
 def reserve_line() -> Iterator[bool]:
-    """Within the block the line is this caller's alone; gives whether it is, for another one may have it."""
+    """Reserve the line within the block; yield False if another call has reserved it."""
     is_own = _line.acquire(blocking=False)
     try:
         yield is_own
@@ -189,13 +195,16 @@ def reserve_line() -> Iterator[bool]:
 
 @contextmanager
 def status(text: Callable[[], str], patience: float = 2.0, every: float = 2.0) -> Iterator[None]:
-    """Show a text in a line on standard error after so many seconds and then every so many, and erase it in the end;
-    nothing where nobody sees it, or where the line is another's."""
+    """Show a text in a line on standard error within the block, and erase it at the end.
+
+    The text appears after `patience` seconds and is updated every `every` seconds. Nothing is shown if the line is not
+    visible, or reserved by another call.
+    """
     ended = Event()
 
     def show() -> None:
         erased, wait = "", patience
-        with suppress(OSError, ValueError):  # nobody looks any more
+        with suppress(OSError, ValueError):  # standard error was closed
             while not ended.wait(wait):
                 erased, wait = ERASE_LINE, every
                 print(erased + text()[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
@@ -215,12 +224,12 @@ def status(text: Callable[[], str], patience: float = 2.0, every: float = 2.0) -
 
 LINE = "simfloat: compiling kernels, once for this version; `simfloat warmup` compiles all of them beforehand ..."
 
-#: Seconds of compiling, all in all, after which the line is due.
+#: The line appears after this many seconds of compilation in total.
 PATIENCE = 1.0
 
 
 class Notice:
-    """Says the line once, in the middle of the compilation that exhausts the patience."""
+    """Writes the line once, during the compilation that exceeds `PATIENCE`."""
 
     def __init__(self) -> None:
         self.due = True
@@ -261,7 +270,7 @@ class Notice:
         self.due, self._is_silent = False, True
 
     def say(self) -> None:
-        """Write the line, unless that was done or must not be."""
+        """Write the line unless it was written already or is silenced."""
         if not self.due:
             return
         self.due = False
@@ -271,17 +280,17 @@ class Notice:
         """Write a text to standard error; return True if it could be written."""
         if sys.stderr is not None:
             with suppress(OSError, ValueError):  # standard error is closed
-                # In one piece: a process that ends meanwhile would leave the line without its end.
+                # One write: if the process ended between two, the line would have no end.
                 sys.stderr.write(text)
                 sys.stderr.flush()
                 return True
         return False
 
 
-#: Of this process. Compilations come one at a time: Numba holds a lock.
+#: The notice of this process. Numba's lock permits only one compilation at a time.
 NOTICE = Notice()
 
 
 def silence() -> None:
-    """Say nothing in this process: its parent speaks for it."""
+    """Silence the notice in this process, as its parent process shows one."""
     NOTICE.silence()

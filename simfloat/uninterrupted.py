@@ -1,16 +1,16 @@
-"""Ctrl-C where it would leave half of what belongs together: it waits until all is done."""
+"""Delay Ctrl-C until a short piece of work is complete, so that it is never left half done."""
 
 from __future__ import annotations
 
-# Those of the module signal are written in Python, where Ctrl-C may come between what they do and their end.
+# Use _signal, not signal: the functions of signal are Python code, and Ctrl-C could interrupt them before they return.
 from _signal import SIGINT, getsignal, signal  # type: ignore[import-not-found]
 from typing import Any
 
 
 class uninterrupted:
-    """A ``with`` block in which Ctrl-C waits for the end: for short work that sets up what others share, or ends it.
+    """A ``with`` block that delays Ctrl-C to its end, for short work that sets up or ends something shared.
 
-    Signals come to the main thread alone; in others nothing is held back.
+    Python delivers signals only to the main thread; in other threads the block has no effect.
     """
 
     __slots__ = ("_handler", "_waiting")
@@ -33,4 +33,5 @@ class uninterrupted:
                 self._handler(*self._waiting)
 
     def _note_signal(self, *signaled: Any) -> None:
+        """Store a signal for the end of the block."""
         self._waiting = signaled

@@ -1,4 +1,4 @@
-"""The figures: histograms of gradients with linear and logarithmic shares, losses, and scenes."""
+"""Draw histograms of gradients with linear and logarithmic shares, losses, and scenes of the data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from experiments.measurement import select
 from experiments.options import FIRST_SEED
 from simfloat import FP16
 from simfloat.plots import FULL_WIDTH, add_legend, draw_exponents, new_figure, save_figure
+from simfloat.plots.figure import add_title
+from simfloat.plots.formats import exponents_finding
 from simfloat.studies import Result
 
 TITLES = {
     "detector": ("Digits on textures", "held-out loss"),
-    "small-gradients": ("The same, the loss times 2^-18", "held-out loss"),
+    "small-gradients": ("The same, loss times 2^-18", "held-out loss"),
 }
 
 
@@ -30,8 +32,7 @@ def draw_training(results: list[Result], path: Path) -> None:
 @drawn_as("gradients.png", given=False, kind="training")
 def draw_gradients(results: list[Result], path: Path) -> None:
     """Draw the exponents of all activation gradients in FP32, as in Figures 2 and 3 of the guide."""
-    figure, axes = new_figure(2, 2, FULL_WIDTH, 5.0, legend=0.25)
-    figure.subplots_adjust(top=0.86, hspace=0.75)
+    figure, axes = new_figure(2, 2, FULL_WIDTH, 5.2)
     for row, problem in zip(axes, TITLES, strict=True):
         total: Counter[str] = Counter()
         for run in select(results, problem=problem, variant="fp32"):
@@ -40,6 +41,7 @@ def draw_gradients(results: list[Result], path: Path) -> None:
         for place, log in zip(row, (False, True), strict=True):
             draw_exponents(place, counts, format=FP16, scale=2.0**15, log=log, title=title, name="gradient")
     add_legend(figure, axes[1, 1], columns=3)
+    add_title(figure, f"Small gradients: {exponents_finding(counts, FP16, 2.0**15, 'gradient')}")
     save_figure(figure, path)
 
 
@@ -49,7 +51,6 @@ def draw_pictures(results: list[Result], path: Path) -> None:
     from matplotlib.patches import Rectangle
 
     figure, axes = new_figure(1, 6, FULL_WIDTH, 1.4)
-    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.86, wspace=0.06)
     scenes = draw_scenes(6, FIRST_SEED)
     for place, image, (boxes, digits) in zip(axes, scenes.images[:, 0], scenes.objects, strict=True):
         place.imshow(image, cmap="gray", vmin=0, vmax=1, extent=(0, image.shape[1], image.shape[0], 0))

@@ -1,4 +1,4 @@
-"""The figure: held-out losses relative to FP32, pair by pair."""
+"""Draw held-out losses relative to FP32, seed by seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures: loss, loss scale and format over the steps, and cost and benefit of each rule."""
+"""Draw loss, loss scale and format over the steps, and the costs and benefits of each rule."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.curves import curves, draw_losses
+from experiments.curves import curves, draw_losses, last, short
 from experiments.experiment import drawn_as
 from experiments.layer_switching.findings import share
 from experiments.layer_switching.policies import VARIANTS
@@ -21,6 +21,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
+from simfloat.plots.figure import GREY, add_title
 from simfloat.studies import Result
 
 TITLES = {
@@ -34,15 +35,15 @@ TRACED = ("fp16", "variance", "variance-late", "once-e4m3")
 
 @drawn_as("layer-switching.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """Draw the held-out loss of each problem, under a policy of the user."""
+    """Draw the held-out loss of each problem under the policy of the user."""
     draw_losses(results, TITLES, path)
 
 
 @drawn_as("layer-switching.png", kind="switching", problem="digits")
 def draw_traces(results: list[Result], path: Path) -> None:
-    """Draw the loss scale of one run under each of four policies; grey if the layer was in FP8."""
-    figure, axes = new_figure(2, 2, FULL_WIDTH, 3.9)
-    figure.subplots_adjust(hspace=0.5, wspace=0.25)
+    """Draw the loss scale of one run under each of four policies, shaded while the layer was in FP8."""
+    figure, axes = new_figure(2, 2, FULL_WIDTH, 4.2)
+    shares = []
     for place, variant in zip(axes.flat, TRACED, strict=True):
         run = select(results, variant=variant)[0]
         draw_loss_scale(place, run["trace"]["scale"], run["trace"]["skipped"], title=run["label"])
@@ -52,18 +53,19 @@ def draw_traces(results: list[Result], path: Path) -> None:
         if variant != "fp16":
             steps = np.arange(len(run["trace"]["narrow"]) + 1)
             place.fill_between(
-                steps, 0, 1, where=[*run["trace"]["narrow"], False], step="post", color="#cccccc",
+                steps, 0, 1, where=[*run["trace"]["narrow"], False], step="post", color=GREY, alpha=0.3,
                 transform=place.get_xaxis_transform(), zorder=0, linewidth=0,
             )  # fmt: skip
+            shares.append((100 * float(np.mean(run["trace"]["narrow"])), run["label"]))
+    add_title(figure, f"Steps in FP8 (grey) – {'; '.join(f'{label}: {short(share)} %' for share, label in shares)}")
     save_figure(figure, path)
 
 
 @drawn_as("costs.png", kind="switching")
 def draw_costs(results: list[Result], path: Path) -> None:
-    """Draw the shares of steps in FP8 and of skipped steps under every rule; and the loss of camera."""
+    """Draw the share of steps in FP8 and of skipped steps for every rule, and the loss of digits with large pixels."""
     digits, camera = select(results, problem="digits"), select(results, problem="camera")
-    figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.0, legend=0.3)
-    figure.subplots_adjust(left=0.26, wspace=0.3)
+    figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.3)
     variants = VARIANTS["digits"][1:]
     keys = {"narrow": "steps in FP8", "skipped": "steps skipped"}
     groups = {label: [100 * share(digits, each.key, key) for each in variants] for key, label in keys.items()}
@@ -75,4 +77,6 @@ def draw_costs(results: list[Result], path: Path) -> None:
     title, loss = TITLES["camera"]
     draw_curves(right, lines, xlabel="iteration", ylabel=loss, title=title, log=True)
     add_legend(figure, right, columns=3)
+    found = "; ".join(f"{line.label}: {short(last(line))}" for line in lines)
+    add_title(figure, f"Final loss with large pixels – {found}")
     save_figure(figure, path)

@@ -1,9 +1,10 @@
-"""The figure: errors by the length of sums, and the bounds."""
+"""Draw errors over the length of sums, with the bounds of theory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.curves import last, short
 from experiments.experiment import drawn_as
 from experiments.measurement import table_over_seeds
 from experiments.operands import TITLES
@@ -19,6 +20,8 @@ from simfloat.plots import (
     probabilistic_bound,
     save_figure,
 )
+from simfloat.plots.curves import make_logarithmic
+from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
 STYLES = {"nearest": 2, "stochastic": 6}
@@ -26,9 +29,9 @@ STYLES = {"nearest": 2, "stochastic": 6}
 
 @drawn_as("bounds.png")
 def draw_bounds(results: list[Result], path: Path) -> None:
-    """Draw the largest error for either format and kind of data, and both bounds."""
-    figure, axes = new_figure(rows=2, columns=2, width=FULL_WIDTH, height=4.4, legend=0.4)
-    figure.subplots_adjust(hspace=0.38)
+    """Draw the greatest error for both formats and kinds of data, and the bounds."""
+    figure, axes = new_figure(rows=2, columns=2, width=FULL_WIDTH, height=4.8)
+    finding = ""
     for row, format in zip(axes, FORMATS, strict=True):
         for panel, (data, title) in zip(row, TITLES.items(), strict=True):
             curves = []
@@ -51,8 +54,13 @@ def draw_bounds(results: list[Result], path: Path) -> None:
                 (probabilistic_bound(n, unit(format, "stochastic")), "-", "sqrt(n) 2 u"),
             )
             for values, dashes, label in lines:
-                panel.plot(n, values, color="black", linestyle=dashes, linewidth=0.8, label=label)
+                panel.plot(n, values, color=foreground(), linestyle=dashes, linewidth=0.8, label=label)
             panel.set_ylim(top=2)
+            make_logarithmic(panel)
+            if not finding:
+                errors = [f"{short(last(each))} ({name})" for name, each in zip(ROUNDINGS, curves, strict=True)]
+                finding = f"{format.upper()}, one sign, {n[-1]:,} products: greatest error {', '.join(errors)}"
             panel.set_xscale("log", base=2)
     add_legend(figure, axes[0][0], columns=3)
+    add_title(figure, finding)
     save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""The figures: held-out losses relative to FP32, pair by pair."""
+"""Draw held-out losses relative to FP32, seed by seed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def draw_training(results: list[Result], path: Path) -> None:
 
 @drawn_as("small-steps.png")
 def draw_small_steps(results: list[Result], path: Path) -> None:
-    """Draw the same at a tenth of the learning rate."""
+    """Draw the same losses at a tenth of the learning rate."""
     trained = [small for small in SMALL if select(results, problem=small)]
     draw_beside(results, {small: SMALL[small] for small in trained}, path)

@@ -281,7 +281,7 @@ def check_precision(format: Format, rounding: Rounding) -> None:
     """Raise ValueError for formats for which float64 cannot guarantee a single rounding."""
     if format.mantissa_bits >= MOST_PRECISION and not (format == FP64 and rounding.steps == "nearest"):
         raise ValueError(
-            f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
+            f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with "
             f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}. Use at most "
             f"{MOST_PRECISION - 1} mantissa bits, or simfloat.FP64 with simfloat.nearest_even."
         )

@@ -494,10 +494,12 @@ def read_numbers(x: Any) -> NDArray:
 
 def _is_complex(x: Any) -> bool:
     """True if NumPy reads `x` as complex; False for ragged sequences, which NumPy cannot read as complex values."""
+    if hasattr(x, "is_complex"):  # PyTorch's tensors, some of which NumPy cannot read: bfloat16, or with a gradient
+        return bool(x.is_complex())
     try:
         return bool(np.iscomplexobj(x))
-    except (ValueError, RuntimeError):  # the latter from tensors of PyTorch that require a gradient
-        return hasattr(x, "is_complex") and x.is_complex()
+    except ValueError:
+        return False
 
 
 def _on_one_device(arrays: Sequence[NDArray]) -> list[NDArray]:

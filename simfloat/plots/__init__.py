@@ -1,15 +1,11 @@
-"""Arrays or a recorder in, matplotlib figures out: a column wide, readable in grey and by colour-blind readers."""
+"""Draw results with matplotlib, one or two columns of a paper wide, readable in grey and by colour-blind readers."""
 
 from simfloat.plots.curves import Curve, draw_curves, draw_loss_scale, draw_points, moving_mean
 from simfloat.plots.errors import (
-    Point,
     deterministic_bound,
     draw_attribution,
     draw_comparison,
     draw_errors,
-    draw_front,
-    draw_trade_off,
-    front,
     probabilistic_bound,
 )
 from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, SMALL, add_legend, fit_figure, new_figure, save_figure
@@ -22,6 +18,7 @@ from simfloat.plots.heat_map import (
     lost_updates,
     unchanged_share,
 )
+from simfloat.plots.trade_offs import Point, draw_front, draw_trade_off, front
 
 __all__ = [
     "COLUMN_WIDTH",

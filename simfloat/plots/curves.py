@@ -1,11 +1,12 @@
-"""Curves over iterations, with their spread over seeds, the course of a loss scale, and groups of values in rows.
+"""Draw curves over iterations with their spread over seeds, the course of a loss scale, and rows of points.
 
-Rows show means and ranges of groups: a row for each policy, for example.
+A row shows the mean and the range of each group of values: for example, a row for each policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,43 +15,56 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.common import as_rectangular_array
 from simfloat.environment import in_usual_environment
-from simfloat.plots.figure import SMALL, check_drawable, label_axes
+from simfloat.plots.figure import background, check_drawable, foreground, label_axes, project_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 class Style(NamedTuple):
-    """How lines differ: in colour, dashes and marker."""
+    """The colour, dashes and marker of a line."""
 
     color: str
     dashes: Any
     marker: str
 
 
-#: Colours that colour-blind readers tell apart (Okabe and Ito 2008, and a wine red); dashes and markers differ where
-#: greys do not.
+#: The colour of the first style, for references. It is drawn in the colour of text, which dark styles make light.
+TEXT = "black"
+
+#: The colours of a loss scale and of the marks at skipped steps.
+SCALE_COLOR, SKIPPED_COLOR = "#0072b2", "#d55e00"
+
+#: Colours that colour-blind readers can tell apart on white and on black (Okabe and Ito 2008, a purple and a brown).
+#: Lines of similar grey differ in dashes or marker.
 STYLES = (
-    Style("#000000", "-", ""),
+    Style(TEXT, "-", ""),
     Style("#56b4e9", (0, (1, 1)), "s"),
     Style("#d55e00", "-", "o"),
     Style("#e69f00", (0, (4, 1.5)), "v"),
     Style("#009e73", "-", "^"),
     Style("#cc79a7", (0, (4, 1.5)), "D"),
     Style("#0072b2", (0, (1, 1)), "x"),
-    Style("#882255", "-", "*"),
+    Style("#aa3377", "-", "*"),
+    Style("#a0522d", (0, (1, 1)), "+"),
 )
 
 
-#: Numbers whose ratio is smaller are one on a logarithmic axis, which has none below the second.
+#: On a logarithmic axis: the smallest ratio of two values that matplotlib separates, and the smallest limit.
 ALIKE_RATIO, TINIEST = 1 + 1e-9, 5e-324
 
 
 class Curve(NamedTuple):
-    """A line: its label, x (points), values (seeds, points) or (points), and its style's number.
+    """A line with a band: its mean over seeds, and the range from the least to the greatest seed.
 
-    A curve without a style takes the next one that no other curve of its axes has. `smooth` is how many points its
-    moving mean takes; on a logarithmic axis the mean is a geometric one.
+    Parameters:
+        label: the name in the legend: a string, a number or a format.
+        x: array (points).
+        values: array (seeds, points), or (points) for a single seed.
+        style: number of the style, 0 or more; 0 is for a reference. By default, the next style that no other curve
+            of the axes has.
+        smooth: number of points in the moving mean, 1 (the default) or more; on a logarithmic axis the mean is
+            geometric.
     """
 
     label: str
@@ -60,16 +74,25 @@ class Curve(NamedTuple):
     smooth: int = 1
 
 
+@project_style()
 def draw_curves(
     axes: Axes, curves: list[Curve], *, xlabel: str = "", ylabel: str = "", title: str = "", log: bool = False
 ) -> None:
-    """Draw the mean over seeds of every curve, and between the least and the greatest seed a band.
+    """Draw the mean over seeds of every curve, and a band from the least to the greatest seed.
 
-    Values that are not finite leave a gap. Several curves without styles of their own have a legend in the axes; for
-    those with styles, which other axes may share, `add_legend` puts one below.
+    Values that are not finite leave a gap. The axes get a legend if there are several curves and one of them has no
+    explicit style. For curves with explicit styles, which other axes may share, call `add_legend`.
 
-    Raises ValueError for what is no list of curves, for a curve without values or whose values do not fit its x, and
-    for a style or a number of points to smooth that is none.
+    Parameters:
+        axes: matplotlib's axes.
+        curves: a list of `Curve`.
+        xlabel, ylabel: labels of the axes; both may contain mathematics between dollar signs.
+        title: the title of the axes; by default none.
+        log: True for a logarithmic y axis.
+
+    Raises:
+        ValueError: if `curves` is not a list of curves; if a curve has no values, or values that do not fit its x; if
+            a style or the number of points to smooth is invalid.
     """
     check_curves(curves)
     for number, curve in enumerate(assign_styles(curves)):
@@ -82,7 +105,7 @@ def draw_curves(
 
 
 def check_curves(curves: Any) -> None:
-    """Raise ValueError for what is no list of curves, and for a curve whose numbers, style or smoothing are none."""
+    """Raise ValueError if this is not a list of curves, or if one of them has invalid values, style or smoothing."""
     if isinstance(curves, Curve) or not isinstance(curves, list | tuple):
         raise ValueError(f"Curves come as a list of simfloat.plots.Curve, got a {type(curves).__name__}.")
     for curve in curves:
@@ -102,7 +125,7 @@ def check_curves(curves: Any) -> None:
 
 
 def assign_styles(curves: Sequence[Curve]) -> list[Curve]:
-    """The curves, each with a style: those without one take in turn what no other has."""
+    """Give each curve without a style the next style that no other curve has."""
     used_styles = {curve.style for curve in curves}
     free = (number for number in count() if number not in used_styles)
     return [curve if curve.style is not None else curve._replace(style=next(free)) for curve in curves]
@@ -111,7 +134,7 @@ def assign_styles(curves: Sequence[Curve]) -> list[Curve]:
 def add_curve_legend(axes: Axes, curves: Sequence[Curve], *, bounds: bool = False) -> None:
     """Draw a legend for several curves, or for one and bounds, if `assign_styles` chose the style of any of them."""
     if (len(curves) > 1 or bounds) and any(curve.style is None for curve in curves):
-        axes.legend(fontsize=SMALL, handlelength=3, framealpha=0.8, edgecolor="none")
+        axes.legend(framealpha=0.8)
 
 
 def draw_band(
@@ -123,20 +146,28 @@ def draw_band(
     place: tuple[int, int] = (0, 1),
     width: float = 1.2,
 ) -> None:
-    """Draw a curve's line along `middle` in its style, and a band from `low` to `high`; `place`: which of how many."""
+    """Draw the line of a curve along `middle`, and a band from `low` to `high`.
+
+    `place` is the index of the curve and the number of curves: markers of lines that coincide are staggered by it.
+    """
     style, (number, curves) = STYLES[(curve.style or 0) % len(STYLES)], place
-    # Lines on one another still show each its markers.
+    color = line_color(style)
     every = max(1, len(curve.x) // 8)
     axes.plot(
-        curve.x, middle, label=plain_label(curve.label), color=style.color, linestyle=style.dashes, linewidth=width,
+        curve.x, middle, label=plain_label(curve.label), color=color, linestyle=style.dashes, linewidth=width,
         marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
         markevery=(number * every // curves, every),
     )  # fmt: skip
-    axes.fill_between(curve.x, low, high, color=style.color, alpha=0.12, linewidth=0)
+    axes.fill_between(curve.x, low, high, color=color, alpha=0.15, linewidth=0)
+
+
+def line_color(style: Style) -> str:
+    """Return the colour in which a style is drawn: the colour of text for the reference."""
+    return foreground() if style.color == TEXT else style.color
 
 
 def smooth_values(curve: Curve, log: bool) -> NDArray:
-    """The moving mean of every seed's values, of their logarithms if `log`."""
+    """Return the moving mean of the values of every seed; the geometric mean if `log`."""
     forth, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
     values = np.atleast_2d(as_rectangular_array(curve.values, "values of a curve", np.float64))
     usable = np.isfinite(values) & (values > 0) if log else np.isfinite(values)
@@ -146,9 +177,19 @@ def smooth_values(curve: Curve, log: bool) -> NDArray:
 
 @in_usual_environment
 def moving_mean(values: NDArray, points: int) -> NDArray:
-    """The mean of each value and its neighbours, `points` in all, as many on either side; fewer near the ends.
+    """Return the mean of each value and its neighbours, with equally many neighbours on both sides.
 
-    A NaN makes those means NaN that contain it, and no others. Raises ValueError for a number of points below 1.
+    A NaN affects only the means that contain it.
+
+    Parameters:
+        values: array of one axis.
+        points: number of values in a mean, 1 or more; near the ends there are fewer.
+
+    Returns:
+        An array of the shape of `values`.
+
+    Raises:
+        ValueError: if `points` is below 1.
     """
     if points < 1:
         raise ValueError(f"A mean takes one point or more, got {points!r}.")
@@ -158,61 +199,90 @@ def moving_mean(values: NDArray, points: int) -> NDArray:
 
 
 def make_logarithmic(axes: Axes, name: Literal["x", "y"] = "y") -> None:
-    """A logarithmic axis that labels few numbers, and each as people write it: 0.2, 5, 2000."""
+    """Make an axis logarithmic, with few ticks, labelled in plain decimal notation: 0.2, 5, 2000."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = set_log_scale(axes, name)
     axis = axes.xaxis if name == "x" else axes.yaxis
     decades = np.log10(high) - np.log10(low)
-    # Over less than two decades powers of ten are too few.
+    # An axis of less than two decades has too few powers of ten for ticks.
     axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def set_log_scale(axes: Axes, name: Literal["x", "y"], base: int = 10) -> tuple[float, float]:
-    """Make an axis logarithmic, also where nothing positive is drawn on it, or one number alone; its ends."""
+    """Make an axis logarithmic and return its limits, which are valid for any number of positive values."""
     get_limits, set_limits = getattr(axes, f"get_{name}lim"), getattr(axes, f"set_{name}lim")
     is_free = getattr(axes, f"get_autoscale{name}_on")()
     least, most = getattr(axes.dataLim, f"minpos{name}"), getattr(axes.dataLim, f"{name}1")
-    if is_free and least <= most <= least * ALIKE_RATIO:  # where matplotlib finds no limits
+    if is_free and least <= most <= least * ALIKE_RATIO:  # matplotlib finds no limits for this
         set_limits(max(least / 2, TINIEST), most * 2)
     getattr(axes, f"set_{name}scale")("log", base=base)
     if get_limits()[0] <= 0:
         set_limits(0.1, 1.0)
-    getattr(axes, f"set_autoscale{name}_on")(is_free)  # for what is drawn after this
+    getattr(axes, f"set_autoscale{name}_on")(is_free)  # later lines may still change the limits
     return get_limits()
 
 
 def tick_text(value: float) -> str:
-    """The label of a tick; none for the zero that matplotlib asks for below the smallest float64."""
+    """Return the label of a tick; empty for zero, which matplotlib asks for below the smallest float64."""
     if 1e-3 < value < 1e5:
         return f"{value:g}"
     return power_text(value) if value > 0 else ""
 
 
+def number_text(value: float) -> str:
+    """Return an integer with separators, and any other value with three digits."""
+    if value >= 1e5:
+        return power_text(float(f"{value:.2e}"))
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
+
+
 def power_text(value: float) -> str:
-    """A power of ten, or a multiple of one, as matplotlib writes exponents."""
+    """Return a value as a multiple of a power of ten, in the notation of matplotlib's mathematics."""
     digits, exponent = f"{value:.5e}".split("e")
     factor = "" if float(digits) == 1 else f"{float(digits):g}\\cdot "
     return f"${factor}10^{{{int(exponent)}}}$"
 
 
 def plain_label(label: Any) -> str:
-    """A label that is drawn as it is: no mathematics between dollars, and none that hides for its underscore.
+    """Return the text of a label so that matplotlib draws it literally.
 
-    It may be a number, a format or whatever else has a text; None is no label.
+    Dollar signs are escaped, and a leading underscore, which would hide the label in a legend, gets a space before it.
+    The label may be any object with a text; None gives an empty label.
     """
     text = "" if label is None else str(label).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
-def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = None, *, title: str = "") -> None:
-    """Draw the scale of every step (steps,) on a logarithmic axis to base 2, with a mark where a step was skipped.
+def title_or(title: str | None, finding: Callable[[], str]) -> str:
+    """Return the title of the user, drawn literally; without one, the finding."""
+    return finding() if title is None else plain_label(title)
 
-    As for the history of a training: ``draw_loss_scale(axes, history["scale"], history["skipped"])``.
 
-    Raises ValueError for scales that are not positive and finite, and where there is not one of `skipped` for each.
+def log2_text(value: float) -> str:
+    """Return a power of two with its exponent, and any other value in decimals."""
+    mantissa, exponent = math.frexp(value)
+    return f"$2^{{{exponent - 1}}}$" if mantissa == 0.5 else f"{value:.3g}"
+
+
+@project_style()
+def draw_loss_scale(
+    axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = None, *, title: str | None = None
+) -> None:
+    """Draw the loss scale of every step on a logarithmic axis to base 2, with a mark at each skipped step.
+
+    For the history of a training: ``draw_loss_scale(axes, history["scale"], history["skipped"])``.
+
+    Parameters:
+        axes: matplotlib's axes.
+        scale: array (steps) of positive, finite scales.
+        skipped: array (steps) of booleans, True for a step that was skipped; by default no step is marked.
+        title: the title; by default the number of skipped steps and the last scale.
+
+    Raises:
+        ValueError: if a scale is not positive and finite, or if `scale` and `skipped` differ in length.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -226,17 +296,33 @@ def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = No
     if missed.shape != factors.shape:
         raise ValueError(f"{len(factors)} scales need as many values of skipped, got an array of {missed.shape}.")
     steps = np.arange(len(factors))
-    axes.step(steps, factors, where="post", color="#0072b2", linewidth=1.2, label="loss scale")
+    axes.step(steps, factors, where="post", color=SCALE_COLOR, linewidth=1.2, label="loss scale")
     if missed.any():
         axes.plot(
-            steps[missed], factors[missed], "x", color="#d55e00", markersize=4, markeredgewidth=1,
+            steps[missed], factors[missed], "x", color=SKIPPED_COLOR, markersize=4, markeredgewidth=1,
             label=f"skipped ({missed.sum()} of {len(missed)})",
         )  # fmt: skip
     set_log_scale(axes, "y", base=2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    label_axes(axes, xlabel="step", ylabel="loss scale", title=plain_label(title))
+    label_axes(
+        axes,
+        xlabel="step",
+        ylabel="loss scale",
+        title=title_or(title, lambda: _scale_finding(factors, None if skipped is None else missed)),
+    )
 
 
+def _scale_finding(scales: NDArray, skipped: NDArray | None) -> str:
+    """Return how many steps were skipped, if that is known, and how the scale ends."""
+    if not len(scales):
+        return ""
+    if skipped is None:
+        return f"Scale {log2_text(scales[0])} at the start, {log2_text(scales[-1])} at the end"
+    count = f"{skipped.sum()} of {len(skipped)} steps skipped" if skipped.any() else "No step skipped"
+    return f"{count}; last scale {log2_text(scales[-1])}"
+
+
+@project_style()
 def draw_points(
     axes: Axes,
     rows: Sequence[str],
@@ -246,12 +332,21 @@ def draw_points(
     title: str = "",
     log: bool = True,
 ) -> None:
-    """Draw for each row and group the mean of its values (seeds,), and a line from the least to the greatest.
+    """Draw the mean of each group in each row, and a line from its least to its greatest value.
 
-    rows are labels from top to bottom, groups have an array for each row. On a logarithmic axis the mean is a geometric
-    one, and values that are not positive leave a gap, as do values that are not finite.
+    Values that are not finite leave a gap. On a logarithmic axis the mean is geometric, and values that are not
+    positive leave a gap.
 
-    Raises ValueError without rows or groups, and for a group that has not an array with values for each row.
+    Parameters:
+        axes: matplotlib's axes.
+        rows: labels of the rows from top to bottom, such as policies.
+        groups: for each label of a group, one array (seeds) for each row.
+        xlabel: label of the x axis.
+        title: the title; by default none.
+        log: True (the default) for a logarithmic x axis.
+
+    Raises:
+        ValueError: if there are no rows or no groups; if a group does not have one array with values for each row.
     """
     if not rows or not groups:
         raise ValueError(f"draw_points takes rows and groups, got {len(rows)} and {len(groups)}.")
@@ -266,18 +361,17 @@ def draw_points(
         means, below, above = np.array([_extent(each, log) for each in values]).T
         axes.errorbar(
             means, places, xerr=(means - below, above - means), label=plain_label(label), color=style.color,
-            linestyle="none", marker=style.marker, markersize=4, markerfacecolor="white", elinewidth=1,
+            linestyle="none", marker=style.marker, markersize=4, markerfacecolor=background(axes), elinewidth=1,
         )  # fmt: skip
     axes.set_yticks(range(len(rows)), map(plain_label, rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     if log:
         set_log_scale(axes, "x")
     label_axes(axes, xlabel=xlabel, ylabel="", title=title)
-    axes.tick_params(axis="y", labelsize=SMALL)
 
 
 def _extent(values: NDArray, log: bool) -> tuple[float, float, float]:
-    """The mean of the values, their least and their greatest; NaN if one is not to be drawn."""
+    """Return the mean of the values, the least and the greatest; NaN if one of them cannot be drawn."""
     usable = np.where(np.isfinite(values) & ((values > 0) | (not log)), values, np.nan)
     mean, least, greatest = np.exp(np.mean(np.log(usable))) if log else np.mean(usable), np.min(usable), np.max(usable)
-    return float(np.clip(mean, least, greatest)), float(least), float(greatest)  # which a rounded mean may pass
+    return float(np.clip(mean, least, greatest)), float(least), float(greatest)  # a rounded mean may exceed them

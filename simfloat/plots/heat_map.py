@@ -1,8 +1,8 @@
-"""Heat maps, one colour a cell over powers of ten; lost updates; and the figure of a diagnosis.
+"""Draw heat maps, the events of a recorder, lost updates, and a diagnosis.
 
-A heat map may show the counts of a recorder by layer and phase. Updates that leave a weight as it was are lost under
-nearest rounding, and deferred under Kahan and stochastic updates. The figure of a diagnosis has its losses and the step
-at which each fault began.
+Colours of a heat map are logarithmic. The events of a recorder are drawn by path and phase. An update that leaves its
+weight unchanged is lost under nearest rounding, and deferred under Kahan and stochastic updates. A diagnosis has the
+losses of every step, with a mark at the step of each fault.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,8 +28,23 @@ from simfloat.plots.curves import (
     plain_label,
     power_text,
     smooth_values,
+    title_or,
 )
-from simfloat.plots.figure import COLUMN_WIDTH, LARGEST, NORMAL, SMALL, check_drawable, label_axes, new_figure
+from simfloat.plots.figure import (
+    COLUMN_WIDTH,
+    LARGEST,
+    SMALL,
+    check_drawable,
+    constrain,
+    foreground,
+    is_dark,
+    label_axes,
+    lay_out,
+    new_figure,
+    project_style,
+    set_title,
+    style_ticks,
+)
 from simfloat.telemetry import Recorder
 from simfloat.telemetry.entries import COUNT_NAMES, PHASES, counts_by_name
 
@@ -38,37 +53,48 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: From light to dark; readable in grey and by colour-blind readers.
+#: Colours from light to dark, readable in grey and by colour-blind readers. Dark styles have them the other way round.
 COLORS = "YlGnBu"
 
-#: Cells that are smaller than the largest by so much look alike.
+#: Colours cover this many powers of ten below the largest value.
 DECADES = 6
 
-#: So do all below this.
+#: All smaller values have the same colour.
 LEAST = 1e-250
 
-#: A line of small text, in inches.
+#: The height of a line of small text in inches.
 LINE = 1.2 * SMALL / 72
 
 
+@project_style()
 def draw_heat_map(
     axes: Axes,
     rows: Sequence[str],
     columns: Sequence[str],
     values: ArrayLike,
     *,
-    title: str = "",
+    title: str | None = None,
     label: str = "",
     most: float | None = None,
 ) -> None:
-    """Draw values (rows, columns), none of them negative, in logarithmic colours, with a bar that tells them.
+    """Draw a matrix of values in logarithmic colours, with a colour bar.
 
-    Zeros and what is not finite are left blank; what lies more than six powers of ten below the largest has one colour.
-    Where rows are lower than their names, only every second, third ... of them is named.
-    As for an attribution: ``draw_heat_map(axes, *sf.attribute(...).grid())``. Maps that are to be compared are given
-    one value, `most`: the colours of all of them reach from there six powers of ten down.
+    For an attribution: ``draw_heat_map(axes, *sf.attribute(...).grid())``. Cells with zero or a value that is not
+    finite are blank. Colours cover six powers of ten below the largest value; all smaller values have the last colour.
+    If the names of rows do not all fit, only every second, third ... is written.
 
-    Raises ValueError if the names do not fit the values, without any, and for a `most` that is not positive.
+    Parameters:
+        axes: matplotlib's axes.
+        rows, columns: names of the rows and of the columns.
+        values: array (rows, columns) of values that are not negative.
+        title: the title; by default the place of the largest value.
+        label: label of the colour bar.
+        most: the value of the darkest colour; give the same one to all maps that are compared. By default, the largest
+            value.
+
+    Raises:
+        ValueError: if the number of names does not fit the shape of the values; if there are no values; if `most` is
+            not positive.
     """
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -92,42 +118,63 @@ def draw_heat_map(
     else:
         least, most = 0.1, 1.0
     norm = LogNorm(min(least, most / 10), most, clip=True)
-    image = axes.imshow(shown, norm=norm, cmap=COLORS, aspect="auto", interpolation="nearest")
+    colors = f"{COLORS}_r" if is_dark(axes) else COLORS
+    image = axes.imshow(shown, norm=norm, cmap=colors, aspect="auto", interpolation="nearest")
     axes.set_xticks(range(len(columns)), map(plain_label, columns), rotation=45, ha="right", rotation_mode="anchor")
+    style_ticks(axes)
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    constrain(axes.figure)
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
+    bar.set_label(label, fontsize="small")
+    style_ticks(bar.ax)
+    set_title(axes, title_or(title, lambda: _largest_cell(rows, columns, shown)))
+    lay_out(axes.figure)
     named = range(0, len(rows), math.ceil(len(rows) * LINE * axes.figure.dpi / axes.get_window_extent().height))
     axes.set_yticks(named, [plain_label(rows[row]) for row in named])
-    axes.tick_params(labelsize=SMALL, length=0, pad=2)
-    axes.set_title(title, fontsize=NORMAL, pad=4)
-    axes.spines[:].set_visible(False)
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
-    bar.set_label(label, fontsize=SMALL)
-    bar.ax.tick_params(which="both", labelsize=SMALL, width=0.6)
-    # Over few powers of ten those alone are too few.
+    # A bar of few powers of ten needs more ticks than these.
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if most / least > 1e3 else (1.0, 2.0, 5.0)))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.outline.set_visible(False)
 
 
+def _largest_cell(rows: Sequence[str], columns: Sequence[str], values: NDArray) -> str:
+    """Return the row and column of the largest value, and the value."""
+    if not np.isfinite(values).any():
+        return ""
+    row, column = np.unravel_index(np.nanargmax(values), values.shape)
+    names = [plain_label(name).strip() for name in (rows[int(row)], columns[int(column)])]
+    return f"Largest: {', '.join(name for name in names if name)} ({values[row, column]:.2g})"
+
+
 KINDS = tuple(kind for kind in COUNT_NAMES if kind != "total")
 
 
+@project_style()
 def draw_events(
-    axes: Axes, recorder: Recorder, kind: str = "underflow", path: str | None = None, *, title: str = ""
+    axes: Axes, recorder: Recorder, kind: str = "underflow", path: str | None = None, *, title: str | None = None
 ) -> None:
-    """Draw which share of its results has such events at each path (rows) in each phase (columns) that was seen.
+    """Draw the share of results with a rounding event, for each path (rows) and phase (columns) of a recorder.
 
-    kind is one of the counts of `Recorder.counts`; path, a shell pattern, selects paths. Where nothing was counted, or
-    no such event, a cell is blank. `fit_figure` makes room for the names.
+    A cell is blank if nothing was counted there, or no such event.
 
-    Raises ValueError for what is no recorder, an unknown kind, a recorder that counted nothing, and a path that matches
-    nothing.
+    Parameters:
+        axes: matplotlib's axes.
+        recorder: the `Recorder`.
+        kind: the kind of event, one of the names in `Recorder.counts` except "total".
+        path: a shell pattern that selects paths; by default all.
+        title: the title; by default the path and phase with the largest share.
+
+    Raises:
+        ValueError: if `recorder` is not a recorder, or has counted nothing; if `kind` is unknown; if no path matches.
     """
     if not isinstance(recorder, Recorder):
         raise ValueError(f"recorder must be a simfloat.Recorder, got a {type(recorder).__name__}.")
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}.")
-    recorder.counts(path)  # refuses a path that matches nothing
+    recorder.counts(path)  # raises ValueError if no path matches
     entries = [(key, events) for key, events in recorder.entries() if fnmatchcase(key.path, path or "*")]
     if not entries:
         raise ValueError("The recorder counted nothing.")
@@ -144,12 +191,20 @@ def draw_events(
         [path or "-" for path in paths],
         phases,
         share,
-        title=plain_label(title),
+        title=title_or(title, lambda: _most_events(kind, paths, phases, share)),
         label=f"{kind}, share of results",
     )
 
 
-#: Of a figure, in inches.
+def _most_events(kind: str, paths: Sequence[str], phases: Sequence[str], share: NDArray) -> str:
+    """Return the path and phase with the largest share of events."""
+    if not (share > 0).any():
+        return f"{kind}: none"
+    row, column = np.unravel_index(np.argmax(share), share.shape)
+    return f"Most {kind}: {100 * share[row, column]:.3g} % of {paths[int(row)] or '-'}, {phases[int(column)]}"
+
+
+#: The height of a figure in inches.
 HEIGHT = 2.4
 
 
@@ -160,16 +215,25 @@ def lost_updates(
     *,
     deferred: Sequence[str] = (),
     smooth: int = 1,
-    title: str = "",
+    title: str | None = None,
 ) -> Figure:
-    """Draw the share of updates that left their weight as it was, step by step, as one figure of a column's width::
+    """Return a figure of the share of updates that leave their weight unchanged, over steps, one column wide::
 
         sf.plots.lost_updates({"nearest": first, "Kahan": second}, "*.weight", deferred=["Kahan"])
 
-    Recorders, by their labels, have counted steps (`Recorder.step`); path selects parameters as in `Recorder.series`.
-    Labels in `deferred` are those of runs whose policy has ``update="kahan"`` or ``"stochastic"``.
+    Parameters:
+        recorders: for each label a `Recorder` that has counted steps (`Recorder.step`).
+        path: a shell pattern of parameters, as in `Recorder.series`; by default all.
+        deferred: the labels of runs with ``update="kahan"`` or ``"stochastic"``, which do not lose such updates.
+        smooth: number of steps in a moving mean, 1 or more.
+        title: the title; by default the share of updates that is lost.
 
-    Raises ValueError for what is no recorder, one that counted no step or no update, and a label that is none of them.
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: if `recorders` is not a dictionary of recorders; if one has counted no step or no update; if
+            `deferred` has an unknown label; if no path matches.
     """
     if not isinstance(recorders, Mapping) or not recorders:
         got = "none" if isinstance(recorders, Mapping) else f"a {type(recorders).__name__}"
@@ -195,21 +259,36 @@ def lost_updates(
         [curve for label, curve in curves.items() if label in deferred],
         title=title,
     )
-    axes.legend(frameon=False, fontsize=SMALL)
+    with project_style():
+        axes.legend(framealpha=0.8)
     return figure
 
 
+@project_style()
 def draw_lost_updates(
-    axes: Axes, lost: Sequence[Curve], deferred: Sequence[Curve] = (), *, xlabel: str = "step", title: str = ""
+    axes: Axes,
+    lost: Sequence[Curve],
+    deferred: Sequence[Curve] = (),
+    *,
+    xlabel: str = "step",
+    title: str | None = None,
 ) -> None:
-    """Draw shares of updates that left their weight as it was, in percent: what is lost apart from what is deferred.
+    """Draw the share of updates that leave their weight unchanged, in percent over steps.
 
-    Under nearest rounding such an update is gone: thick lines above a shade. Kahan summation adds it later, and
-    stochastic rounding makes up for it by larger steps of others: thin lines, with their spread. Values of a curve are
-    shares (seeds, steps) from 0 to 1, of which the mean is drawn; NaN, as of a step that was skipped, leaves a gap.
-    Styles and the legend are those of `draw_curves`.
+    Under nearest rounding such an update is lost: a thick line above a shade. Kahan summation adds it later, and
+    stochastic rounding compensates for it by larger changes of other weights: a thin line, with the range over seeds.
+    The axes have a legend under the same conditions as in `draw_curves`.
 
-    Raises ValueError without curves, for values that are no shares, and where `draw_curves` does.
+    Parameters:
+        axes: matplotlib's axes.
+        lost: curves of runs that lose these updates. Values are shares (seeds, steps) from 0 to 1, of which the mean
+            is drawn; NaN, for a skipped step, leaves a gap.
+        deferred: curves of runs with Kahan or stochastic updates.
+        xlabel: label of the x axis.
+        title: the title; by default the mean share that is lost.
+
+    Raises:
+        ValueError: if there are no curves; if a value is not between 0 and 1; as in `draw_curves`.
     """
     for curves in (lost, deferred):
         check_curves(curves)
@@ -227,15 +306,39 @@ def draw_lost_updates(
         else:
             draw_band(axes, named, mean, low, high, place, width=1.0)
     axes.set_ylim(-2, 102)
-    label_axes(axes, xlabel=xlabel, ylabel="weights left as they were (%)", title=plain_label(title))
+    label_axes(
+        axes,
+        xlabel=xlabel,
+        ylabel="weights left unchanged (%)",
+        title=title_or(title, lambda: _lost_share(lost, deferred)),
+    )
     add_curve_legend(axes, [*lost, *deferred])
+
+
+def _lost_share(lost: Sequence[Curve], deferred: Sequence[Curve]) -> str:
+    """Return the largest mean share of lost updates, or of deferred ones if none are lost."""
+    curves, verb = (lost, "loses") if lost else (deferred, "defers")
+    shares = [(np.asarray(curve.values, np.float64), curve.label) for curve in curves]
+    means = [(float(np.nanmean(values)), label) for values, label in shares if np.isfinite(values).any()]
+    if not means:
+        return ""
+    share, label = max(means, key=lambda each: each[0])
+    return f"{plain_label(label).strip()} {verb} {100 * share:.0f} % of the updates"
 
 
 @in_usual_environment
 def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:
-    """Counts of updates that changed nothing as shares of all; NaN where there was none.
+    """Return the share of updates that left their weight unchanged.
 
-    Raises ValueError if the two differ in shape, and for counts that are negative or more than all.
+    Parameters:
+        unchanged: counts of updates that left their weight unchanged, such as ``recorder.series(...)["unchanged"]``.
+        total: counts of all updates, an array of the same shape.
+
+    Returns:
+        A float64 array of that shape, from 0 to 1; NaN if there was no update.
+
+    Raises:
+        ValueError: if the shapes differ; if a count is negative, or larger than that of all updates.
     """
     lost, counts = (
         as_rectangular_array(unchanged, "unchanged", np.float64),
@@ -248,20 +351,28 @@ def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float6
     return np.divide(lost, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
 
 
-#: A style for each training: the reference lies below, in black.
+#: The style of each training; the reference is drawn first, below the others.
 STYLES = {"reference": 0, "policy": 2, "mended": 6}
 
-#: How far the names of faults stand apart, one below the other, in shares of the axes' height.
+#: The distance of two names of faults, as a share of the height of the axes.
 LINE_HEIGHT = 0.09
 
 
-def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: str = "") -> None:
-    """Draw the loss of every step under the policy, with its verified remedies, and under the reference.
+@project_style()
+def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: str | None = None) -> None:
+    """Draw the losses of a diagnosis: under the policy, with its verified remedies, and under the reference.
 
-    Dashed lines stand where the first faults were met, with their names, at most so many. A loss that is not finite
-    leaves a gap; the axis is logarithmic where all losses are positive.
+    A dashed line marks the step of each of the first faults, with its name. A loss that is not finite leaves a gap.
+    The axis of losses is logarithmic if all losses are positive.
 
-    Raises ValueError for what is no diagnosis, for one without a loss, and for a `most` that is below 0.
+    Parameters:
+        axes: matplotlib's axes.
+        diagnosis: the result of `simfloat.diagnose`.
+        most: the largest number of faults that are marked, 0 or more.
+        title: the title; by default the first fault.
+
+    Raises:
+        ValueError: if `diagnosis` is not such a result, or has no finite loss; if `most` is below 0.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -274,15 +385,27 @@ def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: st
     if not finite.size:
         raise ValueError("No training of this diagnosis has a finite loss: there is nothing to draw.")
     curves = [Curve(name, np.arange(each.size), each, STYLES[name]) for name, each in losses.items() if each.size]
-    draw_curves(axes, curves, xlabel="step", ylabel="loss", title=plain_label(title), log=bool((finite > 0).all()))
+    shown = title_or(title, lambda: _first_fault(diagnosis))
+    draw_curves(axes, curves, xlabel="step", ylabel="loss", title=shown, log=bool((finite > 0).all()))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(-0.5, max(each.size for each in losses.values()) - 0.5)
-    axes.legend(fontsize=SMALL, frameon=False, loc="upper right")
+    axes.legend(frameon=False, loc="upper right")
     for number, fault in enumerate(diagnosis.faults[:most]):
-        axes.axvline(fault.step, color="black", linestyle="--", linewidth=0.8, zorder=1)
-        where = f" ({fault.path})" if fault.path else ""
+        axes.axvline(fault.step, color=foreground(), linestyle="--", linewidth=0.8, zorder=1)
         place = fault.step, 0.04 + LINE_HEIGHT * number
         axes.annotate(
-            plain_label(f"{fault.kind}{where}"), place, (3, 0), xycoords=("data", "axes fraction"),
-            textcoords="offset points", fontsize=SMALL, va="bottom",
+            _fault_name(fault), place, (3, 0), xycoords=("data", "axes fraction"), textcoords="offset points",
+            fontsize="small", va="bottom",
         )  # fmt: skip
+
+
+def _fault_name(fault: Any) -> str:
+    """Return the kind and the path of a fault."""
+    return plain_label(f"{fault.kind} ({fault.path})" if fault.path else fault.kind)
+
+
+def _first_fault(diagnosis: Diagnosis) -> str:
+    """Return the first fault and its step."""
+    if not diagnosis.faults:
+        return "No fault found"
+    return f"First fault: {_fault_name(diagnosis.faults[0])} in step {diagnosis.faults[0].step}"

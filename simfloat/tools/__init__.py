@@ -1,1 +1,1 @@
-"""Tools around the library: the check of an installation, and the command line."""
+"""Check an installation, and implement the command line."""

@@ -104,7 +104,7 @@ def recorder(rng):
 def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
     figure = exponents(recorder, "*.weight", format=sf.E4M3, scale=2**8)
     (axes,) = figure.axes
-    assert axes.get_title() == "*.weight" and axes.get_ylabel() == "gradients (%)"
+    assert axes.get_title().startswith("*.weight: E4M3 keeps") and axes.get_ylabel() == "gradients (%)"
     assert figure.get_size_inches()[0] == COLUMN_WIDTH
     (bar,) = [bars(axes)[label] for label in ("kept",)]
     total = recorder.counts("*.weight", "backward")["total"]

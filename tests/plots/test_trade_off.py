@@ -7,7 +7,7 @@ import pytest
 from matplotlib.text import Text
 
 from simfloat.plots import COLUMN_WIDTH, Point, draw_trade_off, fit_figure, new_figure, save_figure
-from simfloat.plots.errors import COLOR, unbeaten
+from simfloat.plots.trade_offs import COLOR, unbeaten
 
 
 def drawn(points, **words):
@@ -34,7 +34,7 @@ def test_points_that_nothing_beats_are_filled():
         axes = drawn(points, higher_is_better=better)
         marks = [line for line in axes.lines if line.get_marker() == "o"]
         assert [line.get_ydata()[0] for line in marks] == pytest.approx([0.6, 0.4, 0.9])
-        assert [line.get_markerfacecolor() != "white" for line in marks] == filled
+        assert [line.get_markerfacecolor() == COLOR for line in marks] == filled
 
 
 def test_names_cover_neither_points_nor_one_another_and_stay_inside():

@@ -1,4 +1,4 @@
-"""The commands of the command line: a file each, and a row here."""
+"""List the commands of the command line; each is one module."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from simfloat.tools.commands import info, round_number, selftest, show, vectors,
 
 
 class Command(Protocol):
-    """The contents of a command's module."""
+    """The contents of the module of a command."""
 
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's arguments to its parser."""
+        """Add the arguments of the command to its parser."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """Carry out the command; return the exit code."""
+        """Run the command and return the exit code."""
 
 
-#: Every command by its name, in the order of the help.
+#: The commands by name, in the order of the help.
 COMMANDS: dict[str, Command] = {
     "show": show,
     "round": round_number,

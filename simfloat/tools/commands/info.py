@@ -1,4 +1,4 @@
-"""simfloat info"""
+"""Implement `simfloat info`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import simfloat as sf
 from simfloat import environment
 from simfloat.common import table
 
-HELP = "versions, the processor, threads, kept kernels, and what this machine does natively"
+HELP = "versions, the processor, threads, stored kernels, and the operations that this processor has in hardware"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments."""
+    """Add nothing: the command has no arguments."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the facts of this installation and machine."""
+    """Print the facts of this installation and this computer."""
     print(table([*versions(), *machine(), *kernels(), *native()], has_head=False))
     return 0
 
 
 def versions() -> list[tuple[str, str]]:
-    """The programs that results could depend on, and should not."""
+    """Return the versions of the packages on which results could depend (they should not)."""
     import llvmlite
     import numba
     from llvmlite import binding
@@ -40,7 +40,7 @@ def versions() -> list[tuple[str, str]]:
 
 
 def machine() -> list[tuple[str, str]]:
-    """The processor's name in LLVM, its level, its floating-point environment in this process, and the threads."""
+    """Return the processor's name in LLVM and its level, the floating-point environment, and the number of threads."""
     from simfloat.kernels.compile import processor
 
     name = f"{processor.HOST[1]} ({platform.machine()}, {platform.system()})"
@@ -55,7 +55,7 @@ def machine() -> list[tuple[str, str]]:
 
 
 def kernels() -> list[tuple[str, str]]:
-    """The directories that compiled kernels are looked for in, and how many each has for the sources as they are."""
+    """Return the directories of compiled kernels, with the number of kernels in each that fit the present sources."""
     from simfloat.kernels.compile import cache
 
     rows = [
@@ -66,7 +66,7 @@ def kernels() -> list[tuple[str, str]]:
 
 
 def native() -> list[tuple[str, str]]:
-    """Return the operations that the machine has in hardware and that kernels use."""
+    """Return the operations that kernels use if the processor has them in hardware."""
     from simfloat.kernels.compile import processor
 
     facts = {

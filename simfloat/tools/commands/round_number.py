@@ -1,4 +1,4 @@
-"""simfloat round X FORMAT [--rounding MODE]"""
+"""Implement `simfloat round X FORMAT [--rounding MODE]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simfloat.formats.rounding import as_rounding
 from simfloat.formats.text import binary_code, hexadecimal_code
 from simfloat.terminal import argument_type
 
-HELP = "what a number becomes in a format: the result, its code, its error and its neighbours"
+HELP = "round a number to a format: the result, its code, its error and its neighbours"
 HEAD = ("", "number", "as a hexadecimal float", "code", "its bits", "number - x")
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_rounding(text: str) -> sf.Rounding:
-    """The deterministic rounding mode of a text. Raises ValueError for anything else."""
+    """Return the deterministic rounding mode of a text; raise ValueError for any other text."""
     rounding = as_rounding(text)
     if rounding.is_stochastic:
         raise ValueError(f"{text} draws random bits; the numbers on both sides of X are its results.")
@@ -43,7 +43,7 @@ def read_rounding(text: str) -> sf.Rounding:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Round the number by the definition, and print the result between its neighbours; 2 where there is none."""
+    """Round the number by the definition, and print the result between its neighbours; return 2 if it has no result."""
     (text, x), format = options.x, options.format
     try:
         result = round_value(x, format, options.rounding)
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def with_neighbours(number: float, format: sf.Format) -> Iterator[tuple[str, float]]:
-    """A number of the format between its neighbours, as far as it has some."""
+    """Yield a number of the format and its neighbours below and above, if they exist."""
     for name, side in (("below", -math.inf), ("result", number), ("above", math.inf)):
         value = float(sf.nextafter(number, side, format))
         if name == "result" or not (math.isnan(value) or value == number):
@@ -64,6 +64,7 @@ def with_neighbours(number: float, format: sf.Format) -> Iterator[tuple[str, flo
 
 
 def _row(name: str, value: float, x: Fraction | float, format: sf.Format) -> tuple[str, ...]:
+    """Return the cells of a number of the format."""
     code = int(sf.encode(value, format))
     return (
         name,
@@ -76,7 +77,7 @@ def _row(name: str, value: float, x: Fraction | float, format: sf.Format) -> tup
 
 
 def error(value: float, x: Fraction | float, format: sf.Format) -> str:
-    """Return the excess of the value over x, in units of the format's last place at x."""
+    """Return the difference of the value and x, in units in the last place of the format at x."""
     if not math.isfinite(value) or (isinstance(x, float) and not math.isfinite(x)):
         return "-"
     exact = Fraction(x)
@@ -85,14 +86,14 @@ def error(value: float, x: Fraction | float, format: sf.Format) -> str:
 
 
 def spacing(x: Fraction, format: sf.Format) -> Fraction:
-    """:func:`simfloat.ulp` of a number that may lie outside float64's range."""
+    """Return the spacing of the format at a number, like :func:`simfloat.ulp`, also outside the range of float64."""
     if abs(x) < Fraction(format.smallest_normal) or format.is_fixed:
         return Fraction(format.smallest_subnormal)
     return Fraction(2) ** (floor_log2(abs(x)) - format.mantissa_bits)
 
 
 def read_number(text: str) -> Fraction | float:
-    """The number that a text is written for, as :func:`simfloat.formats.exact_numbers.exact_number` reads it."""
+    """Return the number in a text exactly, as :func:`simfloat.formats.exact_numbers.exact_number` reads it."""
     try:
         return exact_number(text)
     except ValueError as error:
@@ -100,5 +101,5 @@ def read_number(text: str) -> Fraction | float:
 
 
 def short_hex(value: float) -> str:
-    """Python's hexadecimal float without the zeros at its end; inf and nan as they are."""
+    """Return Python's hexadecimal text of a float without trailing zeros."""
     return re.sub(r"\.?0*p", "p", value.hex(), count=1)

@@ -1,4 +1,4 @@
-"""simfloat selftest [--quick] [--device cuda | --oracle]"""
+"""Implement `simfloat selftest [--quick] [--device cuda | --oracle]`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ import numpy as np
 import simfloat as sf
 from simfloat.environment import unusual_facts
 
-HELP = "check that this machine computes every bit as defined"
+HELP = "check that every bit is computed as defined on this computer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the choice of cases and of the device."""
     parser.add_argument("--quick", action="store_true", help="a tenth of the cases")
     beside = parser.add_mutually_exclusive_group()
-    beside.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: a GPU's bits beside the CPU's")
-    beside.add_argument("--oracle", action="store_true", help="10^8 results beside a second definition, in C")
+    beside.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="cuda: compare the GPU's bits with the CPU's"
+    )
+    beside.add_argument("--oracle", action="store_true", help="compare 10^8 results with a second definition, in C")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the library on this machine; 1 if a check failed."""
+    """Check the library on this computer; return 1 if a check failed."""
     import numba
 
     from simfloat.tools.selftest import CHECKS, run
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_on_gpu(quick: bool) -> int:
-    """Compare every family of loops on the GPU with the CPU's; 1 if a bit differs, 2 where there is no GPU."""
+    """Compare every family of loops on the GPU with the CPU; return 1 if a bit differs, 2 without a GPU."""
     from simfloat.arithmetic.machines import device_named
     from simfloat.tools.selftest import run, sums
 
@@ -59,7 +61,7 @@ def run_on_gpu(quick: bool) -> int:
 
 
 def run_oracle(quick: bool) -> int:
-    """Compare with the second definition; 1 if a bit differs, 2 where there is no C compiler."""
+    """Compare with the second definition; return 1 if a bit differs, 2 without a C compiler."""
     from simfloat.tools.selftest import oracle, run
 
     try:
@@ -72,8 +74,10 @@ def run_oracle(quick: bool) -> int:
 
 @contextmanager
 def compile_ahead(names: Sequence[str]) -> Iterator[None]:
-    """While kernels are to be compiled, the other cores carry out checks, too, the last ones first: what they compile
-    is on disk when it is needed here. Nothing of the kind where there are kernels already, or no place for them.
+    """Let the other cores run checks within the block, to compile kernels before they are needed here.
+
+    They begin with the last checks and store their kernels on disk. Nothing is done if there are kernels on disk
+    already, or no writable directory for them.
     """
     from simfloat.kernels.compile import cache
     from simfloat.tools.commands.warmup import ignore_interrupts
@@ -94,7 +98,7 @@ def compile_ahead(names: Sequence[str]) -> Iterator[None]:
 
 
 def carry_out(names: Sequence[str]) -> None:
-    """The quick checks of these names, for what they compile."""
+    """Run quick versions of the named checks, to compile their kernels."""
     from simfloat import terminal
     from simfloat.tools.selftest import CHECKS
 

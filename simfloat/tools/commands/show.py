@@ -1,4 +1,4 @@
-"""simfloat show FORMAT"""
+"""Implement `simfloat show FORMAT`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfloat.terminal import argument_type
 
 HELP = "the facts of a format, its codes, and the numbers around 1"
 
-#: Formats of at most so many bits are listed whole.
+#: All codes are listed for formats of at most this many bits.
 LISTED_BITS = 8
 
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def with_neighbours_of_one(format: sf.Format) -> Table:
-    """1 and its neighbours, with their codes."""
+    """Return a table of 1 and its neighbours, with their codes."""
     numbers = [float(sf.nextafter(1.0, side, format)) for side in (-np.inf, 1.0, np.inf)]
     codes = sf.encode(numbers, format).tolist()
     names = ("1 and its neighbours", "", "")
@@ -50,10 +50,10 @@ def with_neighbours_of_one(format: sf.Format) -> Table:
 
 
 def all_codes(format: sf.Format, width: int) -> str:
-    """Every code and what it stands for, in as many columns as the width has room for."""
+    """Return every code with its value, in as many columns as fit into the width."""
     codes = np.arange(2**format.bits)
     if format.special == "fixed_symmetric":
-        codes = np.delete(codes, 2 ** (format.bits - 1))  # the lowest code of two's complement is no number
+        codes = np.delete(codes, 2 ** (format.bits - 1))  # the lowest code of two's complement is not a number
     numbers = sf.decode(codes, format).tolist()
     cells = [
         (hexadecimal_code(code, format)[2:], repr(number)) for code, number in zip(codes.tolist(), numbers, strict=True)

@@ -1,4 +1,4 @@
-"""simfloat vectors FOLDER"""
+"""Implement `simfloat vectors FOLDER`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from simfloat.terminal import argument_type
 
 HELP = "write test vectors for RTL, another simulator or another language"
 
-#: Of the files' contents: it changes with any of them.
+#: The version of the files; it changes whenever one of them does.
 VERSION = 1
 
 CASES = 200
 OPERATIONS = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt")
 FORMATS = (sf.E4M3, sf.E5M2, sf.FP16, sf.BF16, sf.FP32)
 
-#: Products of a sum, and sums of a file.
+#: The number of products in a sum, and of sums in a file.
 TERMS, SUMS = 11, 40
 
-#: File name -> the accumulator, and what its sums are rounded to.
+#: File name -> the accumulator and the format of its results.
 ACCUMULATORS: dict[str, tuple[sf.Accumulator, sf.Format]] = {
     "sequential": (sf.sequential(sf.FP16), sf.FP16),
     f"sequential_{sf.toward_zero}": (sf.sequential(sf.FP16, rounding=sf.toward_zero), sf.FP16),
@@ -48,7 +48,7 @@ Test vectors of simfloat {simfloat}, by `simfloat vectors`. What they mean: docs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder."""
-    parser.add_argument("folder", metavar="FOLDER", type=argument_type(Path), help="made if it is not there")
+    parser.add_argument("folder", metavar="FOLDER", type=argument_type(Path), help="created if it is missing")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write_operations(folder: Path) -> int:
-    """Operands, results and flags: every format to nearest even, FP16 in every mode. Gives how many files these are."""
+    """Write operands, results and flags of every format to nearest even, and of FP16 in every mode; count the files."""
     written = 0
     for number, (operation, format, mode) in enumerate(product(OPERATIONS, FORMATS, MODES)):
         if mode == sf.nearest_even.mode or format == sf.FP16:
@@ -82,7 +82,7 @@ def _write_operations(folder: Path) -> int:
 
 
 def _operands(operation: str, format: sf.Format, number: int) -> list[NDArray]:
-    """Numbers of any code, the first ones at the ends of the range and at zero; of a rounding, others around them."""
+    """Return numbers of random codes, half of them replaced by edge cases; for `round`, values around these numbers."""
     count = 1 if operation == "round" else len(FUNCTIONS[operation].operands)
     ends = [0.0, -0.0, 1.0, -1.0, format.smallest_subnormal, format.smallest_normal, format.max, -format.max, np.nan]
     edges = np.array([*ends, *([np.inf, -np.inf] if format.has_infinity else [])])
@@ -101,7 +101,7 @@ def _operands(operation: str, format: sf.Format, number: int) -> list[NDArray]:
 
 
 def _draws() -> Iterator[str]:
-    """seed call stage element step, and the four words."""
+    """Yield lines of: seed, call, stage, element, step, and the four random words."""
     from simfloat.kernels.rounding.random import words_at
 
     for seed, call, stage, element, step in product((0, 2**64 - 1), (0, 2**33 + 1), (0, 5), (0, 2**32 + 7), (0, 9)):
@@ -110,7 +110,7 @@ def _draws() -> Iterator[str]:
 
 
 def _stochastic(rounding: sf.Rounding) -> Iterator[str]:
-    """An FP64 number, a draw, and the FP16 number."""
+    """Yield lines of: an FP64 number, its random bits, and the rounded FP16 number."""
     words = random_words(Draw(0, 1), 0, 2 * CASES).reshape(2, CASES)
     x = 1.0 + words[0] / 2.0**32 * 2.0**-8
     draws = words[1] >> np.uint32(32 - rounding.bits)
@@ -120,9 +120,9 @@ def _stochastic(rounding: sf.Rounding) -> Iterator[str]:
 
 
 def _sums(accumulator: sf.Accumulator, output: sf.Format) -> Iterator[str]:
-    """How many products, their factors in FP16, and the sum."""
+    """Yield lines of: the number of products, their factors in FP16, and the sum."""
     words = random_words(Draw(0, 2), 0, 2 * SUMS * TERMS + 2).astype(np.int64)[: 2 * SUMS * TERMS]
-    # Signs, eleven bits and a few binades, so that sums cancel, tie and meet subnormal numbers.
+    # Signs, eleven bits and a few binades: sums have cancellations, ties and subnormal results.
     significands = ((words >> 8) % 2048 + 2048) * (1 - 2 * (words & 1))
     a, b = sf.round(significands * 2.0 ** ((words >> 20) % 16 - 20.0), sf.FP16).reshape(2, SUMS, TERMS)
     a[:, -1], b[::2, -1] = -a[:, 0], b[::2, 0]

@@ -1,4 +1,4 @@
-"""simfloat warmup"""
+"""Implement `simfloat warmup`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import simfloat as sf
 from simfloat import terminal
 from simfloat.terminal import argument_type
 
-HELP = "compile all kernels now, in as many processes as there are threads, and keep them on disk"
+HELP = "compile all kernels now, with one process for each thread, and store them on disk"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the directory and the level of processors."""
     parser.add_argument(
-        "--into", metavar="DIR", type=argument_type(Path), help="keep them there, to bring them along in a wheel"
+        "--into", metavar="DIR", type=argument_type(Path), help="store them there, to include them in a wheel"
     )
     parser.add_argument(
         "--level",
@@ -55,9 +55,9 @@ def environments_of(level: str) -> list[dict[str, str]]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile what is not yet on disk, and say how much that was.
+    """Compile the kernels that are not yet on disk, and print their number.
 
-    1 if nothing can be kept there, which is known before anything is compiled, or if a process ended before its time.
+    Return 1 if the directory cannot be written, which is checked first, or if a process was killed.
     """
     from simfloat.kernels.compile import cache
     from simfloat.tools.commands.workload import FIRST_SESSION, TASKS
@@ -92,7 +92,7 @@ def compile_for(environments: Sequence[dict[str, str]], names: Sequence[str]) ->
 
 
 def is_writable(place: Path) -> bool:
-    """Whether a directory takes kernels; it is made if it is not there."""
+    """True if kernels can be written to a directory; the directory is created if it is missing."""
     from simfloat.kernels.compile import cache
 
     path = place / f"probe-{os.getpid()}"
@@ -103,7 +103,7 @@ def is_writable(place: Path) -> bool:
 
 
 def show_progress(done: int, total: int) -> None:
-    """A bar over the line before it; where lines are kept, as in a file, a line for each task that is done."""
+    """Print a bar over the previous one; if the output is not a terminal, print a line for each task."""
     bar = f"[{'#' * (40 * done // total):40}] {done} of {total}"
     if sys.stdout.isatty():
         print(f"\r{bar}", end="", flush=True)
@@ -112,9 +112,9 @@ def show_progress(done: int, total: int) -> None:
 
 
 def in_processes(names: Sequence[str]) -> Iterator[int]:
-    """Carry out tasks in processes of their own; how many kernels each compiled, in the order in which they end.
+    """Run tasks in other processes, and yield the number of kernels that each compiled, in the order of completion.
 
-    Raises EOFError or ConnectionError if a process is ended from outside. The others end with the iteration.
+    Raises EOFError or ConnectionError if a process is killed. All processes end with the iteration.
     """
     waiting = list(reversed(names))
     workers = start_workers(min(len(names), sf.get_threads()))
@@ -133,7 +133,7 @@ def in_processes(names: Sequence[str]) -> Iterator[int]:
 
 
 def start_workers(count: int) -> dict[Connection, BaseProcess]:
-    """Processes that wait for names of tasks, by their connections. Ctrl-C is this process's business alone."""
+    """Start processes that wait for names of tasks, and return them by their connections. They ignore Ctrl-C."""
     context, workers = get_context("spawn"), dict[Connection, BaseProcess]()
     with ignore_interrupts():
         for _ in range(count):
@@ -147,7 +147,7 @@ def start_workers(count: int) -> dict[Connection, BaseProcess]:
 
 @contextlib.contextmanager
 def ignore_interrupts() -> Iterator[None]:
-    """Ctrl-C does nothing: a process that starts meanwhile ignores it for ever, as it does what its parent ignores."""
+    """Ignore Ctrl-C within the block. A process that starts in the block inherits this for good."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -156,14 +156,14 @@ def ignore_interrupts() -> Iterator[None]:
 
 
 def serve(connection: Connection) -> None:
-    """Carry out the tasks that are named, and answer each with the number of kernels that it compiled."""
+    """Run the tasks whose names arrive, and reply with the number of kernels that each compiled."""
     from simfloat.tools.commands.workload import FIRST_SESSION, TASKS, count_compiled
 
     tasks = {**TASKS, **FIRST_SESSION}
 
     terminal.silence()
     sf.set_threads(1)  # the other cores belong to the other processes
-    with contextlib.suppress(EOFError):  # of a parent that has ended
+    with contextlib.suppress(EOFError):  # the parent has ended
         while True:
             task = tasks[connection.recv()]
             before = count_compiled()

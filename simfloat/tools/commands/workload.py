@@ -1,4 +1,4 @@
-"""Tasks that together call every kernel: the self-test's checks, and calls of the kernels that they leave out."""
+"""Define tasks that together call every kernel: the checks of the self-test, and calls of the remaining kernels."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MODES = (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.stochastic(), sf.stochas
 
 
 def count_compiled() -> int:
-    """How many versions of kernels this process has compiled, since they were not on disk."""
+    """Return the number of kernels that this process has compiled because they were not on disk."""
     return sum(sum(kernel.stats.cache_misses.values()) for kernel in jit.KERNELS)
 
 
 def operations() -> None:
-    """Every operation in FP64, where float64 has no bit to spare, with more random bits than it has, and in float32."""
+    """Call every operation in FP64, with random bits, and on float32 arrays."""
     for name in OPERATION_LOOPS:
         numbers = [np.array([0.5, 0.75])] * len(OPERATIONS[name].operands)
         getattr(sf, name)(*numbers, sf.FP64)
@@ -40,7 +40,7 @@ def operations() -> None:
 
 
 def flags() -> None:
-    """Exceptions of results in every pair of array types, of drawn ones, and by the loops of their own."""
+    """Call the loops that compute exception flags: every pair of array types, stochastic modes, and special loops."""
     modes = ((sf.nearest_even, None), (sf.stochastic(), sf.BitStream(0)))
     for dtype, format, (mode, stream) in product((np.float32, np.float64), (sf.FP16, sf.Format(11, 20)), modes):
         sf.round(np.ones(2, dtype), format, mode, stream=stream, flags=True)
@@ -58,7 +58,7 @@ def flags() -> None:
 
 
 def sums() -> None:
-    """Every order of sums, with every kind of step: those that operands allow, and those that they force."""
+    """Call every order of sums with every kind of step, including steps that only some operands need."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal((3, 5))
     narrow, spread = sf.round(a, sf.FP16), sf.round(a * 2.0 ** rng.integers(-60, 60, a.shape), sf.BF16)
@@ -68,7 +68,7 @@ def sums() -> None:
     ]
     for order, format, mode in product(orders, (sf.E5M2, sf.FP16, sf.TF32, sf.Format(8, 30), sf.FP32, sf.FP64), MODES):
         for operand in (narrow, narrow.astype(np.float32), spread, a, 2.0**300 * a):
-            with contextlib.suppress(ValueError):  # what cannot be emulated has no kernel
+            with contextlib.suppress(ValueError):  # an unsupported sum has no kernel
                 sf.matmul(operand, operand.T, accumulate=order(format, mode), stream=sf.BitStream(0))
     modes = (sf.nearest_even, sf.nearest_away, sf.toward_positive, sf.toward_zero, sf.to_odd)
     for format, mode in product((sf.BF16, sf.FP16, sf.E4M3), modes):
@@ -77,7 +77,7 @@ def sums() -> None:
             sf.matmul(operand, operand.T, accumulate=accumulate)
         for order in (sf.kahan, sf.pairwise):
             sf.matmul(sf.round(narrow, sf.E4M3), narrow.T, accumulate=order(format, rounding=mode))
-    if processor.ROUNDS_LANES:  # loops for small sums, which other processors of the same level may take
+    if processor.ROUNDS_LANES:  # loops for small sums, which other processors of the same level may use
         one, numbers = np.ones((1, 1), np.float32), grid.pack_grid(sf.FP16, sf.to_odd)
         for name, loop in tiles.steps.items():
             if name.endswith("_small"):
@@ -101,7 +101,7 @@ def sums() -> None:
 
 
 def units() -> None:
-    """The units that read block scales, that of few bits, and one whose operands leave no room for sums in 32 bits."""
+    """Call matrix units that read block scales, one with few bits, and one whose sums need more than 32 bits."""
     sf.dot([2.0**100, 2.0**-100], np.ones(2), accumulate=sf.matrix_core("cdna3", sf.BF16))
     x = np.ones((2, 64))
     sf.matmul(x, x.T, accumulate=sf.tensor_core("hopper", sf.E4M3))
@@ -112,7 +112,7 @@ def units() -> None:
 
 
 def own_units() -> None:
-    """Fused sums of every kind of loop, in 32 bits and, of operands too far apart, in float64."""
+    """Call every kind of loop of fused sums: in 32 bits, and in float64 for operands that are too far apart."""
     near, far = np.ones((2, 4)), np.array([[2.0**100, 2.0**-100]])
     common = (sf.FP32, None), (sf.BF16, sf.nearest_even), (sf.BF16, sf.stochastic()), (sf.FP64, None)
     units = *((*total, sf.toward_zero) for total in common), (sf.FP32, None, sf.to_odd)
@@ -122,7 +122,7 @@ def own_units() -> None:
 
 
 def lookups_and_codes() -> None:
-    """Functions of so many 16-bit numbers that they are looked up; codes of every size."""
+    """Call functions on enough 16-bit numbers that a table is used, and encode and decode codes of every size."""
     for operands in (BFLOAT16, FLOAT16):
         for _ in range(2):
             sf.exp(operands.numbers(), sf.BF16)
@@ -132,7 +132,7 @@ def lookups_and_codes() -> None:
 
 
 def observed_training() -> None:
-    """A step of every kind of update, plain and observed, with results in float32 and in float64."""
+    """Run a step of every kind of update, with and without a recorder, with results in float32 and in float64."""
     x = np.random.default_rng(0).standard_normal((8, 4))
     READINESS.compile_at_once()
     policies = product((sf.BF16, sf.FP32, sf.Format(11, 10)), ("nearest", "stochastic", "kahan"))
@@ -186,7 +186,7 @@ def first_trainings() -> None:
 #: Tasks that together call the kernels of a first session with the documentation.
 FIRST_SESSION: dict[str, Callable[[], object]] = {"first trainings": first_trainings, "first numbers": first_numbers}
 
-#: Every task by its name. Those that compile the most come first, lest a process be left with one at the end.
+#: The tasks by name. Tasks with most compilation come first, so that no process is left with one at the end.
 TASKS: dict[str, Callable[[], object]] = {
     "sums": sums,
     "operations": operations,

@@ -1,13 +1,13 @@
-"""Checks of the installed library on this machine, without any oracle package.
+"""Check the installed library on this computer, without any other package.
 
-A check is a function `check(quick)` that yields batches of results beside what they should be; its name in `CHECKS`
-and the first line of its docstring say what it checks. To add one, write the function and name it here.
+A check is a function `check(quick)` that yields batches of results with the expected ones. Its name in `CHECKS` and the
+first line of its docstring say what it checks. To add one, write the function and add it to `CHECKS`.
 """
 
 from simfloat.tools.selftest import checks, operations, orders, sums
 from simfloat.tools.selftest.checks import Batch, Check, run
 
-#: Every check by the name under which it is reported, in the order in which they run.
+#: The checks by the name in the report, in the order in which they run.
 CHECKS: dict[str, Check] = {
     "golden vectors": operations.golden_vectors,
     "codes round trip": operations.codes_round_trip,

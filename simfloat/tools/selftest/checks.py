@@ -1,7 +1,7 @@
-"""Checks: batches of results beside what they should be, compared bit for bit, and the report of a run.
+"""Compare batches of results with the expected ones, bit for bit, and report a run.
 
-Here are operands that are hard to round, with the modes to round them in, and checks of random bits: the generator, the
-frequencies, and that results depend on the seed alone.
+This module has operands that are hard to round, the modes in which they are rounded, and the checks of random bits: the
+generator, the frequencies, and that results depend only on the seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simfloat.tools.selftest import definitions
 
 
 class Batch(NamedTuple):
-    """Results `got` of `function(*operands, *options)`, and what is due; operands broadcast to the results."""
+    """The results `got` of `function(*operands, *options)` and the expected ones; operands broadcast to the results."""
 
     function: str
     operands: tuple[ArrayLike, ...]
@@ -31,11 +31,11 @@ class Batch(NamedTuple):
 
     @property
     def cases(self) -> int:
-        """How many results there are."""
+        """The number of results."""
         return np.asarray(self.want).size
 
     def first_difference(self) -> str | None:
-        """The first wrong case as a sentence, or None if every bit is right."""
+        """Return the first wrong case as a sentence, or None if every bit is right."""
         got, want = np.asarray(self.got), np.asarray(self.want)
         if got.shape != want.shape:
             return f"{self._call()} has shape {got.shape}, expected {want.shape}"
@@ -46,12 +46,13 @@ class Batch(NamedTuple):
         return f"{self._call(place)} is {_text(got[place])}, expected {_text(want[place])}"
 
     def _call(self, place: tuple[int, ...] | None = None) -> str:
+        """Return the call as text, with the operands of one result."""
         shape = np.shape(self.want)
         shown = [] if place is None else [_text(np.broadcast_to(x, shape)[place]) for x in self.operands]
         return f"{self.function}({', '.join([*shown, *map(str, self.options)])})"
 
 
-#: Yields batches, fewer of them if its argument is true.
+#: A function that yields batches, fewer of them if its argument is True.
 Check: TypeAlias = Callable[[bool], Iterator[Batch]]
 
 
@@ -63,13 +64,13 @@ def call(
     want: ArrayLike,
     seed: int = 0,
 ) -> Batch:
-    """The batch of `simfloat.function(*operands, format, rounding)`, with a fresh stream of that seed."""
+    """Return the batch of `simfloat.function(*operands, format, rounding)`, with a new stream of that seed."""
     got = getattr(sf, function)(*operands, format, rounding, stream=sf.BitStream(seed))
     return Batch(function, operands, (format, rounding), got, want)
 
 
 def equal_bits(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
-    """Elementwise: the same number, zeros of the same sign, or both NaN."""
+    """Return True for each pair of equal numbers, of zeros of the same sign, or of two NaN."""
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind != "f":
         return a == b
@@ -77,18 +78,19 @@ def equal_bits(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _text(x: Any) -> str:
+    """Return a float in hexadecimal, and anything else as text."""
     return float(x).hex() if np.asarray(x).dtype.kind == "f" else str(x)
 
 
 class Examination(NamedTuple):
-    """How many cases a check compared, and its first wrong one."""
+    """The number of cases that a check compared, and its first wrong one."""
 
     cases: int
     failure: str | None
 
 
 def run(checks: Mapping[str, Check], quick: bool = False) -> bool:
-    """Run the checks, print a line for each and one for all; true if every check passed."""
+    """Run the checks, print a line for each and a last one for all; return True if every check passed."""
     start = time.perf_counter()
     outcomes = []
     width = max(map(len, checks))
@@ -103,14 +105,14 @@ def run(checks: Mapping[str, Check], quick: bool = False) -> bool:
 
 
 def examine(batches: Iterator[Batch]) -> Examination:
-    """Count the cases of a check, up to the first batch that has a wrong one; an exception is one, too."""
+    """Run a check up to the first batch with a wrong case, and count its cases; an exception counts as wrong."""
     cases = 0
     try:
         for batch in batches:
             cases += batch.cases
             if failure := batch.first_difference():
                 return Examination(cases, failure)
-    except Exception as error:  # a check that cannot run is a failed check, and the others still say something
+    except Exception as error:  # a check that cannot run has failed; the others go on
         return Examination(cases, f"{type(error).__name__}: {error}")
     return Examination(cases, None)
 
@@ -123,12 +125,12 @@ SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1.7976931348623
 
 
 def all_values(format: sf.Format) -> Array:
-    """The value of every code of a format, NaN and infinities included."""
+    """Return the value of every code of a format, including NaN and infinities."""
     return sf.decode(np.arange(2**format.bits), format).astype(np.float64)
 
 
 def adversarial(format: sf.Format, rng: np.random.Generator, count: int = 20) -> Array:
-    """float64 numbers around `count` random numbers of the format: ties, neighbours of ties, edges, specials."""
+    """Return values around `count` random numbers of the format: ties, neighbours of ties, edges, specials."""
     codes = rng.integers(0, format.max_code + 1, count)
     base = format.magnitudes(codes).tolist()
     base += [0.0, format.smallest_subnormal, format.smallest_normal, format.max]
@@ -150,7 +152,7 @@ def adversarial(format: sf.Format, rng: np.random.Generator, count: int = 20) ->
 
 
 def operands(rng: np.random.Generator, count: int, scale: int = 1000) -> tuple[Array, Array, Array]:
-    """Operands of several precisions over float64's range, with cancellations, far addends and specials."""
+    """Return operands of several precisions over the range of float64, with cancellations, far addends and specials."""
     a, b, c = (_mixture(rng, count, scale) for _ in range(3))
     with np.errstate(all="ignore"):
         c[::7], c[1::11] = -(a * b)[::7], (a * b)[1::11] * 2.0**-60
@@ -159,6 +161,7 @@ def operands(rng: np.random.Generator, count: int, scale: int = 1000) -> tuple[A
 
 
 def _mixture(rng: np.random.Generator, count: int, scale: int) -> Array:
+    """Return values of several precisions and ranges, one in twenty of them special."""
     x = rng.standard_normal(count)
     wide = x * 2.0 ** rng.integers(-scale, scale, count)
     kinds = [
@@ -177,10 +180,10 @@ def _mixture(rng: np.random.Generator, count: int, scale: int) -> Array:
 def hard_operands(
     rng: np.random.Generator, inputs: sf.Format, m: int, k: int, n: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Matrices (m, k) and (k, n) of `inputs` whose sums meet ties, cancel, and differ widely in size."""
+    """Return matrices (m, k) and (k, n) of `inputs` whose sums have ties, cancellations and very different sizes."""
     a = rng.standard_normal((m, k)) * 2.0 ** rng.integers(-12, 6, (m, k))
     b = rng.standard_normal((k, n)) * 2.0 ** rng.integers(-6, 6, (k, n))
-    # Powers of two and their neighbours make ties; a repeated column with the other sign cancels.
+    # Powers of two and their neighbours cause ties; a repeated column with the opposite sign cancels.
     short = rng.random((m, k)) < 0.4
     a[short] = rng.choice([1.0, 0.5, 1.5, -1.0, 3.0, 2.0**-8, 2.0**-11, 257.0, 0.0], short.sum())
     a[:, 1::5] = -a[:, 0:-1:5][:, : a[:, 1::5].shape[1]]
@@ -195,7 +198,7 @@ RANDOM = sf.stochastic()
 
 
 def generator(quick: bool) -> Iterator[Batch]:
-    """Philox4x32-10 gives the known answers of its authors' library."""
+    """Check that Philox4x32-10 gives the known answers of its authors' library."""
     for counter, key, answer in definitions.PHILOX:
         words = [np.uint64(int(word, 16)) for word in f"{counter} {key}".split()]
         got = np.array([int(word) for word in philox(*words)])
@@ -203,7 +206,7 @@ def generator(quick: bool) -> Iterator[Batch]:
 
 
 def frequencies(quick: bool) -> Iterator[Batch]:
-    """How often numbers between two neighbours go up: their distance from below, within six standard deviations."""
+    """Check that the share of values that round up equals their distance from below, within six standard deviations."""
     count = 1 << (14 if quick else 18)
     for format in (sf.FP16, sf.BF16, sf.E4M3):
         for nu in (1 / 3, 0.5, 0.9, 2.0**-8):
@@ -214,7 +217,7 @@ def frequencies(quick: bool) -> Iterator[Batch]:
 
 
 def threads(quick: bool) -> Iterator[Batch]:
-    """One thread and several give the same bits, stochastic rounding included."""
+    """Check that one thread and several give the same bits, also with stochastic rounding."""
     rng = np.random.default_rng(10)
     x, a = rng.standard_normal(1 << (18 if quick else 21)), rng.standard_normal((2, 160, 160))
     random, nearest = sf.sequential(sf.BF16, rounding=RANDOM), sf.sequential(sf.FP16)
@@ -239,7 +242,7 @@ def threads(quick: bool) -> Iterator[Batch]:
 
 
 def streams(quick: bool) -> Iterator[Batch]:
-    """A stream continued from its state, and the parts of an array, give the bits of an unbroken run."""
+    """Check that a stream restored from its state, and a part of an array, give the bits of an uninterrupted run."""
     x = np.linspace(-3, 3, 1000)
     stream = sf.BitStream(2**63)
     whole = [sf.round(x, sf.BF16, RANDOM, stream=stream) for _ in range(3)]

@@ -1,12 +1,12 @@
-"""Definitions that share nothing with the kernels: neighbours in a table, exact fractions, and known answers.
+"""Define operations independently of the kernels: by neighbours in a table, by exact fractions, and by known answers.
 
-The magnitudes of a small format stand in a table. An exact result lies between two of them, and whether it equals the
-lower one, or lies below, on or above their middle, is told by comparisons that are exact in float64, because all
-numbers concerned have few bits. That makes every pair of 8-bit numbers, and every triple of some, affordable.
+The magnitudes of a small format are in a table. An exact result is between two of them. Comparisons decide whether it
+equals the lower one, or is below, on or above their middle. They are exact in float64, because all numbers have few
+bits. This is fast enough for every pair of 8-bit numbers, and for every triple of some formats.
 
 Operations and sums by exact fractions are slow and obvious; every kernel is compared with them.
 
-Known answers are codes by exact rational computation, checked against NumPy and ml_dtypes, and published numbers.
+Known answers are codes from exact rational computation, checked against NumPy and ml_dtypes, and published values.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Flags = NDArray[np.bool_]
 
 
 def operate_on_arrays(operation: str, operands: tuple[Array, ...], format: Format, rounding: Rounding) -> Array:
-    """add, subtract, multiply, divide or fma of numbers of a format of at most 8 bits.
+    """Add, subtract, multiply, divide or fma numbers of a format of at most 8 bits.
 
-    Sums and products of two such numbers, and for at most 4 exponent bits also a * b + c, are exact in float64, and
-    float64's specials are IEEE's. A quotient is not: its numerator is compared with denominator times neighbour.
+    Sums and products of two such numbers are exact in float64, and a * b + c is for at most 4 exponent bits. Specials
+    follow IEEE 754, as in float64. A quotient is not exact: its numerator is compared with denominator times neighbour.
     """
     with np.errstate(all="ignore"):
         if operation == "fma":
@@ -56,9 +56,9 @@ def operate_on_arrays(operation: str, operands: tuple[Array, ...], format: Forma
 
 
 def round_quotient(numerator: Array, denominator: Array, negative: Flags, format: Format, rounding: Rounding) -> Array:
-    """+-numerator / denominator rounded; the products of the denominator and a table entry must fit float64."""
+    """Return +-numerator / denominator, rounded; denominator times table entry must be exact in float64."""
     table = _magnitudes(format)
-    # Division is monotone: its result may have been rounded up onto a number of the table, never beyond.
+    # Division is monotone: its result may have been rounded up to a number of the table, but not beyond it.
     low = np.searchsorted(table, numerator / denominator, side="right") - 1
     low = np.minimum(low, table.size - 2)
     low = low - (table[low] * denominator > numerator)
@@ -74,13 +74,14 @@ def round_quotient(numerator: Array, denominator: Array, negative: Flags, format
 
 @cache
 def _magnitudes(format: Format) -> Array:
-    """All finite magnitudes, and two steps beyond: where overflow is decided, and where it is sure."""
+    """Return all finite magnitudes and two steps beyond: the first decides overflow, the second is certain overflow."""
     table = format.magnitudes(np.arange(format.max_code + 1))
     step = 2.0 ** (format.emax - format.mantissa_bits)
     return np.array([*table, format.max + step, format.max + 2 * step])
 
 
 def _away(inexact: Flags, side: Array, odd: Flags, negative: Flags, rounding: Rounding) -> Flags:
+    """Return True for results that round to the upper neighbour of their magnitude."""
     match rounding.mode:
         case "nearest_even":
             return (side > 0) | ((side == 0) & odd)
@@ -99,7 +100,7 @@ def _away(inexact: Flags, side: Array, odd: Flags, negative: Flags, rounding: Ro
 
 
 def _overflow(negative: Flags, format: Format, rounding: Rounding, infinite: bool = False) -> Array:
-    """The magnitude of a result beyond max: max itself, infinity, or NaN where there is no infinity."""
+    """Return the magnitude of a result beyond max: max, infinity, or NaN if the format has no infinity."""
     stops = np.where(negative, rounding.stops(negative=True), rounding.stops(negative=False))
     if infinite:
         stops = np.full_like(negative, rounding.saturates)
@@ -111,31 +112,31 @@ def _overflow(negative: Flags, format: Format, rounding: Rounding, infinite: boo
 def exact(
     operation: str, a: float, b: float = 0.0, c: float = 0.0, *, negative_zero_sums: bool = False
 ) -> Fraction | float:
-    """The exact result: a Fraction, or a float where it is zero, infinite or NaN (IEEE 754-2019, sections 6 and 7)."""
+    """Return the exact result: a Fraction, or a float if zero, infinite or NaN (IEEE 754-2019, sections 6 and 7)."""
     operands = [exact_number(float(x)) for x in (a, b, c)[: len(OPERATIONS[operation].operands)]]
     return exact_result(operation, *operands, negative_zero_sums=negative_zero_sums)
 
 
 def operate(operation: str, format: Format, rounding: Rounding, *operands: float, random: int = 0) -> float:
-    """The exact result rounded once by the definition."""
+    """Return the exact result, rounded once by the definition."""
     down = rounding.zero_sum < 0
     return round_value(exact(operation, *operands, negative_zero_sums=down), format, rounding, int(random))
 
 
 def draws(count: int, rounding: Rounding, seed: int = 0, call: int = 0) -> list[int]:
-    """The integers R that a plain stochastic call uses for its elements, by the definition of the random words."""
+    """Return the random integers R of the elements of a stochastic call, by the definition of the random words."""
     return [draw_at(rounding, i, lambda n: words_at_python(n // 4, 0, call, 0, seed)[n % 4]) for i in range(count)]
 
 
 def draw_at(rounding: Rounding, place: int, word: Callable[[int], int]) -> int:
-    """The draw of an element or a step, from the word of that number; up to 8 bits from a byte, four to a word."""
+    """Return the random bits of an element or a step: of a word, or for up to 8 bits of a byte, four to a word."""
     if rounding.bits > 8:
         return word(place) >> (32 - rounding.bits)
     return (word(place // 4) >> 8 * (place % 4) & 255) >> (8 - rounding.bits)
 
 
 def words_at_python(element: int, step: int, call: int, stage: int, seed: int) -> list[int]:
-    """`kernels.rounding.random.words_at` on Python integers."""
+    """Call `kernels.rounding.random.words_at` on Python integers."""
     return [int(w) for w in words_at(*(np.uint64(v) for v in (element, step, call, stage, seed)))]
 
 
@@ -152,7 +153,7 @@ def sequential_dot(
     step: int = 0,
     start: float = 0.0,
 ) -> float:
-    """Sum over ascending k from `start`, each step by the definition."""
+    """Add products in ascending k to `start`, each step by the definition."""
     total = start
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
         if products is None:
@@ -167,7 +168,7 @@ def sequential_dot(
 
 
 def step_draw(rounding: Rounding, element: int, step: int, seed: int, call: int, stage: int) -> int:
-    """The integer R of a step of a stochastic sum; 0 for other modes."""
+    """Return the random integer R of a step of a stochastic sum; 0 for other modes."""
     if not rounding.is_stochastic:
         return 0
     return draw_at(rounding, step, lambda n: words_at_python(element, n, call, stage, seed)[n % 4])
@@ -212,7 +213,7 @@ ROUNDED: tuple[tuple[str, Fraction, str], ...] = (
     ("E8M0", Fraction(2) ** 128, "FF FF FE FF FE FE"),
 )
 
-#: The same format, counted up by ones: where the sum stays, at two to the precision.
+#: The format of a sum of ones, and the value at which it stops growing: 2 to the power of the precision.
 COUNTING = (("FP16", 2048), ("BF16", 256), ("E4M3", 16), ("E5M2", 8))
 
 #: The harmonic series: format, the first k whose rounded 1 / k changes nothing, and the sum.
@@ -226,7 +227,7 @@ HARMONIC = (
     ("E5M2", 5, 2.0),
 )
 
-#: Kind, architecture, inputs, and what 2^23 - 2^23 - 1/2 - 1/4 - 1/8 gives, the first of them being the sum so far
+#: Kind, architecture, inputs, and the result of 2^23 - 2^23 - 1/2 - 1/4 - 1/8, where the first term is the partial sum
 #: (Xie et al., MMA-Sim, arXiv 2511.10909, equation 10, and its simulator 2.1.1).
 UNITS = (
     *(("tensor_core", *unit) for unit in (

@@ -1,4 +1,4 @@
-"""Checks of encoding, decoding, rounding, elementwise operations, square root and elementary functions.
+"""Check encoding, decoding, rounding, elementwise operations, square root and elementary functions.
 
 The exact result of an elementwise operation is rounded once. Functions are compared with the decimal module of Python's
 standard library. Its `exp`, `ln` and `sqrt` are correct in the last of as many digits as asked for. 120 digits are
@@ -37,7 +37,7 @@ RANDOM = [sf.stochastic(bits, variant) for variant in "ABC" for bits in (1, 3, 3
 
 
 def golden_vectors(quick: bool) -> Iterator[Batch]:
-    """Published ties, edges and overflows; a rational number enters as the quotient that it is."""
+    """Check published ties, edges and overflows; a rational number is passed as a quotient."""
     for name, x, codes in definitions.ROUNDED:
         format = sf.CATALOG[name]
         for rounding, code in zip(DETERMINISTIC, codes.split(), strict=True):
@@ -47,7 +47,7 @@ def golden_vectors(quick: bool) -> Iterator[Batch]:
 
 
 def codes_round_trip(quick: bool) -> Iterator[Batch]:
-    """Every code of every format of at most 16 bits decodes to its number, and that encodes to the code."""
+    """Check that every code of every format of at most 16 bits decodes to its number, and back."""
     for format in SMALL:
         codes, numbers = numbers_by_code(format)
         yield Batch("decode", (codes,), (format,), sf.decode(codes, format).astype(np.float64), numbers)
@@ -57,7 +57,7 @@ def codes_round_trip(quick: bool) -> Iterator[Batch]:
 
 
 def numbers_by_code(format: sf.Format) -> tuple[NDArray[np.int64], Array]:
-    """All codes with a number, and one of NaN, by the formula of a code's value."""
+    """Return all codes of numbers and one code of NaN, with their values by the formula."""
     table = dict(enumerate(format.magnitudes(np.arange(format.max_code + 1)).tolist()))
     if format.infinity_code is not None:
         table[format.infinity_code] = np.inf
@@ -70,7 +70,7 @@ def numbers_by_code(format: sf.Format) -> tuple[NDArray[np.int64], Array]:
 
 
 def fixed_points(quick: bool) -> Iterator[Batch]:
-    """Every number of every format of at most 16 bits is rounded to itself, in every mode."""
+    """Check that every number of every format of at most 16 bits is rounded to itself, in every mode."""
     for format in SMALL:
         values = all_values(format)
         values = values[np.isfinite(values)]
@@ -79,7 +79,7 @@ def fixed_points(quick: bool) -> Iterator[Batch]:
 
 
 def ties_and_edges(quick: bool) -> Iterator[Batch]:
-    """Numbers on, beside and between ties and at the ends of the range, against the definition."""
+    """Compare roundings of values at, near and between ties and at the ends of the range with the definition."""
     rng = np.random.default_rng(1)
     for format in FORMATS:
         x = adversarial(format, rng, count=2)[:: 9 if quick else 2]
@@ -88,7 +88,7 @@ def ties_and_edges(quick: bool) -> Iterator[Batch]:
 
 
 def stochastic_variants(quick: bool) -> Iterator[Batch]:
-    """Stochastic rounding with few and many random bits: the draws by the counter, the decision by the definition."""
+    """Check stochastic rounding with few and many random bits against the definition."""
     rng = np.random.default_rng(2)
     for format in FORMATS:
         x = adversarial(format, rng, count=2)[:: 25 if quick else 7]
@@ -106,13 +106,13 @@ WIDE = (sf.FP16, sf.BF16, sf.TF32, sf.FP32, sf.E4M3, sf.Format(11, 20), sf.Forma
 
 
 def all_pairs(quick: bool) -> Iterator[Batch]:
-    """Every pair of 8-bit numbers: add, subtract, multiply, divide, in every deterministic mode."""
+    """Check every pair of 8-bit numbers: add, subtract, multiply, divide, in every deterministic mode."""
     for format, operation in product(EIGHT_BITS[:2] if quick else EIGHT_BITS, PAIRS):
         yield from every_pair(format, operation)
 
 
 def every_pair(format: sf.Format, operation: str) -> Iterator[Batch]:
-    """Every pair of numbers of a format under one operation; 0 / 0 is left out where there is no NaN."""
+    """Return every pair of numbers of a format under one operation; without 0 / 0 if the format has no NaN."""
     a, b = (x.ravel() for x in np.meshgrid(all_values(format), all_values(format)))
     if not format.has_nan and operation == "divide":
         a, b = a[(a != 0) | (b != 0)], b[(a != 0) | (b != 0)]
@@ -121,7 +121,7 @@ def every_pair(format: sf.Format, operation: str) -> Iterator[Batch]:
 
 
 def all_triples(quick: bool) -> Iterator[Batch]:
-    """Every a * b + c of 4-bit and 6-bit numbers in every deterministic mode, of E4M3 numbers to nearest even."""
+    """Check every a * b + c of 4-bit and 6-bit numbers in every deterministic mode, of E4M3 numbers to nearest even."""
     for format in SIX_BITS[2:] if quick else SIX_BITS:
         yield from every_triple(format, DETERMINISTIC)
     if not quick:
@@ -129,7 +129,7 @@ def all_triples(quick: bool) -> Iterator[Batch]:
 
 
 def every_triple(format: sf.Format, roundings: tuple[sf.Rounding, ...]) -> Iterator[Batch]:
-    """Every triple of numbers of a format under fma, one batch for each a; a * b + c must be exact in float64."""
+    """Yield every triple of numbers of a format under fma, one batch for each a; a * b + c must be exact in float64."""
     values = all_values(format)
     b, c = (x.ravel() for x in np.meshgrid(values, values))
     for a, rounding in product(values, roundings):
@@ -138,7 +138,7 @@ def every_triple(format: sf.Format, roundings: tuple[sf.Rounding, ...]) -> Itera
 
 
 def in_fp16(quick: bool) -> Iterator[Batch]:
-    """float32 operands from all over their range, rounded to FP16, as the hardware converts them where it does."""
+    """Check float32 operands of the whole range, rounded to FP16, by the hardware if it converts."""
     a, b, c = _in_float32(300 if quick else 3000)
     for operation in (*PAIRS, "fma"):
         operands = (a, b, c)[: len(FUNCTIONS[operation].operands)]
@@ -150,7 +150,7 @@ def in_fp16(quick: bool) -> Iterator[Batch]:
 
 
 def on_float32(quick: bool) -> Iterator[Batch]:
-    """float32 operands rounded to nearest even in other formats than FP16, where no exact result is kept."""
+    """Check float32 operands rounded to nearest even in formats other than FP16, which need no exact result."""
     a, b, _ = _in_float32(100 if quick else 1000)
     for format, operation in product((sf.BF16, sf.E4M3, sf.Format(11, 20)), PAIRS):
         want = [operate(operation, format, sf.nearest_even, *map(float, x)) for x in zip(a, b, strict=True)]
@@ -158,7 +158,7 @@ def on_float32(quick: bool) -> Iterator[Batch]:
 
 
 def _in_float32(count: int) -> list[NDArray[np.float32]]:
-    """Operands from all over float32's range, some with quotients from below FP16's range to beyond it."""
+    """Return operands of the whole range of float32; some have quotients near the ends of the range of FP16."""
     rng = np.random.default_rng(15)
     with np.errstate(over="ignore"):
         a, b, c = (x.astype(np.float32) for x in operands(rng, count, scale=150))
@@ -168,7 +168,7 @@ def _in_float32(count: int) -> list[NDArray[np.float32]]:
 
 
 def whole_range(quick: bool) -> Iterator[Batch]:
-    """Operands from all over float64's range, with cancellations, far addends and specials, against fractions."""
+    """Compare operands of the whole range of float64, with cancellations, far addends and specials, with fractions."""
     rng = np.random.default_rng(3)
     count = 20 if quick else 90
     for format, operation in product(WIDE, (*PAIRS, "fma")):
@@ -178,7 +178,7 @@ def whole_range(quick: bool) -> Iterator[Batch]:
 
 
 def fma_of_narrow_numbers(quick: bool) -> Iterator[Batch]:
-    """a * b + c of random numbers of one format, where sums cancel and ties are near, against fractions."""
+    """Compare a * b + c of random numbers of one format, with cancellations and near ties, with fractions."""
     rng = np.random.default_rng(4)
     for format in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2):
         numbers = near_triples(format, rng, 300 if quick else 2500)
@@ -187,7 +187,7 @@ def fma_of_narrow_numbers(quick: bool) -> Iterator[Batch]:
 
 
 def near_triples(format: sf.Format, rng: np.random.Generator, count: int) -> tuple[Array, Array, Array]:
-    """Numbers a, b, c of the format with c seldom far from a * b in size; an eighth of them are of any size."""
+    """Return numbers a, b, c of the format; c is close to a * b in size, except in an eighth of the cases."""
     a, b, c = rng.choice(all_values(format), (3, count))
     a[::2] = rng.choice(all_values(format)[np.abs(all_values(format)) <= 1], a[::2].size)
     with np.errstate(all="ignore"):
@@ -198,7 +198,7 @@ def near_triples(format: sf.Format, rng: np.random.Generator, count: int) -> tup
 
 
 def by_fractions(operation: str, operands: tuple[Array, ...], format: sf.Format, rounding: sf.Rounding) -> Batch:
-    """An operation on these numbers beside its results by the definition."""
+    """Return an operation on these numbers, compared with the definition."""
     random = draws(operands[0].size, rounding, seed=9) if rounding.is_stochastic else np.zeros(operands[0].size, int)
     want = [
         operate(operation, format, rounding, *map(float, x), random=r) for *x, r in zip(*operands, random, strict=True)
@@ -211,19 +211,19 @@ DIGITS = 120
 _MANY_DIGITS = Context(prec=DIGITS, Emin=-999_999, Emax=999_999)
 
 
-#: The operands of the specials.
+#: Special operands.
 SPECIALS = (0.0, -0.0, math.inf, -math.inf, math.nan)
 
-#: Every function of one operand, with what it is at specials and which operands it is tried with.
+#: Every function of one operand, with its values at special operands and the other operands to try.
 UNARY_FUNCTIONS = {name: row for name, row in catalog.FUNCTIONS.items() if len(row.operands) == 1}
 
 
 def square_roots(quick: bool) -> Iterator[Batch]:
-    """Roots of float64 numbers, of squares of ties, and of their neighbours."""
+    """Check square roots of float64 numbers, of squares of ties, and of their neighbours."""
     rng = np.random.default_rng(5)
     count = 15 if quick else 80
     for format in (sf.FP16, sf.BF16, sf.FP32, sf.E4M3):
-        # The square of a tie has 2p + 2 bits: a root that ends halfway; its neighbours end just beside.
+        # The square of a tie has 2p + 2 bits, and its root is a tie; roots of its neighbours are close to the tie.
         ties = rng.integers(2**format.precision, 2 ** (format.precision + 1), count) | 1
         squares = (ties * 2.0**-format.precision) ** 2 * 4.0 ** rng.integers(format.emin // 2, format.emax // 2, count)
         wide = np.abs(rng.standard_normal(count)) * 2.0 ** rng.integers(-1000, 1000, count)
@@ -232,7 +232,7 @@ def square_roots(quick: bool) -> Iterator[Batch]:
 
 
 def elementary_functions(quick: bool) -> Iterator[Batch]:
-    """Functions of 16-bit numbers, rounded to 16 bits in every deterministic mode."""
+    """Check functions of 16-bit numbers, rounded to 16 bits in every deterministic mode."""
     rng = np.random.default_rng(6)
     for name, row in UNARY_FUNCTIONS.items():
         for format in (sf.FP16, sf.BF16):
@@ -242,7 +242,7 @@ def elementary_functions(quick: bool) -> Iterator[Batch]:
 
 
 def powers(quick: bool) -> Iterator[Batch]:
-    """Powers of 16-bit numbers: with integers as exponents against fractions, with others against decimals."""
+    """Compare powers of 16-bit numbers with fractions for integer exponents, and with decimals for others."""
     rng = np.random.default_rng(7)
     count = 30 if quick else 150
     for format in (sf.FP16, sf.BF16):
@@ -251,7 +251,7 @@ def powers(quick: bool) -> Iterator[Batch]:
         yield from _batches_in_every_mode(
             "power", (a, b), [Fraction(x) ** int(y) for x, y in zip(a, b, strict=True)], format
         )
-        # Three times a power of two, to an exponent that is no integer, is irrational: no result is a tie.
+        # Three times a power of two, raised to an exponent that is not an integer, is irrational: no result is a tie.
         a, b = 3 / 2.0 ** rng.integers(-6, 6, count), (2 * rng.integers(-40, 40, count) + 1) / 16
         with localcontext(_MANY_DIGITS):
             exact = [Fraction(Decimal(x) ** Decimal(y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
@@ -259,7 +259,7 @@ def powers(quick: bool) -> Iterator[Batch]:
 
 
 def angles(quick: bool) -> Iterator[Batch]:
-    """Angles of points with 16-bit coordinates, from that of their quotient."""
+    """Check angles of points with 16-bit coordinates, by the angle of the quotient."""
     rng = np.random.default_rng(8)
     count = 30 if quick else 150
     for format in (sf.FP16, sf.BF16):
@@ -270,7 +270,7 @@ def angles(quick: bool) -> Iterator[Batch]:
 
 
 def zetas(quick: bool) -> Iterator[Batch]:
-    """Sums of powers of 16-bit numbers."""
+    """Check sums of powers of 16-bit numbers."""
     rng = np.random.default_rng(9)
     count = 8 if quick else 40
     for format in (sf.FP16, sf.BF16):
@@ -282,7 +282,7 @@ def zetas(quick: bool) -> Iterator[Batch]:
 
 
 def special_operands(quick: bool) -> Iterator[Batch]:
-    """Functions at zeros, infinities and NaN."""
+    """Check functions at zeros, infinities and NaN."""
     for name, row in UNARY_FUNCTIONS.items():
         for format in (sf.FP16, sf.FP32) if quick else (sf.FP16, sf.BF16, sf.FP32, sf.FP64):
             yield call(name, (np.array(SPECIALS),), format, sf.nearest_even, sf.round(row.specials, format))
@@ -297,13 +297,13 @@ def _by_decimals(name: str, x: Array, format: sf.Format) -> Iterator[Batch]:
 def _batches_in_every_mode(
     name: str, operands: tuple[Array, ...], exact: list[Fraction], format: sf.Format
 ) -> Iterator[Batch]:
-    """A function beside its exact results rounded by the definition, in every deterministic mode."""
+    """Yield a function, compared with its exact results rounded by the definition, in every deterministic mode."""
     for rounding in DETERMINISTIC:
         yield call(name, operands, format, rounding, [round_value(v, format, rounding) for v in exact])
 
 
 def _value(name: str, *operands: float) -> Fraction:
-    """A function of numbers, to as many digits as the context of decimals has."""
+    """Return a function of numbers with the digits of the context of decimals."""
     value = catalog.FUNCTIONS[name].value
     assert value is not None, f"{name} has no value by decimals."
     return Fraction(value(*map(Decimal, operands)))

@@ -1,9 +1,9 @@
 /* A second definition of simfloat's arithmetic, in integers: no floating-point operation occurs below.
  *
- * Numbers come and go as the images of IEEE 754 binary64. A number is taken apart into a sign, a significand and an
- * exponent; a result is an integer significand whose last bit is sticky, and an exponent, and is rounded by `pack` as
- * Berkeley SoftFloat rounds. Operands of the operations are numbers of formats of at most 24 bits of precision and with
- * FP32's range at most; those of `oracle_round` are any numbers. C99, nothing but stdint.h.
+ * Arguments and results are bit patterns of IEEE 754 binary64. A number is split into a sign, a significand and an
+ * exponent. A result is an exponent and an integer significand whose last bit is sticky; `pack` rounds it as Berkeley
+ * SoftFloat does. Operands of the operations are numbers of formats of at most 24 bits of precision and at most the range
+ * of FP32; operands of `oracle_round` are any numbers. The code is C99 and needs only stdint.h.
  */
 #include <stdint.h>
 
@@ -21,7 +21,7 @@ static const uint64_t SIGN = (uint64_t)1 << 63;
 static const uint64_t INFINITY_IMAGE = (uint64_t)0x7FF << 52;
 static const uint64_t NAN_IMAGE = (uint64_t)0xFFF << 51;
 
-/* What a format and a mode are; all integers, in the order in which Python writes them. */
+/* A format and a mode as integers, in the order in which Python writes them. */
 typedef struct {
     int64_t precision, emin, emax, max_significand; /* the largest number is max_significand * 2^(emax - precision + 1) */
     int64_t has_infinity, has_negative_zero, clamps;
@@ -46,7 +46,7 @@ static int length(uint64_t x)
     return n + (x > 0);
 }
 
-/* x * 2^-count, with a last bit that tells whether others were lost. */
+/* Returns x * 2^-count; the last bit is set if others were lost. */
 static uint64_t jammed(uint64_t x, int count)
 {
     if (count <= 0)
@@ -67,7 +67,7 @@ static parts unpack(uint64_t image)
         x.significand |= (uint64_t)1 << 52;
     else if (!fraction)
         x.kind = ZERO;
-    /* No trailing zeros: products and sums of narrow numbers then have room. */
+    /* Without trailing zeros, products and sums of narrow numbers fit. */
     while (x.kind == NUMBER && !(x.significand & 1)) {
         x.significand >>= 1;
         x.exponent++;
@@ -75,7 +75,7 @@ static parts unpack(uint64_t image)
     return x;
 }
 
-/* significand * 2^exponent, which binary64 has. */
+/* Returns significand * 2^exponent, a number of binary64. */
 static uint64_t image_of(int negative, uint64_t significand, int exponent)
 {
     uint64_t sign = negative ? SIGN : 0;
@@ -111,7 +111,7 @@ static int goes_away(uint64_t kept, uint64_t rest, int shift, int negative, cons
     return 0;
 }
 
-/* The significand in units of 2^last; *rest tells whether bits are lost. */
+/* Returns the significand in units of 2^last; *rest is set if bits are lost. */
 static uint64_t rounded(uint64_t significand, int exponent, int last, int negative, const rules *r, uint64_t draw, int *rest)
 {
     int shift = last - exponent;
@@ -153,7 +153,7 @@ static uint64_t infinity_of(int negative, const rules *r, uint8_t *flags)
     return beyond(negative, stays, r);
 }
 
-/* significand * 2^exponent rounded; its last bit may stand for others below it. */
+/* Returns significand * 2^exponent, rounded; the last bit may be sticky. */
 static uint64_t pack(int negative, uint64_t significand, int exponent, const rules *r, uint64_t draw, uint8_t *flags)
 {
     if (!significand)
@@ -195,14 +195,14 @@ static uint64_t invalid(uint8_t *flags)
     return NAN_IMAGE;
 }
 
-/* The sum of two finite numbers that are not both zero. */
+/* Returns the sum of two finite numbers that are not both zero. */
 static uint64_t sum_of(parts x, parts y, const rules *r, uint64_t draw, uint8_t *flags)
 {
     if (x.kind == ZERO || y.kind == ZERO) {
         parts z = x.kind == ZERO ? y : x;
         return pack(z.negative, z.significand, z.exponent, r, draw, flags);
     }
-    /* Both with their leading bits at 61: what is shifted out on the right is far below the result's last place. */
+    /* Both leading bits are at 61, so bits that are shifted out are far below the last place of the result. */
     int up = 62 - length(x.significand);
     x.significand <<= up;
     x.exponent -= up;
@@ -234,7 +234,7 @@ static uint64_t add(parts x, parts y, const rules *r, uint64_t draw, uint8_t *fl
     return sum_of(x, y, r, draw, flags);
 }
 
-/* The exact product; 0 * infinity is NaN, and raises invalid whatever is added to it. */
+/* Returns the exact product; 0 * infinity is NaN and raises invalid, whatever is added to it. */
 static parts product_of(parts x, parts y, uint8_t *flags)
 {
     parts p = {NUMBER, x.negative ^ y.negative, x.significand * y.significand, x.exponent + y.exponent};
@@ -282,7 +282,7 @@ static uint64_t divide(parts x, parts y, const rules *r, uint64_t draw, uint8_t 
     return pack(negative, quotient, x.exponent - up - y.exponent - 1, r, draw, flags);
 }
 
-/* Results and flags of n operations: 'r'ound, '+', '-', '*', '/', 'f'ma. Draws lie below 2^bits, one a result. */
+/* Computes results and flags of n operations: 'r'ound, '+', '-', '*', '/', 'f'ma. Each result has a draw below 2^bits. */
 PUBLIC void oracle_operate(int64_t operation, const rules *r, int64_t n, const uint64_t *a, const uint64_t *b,
                            const uint64_t *c, const uint32_t *draws, uint64_t *out, uint8_t *flags)
 {

@@ -1,4 +1,4 @@
-"""A second definition in C, compiled by this machine's compiler, and checks of simfloat against it."""
+"""Compile a second definition of the arithmetic in C, and check simfloat against it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from simfloat.tools.selftest.checks import DETERMINISTIC, Batch, Check
 
 Array = NDArray[np.float64]
 
-#: Compilers that are looked for.
+#: The compilers to try, in this order.
 COMPILERS = ("cc", "gcc", "clang")
 
-#: Results of one call, which stay in a cache.
+#: The number of results of one call; they fit into the processor's cache.
 BLOCK = 1 << 16
 
 FORMATS = (sf.E4M3, sf.E5M2, sf.E4M3FNUZ, sf.p3109(8, 3), sf.FP16, sf.BF16, sf.TF32, sf.FP32)
 RANDOM = sf.stochastic(8)
 
-#: The modes in the order of their numbers in `oracle.c`. What it does not know is held to the other definitions alone.
+#: The modes in the order of their numbers in `oracle.c`. Other modes are tested only against the other definitions.
 MODES = (
     *("nearest_even", "nearest_away", "toward_zero", "toward_positive", "toward_negative", "to_odd"),
     "stochastic",
@@ -47,7 +47,7 @@ class NoCompiler(Exception):
 
 @cache
 def library() -> Any:
-    """The compiled second definition. Raises NoCompiler with a sentence that says what is missing."""
+    """Return the compiled second definition; raise NoCompiler if it cannot be compiled."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise NoCompiler(
@@ -62,12 +62,12 @@ def library() -> Any:
             raise NoCompiler(f"{compiler} does not compile {source}: {done.stderr.strip()}")
         return ctypes.CDLL(str(target))
     finally:
-        if sys.platform != "win32":  # which keeps a library's file as long as it is loaded
+        if sys.platform != "win32":  # Windows locks the file of a loaded library
             shutil.rmtree(folder)
 
 
 def rules(format: sf.Format, rounding: sf.Rounding) -> NDArray[np.int64]:
-    """A format and a mode as `oracle.c` reads them."""
+    """Return a format and a mode as numbers for `oracle.c`."""
     last = format.emax - format.mantissa_bits
     facts = (format.precision, format.emin, format.emax, int(format.max / 2.0**last), format.has_infinity)
     of_mode = (MODES.index(rounding.mode), rounding.bits, rounding.saturates, format.tininess == "before_rounding")
@@ -77,7 +77,7 @@ def rules(format: sf.Format, rounding: sf.Rounding) -> NDArray[np.int64]:
 def operate(
     operation: str, format: sf.Format, rounding: sf.Rounding, operands: tuple[Array, ...], draws: NDArray[np.uint32]
 ) -> tuple[Array, NDArray[np.uint8]]:
-    """Results and flags of vectors by the second definition."""
+    """Return results and flags of arrays by the second definition."""
     a, b, c = (*operands, *operands[:1] * 2)[:3]
     out, flags = np.empty(a.size), np.empty(a.size, np.uint8)
     sign = ctypes.c_int64(ord(SIGNS[operation]))
@@ -86,12 +86,12 @@ def operate(
     return out, flags
 
 
-#: How `oracle_sums.c` numbers orders.
+#: The numbers of orders in `oracle_sums.c`.
 ORDERS = {"sequential": 0, "unfused": 1, "kahan": 2, "pairwise": 3}
 
 
 def sum_in_order(accumulate: Any, a: Array, b: Array, seed: int = 0) -> Array:
-    """Sums of the products of rows: sequential, unfused, Kahan's, pairwise, and blocked ones of these."""
+    """Return sums of the products of rows: sequential, unfused, Kahan, pairwise, and blocked sums of these."""
     is_blocked = accumulate.maker == "blocked"
     inner, outer = (accumulate.inner, accumulate.outer) if is_blocked else (accumulate, accumulate)
     size = accumulate.size if is_blocked else 0
@@ -108,7 +108,7 @@ def sum_in_order(accumulate: Any, a: Array, b: Array, seed: int = 0) -> Array:
 
 
 def _summation(accumulate: Any) -> NDArray[np.int64]:
-    """An order with its formats and modes as `oracle_sums.c` reads it."""
+    """Return an order with its formats and modes as numbers for `oracle_sums.c`."""
     products = getattr(accumulate, "products", None)
     order = "unfused" if products is not None else accumulate.maker
     sums = rules(accumulate.format, accumulate.rounding)
@@ -129,7 +129,7 @@ class AlignedSum(NamedTuple):
 def sum_aligned(
     unit: AlignedSum, output: sf.Format, rounding: sf.Rounding, inputs: sf.Format, a: Array, b: Array, seed: int = 0
 ) -> Array:
-    """Sums of the products of rows, aligned, cut and added a chunk at a time."""
+    """Return sums of the products of rows: aligned, truncated and added one chunk at a time."""
     out, unit_numbers = np.empty(len(a)), np.array([*unit, inputs.emin, inputs.emin], np.int64)
     facts = (_address(x) for x in (rules(output, rounding), unit_numbers))
     library().oracle_fused(
@@ -139,16 +139,18 @@ def sum_aligned(
 
 
 def _address(x: NDArray) -> ctypes.c_void_p:
+    """Return a pointer to the data of an array."""
     assert x.flags.c_contiguous
-    return x.ctypes.data_as(ctypes.c_void_p)  # which keeps the array as long as it lives
+    return x.ctypes.data_as(ctypes.c_void_p)  # the pointer keeps the array alive
 
 
 def _modes(quick: bool) -> list[sf.Rounding]:
+    """Return the modes in which operations are checked."""
     return [*KNOWN, sf.nearest_even.saturating(), *([] if quick else [sf.toward_positive.saturating()]), RANDOM]
 
 
 def _cases(operation: str, count: int, quick: bool) -> Iterator[Batch]:
-    """An operation on `count` blocks of numbers in every format, mode and tininess."""
+    """Yield an operation on `count` blocks of numbers in every format, mode and tininess rule."""
     rng = np.random.default_rng([31, *map(ord, operation)])
     for number, format in enumerate(FORMATS):
         for index, rounding in enumerate(_modes(quick)):
@@ -158,6 +160,7 @@ def _cases(operation: str, count: int, quick: bool) -> Iterator[Batch]:
 
 
 def _block(operation: str, format: sf.Format, rounding: sf.Rounding, rng: np.random.Generator) -> Iterator[Batch]:
+    """Yield the results of one block, and its flags if they differ."""
     operands = _numbers(operation, format, rng)
     draws = rng.integers(0, 2 ** max(rounding.bits, 1), BLOCK).astype(np.uint32)
     want, want_flags = operate(operation, format, rounding, operands, draws)
@@ -170,18 +173,18 @@ def _block(operation: str, format: sf.Format, rounding: sf.Rounding, rng: np.ran
 
 
 def _numbers(operation: str, format: sf.Format, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Operands: any float64 numbers of the format's range for a rounding, else any numbers of the format."""
+    """Return operands: for `round` float64 values in the range of the format, otherwise numbers of the format."""
     if operation == "round":
         low, high = format.emin - format.precision - 2, format.emax + 3
         x = rng.uniform(-2, 2, BLOCK) * 2.0 ** rng.integers(low, high, BLOCK)
-        # A third has few bits behind the format's last one: ties, and numbers of the format.
+        # A third has at most one more bit than the format: ties, and numbers of the format.
         x[::3] = sf.round(x[::3], sf.Format(11, format.mantissa_bits + 1))
         x[:4] = 0.0, -0.0, np.inf, np.nan
         return (x,)
     count = 3 if operation == "fma" else 2
     chosen = [sf.decode(rng.integers(0, 1 << format.bits, BLOCK), format).astype(np.float64) for _ in range(count)]
     if operation != "fma":
-        # Operands near each other meet, cancel and tie more often.
+        # Operands of similar size have more cancellations and ties.
         near = sf.round(chosen[0][::2] * 2.0 ** rng.integers(-format.precision - 2, 3, BLOCK // 2), format)
         chosen[1][::2] = np.where(rng.random(BLOCK // 2) < 0.5, near, chosen[1][::2])
     else:
@@ -192,7 +195,7 @@ def _numbers(operation: str, format: sf.Format, rng: np.random.Generator) -> tup
 
 
 def _ordered_sums(blocks: int, quick: bool) -> Iterator[Batch]:
-    """Sums of 12 products, rounded at every step, in every order and mode."""
+    """Check sums of 12 products, rounded at every step, in every order and mode."""
     rng = np.random.default_rng(32)
     for format in (sf.E5M2, sf.FP16, sf.BF16, sf.FP32):
         for rounding in (*KNOWN, RANDOM, sf.stochastic(16)):
@@ -204,19 +207,20 @@ def _ordered_sums(blocks: int, quick: bool) -> Iterator[Batch]:
 
 
 def _orders(format: sf.Format, rounding: sf.Rounding) -> Iterator[Any]:
+    """Yield the accumulators of a format and a mode."""
     fused, unfused = (sf.sequential(format, rounding, products=products) for products in (None, format))
     kahan, pairwise = sf.kahan(format, rounding), sf.pairwise(format, rounding)
     yield from (fused, unfused, kahan, pairwise)
     yield from (sf.blocked(5, fused, unfused), sf.blocked(3, kahan, pairwise), sf.blocked(4, pairwise, kahan))
 
 
-#: Modes and how products are aligned in units of one's own.
+#: The modes of totals and of alignments in custom units.
 TOTALS = (sf.nearest_even, sf.toward_zero, sf.toward_negative, sf.to_odd, RANDOM, sf.stochastic(16))
 ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
 
 
 def _fused_sums(blocks: int, quick: bool) -> Iterator[Batch]:
-    """Sums of 19 products by units of one's own."""
+    """Check sums of 19 products by custom units."""
     rng = np.random.default_rng(33)
     for index, (inputs, output) in enumerate(
         product((sf.E5M2, sf.FP16, sf.BF16), (sf.FP32, sf.FP16, sf.BF16, sf.E4M3))
@@ -234,7 +238,7 @@ def _fused_sums(blocks: int, quick: bool) -> Iterator[Batch]:
                 yield Batch("dot", (), (inputs, accumulate), got, sum_aligned(unit, output, mode, inputs, a, b))
 
 
-#: Tensor cores: operands, then products a chunk, fraction bits and the exponent of zeros, by Xie et al.
+#: Tensor cores: formats of operands, products per chunk, fraction bits and the exponent of zeros, by Xie et al.
 UNITS: dict[Any, tuple[tuple[sf.Format, ...], AlignedSum]] = {
     "volta": ((sf.FP16,), AlignedSum(4, 23, zeros_take_part=True, zero_exponent=-131)),
     "ampere": ((sf.FP16, sf.BF16), AlignedSum(8, 24, zeros_take_part=True, zero_exponent=-132)),
@@ -243,7 +247,7 @@ UNITS: dict[Any, tuple[tuple[sf.Format, ...], AlignedSum]] = {
 
 
 def _unit_sums(blocks: int, quick: bool) -> Iterator[Batch]:
-    """Sums of 37 products on tensor cores, small ones beside zeros among them."""
+    """Check sums of 37 products on tensor cores, including small products together with zeros."""
     rng = np.random.default_rng(34)
     for architecture, (formats, unit) in UNITS.items():
         for inputs in formats:
@@ -256,7 +260,7 @@ def _unit_sums(blocks: int, quick: bool) -> Iterator[Batch]:
 
 
 def _rows(format: sf.Format, terms: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Rows of numbers of the format, a few binades apart, with zeros."""
+    """Return rows of numbers of the format, a few binades apart, with zeros."""
     shape = (BLOCK // 16, terms)
     x = (rng.uniform(-2, 2, shape) * 2.0 ** rng.integers(-6, 4, shape) for _ in range(2))
     a, b = (sf.round(v * (rng.random(shape) < 0.95), format, sf.nearest_even.saturating()) for v in x)
@@ -265,22 +269,23 @@ def _rows(format: sf.Format, terms: int, rng: np.random.Generator) -> tuple[Arra
 
 
 def _dots(a: Array, b: Array, accumulate: Any, inputs: sf.Format | None = None) -> Array:
-    """The dot products of rows."""
+    """Return the dot products of rows."""
     stream = sf.BitStream(0)
     products = sf.matmul(a[:, None, :], b[:, :, None], inputs=inputs, accumulate=accumulate, stream=stream)
     return products.reshape(-1).astype(np.float64)
 
 
 def _operation_check(operation: str, blocks: int) -> Check:
-    """A check of an operation; a tenth of the blocks for a quick one, but one of each kind."""
+    """Return a check of an operation; a quick one has a tenth of the blocks, at least one."""
     return lambda quick: _cases(operation, max(blocks // 10, 1) if quick else blocks, quick)
 
 
 def _sums(check: Any, blocks: int) -> Check:
+    """Return a check of sums; a quick one has a tenth of the blocks, at least one."""
     return lambda quick: check(max(blocks // 10, 1) if quick else blocks, quick)
 
 
-#: Every check by its name: about 10^8 results together, each with its flags.
+#: The checks by name: about 10^8 results in total; operations also compare flags.
 CHECKS: dict[str, Check] = {
     "rounding, in C": _operation_check("round", 6),
     **{

@@ -1,19 +1,19 @@
-/* The second definition's sums: in order, unfused, pairwise, Kahan's, blocked, and aligned as matrix units have them,
- * stochastic ones with their counter. Integers only, as the operations of oracle.c, which they are made of.
+/* Sums of the second definition: sequential, unfused, pairwise, Kahan, blocked, and aligned as in matrix units, also with
+ * stochastic rounding. They use the operations of oracle.c, and integers only.
  */
 #include "oracle.c"
 
 enum { SEQUENTIAL, UNFUSED, KAHAN, PAIRWISE };
 enum { MOST_TERMS = 256 };
 
-/* Where an element of a result draws from: Philox4x32-10 (Salmon et al., SC 2011), its key the seed. */
+/* The random bits of an element of a result: Philox4x32-10 (Salmon et al., SC 2011), with the seed as its key. */
 typedef struct {
     uint64_t element, seed, call;
     int stage;
     uint64_t step; /* of the first product */
 } place;
 
-/* What a sum's operations are rounded by, and products that are rounded to a format of their own. */
+/* The rounding of the operations of a sum, and of products that have a different format. */
 typedef struct {
     int64_t order;
     rules sums, products;
@@ -36,7 +36,7 @@ static uint32_t word_of(const place *at, uint64_t index, int stage)
     return c[index % 4];
 }
 
-/* Draws of at most 8 bits are a byte of a word each, the lowest first. */
+/* A draw of at most 8 bits takes one byte of a word, the lowest first. */
 static uint64_t draw_of(const rules *r, const place *at, uint64_t step, int stage)
 {
     if (r->mode != STOCHASTIC)
@@ -75,7 +75,7 @@ static uint64_t ordered(const summation *s, const place *at, int64_t terms, cons
             nodes[count++] = p;
         }
     }
-    /* Neighbours level by level; the sum draws at the step of its right part's first product. */
+    /* Adds neighbours level by level; a sum uses the bits of the step of the first product of its right part. */
     while (count > 1) {
         int64_t left = 0;
         for (int64_t i = 0; i < count; i += 2, left++) {
@@ -89,8 +89,8 @@ static uint64_t ordered(const summation *s, const place *at, int64_t terms, cons
     return s->order == PAIRWISE && terms ? nodes[0] : total;
 }
 
-/* rows sums of `terms` products each in an order; with a size, runs of so many, and their results in the outer one,
- * whose stages come before those of runs. A run draws from `steps` steps of its own. */
+/* Computes `rows` sums of `terms` products in an order. With a size, runs of `size` products are added in the inner order
+ * and their results in the outer one. The stages of the outer order come first. Each run has `steps` steps. */
 PUBLIC void oracle_ordered(const summation *inner, const summation *outer, int64_t size, int64_t steps, int64_t stages,
                            int64_t rows, int64_t terms, const uint64_t *a, const uint64_t *b, uint64_t seed, uint64_t *out)
 {
@@ -113,20 +113,20 @@ PUBLIC void oracle_ordered(const summation *inner, const summation *outer, int64
     }
 }
 
-/* What an aligned sum is made of; all integers, in the order in which Python writes them. */
+/* The parameters of an aligned sum as integers, in the order in which Python writes them. */
 typedef struct {
     int64_t chunk, fraction_bits, align, is_hardware; /* totals beyond the largest number become infinite there */
     int64_t zeros_take_part, zero_exponent, emin_a, emin_b;
 } unit;
 
-/* An operand's exponent as a unit reads it: that of its leading bit, at least emin. */
+/* Returns the exponent of an operand as a matrix unit reads it: that of its leading bit, at least emin. */
 static int read_exponent(parts x, int64_t emin)
 {
     int top = x.exponent + length(x.significand) - 1;
     return top > emin ? top : (int)emin;
 }
 
-/* To an integer in units of 2^grid; products of at most 48 bits and 40 fraction bits leave room. */
+/* Rounds to an integer in units of 2^grid; it fits for products of at most 48 bits and 40 fraction bits. */
 static int64_t aligned(parts x, int grid, int64_t align)
 {
     int shift = grid - x.exponent;
@@ -190,8 +190,8 @@ static uint64_t chunk_total(const rules *r, const unit *u, uint64_t before, int6
     return total == SIGN ? 0 : total;
 }
 
-/* rows sums a chunk at a time: aligned to the largest exponent, taken to multiples of 2^-fraction_bits of it, added, and
- * rounded; a stochastic total draws at the step of its chunk. */
+/* Computes `rows` sums one chunk at a time: aligns to the largest exponent, truncates to multiples of 2^-fraction_bits of
+ * it, adds, and rounds. A stochastic total uses the bits of the step of its chunk. */
 PUBLIC void oracle_fused(const rules *r, const unit *u, int64_t rows, int64_t terms, const uint64_t *a, const uint64_t *b,
                          uint64_t seed, uint64_t *out)
 {

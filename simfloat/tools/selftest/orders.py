@@ -1,6 +1,6 @@
-"""Sums in other orders than one after the other, and scaled casts with the sums of their elements.
+"""Define sums in orders other than sequential, scaled casts, and sums of scaled elements.
 
-Orders follow the contract of their accumulators step by step, scaled casts their definitions number by number.
+Sums follow the contract of their accumulators step by step, scaled casts their definitions element by element.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Numbers = Sequence[float]
 
 
 class RoundedOperations:
-    """Rounded operations of one element of a result, with the draws of its stochastic steps."""
+    """Rounded operations for one element of a result, with the random bits of its stochastic steps."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class RoundedOperations:
         self.format, self.rounding, self.place = format, rounding, (element, seed, call, stage, step)
 
     def __call__(self, operation: str, *operands: float, step: int, stage: int) -> float:
-        """The operation, drawing at that step and stage."""
+        """Return the rounded result, with the random bits of that step and stage."""
         element, seed, call, first_stage, first_step = self.place
         draw = step_draw(self.rounding, element, first_step + step, seed, call, first_stage + stage)
         return operate(operation, self.format, self.rounding, *operands, random=draw)
 
 
 def pairwise_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> float:
-    """Level by level; the sum whose right part starts with product k draws step k."""
+    """Add level by level; a sum whose right part begins with product k uses the random bits of step k."""
     nodes = [(k, do("multiply", x, y, step=k, stage=1)) for k, (x, y) in enumerate(zip(a, b, strict=True))]
     while len(nodes) > 1:
         pairs = [
@@ -59,7 +59,7 @@ def pairwise_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) ->
 
 
 def kahan_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> float:
-    """p = ab, y = p - c, t = s + y, c = (t - s) - y, s = t."""
+    """Add by p = ab, y = p - c, t = s + y, c = (t - s) - y, s = t."""
     s, c = start, 0.0
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
         p = do("multiply", x, y, step=k, stage=1)
@@ -71,7 +71,7 @@ def kahan_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> fl
 
 
 def numpy_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> float:
-    """NumPy's `pairwise_sum`, added to 0; draws as those of pairwise sums."""
+    """Add as NumPy's `pairwise_sum`, then add the result to 0; random bits are those of pairwise sums."""
 
     def add(left: tuple[int, float], right: tuple[int, float]) -> tuple[int, float]:
         return left[0], do("add", left[1], right[1], step=right[0], stage=0)
@@ -92,7 +92,7 @@ def numpy_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> fl
 
 
 def tree_dot(nesting: str, a: Numbers, b: Numbers, do: RoundedOperations) -> float:
-    """The products, and the sums that the text of the nesting asks for; draws as those of pairwise sums."""
+    """Add products in the order of a nesting; random bits are those of pairwise sums."""
     sums: list[tuple[int, float]] = []
     for k in as_postfix(nesting):
         if k == ADD:
@@ -104,7 +104,7 @@ def tree_dot(nesting: str, a: Numbers, b: Numbers, do: RoundedOperations) -> flo
     return sums[0][1]
 
 
-#: Sums whose products and steps are all rounded to one format, by the function that makes the accumulator.
+#: Sums whose products and steps are all rounded to one format, by the name of the accumulator's function.
 IN_ONE_FORMAT: dict[str, Callable[[Numbers, Numbers, RoundedOperations, float], float]] = {
     "pairwise": pairwise_dot,
     "kahan": kahan_dot,
@@ -122,9 +122,9 @@ def blocked_dot(
     step: int = 0,
     **place: int,
 ) -> float:
-    """Runs from zero by the inner accumulator, their results times one by the outer one, from `start`.
+    """Add runs from zero by the inner accumulator, and their results (times one) by the outer one from `start`.
 
-    Run r of the inner sums draws from the stages after the outer ones, from step r * steps(inner, size) on.
+    Run r uses the random bits of the stages after the outer ones, beginning with step r * steps(inner, size).
     """
     size, stages = accumulator.size, accumulator.outer.stages
     sums = []
@@ -139,7 +139,7 @@ def blocked_dot(
 def lanes_dot(
     accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0, **place: int
 ) -> float:
-    """Runs as in a blocked sum, where product k belongs to lane k mod count, and lanes are runs."""
+    """Add lanes as a blocked sum adds runs; product k belongs to lane k mod count."""
     count = min(accumulator.count, len(a))
     sums = []
     stage, step, size = place.pop("stage", 1), place.pop("step", 0), -(-len(a) // accumulator.count)
@@ -152,7 +152,7 @@ def lanes_dot(
 
 
 def steps(accumulator: Any, terms: int) -> int:
-    """How many steps of each stage a sum of so many products reserves: whole fours of words, and runs share none."""
+    """Return the number of steps per stage that a sum of `terms` products reserves: whole groups of four words."""
     together = 16 if any(0 < rounding.bits <= 8 for rounding in accumulator.roundings) else 4
     match accumulator.maker:
         case "blocked":
@@ -177,9 +177,9 @@ def dot(
     start: float = 0.0,
     **place: int,
 ) -> float:
-    """The sum of products of an accumulator from `start`, which pairwise sums have not.
+    """Return the sum of products of an accumulator from `start`, which pairwise sums ignore.
 
-    `emins` are those of the operands' formats, which fused sums read.
+    `emins` are the smallest exponents of the formats of the operands, which fused sums need.
     """
     match accumulator.maker:
         case "blocked":
@@ -195,7 +195,7 @@ def dot(
     if accumulator.maker == "tree":
         return tree_dot(accumulator.nesting, a, b, do)
     if getattr(accumulator, "products", None) is not None:
-        # Products are rounded to a format of their own, and then summed as numbers are.
+        # Products are rounded to their format first, and then added like numbers.
         first = RoundedOperations(accumulator.products, accumulator.rounding)
         a = [first("multiply", x, y, step=0, stage=0) for x, y in zip(a, b, strict=True)]
         b = [1.0] * len(a)
@@ -214,7 +214,7 @@ def fused_dot(
     stage: int = 1,
     step: int = 0,
 ) -> float:
-    """T-FDPA as MMA-Sim words it, for finite operands whose formats have these emin; chunk n draws step n."""
+    """Add as T-FDPA in MMA-Sim, for finite operands of formats with these emin; chunk n uses the bits of step n."""
     terms, output, total = accumulator.terms, accumulator.output, start
     for chunk, first in enumerate(range(0, len(a), terms)):
         pairs = list(zip(a[first : first + terms], b[first : first + terms], strict=True))
@@ -234,8 +234,10 @@ def fused_dot(
 
 
 def _fused_total(accumulator: Any, exact: Fraction, draw: int) -> float:
-    """A chunk's exact total in the output format: toward zero to FP32 and E8M13, as hardware has it, unless a mode is
-    given; else to nearest even. Zeros are +0."""
+    """Round the exact total of a chunk to the output format; zeros are +0.
+
+    Without an explicit mode, FP32 and E8M13 are rounded toward zero, as in hardware, and other formats to nearest even.
+    """
     output = accumulator.output
     mode = accumulator.rounding or sf.nearest_even
     if accumulator.rounding is None and output in (sf.FP32, sf.Format(8, 13)):
@@ -246,7 +248,7 @@ def _fused_total(accumulator: Any, exact: Fraction, draw: int) -> float:
 
 
 def mma_dot(output: Format, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0) -> float:
-    """FP8 products by `mma` on Hopper: 32 at a time, in two steps of the FP16 unit from zero, then added to the sum.
+    """Add FP8 products as `mma` on Hopper: 32 at a time, in two steps of the FP16 unit from zero, then to the sum.
 
     The first step takes the products k with k mod 4 < 2; a short last chunk is padded with zeros.
     """
@@ -260,11 +262,12 @@ def mma_dot(output: Format, a: Numbers, b: Numbers, emins: tuple[int, int], star
 
 
 def _exponent(x: float, emin: int) -> int:
+    """Return the exponent of a number, at least emin."""
     return max(math.frexp(x)[1] - 1, emin)
 
 
 def _align(units: Fraction, mode: str) -> int:
-    """A whole number of units: what is left is cut off, or rounded to nearest even, or kept as an odd last bit."""
+    """Round to a whole number of units: truncate, round to nearest even, or set an odd last bit."""
     whole, left = divmod(abs(units), 1)
     match mode:
         case "nearest_even":
@@ -275,7 +278,7 @@ def _align(units: Fraction, mode: str) -> int:
 
 
 def matrix(a: np.ndarray, b: np.ndarray, function: Any) -> np.ndarray:
-    """The matrix of function(row of a, column of b, element number)."""
+    """Return the matrix of function(row of a, column of b, index of the element)."""
     rows, columns = len(a), b.shape[1]
     flat = [function(a[i].tolist(), b[:, j].tolist(), i * columns + j) for i in range(rows) for j in range(columns)]
     return np.array(flat, np.float64).reshape(rows, columns)
@@ -285,7 +288,7 @@ Formats = tuple[Format, Format]
 
 
 def scaled_sums(quick: bool) -> Iterator[Batch]:
-    """Sums of operands that are scaled as wholes, by rows and squares of blocks, and by powers of two."""
+    """Check sums of operands with one scale per tensor, per block of a row or square, and with powers of two."""
     rng = np.random.default_rng(15)
     casts = [(sf.per_tensor(), sf.per_tensor()), (sf.block(4, sf.FP32), sf.block((2, 4), sf.FP32))]
     casts += [(sf.block(4, sf.E8M0), sf.block(4, sf.E8M0, rule="floor"))]
@@ -302,7 +305,7 @@ def scaled_sums(quick: bool) -> Iterator[Batch]:
 
 
 def product(a: NDArray, b: NDArray, casts: Any, accumulator: Any, output: Format, **options: Any) -> NDArray:
-    """The product of matrices whose operands are scaled as wholes, or by blocks without a scale of the whole."""
+    """Return the product of matrices whose operands have one scale, or one for each block and none for the tensor."""
     left, right = casts
     formats, columns = (left.format, right.format), b.T
     if isinstance(left.scale, type(sf.per_tensor())):
@@ -326,34 +329,34 @@ def product(a: NDArray, b: NDArray, casts: Any, accumulator: Any, output: Format
 
 
 def largest(x: ArrayLike) -> np.float32:
-    """The largest magnitude in float32; NaN if there is one."""
+    """Return the largest magnitude in float32; NaN if there is one."""
     with np.errstate(all="ignore"):
         magnitudes = [np.float32(abs(v)) for v in np.asarray(x, float).ravel().tolist()]
     return np.float32(np.nan) if any(np.isnan(magnitudes)) else max(magnitudes, default=np.float32(0))
 
 
 def clamped_quotient(most: float, amax: Any) -> float:
-    """most / amax in float32, inside its positive numbers."""
+    """Return most / amax in float32, clamped to its positive finite numbers."""
     with np.errstate(all="ignore"):
         s = np.float32(most) / np.float32(amax)
     return float(min(max(s, np.float32(2.0**-149)), np.float32(sf.FP32.max)))
 
 
 def tensor_scale(x: ArrayLike, format: Format) -> float:
-    """max / amax; 1 where amax is zero or no finite number."""
+    """Return max / amax; 1 if amax is zero or not finite."""
     amax = largest(x)
     return clamped_quotient(format.max, amax) if 0 < amax < np.inf else 1.0
 
 
 def elements(x: ArrayLike, format: Format, scale: ArrayLike, rounding: Rounding = sf.nearest_even) -> NDArray:
-    """round(x * scale), saturating, of every number."""
+    """Return x * scale, rounded with saturation, for every value."""
     x = np.asarray(x, float)
     pairs = zip(x.ravel().tolist(), np.broadcast_to(scale, x.shape).ravel().tolist(), strict=True)
     return np.array([operate("multiply", format, rounding.saturating(), v, s) for v, s in pairs]).reshape(x.shape)
 
 
 def power_scale(amax: float, format: Format, rule: str = "rceil") -> float:
-    """The power of two by which a block's elements are divided (OCP MX), NaN where there is none."""
+    """Return the power of two by which the elements of a block are divided (OCP MX); NaN if there is none."""
     if not np.isfinite(amax):
         return np.nan
     exponent = -127
@@ -365,7 +368,7 @@ def power_scale(amax: float, format: Format, rule: str = "rceil") -> float:
 
 
 def block_scales(x: NDArray, format: Format, scale: Any) -> NDArray:
-    """The scales of a matrix (rows, k), one for each run along k: FP32 ones, or powers of two."""
+    """Return the scales of a matrix (rows, k), one for each run along k: in FP32, or powers of two."""
     across, along = scale.size if isinstance(scale.size, tuple) else (1, scale.size)
     out = np.empty((len(x), -(-x.shape[1] // along)))
     for i, run in np.ndindex(*out.shape):
@@ -386,11 +389,11 @@ def whole_dot(
     output: Format,
     rounding: Rounding = sf.nearest_even,
 ) -> float:
-    """A sum of products of elements, divided by the scales of both operands, then rounded once."""
+    """Return a sum of products of elements, divided by the scales of both operands and then rounded once."""
     divisor = Fraction(scales[0]) * Fraction(scales[1])
     if accumulator == sf.exact:
         return round_value(_exact_total(a, b) / divisor, output, rounding)
-    # A sum that is zero keeps its sign, and one that is no finite number its kind.
+    # The sign of a zero sum, infinity and NaN are kept.
     return operate("divide", output, rounding, _sum(accumulator, a, b, formats), float(divisor))
 
 
@@ -407,7 +410,7 @@ def block_dot(
     divide: bool,
     start: float = 0.0,
 ) -> float:
-    """A sum of products of elements in blocks: (products of block i) / scales[i], or times them, added up."""
+    """Return the sum over blocks of (sum of products of block i) / scales[i], or times scales[i]."""
     parts = [(a[i : i + block], b[i : i + block], s) for i, s in zip(range(0, len(a), block), scales, strict=True)]
     if accumulator == sf.exact:
         freed = (_exact_total(x, y) * Fraction(s) ** (-1 if divide else 1) for x, y, s in parts)
@@ -424,10 +427,11 @@ def block_dot(
 
 
 def _exact_total(a: Numbers, b: Numbers) -> Fraction:
+    """Return the exact sum of products."""
     return sum((Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True)), Fraction(0))
 
 
 def _sum(accumulator: Any, a: Numbers, b: Numbers, formats: Formats) -> float:
-    """The accumulator's sum of the products of two lists of elements, by its definition."""
+    """Return the sum of the products of two lists of elements, by the definition of the accumulator."""
     unit = accumulator.for_inputs(*formats)
     return dot(unit.unit if unit.is_matrix_unit else unit, a, b, (formats[0].emin, formats[1].emin))

@@ -1,7 +1,7 @@
-"""Checks of sums, on the CPU and on a GPU.
+"""Check sums on the CPU and on a GPU.
 
-Every step is compared with the definition, exact sums with fractions, stagnation with the known table. Every family of
-kernels of a GPU is compared with the CPU's on the same numbers.
+Every step is compared with the definition, exact sums with fractions, and stagnation with a table of known values.
+Every family of GPU kernels is compared with the CPU on the same operands.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ CASES = [
     *((sf.E4M3, sf.E4M3), (sf.TF32, sf.BF16), (sf.Format(11, 30), sf.FP32)),
 ]
 
-#: The modes of steps, and those without the ones that have loops of their own to compile, and are rarely used.
+#: The modes of steps, and for quick checks those without rarely used modes that need extra loops to be compiled.
 MODES = (*DETERMINISTIC, sf.stochastic(), sf.stochastic(4, "A"))
 QUICK_MODES = tuple(mode for mode in MODES if mode not in (sf.to_odd, sf.stochastic(4, "A")))
 
-#: Pairwise and compensated loops that draw take twice as long to compile as any other: sequential ones speak for them.
+#: Stochastic pairwise and compensated loops take twice as long to compile as others; quick checks leave them out.
 QUICK_MODES_OF_ORDERS = tuple(mode for mode in QUICK_MODES if not mode.is_stochastic)
 
 
 def sequential(quick: bool) -> Iterator[Batch]:
-    """Products of matrices whose sums cancel and meet ties, fused and with rounded products."""
+    """Check products of matrices whose sums have cancellations and ties, with fused and with rounded products."""
     rng = np.random.default_rng(7)
     for format, inputs in CASES[::4] if quick else CASES:
         a, b = hard_operands(rng, inputs, 2, 24, 3)
-        # Tiny products as well: all their sums lie below the smallest normal number.
+        # Tiny products, too: all their sums are below the smallest normal number.
         tiny = a * 2.0 ** (format.emin - format.mantissa_bits)
         for rounding in QUICK_MODES if quick else MODES:
             for products in (None, format):
@@ -51,7 +51,7 @@ def sequential(quick: bool) -> Iterator[Batch]:
 
 
 def other_orders(quick: bool) -> Iterator[Batch]:
-    """Pairwise, compensated and blocked sums of 21 terms, in all modes; quickly, in those that draw nothing."""
+    """Check pairwise, compensated and blocked sums of 21 terms in all modes; quickly, in deterministic ones."""
     rng = np.random.default_rng(9)
     for format in (sf.FP16,) if quick else (sf.FP16, sf.BF16, sf.FP32, sf.E4M3):
         a, b = hard_operands(rng, sf.BF16, 2, 21, 3)
@@ -63,7 +63,7 @@ def other_orders(quick: bool) -> Iterator[Batch]:
 
 
 def in_fp16(quick: bool) -> Iterator[Batch]:
-    """FP16 sums with rows longer than vectors: as the hardware rounds, and emulated, as a saturating mode is."""
+    """Check FP16 sums with rows longer than vectors: rounded by the hardware, and emulated by a saturating mode."""
     rng = np.random.default_rng(14)
     emulated = sf.nearest_even.saturating()
     for inputs in (sf.FP16, sf.E4M3) if quick else (sf.FP16, sf.E4M3, sf.E5M2, sf.E2M1):
@@ -81,13 +81,14 @@ def in_fp16(quick: bool) -> Iterator[Batch]:
 
 
 def _by_steps(accumulate: Any, a: NDArray, b: NDArray, inputs: sf.Format) -> Batch:
+    """Return the product of two matrices, compared with the definition step by step."""
     got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(3))
     want = matrix(a, b, lambda x, y, element: dot(accumulate, x, y, element=element, seed=3))
     return Batch("matmul", (), (f"{inputs} numbers", accumulate), got, want)
 
 
 def fused(quick: bool) -> Iterator[Batch]:
-    """Aligned and cut sums of 37 terms: the units of four architectures, and units of one's own."""
+    """Check fused sums of 37 terms, aligned and truncated: units of four architectures, and custom units."""
     rng = np.random.default_rng(10)
     units = [sf.tensor_core(*unit).unit for unit in (("volta", "FP16"), ("ampere", "FP16", "FP16"), ("ada", "E4M3"))]
     units += [sf.tensor_core("hopper", "FP16").unit, sf.fused(5, 13), sf.fused(3, 8, sf.FP16, zero_exponent=2)]
@@ -105,7 +106,7 @@ def fused(quick: bool) -> Iterator[Batch]:
 
 
 def addends(quick: bool) -> Iterator[Batch]:
-    """Sums that start from an addend, D = A B + C, in every order that has a running sum."""
+    """Check sums that start from an addend, D = A B + C, in every order that has a partial sum."""
     rng = np.random.default_rng(12)
     rounded = sf.sequential(sf.FP16, rounding=sf.toward_negative, products=sf.BF16)
     random = sf.sequential(sf.BF16, rounding=sf.stochastic(8))
@@ -127,7 +128,7 @@ def addends(quick: bool) -> Iterator[Batch]:
 
 
 def two_steps(quick: bool) -> Iterator[Batch]:
-    """FP8 products by Hopper's `mma`, in two steps from zero, with and without an addend."""
+    """Check FP8 products by `mma` on Hopper, in two steps from zero, with and without an addend."""
     rng = np.random.default_rng(13)
     pairs = [(sf.E4M3, sf.E5M2)] if quick else [(x, y) for x in (sf.E4M3, sf.E5M2) for y in (sf.E4M3, sf.E5M2)]
     for (left, right), output in ((pair, output) for pair in pairs for output in (sf.FP32, sf.FP16)):
@@ -147,7 +148,7 @@ def two_steps(quick: bool) -> Iterator[Batch]:
 
 
 def matrix_units(quick: bool) -> Iterator[Batch]:
-    """The worked example of MMA-Sim's authors on every unit: 2^23 - 2^23 - 1/2 - 1/4 - 1/8."""
+    """Check the example of the authors of MMA-Sim on every matrix unit: 2^23 - 2^23 - 1/2 - 1/4 - 1/8."""
     a, b = np.zeros(68), np.zeros(68)
     a[0], b[0] = 2.0**12, 2.0**11
     a[64:], b[64:] = (-(2.0**13), -0.5, -0.25, -0.125), (2.0**10, 1.0, 1.0, 1.0)
@@ -157,7 +158,7 @@ def matrix_units(quick: bool) -> Iterator[Batch]:
 
 
 def convolutions(quick: bool) -> Iterator[Batch]:
-    """Convolutions of images, place by place, with padding, strides and groups."""
+    """Check convolutions of images, element by element, with padding, strides and groups."""
     rng = np.random.default_rng(11)
     x, w = sf.round(rng.standard_normal((2, 4, 7, 6)), sf.FP16), sf.round(rng.standard_normal((6, 2, 3, 2)), sf.FP16)
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -172,7 +173,7 @@ def convolutions(quick: bool) -> Iterator[Batch]:
 
 
 def exact(quick: bool) -> Iterator[Batch]:
-    """Exact sums of numbers of very different sizes, rounded once."""
+    """Check exact sums of numbers of very different sizes, rounded once."""
     rng = np.random.default_rng(8)
     for inputs, spread in ((sf.FP16, 10), (sf.BF16, 40), (sf.FP32, 100), (sf.FP64, 400)):
         a, b = rng.standard_normal((3, 50)), rng.standard_normal((50, 3))
@@ -190,7 +191,7 @@ def exact(quick: bool) -> Iterator[Batch]:
 
 
 def stagnation(quick: bool) -> Iterator[Batch]:
-    """Where counting by ones and the harmonic series stop growing."""
+    """Check where sums of ones and the harmonic series stop growing."""
     for name, stops in definitions.COUNTING:
         got = [sf.sum(np.ones(count), accumulate=sf.CATALOG[name]) for count in (stops - 1, stops, stops + 100)]
         yield Batch("sum", (), ("ones", name), np.array(got, np.float64), np.array([stops - 1, stops, stops], float))
@@ -203,10 +204,11 @@ def stagnation(quick: bool) -> Iterator[Batch]:
 
 
 def _product(x: float, y: float) -> Fraction:
+    """Return the exact product."""
     return Fraction(x) * Fraction(y)
 
 
-#: Numbers of a batch; a sixteenth of them with `quick`.
+#: The number of values in a batch; a sixteenth of it if quick.
 COUNT = 1 << 20
 
 FORMATS = (sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.E2M1, sf.E8M0, sf.p3109(8, 3), sf.Format(5, 3, subnormals=False))
@@ -228,7 +230,7 @@ ACCUMULATORS: tuple[Any, ...] = (
 
 DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative)
 
-#: Sums that a GPU makes in tiles if a result is large, steps being an instruction or two; with the operands' format.
+#: Sums that a GPU computes in tiles if a result is large, as a step is one or two instructions; with the input format.
 TILED: tuple[tuple[Any, sf.Format], ...] = (
     *((format, format) for format in (sf.FP16, sf.BF16, sf.FP32)),
     *((sf.sequential(format, products=format), format) for format in (sf.FP16, sf.BF16, sf.FP32)),
@@ -238,7 +240,7 @@ TILED: tuple[tuple[Any, sf.Format], ...] = (
 
 
 def hard_images(quick: bool, dtype: Any, seed: int) -> NDArray[np.floating]:
-    """Any images of the type, NaN among them, and numbers that are hard to round."""
+    """Return random bit patterns of the type, including NaN, and values that are hard to round."""
     count, rng = COUNT // 16 if quick else COUNT, np.random.default_rng(seed)
     images = rng.integers(0, 1 << 8 * np.dtype(dtype).itemsize, count, np.uint64)
     x = images.astype(np.uint32).view(np.float32) if dtype is np.float32 else images.view(np.float64)
@@ -249,7 +251,7 @@ def hard_images(quick: bool, dtype: Any, seed: int) -> NDArray[np.floating]:
 
 
 def on_both_machines(function: Callable[..., Any], operands: tuple[NDArray, ...], *options: Any, **named: Any) -> Batch:
-    """What a function gives on the GPU, beside what it gives on the CPU."""
+    """Return the result of a function on the GPU, compared with the CPU."""
     seeded = {**named, "stream": sf.BitStream(9)} if named.pop("draws", True) else named
     got = on_cpu(function(*map(GPU.to_device, operands), *options, **seeded))
     seeded = {**seeded, "stream": sf.BitStream(9)} if "stream" in seeded else seeded
@@ -259,7 +261,7 @@ def on_both_machines(function: Callable[..., Any], operands: tuple[NDArray, ...]
 
 
 def rounding(quick: bool) -> Iterator[Batch]:
-    """Every mode, of formats for each way of rounding."""
+    """Check every mode, in formats for each kind of rounding loop."""
     for dtype in (np.float32, np.float64):
         x = hard_images(quick, dtype, 1)
         for format in FORMATS:
@@ -269,7 +271,7 @@ def rounding(quick: bool) -> Iterator[Batch]:
 
 
 def operations(quick: bool) -> Iterator[Batch]:
-    """Every operation and function, rounded where it is made, from round-to-odd, from pairs, and by the hardware."""
+    """Check every operation and function, with every way in which kernels round them."""
     for dtype in (np.float32, np.float64):
         x = [hard_images(quick, dtype, seed) for seed in (2, 3, 4)]
         for name, row in FUNCTIONS.items():
@@ -282,7 +284,7 @@ def operations(quick: bool) -> Iterator[Batch]:
 
 
 def sums(quick: bool) -> Iterator[Batch]:
-    """Every accumulator, of matrices with zeros and cancellation among them; and results large enough for tiles."""
+    """Check every accumulator on matrices with zeros and cancellations, and results that are large enough for tiles."""
     side, rng = (32 if quick else 256) if COUNT > 1 << 10 else 3, np.random.default_rng(5)
     for accumulate in ACCUMULATORS:
         format = sf.E4M3 if accumulate == sf.tensor_core("hopper", sf.E4M3) else sf.FP16
@@ -294,7 +296,7 @@ def sums(quick: bool) -> Iterator[Batch]:
 
 
 def _steep(format: sf.Format, rng: np.random.Generator) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Matrices of the format whose product underflows in the first rows and overflows in the last."""
+    """Return matrices of the format whose product underflows in the first rows and overflows in the last."""
     m, k, n = (741, 33, 749) if COUNT > 1 << 10 else (3, 5, 2)
     powers = np.linspace(format.emin, format.emax - 3, m).round()
     a, b = rng.standard_normal((m, k)) * 2.0 ** powers[:, None], rng.standard_normal((k, n))
@@ -303,7 +305,7 @@ def _steep(format: sf.Format, rng: np.random.Generator) -> tuple[NDArray[np.floa
 
 
 def events(quick: bool) -> Iterator[Batch]:
-    """The events of roundings that observers receive."""
+    """Check the rounding events that observers receive."""
     for format in (sf.FP16, sf.E4M3, sf.p3109(8, 3)):
         x, heard = hard_images(quick, np.float32, 6), []
         for move in (GPU.to_device, np.asarray):
@@ -313,5 +315,5 @@ def events(quick: bool) -> Iterator[Batch]:
         yield Batch("counts of round on a GPU", (), (format,), *heard)
 
 
-#: Every check of a GPU by the name under which it is reported.
+#: The checks of a GPU by the name in the report.
 CHECKS: dict[str, Check] = {"rounding": rounding, "operations": operations, "sums": sums, "events": events}
