@@ -393,7 +393,7 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
 
     Raises:
         ValueError: if the policy is unknown; if `model` is not a torch.nn.Module, or cannot be called with the sample;
-            if the type of a parameter cannot represent its `weights`.
+            if the type of a parameter cannot represent its `weights`; if an operation has complex or sparse operands.
     """
     run = Run(deepcopy(model), as_policy(policy, "simfloat.torch.explain"), 0, None)
     shown = run.show()

@@ -69,8 +69,8 @@ class Diagnosis:
     Parameters:
         faults: the faults, in the order in which they occur.
         policy: the policy with all verified remedies.
-        losses: the loss of each step of three trainings with the same steps: ``"policy"`` (as given), ``"mended"`` and
-            ``"reference"``.
+        losses: the loss of each step of three trainings on the same batches: ``"policy"`` (as given; it stops at its
+            first NaN or infinity), ``"mended"`` (with all verified remedies) and ``"reference"``.
         skipped: the number of steps under the policy that the loss scale skipped.
     """
 
