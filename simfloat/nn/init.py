@@ -107,12 +107,26 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Fill `tensor`, a Parameter or Tensor, with ones and return it."""
+    """Fill a tensor with ones.
+
+    Parameters:
+        tensor: the Parameter or Tensor.
+
+    Returns:
+        The tensor itself.
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Fill `tensor`, a Parameter or Tensor, with zeros and return it."""
+    """Fill a tensor with zeros.
+
+    Parameters:
+        tensor: the Parameter or Tensor.
+
+    Returns:
+        The tensor itself.
+    """
     return constant_(tensor, 0.0)
 
 

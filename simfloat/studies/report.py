@@ -319,7 +319,13 @@ def report(folder: str | Path) -> Path:
 
 
 def write_report(folder: Path) -> tuple[Path, Archive]:
-    """Write report.html about all results below `folder`, a path; return its path and the results that it shows.
+    """Write report.html about all results below a folder.
+
+    Parameters:
+        folder: the path of the folder.
+
+    Returns:
+        The path of the page, and the results that it shows.
 
     Raises:
         ValueError: if there are no results.

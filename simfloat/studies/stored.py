@@ -60,7 +60,14 @@ def write_stored(results: Sequence[Result], path: Path) -> None:
 
 
 def read_stored(path: Path) -> list[Result]:
-    """Return the results in the Parquet file at `path`, in the order in which they were written."""
+    """Return the results in a Parquet file.
+
+    Parameters:
+        path: the path of a file that `write_stored` wrote.
+
+    Returns:
+        The results in the order in which they were written.
+    """
     from pyarrow.parquet import read_table
 
     table = read_table(path)
@@ -117,7 +124,14 @@ def _is_number(value: Any) -> bool:
 
 
 def column_names(rows: Sequence[Row]) -> list[str]:
-    """Return the names of all columns in `rows`, dictionaries, in the order of first appearance."""
+    """Return the names of all columns of rows.
+
+    Parameters:
+        rows: dictionaries by the names of columns.
+
+    Returns:
+        The names in the order of first appearance.
+    """
     return list(dict.fromkeys(name for row in rows for name in row))
 
 

@@ -282,12 +282,26 @@ def conduct_sweep(
 
 
 def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return all combinations of the values of `axes`, lists by name, as dictionaries; the last axis varies fastest."""
+    """Return all combinations of values.
+
+    Parameters:
+        axes: lists of values by name.
+
+    Returns:
+        Dictionaries of one value for each name. The last axis varies fastest.
+    """
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def check_count(axes: Mapping[str, Collection[Any]]) -> None:
-    """Raise ValueError if `axes`, collections of values by name, have more than MOST_POINTS combinations."""
+    """Check that axes do not have too many combinations.
+
+    Parameters:
+        axes: collections of values by name.
+
+    Raises:
+        ValueError: if there are more than MOST_POINTS combinations.
+    """
     if (count := math.prod(map(len, axes.values()))) > MOST_POINTS:
         raise ValueError(f"The sweep has {count} points, more than {MOST_POINTS}; give fewer values.")
 

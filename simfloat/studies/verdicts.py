@@ -383,7 +383,14 @@ def first_seeds(results: Sequence[Result], seeds: Sequence[int]) -> list[Result]
 
 
 def verdict_text(finding: Finding) -> str:
-    """Return the verdict of `finding`, a Finding, as text, with verdicts over fewer seeds if one of them differs."""
+    """Return the verdict of a finding as text.
+
+    Parameters:
+        finding: the finding, of one claim.
+
+    Returns:
+        The verdict, with the verdicts over fewer seeds if one of them differs.
+    """
     verdict = finding.verdict or "none"
     if {verdict for _, verdict in finding.earlier} <= {finding.verdict}:
         return verdict

@@ -229,7 +229,11 @@ def run_jobs(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the software that a result might depend on."""
+    """Return the versions of the software that a result might depend on.
+
+    Returns:
+        A dictionary of versions by the names of packages, with the kind of processor under ``"machine"``.
+    """
     version_by_name = {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine()}
     for package in ("numpy", "numba", "scikit-learn"):
         try:

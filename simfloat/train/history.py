@@ -133,7 +133,10 @@ class History(Mapping[str, list[Any]]):
     * one more column for every metric.
 
     `evaluations` contains the results of `evaluate` in the same way; its column ``step`` is the number of steps before
-    each call. `is_evaluated` is True if the training has an `evaluate`.
+    each call.
+
+    Parameters:
+        is_evaluated: True if the training has an `evaluate`.
     """
 
     def __init__(self, *, is_evaluated: bool = False) -> None:

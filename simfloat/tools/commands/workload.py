@@ -164,8 +164,8 @@ def first_numbers() -> None:
         sf.dot(x[0, 0], x[1, 0], accumulate=accumulate)
         sf.matmul(*x, inputs=sf.FP16, accumulate=accumulate)
     hopper = sf.tensor_core("hopper")
-    for accumulate in (hopper, sf.blocked(128, hopper, sf.FP32)):
-        sf.matmul(*x, inputs=sf.E4M3, accumulate=accumulate)
+    for unit in (hopper, sf.blocked(128, hopper, sf.FP32)):
+        sf.matmul(*x, inputs=sf.E4M3, accumulate=unit)
 
 
 def first_trainings() -> None:
