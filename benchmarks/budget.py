@@ -54,7 +54,7 @@ def line(table: str, number: float) -> float:
     if table in LEAST:
         return math.floor(number * 10) / 10
     if number != int(number) or table in RATES:
-        return math.ceil(number * 10) / 10
+        return max(math.ceil(number * 10) / 10, 0.1)  # a habit may occur now and then
     step = 1 if table not in ("calls", "code") or number <= 100 else 10 if number <= 1000 else 50
     return math.ceil(number / step) * step
 
