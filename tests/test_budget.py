@@ -194,7 +194,7 @@ def test_sentences_of_a_page_are_read_without_titles_code_and_tables(tmp_path):
     assert (third.text, [*third.habits()]) == ("The value is rounded once, i.e. exactly.", [])
 
 
-SOURCE = '''"""What a module does."""
+PROSE_SOURCE = '''"""What a module does."""
 
 def double(x):
     """Whether a number lacks its double.
@@ -216,7 +216,7 @@ def double(x):
 
 def test_docstrings_and_comments_of_a_file_are_read_without_examples(tmp_path):
     file = tmp_path / "source.py"
-    file.write_text(SOURCE, encoding="utf-8")
+    file.write_text(PROSE_SOURCE, encoding="utf-8")
     module, function = prose.docstrings(file)
     assert (module.is_module, function.is_module) == (True, False)
     assert not prose.QUESTION.match(function.text.replace("Whether", "True if")) and prose.QUESTION.match(function.text)
