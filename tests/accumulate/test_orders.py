@@ -46,16 +46,20 @@ def test_numpys_order_follows_the_definition_for_any_number_of_terms(terms, rng)
     check(sf.numpy_sum("bf16", RANDOM), a, b)
 
 
+#: Terms for which the order of np.sum is the same in all versions of NumPy that simfloat supports.
+MOST = 100_000 if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else 8192
+
+
 def test_numpys_order_gives_the_bits_of_np_sum_from_1_to_10000_terms(rng):
     x = rng.standard_normal(10000).astype(np.float32) * np.float32(2.0) ** rng.integers(-9, 9, 10000)
-    for n in [*range(300), *rng.integers(300, 10000, 60), 10000]:
+    for n in [*range(300), *rng.integers(300, min(10000, MOST), 60), min(10000, MOST)]:
         for y, format in ((x[:n].astype(np.float32), sf.FP32), (x[:n].astype(np.float64) / 3, sf.FP64)):
             assert_bits(sf.sum(y, accumulate=sf.numpy_sum(format)), np.sum(y))
     assert_bits(sf.sum(np.array([-0.0, -0.0]), accumulate=sf.numpy_sum(sf.FP64)), np.array(0.0))
 
 
 def test_long_sums_in_numpys_order_have_the_bits_of_np_sum_in_every_layout(rng):
-    for n in (2047, 2048, 5001, 65537, 100_000):
+    for n in sorted({min(n, MOST) for n in (2047, 2048, 5001, 65537, 100_000)}):
         x = (rng.standard_normal((3, n)) * 2.0 ** rng.integers(-9, 9, (3, n))).astype(np.float32)
         want = np.array([np.sum(row) for row in x])
         for layout, axis in ((x, 1), (np.asfortranarray(x), 1), (x.T, 0)):
