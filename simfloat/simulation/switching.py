@@ -318,7 +318,7 @@ def _entry(entry: Any) -> tuple[Key, AmaxHistory]:
         )
     if not isinstance(amaxes, list) or not all(map(_is_magnitude, [*amaxes, greatest])) or greatest == 0:
         raise ValueError(
-            f"amaxes must be a list of numbers from zero and null, and greatest must be a positive number or null; "
+            f"amaxes must be a list of numbers of at least zero or null, and greatest a positive number or null; "
             f"got {entry!r}."
         )
     history = AmaxHistory()

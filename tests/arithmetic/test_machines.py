@@ -15,6 +15,7 @@ ROOT = pathlib.Path(sf.__file__).parent
 
 #: What is plain numbers in the kernels' room, for every machine alike, and the machine that a GPU is.
 PLAIN = {
+    "compile.jit.is_compiled",
     "gpu",
     "rounding.codes.Coding",
     "rounding.codes.Decoding",

@@ -95,7 +95,7 @@ def test_sums_round_what_lies_below_the_smallest_float64(format, rng):
             got = sf.dot(a, b, accumulate=accumulator)
             assert_bits(got, dot(accumulator, a.tolist(), b.tolist()))
     if format.emin - format.mantissa_bits < -1072:
-        with pytest.raises(ValueError, match="An exact sum that leaves float64's range cannot be rounded to"):
+        with pytest.raises(ValueError, match="An exact sum that leaves the range of float64 cannot be rounded to"):
             sf.dot(a, b, accumulate=sf.exact, output=format)
 
 

@@ -105,7 +105,7 @@ def test_tininess_is_a_field_like_others():
     assert repr(before) == "Format(5, 10, subnormals=False, tininess='before_rounding')"
     assert sf.as_format(str(before)) == before and sf.as_format(str(after)) == after
     assert sf.Format(5, 10, tininess="before_rounding") != sf.FP16
-    assert "tiny before rounding becomes zero" in str(before._repr_html_())
+    assert "tiny before rounding become zero" in str(before._repr_html_())
     for wrong in ("after", None, True, ["after_rounding"]):
         with pytest.raises(ValueError, match="tininess must be one of after_rounding, before_rounding; got"):
             sf.Format(5, 10, tininess=wrong)

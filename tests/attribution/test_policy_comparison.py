@@ -83,7 +83,7 @@ def test_what_is_no_list_of_policies_is_refused(policies, message):
 
 
 def test_what_is_no_model_and_what_was_not_compared_are_named():
-    with pytest.raises(ValueError, match="compare takes a simfloat.nn.Module, got a int"):
+    with pytest.raises(ValueError, match="compare takes a simfloat.nn.Module or a torch.nn.Module, got a int"):
         sf.compare(5, sf.nn.mse_loss, (X, Y), ["fp32"])
     with pytest.raises(ValueError, match="'fp8' was not compared. The compared policies are: a"):
         PolicyComparison((PolicyError("a", 1.0, 0.0, 0.0),), "fp64", 1.0)["fp8"]

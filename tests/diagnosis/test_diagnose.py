@@ -321,7 +321,7 @@ def test_a_diagnosis_prints_as_a_table_of_faults():
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"model": 3}, "diagnose takes a simfloat.nn.Module, got a int"),
+        ({"model": 3}, "diagnose takes a simfloat.nn.Module or a torch.nn.Module, got a int"),
         ({"loss_fn": 3}, "loss_fn is called as loss_fn(model(x), y); got a int"),
         ({"loss_fn": lambda output, y: output}, "must be a Tensor of one number"),
         ({"batches": []}, "diagnose was given no batches"),

@@ -243,6 +243,12 @@ MODE = Extension(
         case "nearest_odd":
             return (side > 0) | ((side == 0) & ~odd)""",
         ),
-        Row("docs/reference/numbers.rst", "The deterministic modes", "and ``nearest_zero nearest_odd``.\n"),
+        Row("docs/reference/numbers.rst", "nearest_even nearest_away", "   nearest_zero nearest_odd"),
+        Row(
+            "docs/entries.py",
+            '"This is the default.",',
+            """    "simfloat.nearest_zero": "Round to the nearest number; a tie goes to the neighbour nearer to zero.",
+    "simfloat.nearest_odd": "Round to the nearest number; a tie goes to the neighbour with an odd significand.",""",
+        ),
     ),
 )

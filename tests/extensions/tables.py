@@ -61,7 +61,7 @@ OPERATION = Extension(
     rows=(
         Row(
             "simfloat/autodiff/movement.py",
-            '"""The shapes of a tensor',
+            '"""The shape operations of a tensor',
             """
     def flip(self, axis: int) -> Result:
         \"\"\"The numbers in the reverse order along an axis.\"\"\"

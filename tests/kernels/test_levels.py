@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from simfloat.kernels.compile import processor
-from simfloat.tools.commands.warmup import environment_of
+from simfloat.tools.commands.warmup import environments_of
 
 V3, V4, V4_FP16 = (
     next(level for level in processor.X86 if level.name == name)
@@ -63,7 +63,7 @@ made = function.outer.overloads.popitem()[1].library.codegen
 print(json.dumps([processor.LEVEL, made.magic_tuple()[1:], processor.VECTORS]))
 """
     level = processor.reachable_levels()[-1]
-    got, made, vectors = in_a_process(code, **environment_of(level.name))
+    got, made, vectors = in_a_process(code, **environments_of(level.name)[0])
     assert got == list(level) and made == [level.processor, level.features]
     assert vectors == (512 if "+avx512f" in level.features else 256 if "+avx2" in level.features else 128)
 

@@ -220,7 +220,7 @@ def test_gradients_that_a_model_has_already_are_no_work():
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"model": 3}, "cost takes a simfloat.nn.Module, got a int"),
+        ({"model": 3}, "cost takes a simfloat.nn.Module or a torch.nn.Module, got a int"),
         ({"loss_fn": "mse"}, "loss_fn is called as loss_fn(model(x), y); got a str"),
         ({"loss_fn": sf.nn.L1Loss}, "loss_fn is called as loss_fn(model(x), y); got the class L1Loss: give one of it"),
         ({"loss_fn": lambda output, y: output}, "must be a Tensor of one number"),

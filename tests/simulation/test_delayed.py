@@ -145,8 +145,8 @@ GOOD = {"path": "", "phase": "forward", "operation": "linear", "operand": None, 
         ([GOOD | {"factor": 2}], "its factor 0 or 1"),
         ([GOOD | {"amaxes": [-1.0]}], "numbers of at least zero or null"),
         ([GOOD | {"amaxes": [float("nan")]}], "numbers of at least zero or null"),
-        ([GOOD | {"greatest": 0.0}], "its greatest a positive number"),
-        ([GOOD | {"amaxes": "1"}], "amaxes are a list"),
+        ([GOOD | {"greatest": 0.0}], "greatest a positive number"),
+        ([GOOD | {"amaxes": "1"}], "amaxes must be a list"),
     ],
 )
 def test_what_cannot_be_the_state_of_casts_is_refused_and_changes_nothing(casts, message):

@@ -56,7 +56,7 @@ def test_a_loss_without_a_gradient_and_what_is_no_model_are_refused():
     batch = torch.from_numpy(X), torch.from_numpy(Y)
     with pytest.raises(ValueError, match="one element and a gradient"):
         sf.attribute(Theirs(7, 6, 3), lambda z, y: z, batch, "fp32")
-    with pytest.raises(ValueError, match=r"simfloat\.nn\.Module, got a int; .* torch\.nn\.Module"):
+    with pytest.raises(ValueError, match=r"simfloat\.nn\.Module or a torch\.nn\.Module, got a int"):
         sf.attribute(3, loss, batch, "fp32")
     with pytest.raises(ValueError, match="Unknown policy"):
         sf.attribute(Theirs(7, 6, 3), loss, batch, "fp23")

@@ -151,5 +151,5 @@ def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path():
         for path, role in (("0.weight", "weights"), ("1.weight", "compute"))
     ]
     assert got[0] != got[1] != loss_of(model, "fp32")[0]
-    with pytest.raises(ValueError, match=r"'1.weight' gives weights; .* tied and stored once, as '0.weight'"):
+    with pytest.raises(ValueError, match=r"'1.weight' sets weights, .* tied and stored once, as '0.weight'"):
         loss_of(model, sf.policies["fp32"].override("1.weight", weights=sf.BF16))
