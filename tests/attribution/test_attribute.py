@@ -231,7 +231,7 @@ def test_what_cannot_be_attributed_is_refused():
         (lambda: sf.attribute(model, loss, batch, "fp32", by=["phase"]), r"got \['phase'\]"),
         (lambda: sf.attribute(model, loss, batch, "fp32", by=[]), r"by is a list"),
         (lambda: sf.attribute(model, loss, batch, "fp32", by=3), "by is a list of operation, layer, role; got 3"),
-        (lambda: sf.attribute(len, loss, batch, "fp32"), "takes a simfloat.nn.Module or a torch.nn.Module, got a builtin_function"),
+        (lambda: sf.attribute(len, loss, batch, "fp32"), "Module or a torch.nn.Module, got a builtin_function"),
         (lambda: sf.attribute(model, None, batch, "fp32"), "loss_fn is called as .*got a NoneType"),
         (lambda: sf.attribute(model, loss, X, "fp32"), r"batch is a pair \(x, y\), got a ndarray"),
         (lambda: sf.attribute(model, lambda a, b: a, batch, "fp32"), "must be a Tensor of one number"),
