@@ -16,7 +16,6 @@ import re
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -277,7 +276,6 @@ def _described(name: str, thing: Callable[..., Any]) -> PublicCallable:
     return PublicCallable(name, missing, unnamed)
 
 
-@cache
 def _signature(thing: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(thing)

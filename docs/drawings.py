@@ -85,21 +85,16 @@ def linear_layer():
     d.box(20, 352, 320, "round to\ncompute_gradients", ROUNDING)
     d.arrow((95, 398), (95, 416))
     d.arrow((260, 398), (260, 416))
-    columns = (
-        (20, 150, "g times W, as in\naccumulate_gradients"),
-        (185, 155, "g times x, as in\naccumulate_gradients"),
-    )
-    for x, width, words in (*columns, (355, 125, "sum of g, as in\nreduce")):
+    for x, width, words, role, result in (
+        (20, 150, "g times W, as in\naccumulate_gradients", "activation_gradients", "gradient of x"),
+        (185, 155, "g times x, as in\naccumulate_gradients", "weight_gradients", "gradient of W"),
+        (355, 125, "sum of g, as in\nreduce", "weight_gradients", "gradient of b"),
+    ):
         d.box(x, 416, width, words, ROUNDING)
         d.arrow((x + width / 2, 462), (x + width / 2, 480))
-    for x, width, role, words in (
-        (20, 150, "activation_gradients", "gradient of x"),
-        (185, 155, "weight_gradients", "gradient of W"),
-        (355, 125, "weight_gradients", "gradient of b"),
-    ):
         d.box(x, 480, width, f"round to\n{role}", ROUNDING)
         d.arrow((x + width / 2, 526), (x + width / 2, 544))
-        d.box(x, 544, width, words, VALUE)
+        d.box(x, 544, width, result, VALUE)
 
     d.text(0, 602, "Update by an optimizer", 16, anchor="start", weight="bold")
     d.box(20, 628, 150, "gradient of W", VALUE)
