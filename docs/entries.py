@@ -60,6 +60,12 @@ def defined(module, file):
     }
 
 
+def listed(module, words):
+    """Yield the names that an `others` directive lists; ``CATALOG.*`` stands for the keys of the dictionary."""
+    for word in words:
+        yield from getattr(import_module(module), word[:-2]) if word.endswith(".*") else (word,)
+
+
 def text_of(module, name):
     """Return the text of a name that is neither a function nor a class of its own."""
     value = getattr(import_module(module), name)

@@ -5,13 +5,13 @@ files define, each with its first sentence, and below the table the entry of eac
 With ``:inherited: Variable`` classes also show the members that they inherit, from the bases before `Variable`.
 
 ``.. others:: simfloat`` and below it names: the entries of public names that are neither functions nor classes of their
-own: constants, types and second names.
+own: constants, types and second names. ``CATALOG.*`` stands for the names in the dictionary `CATALOG`.
 """
 
 from inspect import isclass
 
 from docutils.parsers.rst import directives
-from entries import defined, text_of
+from entries import defined, listed, text_of
 from sphinx.util.docutils import SphinxDirective
 
 
@@ -46,7 +46,7 @@ class Others(SphinxDirective):
         """Return an entry for each name."""
         (module,) = self.arguments
         lines = [f".. currentmodule:: {module}", ""]
-        for name in " ".join(self.content).split():
+        for name in listed(module, " ".join(self.content).split()):
             lines += [f".. data:: {name}", "", f"   {text_of(module, name)}", ""]
         return self.parse_text_to_nodes("\n".join(lines))
 

@@ -1,4 +1,4 @@
-"""The tables and drawings of the documentation that follow from the code.
+"""The tables, counts and drawings of the documentation that follow from the code.
 
     python -m docs.tables          print the names of pages and drawings that are out of date
     python -m docs.tables --write  write them
@@ -304,9 +304,16 @@ TABLES = {
 }
 
 
+#: For each page below docs the things that its sentences count, and how many there are.
+COUNTS = {"formats.md": ("named formats", sf.CATALOG), "presets.md": ("named policies", sf.policies)}
+
+
 def page_with_tables(page: str) -> str:
-    """Return the text of a page with its tables as they follow from the code."""
+    """Return the text of a page with its tables and its count as they follow from the code."""
     text = (DOCS / page).read_text(encoding="utf-8")
+    if page in COUNTS:
+        things, counted = COUNTS[page]
+        text = re.sub(rf"\d+(?= {things})", str(len(counted)), text)
     for name, make in TABLES[page].items():
         text, count = re.subn(
             rf"(<!-- table: {name} -->\n).*?(<!-- end of table -->)",

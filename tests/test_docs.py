@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import simfloat as sf
-from docs.entries import OTHERS, defined, text_of
+from docs.entries import OTHERS, defined, listed, text_of
 from docs.tables import generated
 from simfloat.policy.roles import ROLES
 from tests.test_readme import run, snippets
@@ -28,7 +28,12 @@ def entries():
     found = Counter(re.findall(r"^\.\. module:: (\S+)$", PAGES, re.M))
     for directive, module, body in directives:
         words = body.split()
-        names = [name for file in words or [""] for name in defined(module, file)] if directive == "names" else words
+        files = words or [""]
+        names = (
+            [name for file in files for name in defined(module, file)]
+            if directive == "names"
+            else listed(module, words)
+        )
         found.update(f"{module}.{name}" for name in names)
     return found
 

@@ -17,7 +17,10 @@ def format_is_everywhere():
 FORMAT = Extension(
     "a format",
     format_is_everywhere,
-    rows=(Row("simfloat/formats/catalog.py", "FP16 = ", 'FP24 = Format(7, 16, name="FP24")'),),
+    rows=(
+        Row("simfloat/formats/catalog.py", "FP16 = ", 'FP24 = Format(7, 16, name="FP24")'),
+        Row("docs/tables.py", "SOURCES = {", '    "FP24": "AMD R300",'),
+    ),
 )
 
 

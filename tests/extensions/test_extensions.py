@@ -64,7 +64,8 @@ def test_what_is_added_with_kernels_as_the_table_says_works_and_all_of_it_has_na
     assert broken(tmp_path, "kernels", KERNELS, NUMBA_DISABLE_JIT="1") == {}
     for extension in (*TABLES, *TRAININGS):
         written(extension, tmp_path)
-    assert python(tmp_path, "-m", "tests.typed_functions").returncode == 0
+    for writer in (["tests.typed_functions"], ["docs.tables", "--write"]):
+        assert python(tmp_path, "-m", *writer).returncode == 0
     done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cpu", *NAMED)
     assert done.returncode == 0, done.stdout
 

@@ -257,6 +257,7 @@ FIGURE = Extension(
     rows=(
         Row("simfloat/plots/__init__.py", "from simfloat.plots.curves", "from simfloat.plots.signs import draw_signs"),
         Row("simfloat/plots/__init__.py", '"draw_points",', '    "draw_signs",'),
+        Row("docs/reference/telemetry.rst", "trade_offs", "   signs"),
     ),
     new={"simfloat/plots/signs.py": FIGURE_TEXT},
 )
