@@ -263,7 +263,7 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
 
     Raises:
         ValueError: naming file and line, if a line has more or fewer fields than the operation, if a field is not a
-        code with all its digits, or if flags are not two digits up to 1f.
+            code with all its digits, or if flags are not two digits up to 1f.
         ValueError: if the file is a report on another operation.
         ValueError: if ``"round"`` reads a file of integers, in which results are not roundings of the operands as
             numbers of FP32 or FP64.

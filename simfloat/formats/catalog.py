@@ -175,7 +175,7 @@ def fixed(bits: int, fraction_bits: int = 0, *, signed: bool = True, symmetric: 
 
     Raises:
         ValueError: if `bits` or `fraction_bits` is not an integer, if `signed` or `symmetric` is not a boolean, or if
-        float64 cannot represent the numbers.
+            float64 cannot represent the numbers.
 
     Source: OCP Microscaling Formats (MX) 1.0, section 5.3.4, for INT8 and its symmetric range.
 
