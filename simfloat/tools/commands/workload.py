@@ -163,6 +163,11 @@ def first_numbers() -> None:
     for accumulate in (sf.FP16, sf.BF16, sf.FP32, sf.kahan(sf.FP16), sf.blocked(8, sf.FP16, sf.FP32)):
         sf.dot(x[0, 0], x[1, 0], accumulate=accumulate)
         sf.matmul(*x, inputs=sf.FP16, accumulate=accumulate)
+    # A recorder needs exact results where a result is zero or as large as possible.
+    ones = np.ones(4, np.float32)
+    for operation in (sf.add, sf.subtract, sf.multiply, sf.divide):
+        operation(ones, ones, sf.BF16, observer=sf.Recorder())
+        operation(0 * ones, ones, sf.BF16, observer=sf.Recorder())
     hopper = sf.tensor_core("hopper")
     for unit in (hopper, sf.blocked(128, hopper, sf.FP32)):
         sf.matmul(*x, inputs=sf.E4M3, accumulate=unit)
