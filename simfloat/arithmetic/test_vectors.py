@@ -229,7 +229,10 @@ def write_vectors(
     rounding = operands_format_rounding[count + 1] if len(operands_format_rounding) > count + 1 else nearest_even
     format = as_format(format)
     of_operands = _format_of_operands(operation, format)
-    arrays = np.broadcast_arrays(*map(as_operand, operands))
+    # np.broadcast_arrays returns arrays that warn when their flags are read, up to NumPy 2.0.
+    values = [as_operand(x) for x in operands]
+    shape = np.broadcast_shapes(*(x.shape for x in values))
+    arrays = [np.broadcast_to(x, shape) for x in values]
     fields = [hexadecimal_texts(encode(array, of_operands), of_operands) for array in arrays]
     result, flags = _function(operation)(*arrays, format, rounding, stream=stream, flags=True)
     fields += [hexadecimal_texts(encode(result, format), format)]

@@ -53,7 +53,7 @@ def spread(values: NDArray, digits: int = 2) -> str:
     mean, error = mean_and_error(samples)
     if len(samples) < 2 or not math.isfinite(mean):
         return f"{mean:.{digits}f}"
-    return f"{mean:.{digits}f} ± {error * math.sqrt(len(samples)):.{digits}f}"
+    return f"{mean:z.{digits}f} ± {error * math.sqrt(len(samples)):.{digits}f}"
 
 
 @in_usual_environment

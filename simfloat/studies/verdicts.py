@@ -267,7 +267,7 @@ def _ratio_text(interval: Interval) -> str:
 
 
 def _difference_text(interval: Interval) -> str:
-    return f"difference in [{interval.low:.3g}, {interval.high:.3g}]: paired t, 95 %, n = {interval.cases}"
+    return f"difference in [{interval.low:z.3g}, {interval.high:z.3g}]: paired t, 95 %, n = {interval.cases}"
 
 
 def _percent(share: float) -> str:

@@ -31,7 +31,7 @@ SAME = {
     "var": (lambda x, y: np.var(x, ddof=1), lambda x, y: x.var(correction=1)),
     "max": (lambda x, y: np.max(x, 0), lambda x, y: x.max(0)),
     "clip": (lambda x, y: np.clip(x, -0.5, y), lambda x, y: x.clip(-0.5, y)),
-    "clip by name": (lambda x, y: np.clip(x, min=0.0), lambda x, y: x.clip(0.0)),
+    "clip by name": (lambda x, y: np.clip(x, a_min=0.0, a_max=None), lambda x, y: x.clip(0.0)),
     "where": (lambda x, y: np.where(x > y, x, 0.0), lambda x, y: sf.where(x > y, x, 0.0)),
     "concatenate": (lambda x, y: np.concatenate([x, y], axis=1), lambda x, y: sf.concatenate([x, y], 1)),
     "stack": (lambda x, y: np.stack((x, y.data)), lambda x, y: sf.stack([x, y.data])),

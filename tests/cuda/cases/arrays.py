@@ -34,7 +34,7 @@ READS = {
     "operands": lambda a, b: [a + b.numbers, np.fmax(a, b), np.fmin(a, 0.5)],
     "padded": lambda a, b: [np.pad(b, 1, constant_values=0.1), np.insert(b, 1, 0.1, axis=1), np.atleast_3d(b)],
     "norms": lambda a, b: [np.linalg.norm(b), np.linalg.norm(b, np.inf), np.trace(b.T @ b)],
-    "moved": lambda a, b: [np.take(a, [0, -2], 1), np.take_along_axis(a, np.ones((4, 2), int)), np.delete(a, 1, 0)],
+    "moved": lambda a, b: [np.take(a, [0, -2], 1), np.take_along_axis(a, np.ones((4, 2), int), -1), np.delete(a, 1, 0)],
     "filled": lambda a, b: [np.full_like(a, -0.0), np.full_like(a, 0.3, shape=()), np.ones_like(a, shape=(2,))],
     "sorted": lambda a, b: [np.sort(a), np.sort(a, 0), np.sort(a[2])],
     "complex": lambda a, b: [a + 0j, (a * 1j).abs(), (b + 2j) * (b - 1j), (b + 2j) / (b - 1j), 1j / b, (b + 1j) @ b.T],
