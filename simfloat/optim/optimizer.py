@@ -21,7 +21,7 @@ from simfloat.autodiff.parameter import begin_update, forget_gradients
 from simfloat.environment import in_usual_environment
 from simfloat.optim.options import LABELS, Option, check_names, groups_in, name_of, number_from_zero, read_group
 from simfloat.simulation.simulation import Simulation, current
-from simfloat.simulation.update_programs import run_as_program
+from simfloat.simulation.update_programs import UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, COUNTERS, STEP, UpdateArithmetic
 
 if TYPE_CHECKING:
@@ -286,7 +286,18 @@ class Optimizer:
             if gradient is not None:
                 self._check_shapes(number, parameter, gradient, state)
                 work.append((parameter, state, gradient, chosen))
+        groups: dict[int, UpdateGroup] = {}
         for parameter, state, gradient, chosen in work:
+            if self.is_elementwise and gradient.size:
+                group = groups.get(id(chosen))
+                if group is None:
+                    group = groups[id(chosen)] = UpdateGroup(type(self), self._addend, chosen)
+                place = begin_update(parameter, simulation)
+                weight = parameter.operand_at(place).numbers
+                updated = run_as_program(group, place, weight, gradient, state)
+                if updated is not None:
+                    parameter.store(updated, place.weights, simulation.streams)
+                    continue
             step = Step(parameter, state, simulation)
             if gradient.size:
                 self._update(step, gradient, chosen)
@@ -356,8 +367,6 @@ class Optimizer:
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
         step.gradient = gradient
-        if self.is_elementwise and run_as_program(type(self), self._addend, step, gradient, options):
-            return
         u = self._addend(step, gradient, options)
         if not (isinstance(u, np.ndarray) or is_on_gpu(u)) or u.shape != gradient.shape:
             got = f"one of shape {u.shape}" if hasattr(u, "shape") else f"a {type(u).__name__}"

@@ -6,14 +6,14 @@ A step is recorded once (`RecordedStep`), and then serves all parameters with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.operands import FLOAT32, flat
+from simfloat.arithmetic.operands import FLOAT32, empty, flat
 from simfloat.arithmetic.programs import (
     Instructions,
     NoProgram,
@@ -25,12 +25,12 @@ from simfloat.arithmetic.programs import (
     program_grid,
     run,
 )
-from simfloat.arithmetic.target import is_precise, is_wide
+from simfloat.arithmetic.target import notify
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.kernels.rounding.events import PRECISE, TOTAL, UNCHANGED, WIDE
-from simfloat.simulation.place import UpdateRules
-from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic, count_stalled
+from simfloat.kernels.rounding.events import UNCHANGED
+from simfloat.simulation.place import Place, UpdateRules
+from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic
 
 #: The name of the new parameter among the outputs.
 WEIGHT = ""
@@ -46,21 +46,8 @@ class ObservedMoment(NamedTuple):
     its position among the vectors that the program writes.
     """
 
-    stream: str
     before: int | None
     after: int
-
-    def count_stalls(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> int:
-        """Count the elements that keep their value under a nonzero gradient."""
-        before = None if self.before is None else read[self.before]
-        return count_stalled(before, written[self.after], read[GRADIENT])
-
-
-class UpdateNumbers(NamedTuple):
-    """The scalars of a step."""
-
-    scalars: NDArray[np.float64]
-    counters: dict[str, NDArray]  # after the step
 
 
 class UpdateProgram(NamedTuple):
@@ -69,21 +56,63 @@ class UpdateProgram(NamedTuple):
     instructions: Instructions
     outputs: tuple[str, ...]  # the names of the arrays that it writes
     state_names: tuple[str, ...]  # the names of stored arrays, then of counters
-    trace: NumberTrace  # of counters and options
-    scalars: tuple[int, ...]  # the positions of its scalars in the trace
-    counters: dict[str, int]  # the positions of the counters after the step
-    moments: tuple[ObservedMoment, ...]
+    compute_numbers: Callable[..., Sequence[float] | None]  # (counters, options) -> the scalars, then new counters
+    scalar_count: int
+    counters: tuple[str, ...]
+    moments: dict[str, ObservedMoment]  # by the name of their stream
 
     def step_numbers(self, values: Sequence[float]) -> UpdateNumbers | None:
         """Return the scalars of a step; None if the program is not valid for these values."""
-        traced = self.trace.repeat_with(values)
-        if traced is None:
+        numbers = self.compute_numbers(*values)
+        if numbers is None:
             return None
-        scalars = [traced[place] for place in self.scalars]
+        scalars = numbers[: self.scalar_count]
         if not are_usable(scalars):
             raise NoProgram
-        counters = {name: np.array(traced[place], COUNTERS[name]) for name, place in self.counters.items()}
-        return UpdateNumbers(np.array(scalars or [0.0]), counters)
+        counters = dict(zip(self.counters, numbers[self.scalar_count :], strict=True))
+        return UpdateNumbers(self, np.array(scalars or [0.0]), counters)
+
+
+class UpdateNumbers(NamedTuple):
+    """A program with the scalars of a step."""
+
+    program: UpdateProgram
+    scalars: NDArray[np.float64]
+    counters: dict[str, float]  # after the step
+
+
+class BoundUpdate:
+    """A program at the place of a parameter: its random streams, and the observers of its results."""
+
+    __slots__ = ("_observed", "program", "streams")
+
+    def __init__(self, program: UpdateProgram, place: Place) -> None:
+        self.program = program
+        self.streams: list[Any] = [place.target_of_update(stream).stream for _, stream in program.instructions.draws]
+        self._observed = [
+            (row, observer, label.operation, program.moments[label.stream] if label.operation == "moment" else None)
+            for row, label in enumerate(program.instructions.counted)
+            if (observer := place.target_of_update(label.stream).observer) is not None
+        ]
+
+    def run(
+        self, scalars: NDArray[np.float64], read: Sequence[NDArray], written: Sequence[NDArray]
+    ) -> NDArray[np.int64] | None:
+        """Run the program, and send the events to the observers; return None if the loop cannot run."""
+        events = run(self.program.instructions, scalars, read, written, self.streams)
+        if events is not None and self._observed:
+            self._notify(events, read, written)
+        return events
+
+    def _notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
+        has_gradient = None
+        for row, observer, operation, moment in self._observed:
+            if moment is not None:
+                has_gradient = read[GRADIENT] != 0 if has_gradient is None else has_gradient
+                before = 0.0 if moment.before is None else read[moment.before]
+                # All results are finite; otherwise the loop had refused to count them.
+                events[row, UNCHANGED] = np.count_nonzero((written[moment.after] == before) & has_gradient)
+            notify(observer, events[row], operation)
 
 
 class RecordedStep(UpdateArithmetic):
@@ -116,14 +145,15 @@ class RecordedStep(UpdateArithmetic):
         # An array of the state that the step did not change is not written: the stored array remains.
         changed_state = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
         outputs = {WEIGHT: after, **{name: x for name, x in changed_state.items() if name not in COUNTERS}}
-        counters = {name: self._trace.place_of(x) for name, x in changed_state.items() if name in COUNTERS}
+        counters = {name: x for name, x in changed_state.items() if name in COUNTERS}
         places = {name: GRADIENT + 1 + number for number, name in enumerate(self._names)}
         written = [*outputs]
-        moments = tuple([ObservedMoment(f".{x}", places.get(x), written.index(x)) for x in self._moments])
+        moments = {f".{x}": ObservedMoment(places.get(x), written.index(x)) for x in self._moments}
         instructions = self._writer.program([*outputs.values()])
-        scalars = tuple(map(self._trace.place_of, self._writer.scalars))
+        scalars = self._writer.scalars
+        compute_numbers = self._trace.write_function([*scalars, *counters.values()])
         return UpdateProgram(
-            instructions, tuple(outputs), tuple(changed_state), self._trace, scalars, counters, moments
+            instructions, tuple(outputs), tuple(changed_state), compute_numbers, len(scalars), tuple(counters), moments
         )
 
     @property
@@ -214,132 +244,148 @@ _programs: dict[Any, tuple[UpdateProgram, ...] | None] = {}
 MOST, MOST_OF_A_KIND = 256, 15
 
 
-def run_as_program(
-    kind: Any, addend: Addend, step: UpdateArithmetic, gradient: NDArray, options: SimpleNamespace
-) -> bool:
-    """Update a parameter by a program; return True if this was possible. Otherwise nothing is changed.
+class UpdateGroup:
+    """The updates of one step that share a formula and its options.
 
     `kind` identifies the function `addend`, which returns the value to add to the parameter from the step, the
-    gradient and the options.
+    gradient and the options. Parameters with the same update rules, names in their state and counters share a program
+    and its scalars.
     """
-    rules, state = step.rules, step.state
-    if rules is None:
-        return False
-    names = tuple(name for name in state if name not in COUNTERS)
-    arrays = [step.weight, gradient, *(state[name] for name in names)]
-    for x in arrays:
-        if type(x) is not np.ndarray or x.dtype != FLOAT32:
-            return False
-    counters = {name: float(state[name]) for name in COUNTERS if name in state}
-    try:
-        program, (scalars, counted) = _program(kind, addend, rules, names, counters, options)
-    except NoProgram:
-        return False
-    shape = gradient.shape
-    outputs = {name: step.memory(name, shape) for name in program.outputs}
-    vectors = [flat(x) for x in arrays], [flat(x) for x in outputs.values()]
-    events = run(program.instructions, scalars, *vectors, step.take_draw)
-    if events is None:
-        return False
-    stalled = {moment.stream: moment.count_stalls(*vectors) for moment in program.moments}
-    for row, (names_of_row, format) in zip(events, program.instructions.counted, strict=True):
-        row[WIDE], row[PRECISE] = row[TOTAL] * is_wide(format), row[TOTAL] * is_precise(format)
-        if names_of_row.operation == "moment":
-            row[UNCHANGED] = stalled[names_of_row.stream]
-        step.notify(row, *names_of_row)
-    for name in program.state_names:
-        state[name] = outputs[name] if name in outputs else counted[name]
-    step.store(outputs[WEIGHT])
-    return True
 
+    __slots__ = ("_addend", "_kind", "_numbers", "_options", "_values")
 
-def _program(
-    kind: Any,
-    addend: Addend,
-    rules: UpdateRules,
-    names: tuple[str, ...],
-    counters: dict[str, float],
-    options: SimpleNamespace,
-) -> tuple[UpdateProgram, UpdateNumbers]:
-    """Return the program of an update, cached or new, with its scalars; NoProgram if there is none."""
-    # The scalars of a step are in one list: first the counters, then the options. `_split_option` appends them in the
-    # order in which `_with_numbers` reads them, so both traverse nested tuples in the same order.
-    values = [*counters.values()]
-    key = (
-        kind,
-        rules,
-        names,
-        (*counters,),
-        tuple([(name, _split_option(value, values)) for name, value in vars(options).items()]),
-    )
-    # None is cached also: a step without a program is not recorded again every time.
-    programs = _programs.get(key, ())
-    if programs is None:
-        raise NoProgram
-    for program in programs:
-        step_numbers = program.step_numbers(values)
-        if step_numbers is not None:
-            return program, step_numbers
-    try:
-        trace = NumberTrace(values)
-        program = _write_program(addend, rules, names, counters, options, trace, iter(trace.traced_inputs))
-    except (TypeError, AttributeError):
-        # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
-        return _program_for_these(key, values, addend, rules, names, counters, options)
-    except NoProgram:
-        _keep(key, None)
-        raise
-    _keep(key, (*programs[-MOST_OF_A_KIND:], program))
-    return program, _numbers(program, values)
+    def __init__(self, kind: Any, addend: Addend, options: SimpleNamespace) -> None:
+        self._addend, self._options = addend, options
+        # `_split_option` appends the scalars in the order in which `_with_numbers` reads them, so both traverse nested
+        # tuples in the same order.
+        self._values: list[float] = []
+        self._kind = kind, tuple([(name, _split_option(x, self._values)) for name, x in vars(options).items()])
+        self._numbers: dict[Any, UpdateNumbers | None] = {}
 
+    def numbers_for(self, key: Any, rules: UpdateRules, state: dict[str, NDArray]) -> UpdateNumbers | None:
+        """Return the program of an update with its scalars; None if there is none. `key` has the bits of counters."""
+        if key not in self._numbers:
+            names = tuple([name for name in state if name not in COUNTERS])
+            counters = {name: float(state[name]) for name in COUNTERS if name in state}
+            try:
+                self._numbers[key] = self._program(rules, names, counters)
+            except NoProgram:
+                self._numbers[key] = None
+        return self._numbers[key]
 
-def _program_for_these(
-    key: Any,
-    values: list[float],
-    addend: Addend,
-    rules: UpdateRules,
-    names: tuple[str, ...],
-    counters: dict[str, float],
-    options: SimpleNamespace,
-) -> tuple[UpdateProgram, UpdateNumbers]:
-    """Return a program that is only valid for these values, with its scalars; NoProgram if there is none."""
-    key = (*key, *map(repr, values))  # texts distinguish 0.0 from -0.0
-    programs = _programs.get(key, ())
-    if programs is None:
-        raise NoProgram
-    if not programs:
+    def _program(self, rules: UpdateRules, names: tuple[str, ...], counters: dict[str, float]) -> UpdateNumbers:
+        """Return the program of an update, cached or new, with its scalars; NoProgram if there is none."""
+        # The scalars of a step are in one list: first the counters, then the options.
+        values = [*counters.values(), *self._values]
+        key = (self._kind, rules, names, (*counters,))
+        # None is cached also: a step without a program is not recorded again every time.
+        programs = _programs.get(key, ())
+        if programs is None:
+            raise NoProgram
+        for program in programs:
+            numbers = program.step_numbers(values)
+            if numbers is not None:
+                return numbers
         try:
-            programs = (_write_program(addend, rules, names, counters, options, NumberTrace(()), iter(values)),)
+            trace = NumberTrace(values)
+            program = self._write(rules, names, counters, trace, iter(trace.traced_inputs))
+        except (TypeError, AttributeError):
+            # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
+            return self._program_for_these(key, values, rules, names, counters)
         except NoProgram:
             _keep(key, None)
             raise
-        _keep(key, programs)
-    return programs[0], _numbers(programs[0], ())
+        _keep(key, (*programs[-MOST_OF_A_KIND:], program))
+        return _numbers(program, values)
+
+    def _program_for_these(
+        self, key: Any, values: list[float], rules: UpdateRules, names: tuple[str, ...], counters: dict[str, float]
+    ) -> UpdateNumbers:
+        """Return a program that is only valid for these values, with its scalars; NoProgram if there is none."""
+        key = (*key, *map(repr, values))  # texts distinguish 0.0 from -0.0
+        programs = _programs.get(key, ())
+        if programs is None:
+            raise NoProgram
+        if not programs:
+            try:
+                programs = (self._write(rules, names, counters, NumberTrace(()), iter(values)),)
+            except NoProgram:
+                _keep(key, None)
+                raise
+            _keep(key, programs)
+        return _numbers(programs[0], ())
+
+    def _write(
+        self,
+        rules: UpdateRules,
+        names: tuple[str, ...],
+        counters: dict[str, float],
+        trace: NumberTrace,
+        numbers: Iterator[Any],
+    ) -> UpdateProgram:
+        """Write the program of an update, with `numbers` instead of the counters and options."""
+        counts = {name: next(numbers) for name in counters}
+        chosen = {name: _with_numbers(value, numbers) for name, value in vars(self._options).items()}
+        step = RecordedStep(rules, names, counts, trace)
+        u = self._addend(step, step.gradient, SimpleNamespace(**chosen))
+        if not isinstance(u, Register):
+            raise NoProgram  # any other type is an error, which is raised without a program
+        return step.program(u)
 
 
-def _write_program(
-    addend: Addend,
-    rules: UpdateRules,
-    names: tuple[str, ...],
-    counters: dict[str, float],
-    options: SimpleNamespace,
-    trace: NumberTrace,
-    numbers: Iterator[Any],
-) -> UpdateProgram:
-    """Write the program of an update, with `numbers` instead of the counters and options."""
-    counts = {name: next(numbers) for name in counters}
-    chosen = SimpleNamespace(**{name: _with_numbers(value, numbers) for name, value in vars(options).items()})
-    step = RecordedStep(rules, names, counts, trace)
-    u = addend(step, step.gradient, chosen)
-    if not isinstance(u, Register):
-        raise NoProgram  # any other type is an error, which is raised without a program
-    return step.program(u)
+#: No memory: new arrays are allocated.
+NO_MEMORY: dict[str, NDArray] = {}
+
+
+def run_as_program(
+    group: UpdateGroup,
+    place: Place,
+    weight: NDArray,
+    gradient: NDArray,
+    state: dict[str, NDArray],
+    memory: Mapping[str, NDArray] = NO_MEMORY,
+) -> NDArray | None:
+    """Update the state of a parameter, and return its new values; None if no program can do so: nothing is changed.
+
+    `memory` has arrays for results, by the name of the moment; new values of the parameter have the name `WEIGHT`.
+    Arrays that are not in C order are not used.
+    """
+    rules = place.update_rules
+    if rules is None:
+        return None
+    arrays, key = [weight, gradient], [rules]
+    for name, x in state.items():
+        if name in COUNTERS:
+            key += name, x.tobytes()
+        else:
+            arrays.append(x)
+            key.append(name)
+    for x in arrays:
+        if type(x) is not np.ndarray or x.dtype != FLOAT32:
+            return None
+    numbers = group.numbers_for(tuple(key), rules, state)
+    if numbers is None:
+        return None
+    program, shape = numbers.program, gradient.shape
+    if place.bound_update is None or place.bound_update.program is not program:
+        place.bound_update = BoundUpdate(program, place)
+    outputs = {name: _output(memory.get(name), shape) for name in program.outputs}
+    vectors = [flat(x) for x in arrays], [x.reshape(-1) for x in outputs.values()]
+    if place.bound_update.run(numbers.scalars, *vectors) is None:
+        return None
+    for name in program.state_names:
+        state[name] = outputs[name] if name in outputs else np.array(numbers.counters[name], COUNTERS[name])
+    return outputs[WEIGHT]
+
+
+def _output(memory: NDArray | None, shape: tuple[int, ...]) -> NDArray:
+    return empty(shape, FLOAT32) if memory is None or not memory.flags.c_contiguous else memory
 
 
 def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
-    step_numbers = program.step_numbers(values)
-    assert step_numbers is not None, "a trace is valid for its own scalars"
-    return step_numbers
+    numbers = program.step_numbers(values)
+    assert numbers is not None, "a trace is valid for its own scalars"
+    return numbers
 
 
 def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
