@@ -170,6 +170,10 @@ class ProgramRow(NamedTuple):
     counted: EventLabel | None = None
 
 
+#: The column of a row with the number of its counts, or -1: see `kernels/program_table.py`.
+COUNTED = 7
+
+
 class Instructions(NamedTuple):
     """A program in the form that the loop takes."""
 
@@ -181,6 +185,14 @@ class Instructions(NamedTuple):
     counted: tuple[EventLabel, ...]  # the labels of counts, in their order
     ranges: NDArray[np.int64]  # 1 or 0 for each label: if results count as WIDE, and if they count as PRECISE
     cost: float  # nanoseconds per element
+
+    def count_only(self, chosen: list[int]) -> Instructions:
+        """Return the instructions with only these counts."""
+        rows, numbers = self.rows.copy(), {place: number for number, place in enumerate(chosen)}
+        rows[:, COUNTED] = [numbers.get(place, -1) for place in rows[:, COUNTED].tolist()]
+        counted, cost = tuple([self.counted[place] for place in chosen]), self.cost
+        cost -= (len(self.counted) - len(counted)) * COUNTING
+        return self._replace(rows=rows, counted=counted, ranges=self.ranges[chosen], cost=cost)
 
 
 @lru_cache(maxsize=512)
@@ -488,7 +500,8 @@ def run(
     for (row, _), stream in zip(instructions.draws, streams, strict=True):
         draws[row] = stream.seed, stream.take_call()
     if size * instructions.cost < LEAST_WORK:
-        events = _run_piece(instructions, scalars, draws, inputs, outputs, 0)
+        arguments = _loop_arguments(instructions, scalars, draws, inputs, outputs, 0)
+        events = arguments[-1] if CPU.loops.programs.run_program(*arguments) else None
     else:
         events = _run_in_parts(instructions, scalars, draws, inputs, outputs)
     if instructions.counted and events is not None:
@@ -507,24 +520,12 @@ def _run_in_parts(
 
     def run_part(part: tuple[int, int]) -> NDArray[np.int64] | None:
         read, written = ([x[slice(*part)] for x in vectors] for vectors in (inputs, outputs))
-        return _run_piece(instructions, scalars, draws, read, written, part[0])
+        arguments = _loop_arguments(instructions, scalars, draws, read, written, part[0])
+        return arguments[-1] if CPU.loops.programs.run_program(*arguments) else None
 
     parts = run_all(run_part, element_ranges(inputs[0].size, instructions.cost))
     counted = [events for events in parts if events is not None]
     return np.sum(counted, axis=0) if len(counted) == len(parts) else None
-
-
-def _run_piece(
-    instructions: Instructions,
-    scalars: NDArray[np.float64],
-    draws: NDArray[np.uint64],
-    inputs: Vectors,
-    outputs: Vectors,
-    start: int,
-) -> NDArray[np.int64] | None:
-    """Run a program on vectors that begin at element `start`."""
-    arguments = _loop_arguments(instructions, scalars, draws, inputs, outputs, start)
-    return arguments[-1] if CPU.loops.programs.run_program(*arguments) else None
 
 
 def _loop_arguments(

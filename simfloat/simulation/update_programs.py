@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.operands import FLOAT32, empty, flat
 from simfloat.arithmetic.programs import (
+    EventLabel,
     Instructions,
     NoProgram,
     NumberTrace,
@@ -25,10 +26,11 @@ from simfloat.arithmetic.programs import (
     program_grid,
     run,
 )
-from simfloat.arithmetic.target import notify
+from simfloat.arithmetic.target import adds_up, notify
 from simfloat.formats import Format
 from simfloat.kernels import program_table
 from simfloat.kernels.rounding.events import UNCHANGED
+from simfloat.simulation.arithmetic import WithPath
 from simfloat.simulation.place import Place, UpdateRules
 from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic
 
@@ -81,38 +83,58 @@ class UpdateNumbers(NamedTuple):
     counters: dict[str, float]  # after the step
 
 
+class ObservedResult(NamedTuple):
+    """The instructions with the results of one operation, and the observer that receives their events."""
+
+    rows: list[int]  # of the events; several rows are added for an observer that does so itself
+    observer: WithPath
+    operation: str
+    moment: ObservedMoment | None
+
+    def notify(self, events: NDArray[np.int64]) -> None:
+        """Send the events of these rows."""
+        first, *others = self.rows
+        for row in others:
+            events[first] += events[row]
+        observer = self.observer
+        notify(observer.observer, events[first], self.operation, observer.layer, observer.stage)
+
+
 class BoundUpdate:
     """A program at the place of a parameter: its random streams, and the observers of its results."""
 
-    __slots__ = ("_observed", "program", "streams")
+    __slots__ = ("instructions", "observed", "program", "streams")
 
     def __init__(self, program: UpdateProgram, place: Place) -> None:
+        instructions = program.instructions
         self.program = program
-        self.streams: list[Any] = [place.target_of_update(stream).stream for _, stream in program.instructions.draws]
-        self._observed = [
-            (row, observer, label.operation, program.moments[label.stream] if label.operation == "moment" else None)
-            for row, label in enumerate(program.instructions.counted)
-            if (observer := place.target_of_update(label.stream).observer) is not None
-        ]
+        self.streams: list[Any] = [place.target_of_update(stream).stream for _, stream in instructions.draws]
+        observers = [place.target_of_update(label.stream).observer for label in instructions.counted]
+        wanted = [row for row, observer in enumerate(observers) if observer is not None]
+        self.instructions = instructions if len(wanted) == len(observers) else instructions.count_only(wanted)
+        self.observed: list[ObservedResult] = []
+        rows: dict[EventLabel, list[int]] = {}
+        for row, (label, place_in_program) in enumerate(zip(self.instructions.counted, wanted, strict=True)):
+            observer: Any = observers[place_in_program]
+            if label in rows and adds_up(observer.observer):
+                rows[label].append(row)
+                continue
+            moment = program.moments[label.stream] if label.operation == "moment" else None
+            rows[label] = [row]
+            self.observed.append(ObservedResult(rows[label], observer, label.operation, moment))
 
-    def run(
-        self, scalars: NDArray[np.float64], read: Sequence[NDArray], written: Sequence[NDArray]
-    ) -> NDArray[np.int64] | None:
-        """Run the program, and send the events to the observers; return None if the loop cannot run."""
-        events = run(self.program.instructions, scalars, read, written, self.streams)
-        if events is not None and self._observed:
-            self._notify(events, read, written)
-        return events
-
-    def _notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
+    def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
+        """Send the events of an update to the observers."""
         has_gradient = None
-        for row, observer, operation, moment in self._observed:
+        for result in self.observed:
+            moment = result.moment
             if moment is not None:
                 has_gradient = read[GRADIENT] != 0 if has_gradient is None else has_gradient
                 before = 0.0 if moment.before is None else read[moment.before]
                 # All results are finite; otherwise the loop had refused to count them.
-                events[row, UNCHANGED] = np.count_nonzero((written[moment.after] == before) & has_gradient)
-            notify(observer, events[row], operation)
+                is_stalled = (written[moment.after] == before) & has_gradient
+                events[result.rows[0], UNCHANGED] = np.count_nonzero(is_stalled)
+            result.notify(events)
 
 
 class RecordedStep(UpdateArithmetic):
@@ -252,7 +274,7 @@ class UpdateGroup:
     and its scalars.
     """
 
-    __slots__ = ("_addend", "_kind", "_numbers", "_options", "_values")
+    __slots__ = ("_addend", "_kind", "_options", "_values", "numbers")
 
     def __init__(self, kind: Any, addend: Addend, options: SimpleNamespace) -> None:
         self._addend, self._options = addend, options
@@ -260,18 +282,17 @@ class UpdateGroup:
         # tuples in the same order.
         self._values: list[float] = []
         self._kind = kind, tuple([(name, _split_option(x, self._values)) for name, x in vars(options).items()])
-        self._numbers: dict[Any, UpdateNumbers | None] = {}
+        #: The programs with their scalars, by rules, names and bits of counters; None if there is no program.
+        self.numbers: dict[Any, UpdateNumbers | None] = {}
 
-    def numbers_for(self, key: Any, rules: UpdateRules, state: dict[str, NDArray]) -> UpdateNumbers | None:
-        """Return the program of an update with its scalars; None if there is none. `key` has the bits of counters."""
-        if key not in self._numbers:
-            names = tuple([name for name in state if name not in COUNTERS])
-            counters = {name: float(state[name]) for name in COUNTERS if name in state}
-            try:
-                self._numbers[key] = self._program(rules, names, counters)
-            except NoProgram:
-                self._numbers[key] = None
-        return self._numbers[key]
+    def find_numbers(self, rules: UpdateRules, state: dict[str, NDArray]) -> UpdateNumbers | None:
+        """Return the program of an update with its scalars; None if there is none."""
+        names = tuple([name for name in state if name not in COUNTERS])
+        counters = {name: float(state[name]) for name in COUNTERS if name in state}
+        try:
+            return self._program(rules, names, counters)
+        except NoProgram:
+            return None
 
     def _program(self, rules: UpdateRules, names: tuple[str, ...], counters: dict[str, float]) -> UpdateNumbers:
         """Return the program of an update, cached or new, with its scalars; NoProgram if there is none."""
@@ -353,33 +374,41 @@ def run_as_program(
     rules = place.update_rules
     if rules is None:
         return None
-    arrays, key = [weight, gradient], [rules]
+    arrays: list[NDArray] = [weight, gradient]
+    names: list[Any] = [rules]
     for name, x in state.items():
         if name in COUNTERS:
-            key += name, x.tobytes()
+            names += name, x.tobytes()
         else:
             arrays.append(x)
-            key.append(name)
+            names.append(name)
     for x in arrays:
         if type(x) is not np.ndarray or x.dtype != FLOAT32:
             return None
-    numbers = group.numbers_for(tuple(key), rules, state)
+    key = tuple(names)
+    if key not in group.numbers:
+        group.numbers[key] = group.find_numbers(rules, state)
+    numbers = group.numbers[key]
     if numbers is None:
         return None
-    program, shape = numbers.program, gradient.shape
-    if place.bound_update is None or place.bound_update.program is not program:
-        place.bound_update = BoundUpdate(program, place)
-    outputs = {name: _output(memory.get(name), shape) for name in program.outputs}
-    vectors = [flat(x) for x in arrays], [x.reshape(-1) for x in outputs.values()]
-    if place.bound_update.run(numbers.scalars, *vectors) is None:
+    program, bound = numbers.program, place.bound_update
+    if bound is None or bound.program is not program:
+        bound = place.bound_update = BoundUpdate(program, place)
+    outputs = {name: _memory(memory.get(name), gradient.shape) for name in program.outputs}
+    read, written = [flat(x) for x in arrays], [x.reshape(-1) for x in outputs.values()]
+    events = run(bound.instructions, numbers.scalars, read, written, bound.streams)
+    if events is None:
         return None
+    if bound.observed:
+        bound.notify(events, read, written)
     for name in program.state_names:
         state[name] = outputs[name] if name in outputs else np.array(numbers.counters[name], COUNTERS[name])
     return outputs[WEIGHT]
 
 
-def _output(memory: NDArray | None, shape: tuple[int, ...]) -> NDArray:
-    return empty(shape, FLOAT32) if memory is None or not memory.flags.c_contiguous else memory
+def _memory(array: NDArray | None, shape: tuple[int, ...]) -> NDArray:
+    """Return the array, or a new one if it is not in C order."""
+    return empty(shape, FLOAT32) if array is None or not array.flags.c_contiguous else array
 
 
 def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
