@@ -6,7 +6,7 @@ A step is recorded once (`RecordedStep`), and then serves all parameters with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -110,18 +110,19 @@ class BoundUpdate:
         self.program = program
         self.streams: list[Any] = [place.target_of_update(stream).stream for _, stream in instructions.draws]
         observers = [place.target_of_update(label.stream).observer for label in instructions.counted]
-        wanted = [row for row, observer in enumerate(observers) if observer is not None]
-        self.instructions = instructions if len(wanted) == len(observers) else instructions.count_only(wanted)
+        wanted = [number for number, observer in enumerate(observers) if observer is not None]
+        self.instructions = instructions.count_only(wanted) if len(wanted) < len(observers) else instructions
         self.observed: list[ObservedResult] = []
         rows: dict[EventLabel, list[int]] = {}
-        for row, (label, place_in_program) in enumerate(zip(self.instructions.counted, wanted, strict=True)):
-            observer: Any = observers[place_in_program]
+        for row, number in enumerate(wanted):
+            label, observer = instructions.counted[number], observers[number]
+            assert isinstance(observer, WithPath)
             if label in rows and adds_up(observer.observer):
                 rows[label].append(row)
-                continue
-            moment = program.moments[label.stream] if label.operation == "moment" else None
-            rows[label] = [row]
-            self.observed.append(ObservedResult(rows[label], observer, label.operation, moment))
+            else:
+                rows[label] = [row]
+                moment = program.moments[label.stream] if label.operation == "moment" else None
+                self.observed.append(ObservedResult(rows[label], observer, label.operation, moment))
 
     def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
         """Send the events of an update to the observers."""
@@ -278,10 +279,10 @@ class UpdateGroup:
 
     def __init__(self, kind: Any, addend: Addend, options: SimpleNamespace) -> None:
         self._addend, self._options = addend, options
-        # `_split_option` appends the scalars in the order in which `_with_numbers` reads them, so both traverse nested
+        # `_split_options` appends the scalars in the order in which `_with_numbers` reads them, so both traverse nested
         # tuples in the same order.
         self._values: list[float] = []
-        self._kind = kind, tuple([(name, _split_option(x, self._values)) for name, x in vars(options).items()])
+        self._kind = kind, tuple(vars(options)), _split_options(vars(options).values(), self._values)
         #: The programs with their scalars, by rules, names and bits of counters; None if there is no program.
         self.numbers: dict[Any, UpdateNumbers | None] = {}
 
@@ -368,8 +369,7 @@ def run_as_program(
 ) -> NDArray | None:
     """Update the state of a parameter, and return its new values; None if no program can do so: nothing is changed.
 
-    `memory` has arrays for results, by the name of the moment; new values of the parameter have the name `WEIGHT`.
-    Arrays that are not in C order are not used.
+    `memory` has arrays in C order for results, by the name of the moment, or `WEIGHT` for the values of the parameter.
     """
     rules = place.update_rules
     if rules is None:
@@ -394,7 +394,7 @@ def run_as_program(
     program, bound = numbers.program, place.bound_update
     if bound is None or bound.program is not program:
         bound = place.bound_update = BoundUpdate(program, place)
-    outputs = {name: _memory(memory.get(name), gradient.shape) for name in program.outputs}
+    outputs = {name: memory[name] if name in memory else empty(gradient.shape, FLOAT32) for name in program.outputs}
     read, written = [flat(x) for x in arrays], [x.reshape(-1) for x in outputs.values()]
     events = run(bound.instructions, numbers.scalars, read, written, bound.streams)
     if events is None:
@@ -404,11 +404,6 @@ def run_as_program(
     for name in program.state_names:
         state[name] = outputs[name] if name in outputs else np.array(numbers.counters[name], COUNTERS[name])
     return outputs[WEIGHT]
-
-
-def _memory(array: NDArray | None, shape: tuple[int, ...]) -> NDArray:
-    """Return the array, or a new one if it is not in C order."""
-    return empty(shape, FLOAT32) if array is None or not array.flags.c_contiguous else array
 
 
 def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
@@ -423,12 +418,16 @@ def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
     _programs[key] = programs
 
 
-def _split_option(value: Any, values: list[float]) -> Any:
-    """Append the scalars of an option to `values`, and return the rest, which all programs of a kind share."""
-    if type(value) is float:
-        values.append(value)
-        return None
-    return tuple([_split_option(part, values) for part in value]) if type(value) is tuple else repr(value)
+def _split_options(options: Iterable[Any], values: list[float]) -> tuple[Any, ...]:
+    """Append the scalars of options to `values`, and return the rest, which all programs of a kind share."""
+    rest: list[Any] = []
+    for option in options:
+        if type(option) is float:
+            values.append(option)
+            rest.append(None)
+        else:
+            rest.append(_split_options(option, values) if type(option) is tuple else repr(option))
+    return tuple(rest)
 
 
 def _with_numbers(value: Any, numbers: Iterator[Any]) -> Any:

@@ -105,8 +105,10 @@ class WholeUpdates:
         with without_dispatch():
             memory = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
             arrays = {name: x for name, x in memory.items() if name != WEIGHT}
-            weight = numbers_of(run.parameters.read(parameter))
-            updated = run_as_program(group, place, weight, numbers_of(gradient), arrays, memory)
+            in_order = {name: x for name, x in memory.items() if x.flags.c_contiguous}
+            stored = run.parameters.read(parameter)
+            weight = memory[WEIGHT] if stored is parameter else numbers_of(stored)
+            updated = run_as_program(group, place, weight, numbers_of(gradient), arrays, in_order)
             if updated is None:
                 return False
             _write(parameter, updated, memory[WEIGHT])
@@ -135,12 +137,14 @@ class WholeUpdates:
 
 def _write(x: Tensor, array: NDArray, memory: NDArray) -> None:
     """Write these values to a tensor, unless they are in its memory already; then only report the write to autograd."""
-    if array is memory:
-        # The compiled loop wrote without PyTorch's knowledge. Autograd compares versions when it unpacks a saved
-        # tensor.
-        increment_version(x)
-    else:
+    if array.ndim and array is not memory:
         x.copy_(torch.from_numpy(array))
+        return
+    if array is not memory:
+        memory[...] = array  # a counter, for which `copy_` takes longer than everything else here
+    # NumPy and the compiled loop write without PyTorch's knowledge. Autograd compares versions when it unpacks a saved
+    # tensor.
+    increment_version(x)
 
 
 #: The wrappers, by the module and the name of PyTorch's function.
