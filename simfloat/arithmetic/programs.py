@@ -500,33 +500,22 @@ def run(
     draws = np.zeros((len(instructions.rows), 2), np.uint64) if streams else NO_DRAWS
     for (row, _), stream in zip(instructions.draws, streams, strict=True):
         draws[row] = stream.seed, stream.take_call()
+    loop = CPU.loops.programs.run_program
     if size * instructions.cost < LEAST_WORK:
-        arguments = _loop_arguments(instructions, scalars, draws, inputs, outputs, 0)
-        events = arguments[-1] if CPU.loops.programs.run_program(*arguments) else None
+        work = [_loop_arguments(instructions, scalars, draws, inputs, outputs, 0)]
+        is_counted = loop(*work[0])
     else:
-        events = _run_in_parts(instructions, scalars, draws, inputs, outputs)
-    if instructions.counted and events is not None:
+        work = [
+            _loop_arguments(instructions, scalars, draws, [x[i:j] for x in inputs], [x[i:j] for x in outputs], i)
+            for i, j in element_ranges(size, instructions.cost)
+        ]
+        is_counted = all(run_all(lambda arguments: loop(*arguments), work))
+    if not is_counted:
+        return None
+    events: NDArray[np.int64] = work[0][-1] if len(work) == 1 else np.sum([each[-1] for each in work], axis=0)
+    if instructions.counted:
         events[:, WIDE : PRECISE + 1] = events[:, TOTAL : TOTAL + 1] * instructions.ranges
     return events
-
-
-def _run_in_parts(
-    instructions: Instructions,
-    scalars: NDArray[np.float64],
-    draws: NDArray[np.uint64],
-    inputs: Vectors,
-    outputs: Vectors,
-) -> NDArray[np.int64] | None:
-    """Run a program on several threads."""
-
-    def run_part(part: tuple[int, int]) -> NDArray[np.int64] | None:
-        read, written = ([x[slice(*part)] for x in vectors] for vectors in (inputs, outputs))
-        arguments = _loop_arguments(instructions, scalars, draws, read, written, part[0])
-        return arguments[-1] if CPU.loops.programs.run_program(*arguments) else None
-
-    parts = run_all(run_part, element_ranges(inputs[0].size, instructions.cost))
-    counted = [events for events in parts if events is not None]
-    return np.sum(counted, axis=0) if len(counted) == len(parts) else None
 
 
 def _loop_arguments(

@@ -6,7 +6,7 @@ A step is recorded once (`RecordedStep`), and then serves all parameters with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -63,16 +63,12 @@ class UpdateProgram(NamedTuple):
     counters: tuple[str, ...]
     moments: dict[str, ObservedMoment]  # by the name of their stream
 
-    def step_numbers(self, values: Sequence[float]) -> UpdateNumbers | None:
-        """Return the scalars of a step; None if the program is not valid for these values."""
-        numbers = self.compute_numbers(*values)
-        if numbers is None:
-            return None
-        scalars = numbers[: self.scalar_count]
+    def with_numbers(self, numbers: Sequence[float]) -> UpdateNumbers | None:
+        """Return the program with the scalars and counters of a step; None if programs do not support a scalar."""
+        scalars, counters = numbers[: self.scalar_count], numbers[self.scalar_count :]
         if not are_usable(scalars):
-            raise NoProgram
-        counters = dict(zip(self.counters, numbers[self.scalar_count :], strict=True))
-        return UpdateNumbers(self, np.array(scalars or [0.0]), counters)
+            return None
+        return UpdateNumbers(self, np.array(scalars or [0.0]), dict(zip(self.counters, counters, strict=True)))
 
 
 class UpdateNumbers(NamedTuple):
@@ -263,6 +259,9 @@ Addend = Callable[[Any, Any, SimpleNamespace], Any]
 #: operations, and None if there is no program.
 _programs: dict[Any, tuple[UpdateProgram, ...] | None] = {}
 
+#: The stored arrays of a parameter, by name.
+State = dict[str, NDArray]
+
 #: Maximum numbers of kinds of programs, and of programs of a kind in addition to the latest.
 MOST, MOST_OF_A_KIND = 256, 15
 
@@ -286,66 +285,44 @@ class UpdateGroup:
         #: The programs with their scalars, by rules, names and bits of counters; None if there is no program.
         self.numbers: dict[Any, UpdateNumbers | None] = {}
 
-    def find_numbers(self, rules: UpdateRules, state: dict[str, NDArray]) -> UpdateNumbers | None:
-        """Return the program of an update with its scalars; None if there is none."""
-        names = tuple([name for name in state if name not in COUNTERS])
-        counters = {name: float(state[name]) for name in COUNTERS if name in state}
-        try:
-            return self._program(rules, names, counters)
-        except NoProgram:
-            return None
-
-    def _program(self, rules: UpdateRules, names: tuple[str, ...], counters: dict[str, float]) -> UpdateNumbers:
-        """Return the program of an update, cached or new, with its scalars; NoProgram if there is none."""
+    def find_numbers(self, rules: UpdateRules, state: State) -> UpdateNumbers | None:
+        """Return the program of an update, cached or new, with its scalars; None if there is none."""
         # The scalars of a step are in one list: first the counters, then the options.
-        values = [*counters.values(), *self._values]
-        key = (self._kind, rules, names, (*counters,))
-        # None is cached also: a step without a program is not recorded again every time.
+        values = [*[float(state[name]) for name in COUNTERS if name in state], *self._values]
+        key = self._kind, rules, _split_names(state)
         programs = _programs.get(key, ())
         if programs is None:
-            raise NoProgram
+            return None
         for program in programs:
-            numbers = program.step_numbers(values)
+            numbers = program.compute_numbers(*values)
             if numbers is not None:
-                return numbers
+                return program.with_numbers(numbers)
+        if len(_programs) >= MOST:
+            _programs.clear()
         try:
-            trace = NumberTrace(values)
-            program = self._write(rules, names, counters, trace, iter(trace.traced_inputs))
+            program = self._new_program(rules, state, values)
+        except NoProgram:
+            _programs[key] = None  # a step without a program is not recorded again every time
+            return None
+        _programs[key] = (*programs[-MOST_OF_A_KIND:], program)
+        numbers = program.compute_numbers(*values)
+        assert numbers is not None, "a program is valid for the scalars with which it was recorded"
+        return program.with_numbers(numbers)
+
+    def _new_program(self, rules: UpdateRules, state: State, values: list[float]) -> UpdateProgram:
+        trace = NumberTrace(values)
+        try:
+            return self._record(rules, state, trace, iter(trace.traced_inputs))
         except (TypeError, AttributeError):
             # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
-            return self._program_for_these(key, values, rules, names, counters)
-        except NoProgram:
-            _keep(key, None)
-            raise
-        _keep(key, (*programs[-MOST_OF_A_KIND:], program))
-        return _numbers(program, values)
+            trace = NumberTrace(values)
+            for x in trace.traced_inputs:
+                trace.decide(repr, x)  # texts distinguish 0.0 from -0.0
+            return self._record(rules, state, trace, iter(values))
 
-    def _program_for_these(
-        self, key: Any, values: list[float], rules: UpdateRules, names: tuple[str, ...], counters: dict[str, float]
-    ) -> UpdateNumbers:
-        """Return a program that is only valid for these values, with its scalars; NoProgram if there is none."""
-        key = (*key, *map(repr, values))  # texts distinguish 0.0 from -0.0
-        programs = _programs.get(key, ())
-        if programs is None:
-            raise NoProgram
-        if not programs:
-            try:
-                programs = (self._write(rules, names, counters, NumberTrace(()), iter(values)),)
-            except NoProgram:
-                _keep(key, None)
-                raise
-            _keep(key, programs)
-        return _numbers(programs[0], ())
-
-    def _write(
-        self,
-        rules: UpdateRules,
-        names: tuple[str, ...],
-        counters: dict[str, float],
-        trace: NumberTrace,
-        numbers: Iterator[Any],
-    ) -> UpdateProgram:
-        """Write the program of an update, with `numbers` instead of the counters and options."""
+    def _record(self, rules: UpdateRules, state: State, trace: NumberTrace, numbers: Iterator[Any]) -> UpdateProgram:
+        """Record the program of an update, with `numbers` instead of the counters and options."""
+        names, counters = _split_names(state)
         counts = {name: next(numbers) for name in counters}
         chosen = {name: _with_numbers(value, numbers) for name, value in vars(self._options).items()}
         step = RecordedStep(rules, names, counts, trace)
@@ -356,16 +333,11 @@ class UpdateGroup:
 
 
 #: No memory: new arrays are allocated.
-NO_MEMORY: dict[str, NDArray] = {}
+NO_MEMORY: State = {}
 
 
 def run_as_program(
-    group: UpdateGroup,
-    place: Place,
-    weight: NDArray,
-    gradient: NDArray,
-    state: dict[str, NDArray],
-    memory: Mapping[str, NDArray] = NO_MEMORY,
+    group: UpdateGroup, place: Place, weight: NDArray, gradient: NDArray, state: State, memory: State = NO_MEMORY
 ) -> NDArray | None:
     """Update the state of a parameter, and return its new values; None if no program can do so: nothing is changed.
 
@@ -406,16 +378,9 @@ def run_as_program(
     return outputs[WEIGHT]
 
 
-def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
-    numbers = program.step_numbers(values)
-    assert numbers is not None, "a trace is valid for its own scalars"
-    return numbers
-
-
-def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
-    if len(_programs) >= MOST:
-        _programs.clear()
-    _programs[key] = programs
+def _split_names(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of arrays in the state of a parameter, and the names of counters."""
+    return tuple([name for name in state if name not in COUNTERS]), tuple([name for name in COUNTERS if name in state])
 
 
 def _split_options(options: Iterable[Any], values: list[float]) -> tuple[Any, ...]:
