@@ -109,6 +109,11 @@ def _is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
+def adds_up(observer: Observer) -> bool:
+    """Return True if an observer only adds the events of calls, so it may receive the sum of several calls at once."""
+    return _is_ours(type(observer)) and getattr(observer, "adds_up", False)
+
+
 class ObserverGroup(Observer):
     """An observer that passes events on to several observers."""
 

@@ -253,4 +253,4 @@ def begin_update(parameter: Parameter, simulation: Simulation | None = None) -> 
     """Return the place of the update of a parameter; warn if the simulation repeats random bits of an earlier one."""
     simulation = current() if simulation is None else simulation
     simulation.repeated_draws.update(parameter.made_with)
-    return simulation.place("update", simulation.path_of(parameter))
+    return simulation.place_at("update", simulation.path_of(parameter), ())

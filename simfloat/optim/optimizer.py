@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from types import NoneType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,8 @@ from simfloat.autodiff.parameter import begin_update, forget_gradients
 from simfloat.environment import in_usual_environment
 from simfloat.optim.options import LABELS, Option, check_names, groups_in, name_of, number_from_zero, read_group
 from simfloat.simulation.simulation import Simulation, current
-from simfloat.simulation.update_programs import run_as_program
+from simfloat.simulation.update_programs import UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, COUNTERS, STEP, UpdateArithmetic
-
-if TYPE_CHECKING:
-    pass
 
 #: Keys in PyTorch's states that affect only the execution, not the results.
 EXECUTION_KEYS = {"foreach", "fused", "capturable", "differentiable"}
@@ -165,6 +162,9 @@ class Step(UpdateArithmetic):
 #: The first argument of an optimizer: parameters, (name, parameter) pairs, or a dictionary for each group.
 Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]
 
+#: A parameter with its state, its gradient, the options of its group, and the updates of this step that share them.
+Work = tuple[Parameter, dict[str, NDArray], NDArray, SimpleNamespace, UpdateGroup | None]
+
 #: Types of options that are immutable.
 FIXED = (bool, int, float, str, tuple, NoneType)
 
@@ -272,24 +272,37 @@ class Optimizer:
     @in_usual_environment
     def _update_all(self, simulation: Simulation) -> None:
         """Update every parameter that has a gradient, after all options, gradients and states are checked."""
+        for parameter, state, gradient, chosen, group in self._checked_work():
+            if group is not None and gradient.size:
+                place = begin_update(parameter, simulation)
+                updated = run_as_program(group, place, parameter.operand_at(place).numbers, gradient, state)
+                if updated is not None:
+                    parameter.store(updated, place.weights, simulation.streams)
+                    continue
+            step = Step(parameter, state, simulation)
+            if gradient.size:
+                self._update(step, gradient, chosen)
+
+    def _checked_work(self) -> list[Work]:
+        """Return every parameter that has a gradient, with its state, gradient and options; check all of them."""
         params = self.params
         if len(params) != len(self.state):
             raise ValueError(
                 f"The groups contain {len(params)} parameters, but the optimizer was given {len(self.state)}: add "
                 "parameters by add_param_group."
             )
-        read = [(self._options_of(number, group), group["params"]) for number, group in enumerate(self.param_groups)]
-        options = [chosen for chosen, its_params in read for _ in its_params]
-        work = []
-        for number, (parameter, state, chosen) in enumerate(zip(params, self.state, options, strict=True)):
+        options: list[tuple[SimpleNamespace, UpdateGroup | None]] = []
+        for number, group in enumerate(self.param_groups):
+            chosen = self._options_of(number, group)
+            shared = UpdateGroup(type(self), self._addend, chosen) if self.is_elementwise else None
+            options += [(chosen, shared)] * len(group["params"])
+        work: list[Work] = []
+        for number, (parameter, state, its_options) in enumerate(zip(params, self.state, options, strict=True)):
             gradient = parameter.grad
             if gradient is not None:
                 self._check_shapes(number, parameter, gradient, state)
-                work.append((parameter, state, gradient, chosen))
-        for parameter, state, gradient, chosen in work:
-            step = Step(parameter, state, simulation)
-            if gradient.size:
-                self._update(step, gradient, chosen)
+                work.append((parameter, state, gradient, *its_options))
+        return work
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter, computed in the arithmetic of `step` with the options of its group."""
@@ -356,8 +369,6 @@ class Optimizer:
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
         step.gradient = gradient
-        if self.is_elementwise and run_as_program(type(self), self._addend, step, gradient, options):
-            return
         u = self._addend(step, gradient, options)
         if not (isinstance(u, np.ndarray) or is_on_gpu(u)) or u.shape != gradient.shape:
             got = f"one of shape {u.shape}" if hasattr(u, "shape") else f"a {type(u).__name__}"

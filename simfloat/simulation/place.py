@@ -140,6 +140,7 @@ class Place:
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
+        self.bound_update: Any = None  # the program of the last update
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self._siblings: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
@@ -301,6 +302,12 @@ class Place:
     def to_update(self) -> Arithmetic:
         """The arithmetic of an optimizer before the final addition."""
         return self._arithmetic("weights", self.recipe, "update", below=".update")
+
+    def target_of_update(self, stream: str) -> Target:
+        """Return the target of results of an update: of "update", "parameter", or a dot and the name of a moment."""
+        if stream == "update":
+            return self.to_update.target
+        return (self.to_moment(stream[1:]) if stream[0] == "." else self.to_parameter).target
 
     def to_moment(self, name: str) -> Arithmetic:
         """Return the arithmetic of an optimizer for the moment of this name."""

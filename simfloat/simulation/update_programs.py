@@ -6,15 +6,16 @@ A step is recorded once (`RecordedStep`), and then serves all parameters with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.operands import FLOAT32, flat
+from simfloat.arithmetic.operands import FLOAT32, empty, flat
 from simfloat.arithmetic.programs import (
+    EventLabel,
     Instructions,
     NoProgram,
     NumberTrace,
@@ -25,12 +26,13 @@ from simfloat.arithmetic.programs import (
     program_grid,
     run,
 )
-from simfloat.arithmetic.target import is_precise, is_wide
+from simfloat.arithmetic.target import adds_up, notify
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.kernels.rounding.events import PRECISE, TOTAL, UNCHANGED, WIDE
-from simfloat.simulation.place import UpdateRules
-from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic, count_stalled
+from simfloat.kernels.rounding.events import UNCHANGED
+from simfloat.simulation.arithmetic import WithPath
+from simfloat.simulation.place import Place, UpdateRules
+from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic
 
 #: The name of the new parameter among the outputs.
 WEIGHT = ""
@@ -46,21 +48,8 @@ class ObservedMoment(NamedTuple):
     its position among the vectors that the program writes.
     """
 
-    stream: str
     before: int | None
     after: int
-
-    def count_stalls(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> int:
-        """Count the elements that keep their value under a nonzero gradient."""
-        before = None if self.before is None else read[self.before]
-        return count_stalled(before, written[self.after], read[GRADIENT])
-
-
-class UpdateNumbers(NamedTuple):
-    """The scalars of a step."""
-
-    scalars: NDArray[np.float64]
-    counters: dict[str, NDArray]  # after the step
 
 
 class UpdateProgram(NamedTuple):
@@ -69,21 +58,80 @@ class UpdateProgram(NamedTuple):
     instructions: Instructions
     outputs: tuple[str, ...]  # the names of the arrays that it writes
     state_names: tuple[str, ...]  # the names of stored arrays, then of counters
-    trace: NumberTrace  # of counters and options
-    scalars: tuple[int, ...]  # the positions of its scalars in the trace
-    counters: dict[str, int]  # the positions of the counters after the step
-    moments: tuple[ObservedMoment, ...]
+    compute_numbers: Callable[..., Sequence[float] | None]  # (counters, options) -> the scalars, then new counters
+    scalar_count: int
+    counters: tuple[str, ...]
+    moments: dict[str, ObservedMoment]  # by the name of their stream
 
-    def step_numbers(self, values: Sequence[float]) -> UpdateNumbers | None:
-        """Return the scalars of a step; None if the program is not valid for these values."""
-        traced = self.trace.repeat_with(values)
-        if traced is None:
-            return None
-        scalars = [traced[place] for place in self.scalars]
+    def with_numbers(self, numbers: Sequence[float]) -> UpdateNumbers | None:
+        """Return the program with the scalars and counters of a step; None if programs do not support a scalar."""
+        scalars, counters = numbers[: self.scalar_count], numbers[self.scalar_count :]
         if not are_usable(scalars):
-            raise NoProgram
-        counters = {name: np.array(traced[place], COUNTERS[name]) for name, place in self.counters.items()}
-        return UpdateNumbers(np.array(scalars or [0.0]), counters)
+            return None
+        return UpdateNumbers(self, np.array(scalars or [0.0]), dict(zip(self.counters, counters, strict=True)))
+
+
+class UpdateNumbers(NamedTuple):
+    """A program with the scalars of a step."""
+
+    program: UpdateProgram
+    scalars: NDArray[np.float64]
+    counters: dict[str, float]  # after the step
+
+
+class ObservedResult(NamedTuple):
+    """The instructions with the results of one operation, and the observer that receives their events."""
+
+    rows: list[int]  # of the events; several rows are added for an observer that does so itself
+    observer: WithPath
+    operation: str
+    moment: ObservedMoment | None
+
+    def notify(self, events: NDArray[np.int64]) -> None:
+        """Send the events of these rows."""
+        first, *others = self.rows
+        for row in others:
+            events[first] += events[row]
+        observer = self.observer
+        notify(observer.observer, events[first], self.operation, observer.layer, observer.stage)
+
+
+class BoundUpdate:
+    """A program at the place of a parameter: its random streams, and the observers of its results."""
+
+    __slots__ = ("instructions", "observed", "program", "streams")
+
+    def __init__(self, program: UpdateProgram, place: Place) -> None:
+        instructions = program.instructions
+        self.program = program
+        self.streams: list[Any] = [place.target_of_update(stream).stream for _, stream in instructions.draws]
+        observers = [place.target_of_update(label.stream).observer for label in instructions.counted]
+        wanted = [number for number, observer in enumerate(observers) if observer is not None]
+        self.instructions = instructions.count_only(wanted) if len(wanted) < len(observers) else instructions
+        self.observed: list[ObservedResult] = []
+        rows: dict[EventLabel, list[int]] = {}
+        for row, number in enumerate(wanted):
+            label, observer = instructions.counted[number], observers[number]
+            assert isinstance(observer, WithPath)
+            if label in rows and adds_up(observer.observer):
+                rows[label].append(row)
+            else:
+                rows[label] = [row]
+                moment = program.moments[label.stream] if label.operation == "moment" else None
+                self.observed.append(ObservedResult(rows[label], observer, label.operation, moment))
+
+    def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
+        """Send the events of an update to the observers."""
+        has_gradient = None
+        for result in self.observed:
+            moment = result.moment
+            if moment is not None:
+                has_gradient = read[GRADIENT] != 0 if has_gradient is None else has_gradient
+                before = 0.0 if moment.before is None else read[moment.before]
+                # All results are finite; otherwise the loop had refused to count them.
+                is_stalled = (written[moment.after] == before) & has_gradient
+                events[result.rows[0], UNCHANGED] = np.count_nonzero(is_stalled)
+            result.notify(events)
 
 
 class RecordedStep(UpdateArithmetic):
@@ -116,14 +164,15 @@ class RecordedStep(UpdateArithmetic):
         # An array of the state that the step did not change is not written: the stored array remains.
         changed_state = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
         outputs = {WEIGHT: after, **{name: x for name, x in changed_state.items() if name not in COUNTERS}}
-        counters = {name: self._trace.place_of(x) for name, x in changed_state.items() if name in COUNTERS}
+        counters = {name: x for name, x in changed_state.items() if name in COUNTERS}
         places = {name: GRADIENT + 1 + number for number, name in enumerate(self._names)}
         written = [*outputs]
-        moments = tuple([ObservedMoment(f".{x}", places.get(x), written.index(x)) for x in self._moments])
+        moments = {f".{x}": ObservedMoment(places.get(x), written.index(x)) for x in self._moments}
         instructions = self._writer.program([*outputs.values()])
-        scalars = tuple(map(self._trace.place_of, self._writer.scalars))
+        scalars = self._writer.scalars
+        compute_numbers = self._trace.write_function([*scalars, *counters.values()])
         return UpdateProgram(
-            instructions, tuple(outputs), tuple(changed_state), self._trace, scalars, counters, moments
+            instructions, tuple(outputs), tuple(changed_state), compute_numbers, len(scalars), tuple(counters), moments
         )
 
     @property
@@ -210,150 +259,140 @@ Addend = Callable[[Any, Any, SimpleNamespace], Any]
 #: operations, and None if there is no program.
 _programs: dict[Any, tuple[UpdateProgram, ...] | None] = {}
 
+#: The stored arrays of a parameter, by name.
+State = dict[str, NDArray]
+
 #: Maximum numbers of kinds of programs, and of programs of a kind in addition to the latest.
 MOST, MOST_OF_A_KIND = 256, 15
 
 
-def run_as_program(
-    kind: Any, addend: Addend, step: UpdateArithmetic, gradient: NDArray, options: SimpleNamespace
-) -> bool:
-    """Update a parameter by a program; return True if this was possible. Otherwise nothing is changed.
+class UpdateGroup:
+    """The updates of one step that share a formula and its options.
 
     `kind` identifies the function `addend`, which returns the value to add to the parameter from the step, the
-    gradient and the options.
+    gradient and the options. Parameters with the same update rules, names in their state and counters share a program
+    and its scalars.
     """
-    rules, state = step.rules, step.state
+
+    __slots__ = ("_addend", "_kind", "_options", "_values", "numbers")
+
+    def __init__(self, kind: Any, addend: Addend, options: SimpleNamespace) -> None:
+        self._addend, self._options = addend, options
+        # `_split_options` appends the scalars in the order in which `_with_numbers` reads them, so both traverse nested
+        # tuples in the same order.
+        self._values: list[float] = []
+        self._kind = kind, tuple(vars(options)), _split_options(vars(options).values(), self._values)
+        #: The programs with their scalars, by rules, names and bits of counters; None if there is no program.
+        self.numbers: dict[Any, UpdateNumbers | None] = {}
+
+    def find_numbers(self, rules: UpdateRules, state: State) -> UpdateNumbers | None:
+        """Return the program of an update, cached or new, with its scalars; None if there is none."""
+        # The scalars of a step are in one list: first the counters, then the options.
+        values = [*[float(state[name]) for name in COUNTERS if name in state], *self._values]
+        key = self._kind, rules, _split_names(state)
+        programs = _programs.get(key, ())
+        if programs is None:
+            return None
+        for program in programs:
+            numbers = program.compute_numbers(*values)
+            if numbers is not None:
+                return program.with_numbers(numbers)
+        if len(_programs) >= MOST:
+            _programs.clear()
+        try:
+            program = self._new_program(rules, state, values)
+        except NoProgram:
+            _programs[key] = None  # a step without a program is not recorded again every time
+            return None
+        _programs[key] = (*programs[-MOST_OF_A_KIND:], program)
+        numbers = program.compute_numbers(*values)
+        assert numbers is not None, "a program is valid for the scalars with which it was recorded"
+        return program.with_numbers(numbers)
+
+    def _new_program(self, rules: UpdateRules, state: State, values: list[float]) -> UpdateProgram:
+        trace = NumberTrace(values)
+        try:
+            return self._record(rules, state, trace, iter(trace.traced_inputs))
+        except (TypeError, AttributeError):
+            # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
+            trace = NumberTrace(values)
+            for x in trace.traced_inputs:
+                trace.decide(repr, x)  # texts distinguish 0.0 from -0.0
+            return self._record(rules, state, trace, iter(values))
+
+    def _record(self, rules: UpdateRules, state: State, trace: NumberTrace, numbers: Iterator[Any]) -> UpdateProgram:
+        """Record the program of an update, with `numbers` instead of the counters and options."""
+        names, counters = _split_names(state)
+        counts = {name: next(numbers) for name in counters}
+        chosen = {name: _with_numbers(value, numbers) for name, value in vars(self._options).items()}
+        step = RecordedStep(rules, names, counts, trace)
+        u = self._addend(step, step.gradient, SimpleNamespace(**chosen))
+        if not isinstance(u, Register):
+            raise NoProgram  # any other type is an error, which is raised without a program
+        return step.program(u)
+
+
+#: No memory: new arrays are allocated.
+NO_MEMORY: State = {}
+
+
+def run_as_program(
+    group: UpdateGroup, place: Place, weight: NDArray, gradient: NDArray, state: State, memory: State = NO_MEMORY
+) -> NDArray | None:
+    """Update the state of a parameter, and return its new values; None if no program can do so: nothing is changed.
+
+    `memory` has arrays in C order for results, by the name of the moment, or `WEIGHT` for the values of the parameter.
+    """
+    rules = place.update_rules
     if rules is None:
-        return False
-    names = tuple(name for name in state if name not in COUNTERS)
-    arrays = [step.weight, gradient, *(state[name] for name in names)]
+        return None
+    arrays: list[NDArray] = [weight, gradient]
+    names: list[Any] = [rules]
+    for name, x in state.items():
+        if name in COUNTERS:
+            names += name, x.tobytes()
+        else:
+            arrays.append(x)
+            names.append(name)
     for x in arrays:
         if type(x) is not np.ndarray or x.dtype != FLOAT32:
-            return False
-    counters = {name: float(state[name]) for name in COUNTERS if name in state}
-    try:
-        program, (scalars, counted) = _program(kind, addend, rules, names, counters, options)
-    except NoProgram:
-        return False
-    shape = gradient.shape
-    outputs = {name: step.memory(name, shape) for name in program.outputs}
-    vectors = [flat(x) for x in arrays], [flat(x) for x in outputs.values()]
-    events = run(program.instructions, scalars, *vectors, step.take_draw)
-    if events is None:
-        return False
-    stalled = {moment.stream: moment.count_stalls(*vectors) for moment in program.moments}
-    for row, (names_of_row, format) in zip(events, program.instructions.counted, strict=True):
-        row[WIDE], row[PRECISE] = row[TOTAL] * is_wide(format), row[TOTAL] * is_precise(format)
-        if names_of_row.operation == "moment":
-            row[UNCHANGED] = stalled[names_of_row.stream]
-        step.notify(row, *names_of_row)
-    for name in program.state_names:
-        state[name] = outputs[name] if name in outputs else counted[name]
-    step.store(outputs[WEIGHT])
-    return True
-
-
-def _program(
-    kind: Any,
-    addend: Addend,
-    rules: UpdateRules,
-    names: tuple[str, ...],
-    counters: dict[str, float],
-    options: SimpleNamespace,
-) -> tuple[UpdateProgram, UpdateNumbers]:
-    """Return the program of an update, cached or new, with its scalars; NoProgram if there is none."""
-    # The scalars of a step are in one list: first the counters, then the options. `_split_option` appends them in the
-    # order in which `_with_numbers` reads them, so both traverse nested tuples in the same order.
-    values = [*counters.values()]
-    key = (
-        kind,
-        rules,
-        names,
-        (*counters,),
-        tuple([(name, _split_option(value, values)) for name, value in vars(options).items()]),
-    )
-    # None is cached also: a step without a program is not recorded again every time.
-    programs = _programs.get(key, ())
-    if programs is None:
-        raise NoProgram
-    for program in programs:
-        step_numbers = program.step_numbers(values)
-        if step_numbers is not None:
-            return program, step_numbers
-    try:
-        trace = NumberTrace(values)
-        program = _write_program(addend, rules, names, counters, options, trace, iter(trace.traced_inputs))
-    except (TypeError, AttributeError):
-        # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
-        return _program_for_these(key, values, addend, rules, names, counters, options)
-    except NoProgram:
-        _keep(key, None)
-        raise
-    _keep(key, (*programs[-MOST_OF_A_KIND:], program))
-    return program, _numbers(program, values)
-
-
-def _program_for_these(
-    key: Any,
-    values: list[float],
-    addend: Addend,
-    rules: UpdateRules,
-    names: tuple[str, ...],
-    counters: dict[str, float],
-    options: SimpleNamespace,
-) -> tuple[UpdateProgram, UpdateNumbers]:
-    """Return a program that is only valid for these values, with its scalars; NoProgram if there is none."""
-    key = (*key, *map(repr, values))  # texts distinguish 0.0 from -0.0
-    programs = _programs.get(key, ())
-    if programs is None:
-        raise NoProgram
-    if not programs:
-        try:
-            programs = (_write_program(addend, rules, names, counters, options, NumberTrace(()), iter(values)),)
-        except NoProgram:
-            _keep(key, None)
-            raise
-        _keep(key, programs)
-    return programs[0], _numbers(programs[0], ())
-
-
-def _write_program(
-    addend: Addend,
-    rules: UpdateRules,
-    names: tuple[str, ...],
-    counters: dict[str, float],
-    options: SimpleNamespace,
-    trace: NumberTrace,
-    numbers: Iterator[Any],
-) -> UpdateProgram:
-    """Write the program of an update, with `numbers` instead of the counters and options."""
-    counts = {name: next(numbers) for name in counters}
-    chosen = SimpleNamespace(**{name: _with_numbers(value, numbers) for name, value in vars(options).items()})
-    step = RecordedStep(rules, names, counts, trace)
-    u = addend(step, step.gradient, chosen)
-    if not isinstance(u, Register):
-        raise NoProgram  # any other type is an error, which is raised without a program
-    return step.program(u)
-
-
-def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
-    step_numbers = program.step_numbers(values)
-    assert step_numbers is not None, "a trace is valid for its own scalars"
-    return step_numbers
-
-
-def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
-    if len(_programs) >= MOST:
-        _programs.clear()
-    _programs[key] = programs
-
-
-def _split_option(value: Any, values: list[float]) -> Any:
-    """Append the scalars of an option to `values`, and return the rest, which all programs of a kind share."""
-    if type(value) is float:
-        values.append(value)
+            return None
+    key = tuple(names)
+    if key not in group.numbers:
+        group.numbers[key] = group.find_numbers(rules, state)
+    numbers = group.numbers[key]
+    if numbers is None:
         return None
-    return tuple([_split_option(part, values) for part in value]) if type(value) is tuple else repr(value)
+    program, bound = numbers.program, place.bound_update
+    if bound is None or bound.program is not program:
+        bound = place.bound_update = BoundUpdate(program, place)
+    outputs = {name: memory[name] if name in memory else empty(gradient.shape, FLOAT32) for name in program.outputs}
+    read, written = [flat(x) for x in arrays], [x.reshape(-1) for x in outputs.values()]
+    events = run(bound.instructions, numbers.scalars, read, written, bound.streams)
+    if events is None:
+        return None
+    if bound.observed:
+        bound.notify(events, read, written)
+    for name in program.state_names:
+        state[name] = outputs[name] if name in outputs else np.array(numbers.counters[name], COUNTERS[name])
+    return outputs[WEIGHT]
+
+
+def _split_names(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of arrays in the state of a parameter, and the names of counters."""
+    return tuple([name for name in state if name not in COUNTERS]), tuple([name for name in COUNTERS if name in state])
+
+
+def _split_options(options: Iterable[Any], values: list[float]) -> tuple[Any, ...]:
+    """Append the scalars of options to `values`, and return the rest, which all programs of a kind share."""
+    rest: list[Any] = []
+    for option in options:
+        if type(option) is float:
+            values.append(option)
+            rest.append(None)
+        else:
+            rest.append(_split_options(option, values) if type(option) is tuple else repr(option))
+    return tuple(rest)
 
 
 def _with_numbers(value: Any, numbers: Iterator[Any]) -> Any:

@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.bit_stream import Draw, take_draw
 from simfloat.arithmetic.machines import as_array
-from simfloat.arithmetic.operands import empty
-from simfloat.arithmetic.target import Target, notify
+from simfloat.arithmetic.target import notify
 from simfloat.formats import Format
 from simfloat.kernels.rounding.events import UNCHANGED, events_for, wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.place import Place, UpdateRules
+from simfloat.simulation.place import Place
 
 #: The name of the Kahan compensation: the rounding errors of the parameter so far, negated.
 COMPENSATION = "compensation"
@@ -61,11 +59,6 @@ class UpdateArithmetic:
     def format(self) -> Format:
         """The format of results."""
         return self._place.weights
-
-    @property
-    def rules(self) -> UpdateRules | None:
-        """The rounding of the whole update, if a program can compute it."""
-        return self._place.update_rules
 
     @property
     def _is_compensated(self) -> bool:
@@ -241,29 +234,6 @@ class UpdateArithmetic:
     def store(self, weight: NDArray) -> None:
         """Store the new values of the parameter."""
         raise ValueError(f"{type(self).__name__} stores nothing.")
-
-    def memory(self, name: str, shape: tuple[int, ...]) -> NDArray:
-        """Return an array in C order for the new parameter, or for the new moment of this name."""
-        return empty(shape, np.float32)
-
-    def take_draw(self, stream: str) -> Draw:
-        """Return the next draw of a stream of the place: "update", "parameter", or a dot and the name of a moment."""
-        target = self._target(stream)
-        draw = take_draw(target.stream, target.rounding)
-        assert draw is not None
-        return draw
-
-    def notify(self, events: NDArray[np.int64], stream: str, operation: str) -> None:
-        """Send the events of an operation to the observer of this stream."""
-        observer = self._target(stream).observer
-        if observer is not None:
-            notify(observer, events, operation)
-
-    def _target(self, stream: str) -> Target:
-        place = self._place
-        if stream == "update":
-            return place.to_update.target
-        return (place.to_moment(stream[1:]) if stream[0] == "." else place.to_parameter).target
 
     def _last_addition(self, u: NDArray) -> NDArray:
         """Return the new values of the parameter."""

@@ -97,6 +97,8 @@ class Recorder(Observer):
         {'total': 3, 'overflow': 1, 'underflow': 1, 'subnormal': 0, 'nan': 0, 'unchanged': 0}
     """
 
+    adds_up = True  # it may receive the sum of the events of several calls
+
     def __init__(self, path: str | None = None, phase: str | None = None, *, more: bool = False) -> None:
         check_pattern("path", path)
         check_phase(phase)

@@ -176,12 +176,13 @@ class OptimizerSteps:
             return
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if self._simulation.place("update", str(weight_path(parameter))).draws:
+                path = str(weight_path(parameter))
+                if self._simulation.place("update", path).draws:
                     _LAST_UPDATES[parameter] = self._simulation.streams, _state_of(parameter)
                 for name, moment in optimizer.state.get(parameter, {}).items():
                     if isinstance(moment, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
-                        self._store(str(weight_path(parameter)), name, moment)
-                        self._tell(f"{weight_path(parameter)}.{name}", moment, parameter.grad)
+                        self._store(path, name, moment)
+                        self._tell(f"{path}.{name}", moment, parameter.grad)
         self._end_step()
 
     def _tell(self, path: str, moment: torch.Tensor, gradient: torch.Tensor | None) -> None:

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.autograd.graph import increment_version
 
-from simfloat.simulation.place import Place
-from simfloat.simulation.update_programs import WEIGHT, run_as_program
+from simfloat.simulation.update_programs import WEIGHT, UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sgd
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.quick_recurrent import is_alone, is_plain
@@ -45,28 +44,6 @@ def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArra
     return step.divide(step.times(-rate, m), denominator)
 
 
-class ParameterUpdate(UpdateArithmetic):
-    """The update of a parameter in PyTorch's memory.
-
-    `memory_by_name` has the arrays of the parameter, with the key `WEIGHT`, and of its state.
-    """
-
-    __slots__ = ("memory_by_name", "stored")
-
-    def __init__(self, place: Place, weight: NDArray, memory_by_name: dict[str, NDArray]) -> None:
-        super().__init__(place, weight, {name: x for name, x in memory_by_name.items() if name != WEIGHT})
-        self.memory_by_name, self.stored = memory_by_name, weight
-
-    def memory(self, name: str, shape: tuple[int, ...]) -> NDArray:
-        """Return PyTorch's memory of this name, if it is in C order."""
-        array = self.memory_by_name.get(name)
-        return super().memory(name, shape) if array is None or not array.flags.c_contiguous else array
-
-    def store(self, weight: NDArray) -> None:
-        """Store the new values of the parameter."""
-        self.stored = weight
-
-
 class WholeUpdates:
     """A wrapper of a function of PyTorch that updates parameters, by a formula with these lists and options.
 
@@ -89,10 +66,11 @@ class WholeUpdates:
             chosen = self._float_options(options) if is_whole and is_alone(run) else None
             if chosen is None:
                 return function(params, grads, *lists, **options)
+            group = UpdateGroup(self.formula, self.formula, chosen)
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
                 # Parameters are updated one after the other. If no program supports one, PyTorch's function updates it,
                 # on lists of one element. A step of AdamW for the 53 parameters of a GPT takes 17 ms instead of 69.
-                if self._is_updated(run, optimizer, parameter, gradient, lists, i, chosen):
+                if self._is_updated(run, optimizer, parameter, gradient, lists, i, group):
                     continue
                 own_lists = [each[i : i + 1] for each in lists]
                 function([parameter], [gradient], *own_lists, **options)
@@ -114,7 +92,7 @@ class WholeUpdates:
 
     def _is_updated(
         self, run: RunContext, optimizer: Any, parameter: Tensor, gradient: Tensor, lists: Sequence[list[Any]], i: int,
-        chosen: Any,
+        group: UpdateGroup,
     ) -> bool:  # fmt: skip
         """Update a parameter by a program, if possible; return True if it was updated."""
         state = self._state_of(lists, i, optimizer.state.get(parameter, {}))
@@ -125,14 +103,18 @@ class WholeUpdates:
         if place.is_written:
             return False
         with without_dispatch():
-            arrays = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
-            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), arrays)
-            if not run_as_program(self.formula, self.formula, step, numbers_of(gradient), chosen):
+            memory = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
+            arrays = {name: x for name, x in memory.items() if name != WEIGHT}
+            in_order = {name: x for name, x in memory.items() if x.flags.c_contiguous}
+            stored = run.parameters.read(parameter)
+            weight = memory[WEIGHT] if stored is parameter else numbers_of(stored)
+            updated = run_as_program(group, place, weight, numbers_of(gradient), arrays, in_order)
+            if updated is None:
                 return False
-            _write(parameter, step.stored, arrays[WEIGHT])
-            for name, array in step.state.items():
+            _write(parameter, updated, memory[WEIGHT])
+            for name, array in arrays.items():
                 if name in state:
-                    _write(state[name], array, arrays[name])
+                    _write(state[name], array, memory[name])
                 else:
                     state[name] = torch.from_numpy(array)
         run.parameters.note_written(path)
@@ -155,12 +137,14 @@ class WholeUpdates:
 
 def _write(x: Tensor, array: NDArray, memory: NDArray) -> None:
     """Write these values to a tensor, unless they are in its memory already; then only report the write to autograd."""
-    if array is memory:
-        # The compiled loop wrote without PyTorch's knowledge. Autograd compares versions when it unpacks a saved
-        # tensor.
-        increment_version(x)
-    else:
+    if array.ndim and array is not memory:
         x.copy_(torch.from_numpy(array))
+        return
+    if array is not memory:
+        memory[...] = array  # a counter, for which `copy_` takes longer than everything else here
+    # NumPy and the compiled loop write without PyTorch's knowledge. Autograd compares versions when it unpacks a saved
+    # tensor.
+    increment_version(x)
 
 
 #: The wrappers, by the module and the name of PyTorch's function.

@@ -8,7 +8,7 @@ import pytest
 import simfloat as sf
 from simfloat import kernels
 from simfloat.arithmetic import programs as program_runs
-from simfloat.arithmetic.programs import ProgramWriter, are_usable, program_grid
+from simfloat.arithmetic.programs import NumberTrace, ProgramWriter, are_usable, program_grid
 from simfloat.optim import optimizer as optimizers
 from simfloat.simulation import update_programs
 from tests.bits import assert_bits
@@ -88,7 +88,7 @@ def assert_same(got, want):
 @pytest.fixture
 def one_by_one(monkeypatch):
     """A function that lets no update be a program."""
-    return lambda: monkeypatch.setattr(optimizers, "run_as_program", lambda *_: False)
+    return lambda: monkeypatch.setattr(optimizers, "run_as_program", lambda *_: None)
 
 
 @pytest.fixture
@@ -97,8 +97,9 @@ def ran(monkeypatch):
     found, run = [], optimizers.run_as_program
 
     def noted(*arguments):
-        found.append(run(*arguments))
-        return found[-1]
+        updated = run(*arguments)
+        found.append(updated is not None)
+        return updated
 
     monkeypatch.setattr(optimizers, "run_as_program", noted)
     return found
@@ -129,9 +130,9 @@ def test_presets_are_updated_by_the_same_operations(kind, one_by_one):
         assert_same(found, trained(kind, name, np.random.default_rng(1), steps=2))
 
 
-def recorded(kind, policy, seed):
+def recorded(kind, policy, seed, path=None):
     """What a recorder counts, and the bits, of two steps with many zeros and small numbers, and with hostile ones."""
-    rng, recorder = np.random.default_rng(seed), sf.Recorder()
+    rng, recorder = np.random.default_rng(seed), sf.Recorder(path)
     parameters = [sf.Parameter(x) for x in (rng.standard_normal(1500).astype(np.float32), hostile(rng, 300))]
     for number, p in enumerate(parameters):
         p.name = f"p{number}"
@@ -159,6 +160,81 @@ def test_an_observer_counts_the_same_of_a_program_and_changes_no_bit(kind, ran, 
         assert [key for key, _ in counts] == [key for key, _ in others]
         for (key, events), (_, want) in zip(counts, others, strict=True):
             assert np.array_equal(events, want), key
+
+
+@pytest.mark.parametrize("path", ["*.exp_avg*", "p0", "*.update", "p1*", "no parameter"])
+def test_an_observer_of_some_places_counts_the_same_of_a_program(path, ran, one_by_one):
+    counts, bits = recorded("AdamW", "bf16-standard", 5, path)
+    assert ran.count(True) > (2 if path == "no parameter" else 1), "events that nobody wants need no exact results"
+    one_by_one()
+    others, other_bits = recorded("AdamW", "bf16-standard", 5, path)
+    assert_same(bits, other_bits)
+    assert [key for key, _ in counts] == [key for key, _ in others]
+    assert all(np.array_equal(events, want) for (_, events), (_, want) in zip(counts, others, strict=True))
+
+
+class Calls(sf.Observer):
+    """Everything that an observer receives."""
+
+    def __init__(self):
+        self.calls = []
+
+    def observe(self, events, operation, path="", phase="forward"):
+        self.calls.append((operation, path, phase, events.tobytes()))
+
+
+class Sums(sf.Recorder):
+    """A recorder of the user's, which counts calls."""
+
+    calls = 0
+
+    def observe(self, *given):
+        self.calls += 1
+        super().observe(*given)
+
+
+def test_an_observer_of_the_users_receives_every_call(one_by_one):
+    def watched():
+        observers = Calls(), Sums(), sf.Recorder()
+        for observer in observers:
+            trained("AdamW", "bf16-standard", np.random.default_rng(2), observer)
+        return observers
+
+    calls, sums, recorder = watched()
+    assert [x.tobytes() for _, x in sums.entries()] == [x.tobytes() for _, x in recorder.entries()]
+    one_by_one()
+    singly, single_sums, single_recorder = watched()
+    assert calls.calls == singly.calls and sums.calls == single_sums.calls == len(calls.calls)
+    assert [x.tobytes() for _, x in single_recorder.entries()] == [x.tobytes() for _, x in recorder.entries()]
+
+
+def test_parameters_share_the_scalars_of_a_step_but_no_array_of_their_state():
+    parameters = [sf.Parameter(np.ones(3, np.float32)) for _ in range(3)]
+    optimizer = sf.optim.NAdam(parameters)
+    for p in parameters:
+        p.grad = np.ones(3, np.float32)
+    with sf.simulate("bf16-standard"):
+        optimizer.step()
+        optimizer.state[0]["step"][...] = 9.0
+        parameters[2].grad = None
+        optimizer.step()
+    assert [float(state["step"]) for state in optimizer.state] == [10.0, 2.0, 1.0]
+
+
+def test_a_written_function_repeats_a_computation_until_a_test_has_another_result():
+    def rate(x, y):
+        z = 1 - x**y
+        return [-z / y if z > 0.5 else abs(z), 2.0] if y else []
+
+    trace = NumberTrace((0.5, 2.0))
+    function = trace.write_function(rate(*trace.traced_inputs))
+    assert function(0.5, 2.0) == tuple(rate(0.5, 2.0)) and function(0.1, 3.0) == tuple(rate(0.1, 3.0))
+    assert function(0.9, 2.0) is None
+    with pytest.raises(ZeroDivisionError):
+        function(0.0, -1.0)
+    assert function(0.1, 0.0) is None, "and what follows the test is not computed"
+    constant = NumberTrace(())
+    assert constant.write_function([0.25, -0.0])() == (0.25, -0.0)
 
 
 SCALARS = (
@@ -195,7 +271,7 @@ def test_each_instruction_is_its_operation_for_numbers_of_the_format_and_others(
             program, out = writer.program([writer.apply(operation, operands, grid)]), np.empty(3001, np.float32)
             scalars = np.array(writer.scalars or [0.0])
             if are_usable(scalars):
-                program_runs.run(program, scalars, (a, b), (out,), None)
+                program_runs.run(program, scalars, (a, b), (out,), ())
                 given = (a,) if operation == "sqrt" else (a, second)
                 assert_bits(out, getattr(sf, operation)(*given, format), *given)
 

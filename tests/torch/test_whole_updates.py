@@ -58,7 +58,13 @@ def steps(kind, options, policy, observer=None):
 def programs(monkeypatch):
     """Of every update whether it was a program."""
     found, run = [], quick_updates.run_as_program
-    monkeypatch.setattr(quick_updates, "run_as_program", lambda *given: found.append(run(*given)) or found[-1])
+
+    def noted(*given):
+        updated = run(*given)
+        found.append(updated is not None)
+        return updated
+
+    monkeypatch.setattr(quick_updates, "run_as_program", noted)
     return found
 
 
