@@ -13,7 +13,7 @@ from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_flags, is_integer
 from simfloat.nn.arguments import apply_to_images, check_sizes, generator_of
 from simfloat.nn.module import Module
-from simfloat.sums.geometry import Pair, read_padding, read_pair
+from simfloat.sums.geometry import Pair, read_padding, read_sizes
 
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
@@ -63,10 +63,10 @@ class _ConvolutionOfImages(ConvolutionLayer):
         padding_mode: str,
     ) -> None:
         super().__init__(in_channels, out_channels, groups, padding_mode)
-        self.kernel_size = read_pair("kernel_size", kernel_size, 1)
-        self.stride, self.dilation = read_pair("stride", stride, 1), read_pair("dilation", dilation, 1)
+        self.kernel_size = read_sizes("kernel_size", kernel_size, 1, 2)
+        self.stride, self.dilation = read_sizes("stride", stride, 1, 2), read_sizes("dilation", dilation, 1, 2)
         read_padding(padding, self.stride, self.dilation, self.kernel_size)
-        self.padding = padding if isinstance(padding, str) else read_pair("padding", padding, 0)
+        self.padding = padding if isinstance(padding, str) else read_sizes("padding", padding, 0, 2)
 
     def extra_repr(self) -> str:
         """Return the arguments of the constructor as text."""
@@ -179,9 +179,9 @@ class ConvTranspose2d(_ConvolutionOfImages):
         *,
         rng: Seed = None,
     ) -> None:
-        read_pair("padding", padding, 0)
+        read_sizes("padding", padding, 0, 2)
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self.output_padding = read_pair("output_padding", output_padding, 0)
+        self.output_padding = read_sizes("output_padding", output_padding, 0, 2)
         self._start(in_channels, out_channels // groups, bias, rng)
 
     def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
@@ -194,7 +194,7 @@ class ConvTranspose2d(_ConvolutionOfImages):
             ValueError: if the layer cannot produce `output_size`.
         """
         x = as_tensor(x)
-        border = read_pair("padding", self.padding, 0)
+        border = read_sizes("padding", self.padding, 0, 2)
         more = self.output_padding if output_size is None else self._padding_for(x.shape[-2:], border, output_size)
         options = (self.stride, border, more, self.groups, self.dilation)
         return apply_to_images(lambda images: self._with_bias(images.conv_transpose2d(self.weight, *options)), x)
@@ -255,7 +255,7 @@ class MaxPool2d(Module):
         if return_indices:
             raise ValueError("MaxPool2d returns only the largest pixels; leave return_indices out.")
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
-        self.dilation, self.ceil_mode = read_pair("dilation", dilation, 1), bool(ceil_mode)
+        self.dilation, self.ceil_mode = read_sizes("dilation", dilation, 1, 2), bool(ceil_mode)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, H, W) to (N, C, rows, columns); for one image, without N."""
@@ -375,5 +375,9 @@ def adaptive_averages(x: Tensor, output_size: tuple[int | None, int | None]) -> 
 
 def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair) -> tuple[Pair, Pair, Pair]:
     """Return window, stride and padding as pairs."""
-    window = read_pair("kernel_size", kernel_size, 1)
-    return window, window if stride is None else read_pair("stride", stride, 1), read_pair("padding", padding, 0)
+    window = read_sizes("kernel_size", kernel_size, 1, 2)
+    return (
+        window,
+        window if stride is None else read_sizes("stride", stride, 1, 2),
+        read_sizes("padding", padding, 0, 2),
+    )
