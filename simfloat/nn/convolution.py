@@ -55,7 +55,7 @@ class ConvolutionLayer(Module):
 
 
 class ConvolutionOfImages(ConvolutionLayer):
-    """The common base of convolutions and transposed convolutions of images or volumes, with an option for each axis."""
+    """The common base of convolutions and transposed convolutions of images or volumes."""
 
     axes = 2
 

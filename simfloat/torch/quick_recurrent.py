@@ -25,7 +25,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise
-from simfloat.simulation.formulas import slopes
+from simfloat.simulation.formulas import activations, slopes
 from simfloat.simulation.formulas.recurrent import CELLS, Cell, add_gradients
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node
@@ -66,7 +66,7 @@ class RecurrentArithmetic(Elementwise):
 
     def relu(self, x: NDArray) -> NDArray:
         """Return x if it is above 0, otherwise 0."""
-        return self._at("relu").round(slopes.where_above(x, x))
+        return activations.relu(self._at("relu"), x)
 
     def hidden_gates(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
         """Return the contribution of the hidden state to the gates, by the weight at a path."""
@@ -95,7 +95,7 @@ class RecurrentGradients(RecurrentArithmetic):
 
     def relu_slope(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a ReLU."""
-        return self._at("relu").round(slopes.where_above(y, g))
+        return activations.relu_slope(self._at("relu"), g, y)
 
     def concatenate(self, parts: Sequence[NDArray | None]) -> NDArray | None:
         """Concatenate gradients; a missing one is zero."""

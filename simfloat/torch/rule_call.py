@@ -181,8 +181,8 @@ class RuleCall(Elementwise):
         self.format, rounded = self.phase.round_selected(self.arithmetic, numbers_of(x))
         return rounded
 
-    def round(self, x: Numbers) -> NDArray:
-        """Return the values, rounded."""
+    def round(self, x: Numbers, operation: str = "", *sources: NDArray) -> NDArray:
+        """Return the values, rounded; the name of the step of a formula makes no difference."""
         return self.arithmetic.round(numbers_of(x))
 
     def sum(self, x: Numbers, axes: tuple[int, ...]) -> NDArray:
