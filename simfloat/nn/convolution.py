@@ -93,9 +93,7 @@ class TransposedConvolutionOfImages(ConvolutionOfImages):
 
     output_padding: tuple[int, ...]
 
-    def _options(
-        self, sizes: Sequence[int], output_size: Sequence[int] | None
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
+    def _options(self, sizes: Sequence[int], output_size: Sequence[int] | None) -> tuple[Any, ...]:
         """Return stride, padding, output padding, groups and dilation for images of this size."""
         border = read_sizes("padding", self.padding, 0, self.axes)
         more = self.output_padding if output_size is None else self._padding_for(sizes, border, output_size)
@@ -172,7 +170,7 @@ class Conv2d(ConvolutionOfImages):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, in_channels, H, W) to (N, out_channels, rows, columns); for one image, without N."""
-        options = (self.stride, self.padding, self.dilation, self.groups)
+        options: tuple[Any, ...] = (self.stride, self.padding, self.dilation, self.groups)
         return apply_to_batch(lambda images: self._with_bias(images.conv2d(self.weight, *options)), x, 2)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
@@ -79,7 +79,7 @@ class Conv3d(ConvolutionOfImages):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, in_channels, D, H, W) to (N, out_channels, slices, rows, columns); for one volume, without N."""
-        options = (self.stride, self.padding, self.dilation, self.groups)
+        options: tuple[Any, ...] = (self.stride, self.padding, self.dilation, self.groups)
         return apply_to_batch(lambda volumes: self._with_bias(volumes.conv3d(self.weight, *options)), x, 3)
 
 

@@ -224,12 +224,12 @@ def lerp(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     return u.fused_total(share, difference, np.where(low, a, b))
 
 
-def leaky_relu(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
+def leaky_relu(u: Any, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     """Return a if it is positive, otherwise slope * a."""
     return activations.leaky_relu(u, a, np.asarray(slope))
 
 
-def threshold_backward(u: Rounded, g: NDArray, a: NDArray, least: float) -> NDArray:
+def threshold_backward(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
     """Return g if a is above `least`, otherwise 0."""
     return activations.relu_slope(u, g, a, threshold=number(least))
 
