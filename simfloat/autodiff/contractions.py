@@ -269,7 +269,7 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         options = stride, padding, output_padding, groups, dilation
-        return self.from_result(_convolve(self, weight, _transposed(self.shape, weight.shape, *options)))
+        return self.from_result(_convolve(self, weight, _transposed_formula(self.shape, weight.shape, *options)))
 
     def conv_transpose1d(
         self,
@@ -295,7 +295,7 @@ class Convolutions(Operations[Result]):
             read_row_option("output_padding", output_padding, 0, 0),
             read_row_option("dilation", dilation, 1, 1),
         )
-        contraction = _transposed(x_shape, w_shape, *options, more, groups, gaps)
+        contraction = _transposed_formula(x_shape, w_shape, *options, more, groups, gaps)
         return self.from_result(_convolve(self, weight, contraction))
 
     def conv_transpose3d(
@@ -327,7 +327,9 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         options = stride, padding, output_padding, groups, dilation
-        return self.from_result(_convolve(self, weight, _transposed(self.shape, weight.shape, *options, axes=3)))
+        return self.from_result(
+            _convolve(self, weight, _transposed_formula(self.shape, weight.shape, *options, axes=3))
+        )
 
 
 def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, groups: Any) -> None:
@@ -361,7 +363,7 @@ def _convolve(x: Variable, weight: Variable, contraction: ConvolutionFormula) ->
     return finish(started, result, u.format, by_input, by_weight, reads="other")
 
 
-def _transposed(
+def _transposed_formula(
     x: Sequence[int],
     weight: Sequence[int],
     stride: Any,

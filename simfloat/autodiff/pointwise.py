@@ -158,7 +158,7 @@ class Pointwise(Operations[T], Methods[Operand, T]):
 
     negative = Unary(lambda u, g, y, a: u.round(-g), forward=lambda u, a: u.round(-a))
     abs = Unary(slopes.signed, forward=lambda u, a: u.round(np.abs(a)))
-    relu = Unary(activations.relu_slope, forward=activations.relu, reads="result")
+    relu = Unary(slopes.relu, forward=slopes.positive_part, reads="result")
     leaky_relu = Binary(activations.leaky_relu_slope, activations.leaky_relu_to_slope, forward=activations.leaky_relu)
     maximum = Binary(
         lambda u, g, y, a, b: slopes.share(u, g, a, b),

@@ -406,7 +406,7 @@ class AdaptiveMaxPool2d(AdaptiveLayer):
     """The largest pixels of windows, with the window sizes chosen so that the result has the size `output_size`.
 
     The windows are those of AdaptiveAvgPool2d. The gradient goes to the first of the largest pixels; a pixel of several
-    windows gets their gradients, added through the policy's `reduce`. In policies the operation is called `max_pool2d`.
+    windows gets their gradients, added through `reduce`. In policies the operation is called `max_pool2d`.
 
     Parameters:
         output_size: an integer or a pair (rows, columns). None keeps the size of x.

@@ -155,8 +155,8 @@ class ConvTranspose3d(TransposedConvolutionOfImages):
 class MaxPool3d(MaxPoolLayer):
     """The largest element of every window of volumes; the gradient goes to the first of the largest elements.
 
-    If windows overlap, their gradients are added through the policy's `reduce`, in row-major order of the windows. In
-    policies the operation is called `max_pool2d`.
+    If windows overlap, their gradients are added through the `reduce` of the policy, in row-major order of the windows.
+    In policies the operation is called `max_pool2d`.
 
     Parameters:
         kernel_size: the depth, height and width of the window, an integer or a triple.
@@ -185,7 +185,7 @@ class MaxPool3d(MaxPoolLayer):
 
 
 class AvgPool3d(AvgPoolLayer):
-    """The sum of every window of volumes through the policy's `reduce`, divided by the number of its elements.
+    """The sum of every window of volumes through the `reduce` of the policy, divided by the number of its elements.
 
     In policies the operation is called `avg_pool2d`.
 
@@ -219,8 +219,8 @@ class AvgPool3d(AvgPoolLayer):
 class AdaptiveAvgPool3d(AdaptiveLayer):
     """Averages of windows of volumes, with the window sizes chosen so that the result has the size `output_size`.
 
-    The windows are those of torch.nn, described at AdaptiveAvgPool2d. Each average is a sum through the policy's
-    `reduce`, divided by the number of its elements. Gradients of an element of several windows are added through
+    The windows are those of torch.nn, described at AdaptiveAvgPool2d. Each average is a sum through the `reduce` of
+    the policy, divided by the number of its elements. Gradients of an element of several windows are added through
     `reduce`. In policies the operation is called `avg_pool2d`. If `output_size` is 1, it is the operation `mean`, as in
     PyTorch.
 
@@ -256,7 +256,7 @@ class AdaptiveMaxPool3d(AdaptiveLayer):
     """The largest elements of windows of volumes, with window sizes chosen so that the result has `output_size`.
 
     The windows are those of AdaptiveAvgPool2d. The gradient goes to the first of the largest elements; an element of
-    several windows gets their gradients, added through the policy's `reduce`. In policies the operation is called
+    several windows gets their gradients, added through the `reduce` of the policy. In policies the operation is called
     `max_pool2d`.
 
     Parameters:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
-from simfloat.simulation.formulas import activations, slopes
+from simfloat.simulation.formulas import slopes
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.narrowing import linear_of_matrix
@@ -223,7 +223,12 @@ class FormulaCall(NamedTuple):
 
 
 RELU = FormulaCall(
-    "relu", aten.relu.default, activations.relu, aten.threshold_backward.default, threshold_backward, is_composite=False
+    "relu",
+    aten.relu.default,
+    slopes.positive_part,
+    aten.threshold_backward.default,
+    threshold_backward,
+    is_composite=False,
 )
 LOG_SOFTMAX = FormulaCall(
     "log_softmax",

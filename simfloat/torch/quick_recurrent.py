@@ -25,7 +25,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise
-from simfloat.simulation.formulas import activations, slopes
+from simfloat.simulation.formulas import slopes
 from simfloat.simulation.formulas.recurrent import CELLS, Cell, add_gradients
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node
@@ -66,7 +66,7 @@ class RecurrentArithmetic(Elementwise):
 
     def relu(self, x: NDArray) -> NDArray:
         """Return x if it is above 0, otherwise 0."""
-        return activations.relu(self._at("relu"), x)
+        return slopes.positive_part(self._at("relu"), x)
 
     def split(self, x: NDArray, sizes: list[int]) -> list[NDArray]:
         """Return parts of these sizes along the last axis."""
@@ -99,7 +99,7 @@ class RecurrentGradients(RecurrentArithmetic):
 
     def relu_slope(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a ReLU."""
-        return activations.relu_slope(self._at("relu"), g, y)
+        return slopes.relu(self._at("relu"), g, y)
 
     def concatenate(self, parts: Sequence[NDArray | None]) -> NDArray | None:
         """Concatenate gradients; a missing one is zero."""

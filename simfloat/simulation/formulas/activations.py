@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.simulation.formulas import Rounded, negative, number, where
-from simfloat.simulation.formulas.slopes import HALF, ONE, THREE, ZERO, gradient_where, where_above
+from simfloat.simulation.formulas.slopes import HALF, ONE, THREE, ZERO, gradient_where
 
 BEND, CUBE, CUBE_SLOPE = number(math.sqrt(2 / math.pi)), number(0.044715), number(3 * 0.044715)
 
@@ -49,16 +49,6 @@ def silu_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray
     """g * (s * (1 + a * (1 - s))) with s = sigmoid(a): the derivative of a * sigmoid(a)."""
     s = u.apply("sigmoid", a)
     return u.multiply(g, u.multiply(s, u.add(ONE, u.multiply(a, u.subtract(ONE, s)))))
-
-
-def relu(u: Rounded, a: NDArray) -> NDArray:
-    """a if it is positive or NaN, otherwise 0."""
-    return u.round(where_above(a, a), "relu")
-
-
-def relu_slope(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None, threshold: NDArray = ZERO) -> NDArray:
-    """g if the result y is above the threshold or NaN, otherwise 0."""
-    return u.round(where_above(y, g, threshold), "relu")
 
 
 def leaky_relu(u: Rounded, a: NDArray, slope: NDArray) -> NDArray:

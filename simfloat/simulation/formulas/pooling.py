@@ -143,7 +143,7 @@ def adaptive_windows(size: int, count: int) -> AdaptiveWindows:
 def adaptive_average(u: Rounded, x: NDArray, counts: Sizes) -> NDArray:
     """Return `counts` averages along the last axes: the sum of every window, row by row, divided by its size."""
     sides = _adaptive_sides(x.shape, counts)
-    windows = _gathered(x, sides, 0.0)
+    windows = _pixels_of_windows(x, sides, 0.0)
     total = u.sum(windows, tuple(range(windows.ndim - len(counts), windows.ndim)))
     return u.divide(total, _adaptive_divisors(x, sides))
 
@@ -166,7 +166,7 @@ def adaptive_largest(x: NDArray, counts: Sizes) -> tuple[NDArray, NDArray[np.int
     """Return the largest element of `counts` windows along the last axes, and its first index in the whole array."""
     sides = _adaptive_sides(x.shape, counts)
     values, places = (
-        _gathered(numbers, sides, border).reshape(*x.shape[: -len(counts)], *counts, -1)
+        _pixels_of_windows(numbers, sides, border).reshape(*x.shape[: -len(counts)], *counts, -1)
         for numbers, border in ((x, -math.inf), (np.arange(x.size, like=x).reshape(x.shape), 0))
     )
     first = place_of_largest(values, -1)[..., np.newaxis]
@@ -188,7 +188,7 @@ def _adaptive_divisors(x: NDArray, sides: Sequence[AdaptiveWindows]) -> NDArray:
     return on_device_of(outer_product([side.counts for side in sides]), x)
 
 
-def _gathered(x: NDArray, sides: Sequence[AdaptiveWindows], border: float) -> NDArray:
+def _pixels_of_windows(x: NDArray, sides: Sequence[AdaptiveWindows], border: float) -> NDArray:
     """Return the pixels of windows (..., *window, *position in the window), `border` beyond a short window."""
     axes = len(sides)
     # One row and column after the image serve all positions outside of it, so windows need only one indexing.

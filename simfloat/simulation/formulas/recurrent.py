@@ -99,9 +99,9 @@ def lstm_step(u: StepArithmetic, input_gates: Numbers, hidden: Numbers, state: t
     size = state[1].shape[-1]
     i, f, g, o = u.split(u.add(input_gates, hidden), [size] * 4)
     f = u.apply("sigmoid", f)
-    kept = u.multiply(f, state[1])
+    remaining = u.multiply(f, state[1])
     i, g = u.apply("sigmoid", i), u.apply("tanh", g)
-    c = u.add(kept, u.multiply(i, g))
+    c = u.add(remaining, u.multiply(i, g))
     o, t = u.apply("sigmoid", o), u.apply("tanh", c)
     return (u.multiply(o, t), c), (i, f, g, o, t)
 

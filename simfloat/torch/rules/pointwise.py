@@ -231,7 +231,7 @@ def leaky_relu(u: Any, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
 
 def threshold_backward(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
     """Return g if a is above `least`, otherwise 0."""
-    return activations.relu_slope(u, g, a, threshold=number(least))
+    return slopes.relu(u, g, a, threshold=number(least))
 
 
 def in_type_of(a: NDArray, *bounds: float) -> list[NDArray]:
@@ -289,7 +289,7 @@ POINTWISE_FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as in PyTorch, except in inference mode
-    "relu": ("relu", activations.relu),
+    "relu": ("relu", slopes.positive_part),
     "leaky_relu": ("leaky_relu", leaky_relu),
     **{theirs: (name, applied(name)) for theirs, name in FUNCTION_OF.items()},
 }
