@@ -3,12 +3,8 @@
 Operands of contractions are rounded to the role `compute` of the policy, gradients to `compute_gradients`. A
 parameter may have its own roles. Sums go through `accumulate`, in the backward pass through `accumulate_gradients`.
 
-Convolutions of images and sequences, and transposed convolutions, are a single contraction each:
-
-* a result of `conv2d`, over (input channel, kernel row, kernel column);
-* the gradient of an image, over (output channel, kernel row, kernel column): the transposed convolution, which is the
-  convolution of the gradient, spread by the stride, with the mirrored kernels;
-* the gradient of a kernel, over (image, result row, result column).
+Convolutions of sequences, images and volumes, and transposed convolutions, are a single contraction each, whose order
+:mod:`simfloat.simulation.formulas.convolution` defines.
 
 Zeros in the padding, and zeros between the pixels of a spread gradient, are operands that count.
 
@@ -42,9 +38,19 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, nearest_even
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.formulas import norms
+from simfloat.simulation.formulas.convolution import ConvolutionFormula
 from simfloat.simulation.formulas.norms import weighted_values
 from simfloat.simulation.place import contains, widest_format
-from simfloat.sums.geometry import Geometry, Pair, as_images, geometry_of, mirrored_kernels, read_pair, read_row_option
+from simfloat.sums.geometry import (
+    SHAPES,
+    Pair,
+    Triple,
+    as_images,
+    geometry_of,
+    read_row_option,
+    read_sizes,
+    transposed_geometry,
+)
 
 
 @in_usual_environment
@@ -187,7 +193,7 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         geometry = geometry_of(self.numbers, weight.numbers, stride, padding, dilation, groups)
-        return self.from_result(_convolution(self, weight, geometry))
+        return self.from_result(_convolve(self, weight, ConvolutionFormula(geometry, self.shape[2:])))
 
     def conv1d(
         self, weight: Operand, stride: int = 1, padding: int | str = 0, dilation: int = 1, groups: int = 1
@@ -201,8 +207,39 @@ class Convolutions(Operations[Result]):
         _check_sequences("conv1d", "w (O, C / groups, k) with C and O multiples of groups", self, weight, groups)
         border = padding if isinstance(padding, str) else read_row_option("padding", padding, 0, 0)
         steps, gaps = read_row_option("stride", stride, 1, 1), read_row_option("dilation", dilation, 1, 1)
-        geometry = geometry_of(as_images(self.numbers), as_images(weight.numbers), steps, border, gaps, groups)
-        return self.from_result(_convolution(self, weight, geometry))
+        images = as_images(self.numbers)
+        geometry = geometry_of(images, as_images(weight.numbers), steps, border, gaps, groups)
+        return self.from_result(_convolve(self, weight, ConvolutionFormula(geometry, images.shape[2:])))
+
+    def conv3d(
+        self,
+        weight: Operand,
+        stride: int | Triple = 1,
+        padding: int | Triple | str = 0,
+        dilation: int | Triple = 1,
+        groups: int = 1,
+    ) -> Result:
+        """Convolve volumes (N, C, D, H, W) with kernels (O, C / groups, d, h, w).
+
+        The result is (N, O, slices, rows, columns). Each sum runs over (input channel, kernel slice, kernel row, kernel
+        column). In policies the operation is called `conv2d`.
+
+        Parameters:
+            weight: the kernels.
+            stride: the steps of the windows, an integer or a triple (slices, rows, columns).
+            padding: the zeros around each volume, an integer, a triple, "valid" (none), or with a stride of 1 "same".
+            dilation: the distance of kernel elements, an integer or a triple.
+            groups: the number of groups of channels.
+
+        Returns:
+            A tensor.
+
+        Raises:
+            ValueError: if shapes or options do not fit.
+        """
+        weight = as_variable(weight)
+        geometry = geometry_of(self.numbers, weight.numbers, stride, padding, dilation, groups, axes=3)
+        return self.from_result(_convolve(self, weight, ConvolutionFormula(geometry, self.shape[2:])))
 
     def conv_transpose2d(
         self,
@@ -232,9 +269,7 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         options = stride, padding, output_padding, groups, dilation
-        return self.from_result(
-            _transposed_convolution(self, weight, *_geometry_of_result(self.shape, weight.shape, *options))
-        )
+        return self.from_result(_convolve(self, weight, _transposed_formula(self.shape, weight.shape, *options)))
 
     def conv_transpose1d(
         self,
@@ -260,8 +295,41 @@ class Convolutions(Operations[Result]):
             read_row_option("output_padding", output_padding, 0, 0),
             read_row_option("dilation", dilation, 1, 1),
         )
-        geometry_and_size = _geometry_of_result(x_shape, w_shape, *options, more, groups, gaps)
-        return self.from_result(_transposed_convolution(self, weight, *geometry_and_size))
+        contraction = _transposed_formula(x_shape, w_shape, *options, more, groups, gaps)
+        return self.from_result(_convolve(self, weight, contraction))
+
+    def conv_transpose3d(
+        self,
+        weight: Operand,
+        stride: int | Triple = 1,
+        padding: int | Triple = 0,
+        output_padding: int | Triple = 0,
+        groups: int = 1,
+        dilation: int | Triple = 1,
+    ) -> Result:
+        """Apply the transposed convolution, the gradient of conv3d, to volumes (N, C, D, H, W).
+
+        The result is (N, O, slices, rows, columns) with (D - 1) * stride - 2 * padding + dilation * (d - 1) +
+        output_padding + 1 slices; the numbers of rows and columns follow the same formula. In policies the operation is
+        called `conv_transpose2d`.
+
+        Parameters:
+            weight: kernels (C, O / groups, d, h, w).
+            stride, padding, dilation: those of the convolution, an integer or a triple (slices, rows, columns).
+            output_padding: additional slices, rows and columns, less than the stride or the dilation.
+            groups: the number of groups of channels.
+
+        Returns:
+            A tensor.
+
+        Raises:
+            ValueError: if shapes or options do not fit.
+        """
+        weight = as_variable(weight)
+        options = stride, padding, output_padding, groups, dilation
+        return self.from_result(
+            _convolve(self, weight, _transposed_formula(self.shape, weight.shape, *options, axes=3))
+        )
 
 
 def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, groups: Any) -> None:
@@ -277,51 +345,25 @@ def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, gro
         )
 
 
-def _convolution(x: Variable, weight: Variable, geometry: Geometry) -> OperationResult:
-    """Convolve images, or sequences as images of one row."""
-    x_shape, w_shape, size = x.shape, weight.shape, as_images(x.numbers).shape
-    back = geometry.for_image_gradient((size[2], size[3]))
-    started = begin("conv2d", x, weight)
+def _convolve(x: Variable, weight: Variable, contraction: ConvolutionFormula) -> OperationResult:
+    """Carry out a convolution or a transposed convolution, whose names do not depend on the number of axes."""
+    x_shape, w_shape = x.shape, weight.shape
+    started = begin("conv_transpose2d" if contraction.is_transposed else "conv2d", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
-    images, kernels = (as_images(operand.numbers) for operand in started.operands)
-    arithmetic, groups = started.forward, geometry.groups
-    result = arithmetic.conv2d(images, kernels, geometry, x_input, started.forward_input(1))
+    images, kernels = (operand.numbers for operand in started.operands)
+    u = started.forward
+    result = contraction.result(u, images, kernels, (x_input, started.forward_input(1)))
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.conv2d(as_images(g), mirrored_kernels(kernels, groups), back, g_input, w_input).reshape(x_shape)
+        return contraction.to_x(u, g, kernels, x_shape, (g_input, w_input))
 
     def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.correlate(as_images(g), images, geometry, g_input, x_input).reshape(w_shape)
+        return contraction.to_kernels(u, g, images, w_shape, (g_input, x_input))
 
-    return finish(started, _of_rank(x.ndim, result), arithmetic.format, by_input, by_weight, reads="other")
-
-
-def _transposed_convolution(x: Variable, weight: Variable, geometry: Geometry, size: Pair) -> OperationResult:
-    """Compute a transposed convolution with images of this `size`; `geometry` belongs to the convolution."""
-    x_shape, w_shape, ahead = x.shape, weight.shape, geometry.for_image_gradient(size)
-    started = begin("conv_transpose2d", x, weight)
-    x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
-    images, kernels = (as_images(operand.numbers) for operand in started.operands)
-    arithmetic = started.forward
-    result = arithmetic.conv2d(
-        images, mirrored_kernels(kernels, geometry.groups), ahead, x_input, started.forward_input(1)
-    )
-
-    def by_input(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.conv2d(as_images(g), kernels, geometry, g_input, w_input).reshape(x_shape)
-
-    def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.correlate(images, as_images(g), geometry, x_input, g_input).reshape(w_shape)
-
-    return finish(started, _of_rank(x.ndim, result), arithmetic.format, by_input, by_weight, reads="other")
+    return finish(started, result, u.format, by_input, by_weight, reads="other")
 
 
-def _of_rank(ndim: int, images: NDArray) -> NDArray:
-    """Return images, or for three axes images of one row as sequences."""
-    return images[:, :, 0] if ndim == 3 else images
-
-
-def _geometry_of_result(
+def _transposed_formula(
     x: Sequence[int],
     weight: Sequence[int],
     stride: Any,
@@ -329,30 +371,38 @@ def _geometry_of_result(
     output_padding: Any,
     groups: Any,
     dilation: Any,
-) -> tuple[Geometry, Pair]:
-    """Return the geometry of the convolution whose result has the shape x, and the size of its images."""
-    if len(x) != 4 or len(weight) != 4 or x[1] != weight[0] or 0 in weight[2:]:
+    axes: int = 2,
+) -> ConvolutionFormula:
+    """Return the transposed convolution for the options of a user and these shapes; ValueError if they do not fit."""
+    if len(x) != axes + 2 or len(weight) != axes + 2 or x[1] != weight[0] or 0 in weight[2:]:
         raise ValueError(
-            f"conv_transpose2d needs x (N, C, H, W) and weight (C, O / groups, h, w), got shapes {tuple(x)} and "
-            f"{tuple(weight)}."
+            f"conv_transpose{axes}d needs {SHAPES[axes][0]} and weight {TRANSPOSED_KERNELS[axes]}, got shapes "
+            f"{tuple(x)} and {tuple(weight)}."
         )
     if not is_integer(groups, 1) or weight[0] % groups:
         raise ValueError(f"groups must be a positive integer that divides the {weight[0]} channels, got {groups!r}.")
-    steps, border = read_pair("stride", stride, 1), read_pair("padding", padding, 0)
-    gaps, more = read_pair("dilation", dilation, 1), read_pair("output_padding", output_padding, 0)
+    steps, border = read_sizes("stride", stride, 1, axes), read_sizes("padding", padding, 0, axes)
+    gaps, more = read_sizes("dilation", dilation, 1, axes), read_sizes("output_padding", output_padding, 0, axes)
     if any(extra >= max(step, gap) for extra, step, gap in zip(more, steps, gaps, strict=True)):
         raise ValueError(f"output_padding must be smaller than the stride {steps} or the dilation {gaps}, got {more}.")
-    window, places = (weight[2], weight[3]), (x[2], x[3])
-    rows, columns = (
-        (n - 1) * step - 2 * width + gap * (size - 1) + extra + 1
-        for n, step, width, gap, size, extra in zip(places, steps, border, gaps, window, more, strict=True)
-    )
-    if 0 in places or rows < 1 or columns < 1:
+    window, places = tuple(weight[2:]), tuple(x[2:])
+    geometry, size = transposed_geometry(places, window, steps, border, gaps, more, int(groups))
+    if 0 in places or min(size) < 1:
         raise ValueError(
-            f"x of shape {tuple(x)} with kernels {window}, stride {steps} and padding {border} would have {rows} rows "
-            f"and {columns} columns; at least one of each is needed."
+            f"x of shape {tuple(x)} with kernels {window}, stride {steps} and padding {border} would have "
+            f"{_sizes_in_words(size)}; at least one of each is needed."
         )
-    return Geometry(window, steps, border, border, gaps, int(groups), places), (rows, columns)
+    return ConvolutionFormula(geometry, size, is_transposed=True)
+
+
+#: The shapes of the kernels of a transposed convolution, by the number of axes of an image or a volume.
+TRANSPOSED_KERNELS = {2: "(C, O / groups, h, w)", 3: "(C, O / groups, d, h, w)"}
+
+
+def _sizes_in_words(size: Sequence[int]) -> str:
+    """Return the size of an image or a volume as text."""
+    slices = "".join(f"{depth} slices, " for depth in size[:-2])
+    return f"{slices}{size[-2]} rows and {size[-1]} columns"
 
 
 @in_usual_environment

@@ -31,7 +31,6 @@ from simfloat.autodiff.record import (
 from simfloat.autodiff.variable import Derivative, as_variable
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.formulas import Slope, activations, slopes
-from simfloat.simulation.formulas.slopes import ONE, ZERO, where_above
 
 T = TypeVar("T")
 
@@ -159,16 +158,8 @@ class Pointwise(Operations[T], Methods[Operand, T]):
 
     negative = Unary(lambda u, g, y, a: u.round(-g), forward=lambda u, a: u.round(-a))
     abs = Unary(slopes.signed, forward=lambda u, a: u.round(np.abs(a)))
-    relu = Unary(
-        lambda u, g, y, a: u.round(where_above(y, g)),
-        forward=lambda u, a: u.round(where_above(a, a)),
-        reads="result",
-    )
-    leaky_relu = Binary(
-        activations.leaky_relu_slope,
-        lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ZERO[()], a[()])),
-        forward=lambda u, a, b: u.multiply(a, np.where(a > 0, ONE[()], b[()])),
-    )
+    relu = Unary(slopes.relu, forward=slopes.positive_part, reads="result")
+    leaky_relu = Binary(activations.leaky_relu_slope, activations.leaky_relu_to_slope, forward=activations.leaky_relu)
     maximum = Binary(
         lambda u, g, y, a, b: slopes.share(u, g, a, b),
         lambda u, g, y, a, b: slopes.share(u, g, b, a),
@@ -180,15 +171,15 @@ class Pointwise(Operations[T], Methods[Operand, T]):
         forward=lambda u, a, b: u.round(smaller(a, b)),
     )
     clip = Bounded(
-        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, (a >= low[()]) & (a <= high[()])),
-        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, (a < low[()]) & (low[()] < high[()])),
-        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, (a > high[()]) | (high[()] < low[()])),
+        activations.clip_to_x,
+        activations.clip_to_low,
+        activations.clip_to_high,
         forward=lambda u, a, low, high: u.round(clip_by_extremes(a, low, high)),
     )
     hardtanh = Bounded(
-        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, ~((a <= low[()]) | (a >= high[()]))),
-        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, a <= low[()]),
-        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, a >= high[()]),
+        activations.hardtanh_to_x,
+        activations.hardtanh_to_low,
+        activations.hardtanh_to_high,
         forward=lambda u, a, low, high: u.round(clamp(a, low, high)),
         operation="clip",
         meaning="max(min(x, max), min); at both bounds its derivative is 0, unlike that of `clip`.",

@@ -8,24 +8,22 @@ count as +0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_device_of
-from simfloat.arithmetic.operands import image_of
 from simfloat.arithmetic.spacing import place_of_largest, place_of_least
-from simfloat.autodiff.record import Operations, Result, begin, finish
+from simfloat.autodiff.record import OperationResult, Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable
 from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.formulas import keepdims_shape
-from simfloat.simulation.inside import WindowAxis, spread_gradient
-from simfloat.sums.geometry import Geometry, Pair, read_pair
+from simfloat.simulation.formulas import keepdims_shape, number, pooling
+from simfloat.simulation.inside import WindowAxis
+from simfloat.sums.geometry import Pair, Triple, by, read_sizes
 
 Axes = int | Sequence[int] | None
 
@@ -115,7 +113,7 @@ def _spread(g: NDArray, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArra
 
 @in_usual_environment
 class Pooling(Operations[Result]):
-    """Pooling of a tensor of images."""
+    """Pooling of a tensor of images or volumes."""
 
     def max_pool2d(
         self,
@@ -143,18 +141,8 @@ class Pooling(Operations[Result]):
         Raises:
             ValueError: if the tensor or an argument does not fit.
         """
-        check_flags(ceil_mode=ceil_mode)
-        geometry = _geometry_of("max_pool2d", self, kernel_size, stride, padding, dilation, ceil_mode)
-        started, shape = begin("max_pool2d", self), self.shape
-        largest, first = _first_largest(started.operands[0].numbers, geometry)
-        arithmetic = started.forward
-
-        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-            image = image_of(np.ascontiguousarray(g, like=g))
-            shares = ((image * (first == k)).view(g.dtype) for k in range(math.prod(geometry.window)))
-            return _spread_over_windows(u, shares, g, geometry, shape)
-
-        return self.from_result(finish(started, arithmetic.round(largest), arithmetic.format, derivative))
+        options = kernel_size, stride, padding, dilation, ceil_mode
+        return self.from_result(_largest(self, 2, *options))
 
     def avg_pool2d(
         self,
@@ -185,24 +173,120 @@ class Pooling(Operations[Result]):
         Raises:
             ValueError: if the tensor or an argument does not fit.
         """
-        check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-        geometry = _geometry_of("avg_pool2d", self, kernel_size, stride, padding, 1, ceil_mode)
-        check_divisor(divisor_override)
-        started, shape = begin("avg_pool2d", self), self.shape
-        x = started.operands[0].numbers
-        counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
-        divisor = on_device_of(counts, x) if divisor_override is None else np.array(float(divisor_override))
-        windows = geometry.windows(geometry.pad_images(x, x.dtype)).transpose(2, 3, 0, 1, 4, 5)
-        arithmetic = started.forward
-        result = arithmetic.divide(arithmetic.sum(windows, (0, 1)), divisor)
+        options = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        return self.from_result(_average(self, 2, *options))
 
-        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-            share = u.divide(g, divisor)
-            if geometry.covers_images((shape[2], shape[3])):
-                return u.round(share.repeat(geometry.window[0], 2).repeat(geometry.window[1], 3))
-            return _spread_over_windows(u, [share] * math.prod(geometry.window), share, geometry, shape)
+    def max_pool3d(
+        self,
+        kernel_size: int | Triple,
+        stride: int | Triple | None = None,
+        padding: int | Triple = 0,
+        dilation: int | Triple = 1,
+        ceil_mode: bool = False,
+    ) -> Result:
+        """Return the largest element of every window of volumes (N, C, D, H, W), as `max_pool2d` does for images.
 
-        return self.from_result(finish(started, result, arithmetic.format, derivative))
+        In policies the operation is called `max_pool2d`.
+
+        Parameters:
+            kernel_size: the size of the windows, an integer or a triple (slices, rows, columns).
+            stride: the steps of the windows; by default their size.
+            padding: the border around each volume, at most half of the windows.
+            dilation: the distance of the elements of a window.
+            ceil_mode: True also includes a last window that starts inside and ends outside of the volume.
+
+        Returns:
+            A tensor (N, C, slices, rows, columns).
+
+        Raises:
+            ValueError: if the tensor or an argument does not fit.
+        """
+        options = kernel_size, stride, padding, dilation, ceil_mode
+        return self.from_result(_largest(self, 3, *options))
+
+    def avg_pool3d(
+        self,
+        kernel_size: int | Triple,
+        stride: int | Triple | None = None,
+        padding: int | Triple = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Result:
+        """Return the mean of every window of volumes (N, C, D, H, W), as `avg_pool2d` does for images.
+
+        In policies the operation is called `avg_pool2d`.
+
+        Parameters:
+            kernel_size: the size of the windows, an integer or a triple (slices, rows, columns).
+            stride: the steps of the windows; by default their size.
+            padding: the border around each volume, at most half of the windows.
+            ceil_mode: True also includes a last window that starts inside and ends outside of the volume.
+            count_include_pad: False excludes the padding from the number of elements.
+            divisor_override: an integer that replaces the number of elements; None for none.
+
+        Returns:
+            A tensor (N, C, slices, rows, columns).
+
+        Raises:
+            ValueError: if the tensor or an argument does not fit.
+        """
+        options = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        return self.from_result(_average(self, 3, *options))
+
+
+def _largest(
+    x: Variable, axes: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> OperationResult:
+    """Carry out max pooling along the last axes."""
+    check_flags(ceil_mode=ceil_mode)
+    sides = _sides_of("max", x, axes, kernel_size, stride, padding, dilation, ceil_mode)
+    started, shape = begin("max_pool2d", x), x.shape
+    values, first = pooling.largest(started.operands[0].numbers, sides)
+    u = started.forward
+    return finish(started, u.round(values), u.format, lambda u, g: pooling.largest_slope(u, g, first, sides, shape))
+
+
+def _average(
+    x: Variable, axes: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, with_padding: bool,
+    divisor_override: int | None,
+) -> OperationResult:  # fmt: skip
+    """Carry out average pooling along the last axes."""
+    check_flags(ceil_mode=ceil_mode, count_include_pad=with_padding)
+    sides = _sides_of("avg", x, axes, kernel_size, stride, padding, 1, ceil_mode)
+    check_divisor(divisor_override)
+    started, shape = begin("avg_pool2d", x), x.shape
+    images, u = started.operands[0].numbers, started.forward
+    divisor = number(divisor_override) if divisor_override is not None else _divisor(sides, images, with_padding)
+    return finish(
+        started,
+        pooling.average(u, images, sides, divisor),
+        u.format,
+        lambda u, g: pooling.average_slope(u, g, divisor, sides, shape),
+    )
+
+
+def _divisor(sides: Sequence[WindowAxis], x: NDArray, with_padding: bool) -> NDArray[np.float64]:
+    """Return the number of positions that count: for every window, or one number if all are equal."""
+    counts = pooling.divisors(sides, x.shape[-len(sides) :], with_padding=with_padding)
+    first = counts.reshape(-1)[0]
+    return on_device_of(counts if (counts != first).any() else first, x)
+
+
+def adaptive_average(x: Variable, counts: Sequence[int]) -> OperationResult:
+    """Return `counts` averages of adaptive windows along the last axes; see `simulation.formulas.pooling`."""
+    started, shape = begin("avg_pool2d", x), x.shape
+    u = started.forward
+    result = pooling.adaptive_average(u, started.operands[0].numbers, counts)
+    return finish(started, result, u.format, lambda u, g: pooling.adaptive_average_slope(u, g, shape, len(counts)))
+
+
+def adaptive_largest(x: Variable, counts: Sequence[int]) -> OperationResult:
+    """Return the largest elements of `counts` adaptive windows along the last axes."""
+    started, shape = begin("max_pool2d", x), x.shape
+    values, places = pooling.adaptive_largest(started.operands[0].numbers, counts)
+    u = started.forward
+    return finish(started, u.round(values), u.format, lambda u, g: pooling.adaptive_largest_slope(u, g, places, shape))
 
 
 def check_divisor(divisor_override: Any) -> None:
@@ -211,83 +295,24 @@ def check_divisor(divisor_override: Any) -> None:
         raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")
 
 
-def _geometry_of(
-    name: str,
-    x: Variable,
-    kernel_size: int | Pair,
-    stride: int | Pair | None,
-    padding: int | Pair,
-    dilation: int | Pair,
-    ceil_mode: bool,
-) -> Geometry:
-    """Return the geometry of windows on images; with `ceil_mode`, a last window that starts inside may end outside."""
-    if x.ndim != 4:
-        raise ValueError(f"{name} needs images (N, C, H, W), got shape {x.shape}.")
-    window = read_pair("kernel_size", kernel_size, 1)
-    steps = window if stride is None else read_pair("stride", stride, 1)
-    border, gaps = read_pair("padding", padding, 0), read_pair("dilation", dilation, 1)
+def _sides_of(
+    kind: str, x: Variable, axes: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> list[WindowAxis]:
+    """Return the windows along the last axes; with `ceil_mode`, a last window that starts inside may end outside."""
+    if x.ndim != axes + 2:
+        needed = "images (N, C, H, W)" if axes == 2 else "volumes (N, C, D, H, W)"
+        raise ValueError(f"{kind}_pool{axes}d needs {needed}, got shape {x.shape}.")
+    window = read_sizes("kernel_size", kernel_size, 1, axes)
+    steps = window if stride is None else read_sizes("stride", stride, 1, axes)
+    border, gaps = read_sizes("padding", padding, 0, axes), read_sizes("dilation", dilation, 1, axes)
     spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
     if any(2 * width > span for width, span in zip(border, spans, strict=True)):
-        raise ValueError(f"padding must be at most half of the windows, {spans[0]} x {spans[1]}; got {border}.")
-    sizes: list[int] = []
+        raise ValueError(f"padding must be at most half of the windows, {by(spans)}; got {border}.")
+    counts: list[int] = []
     for size, step, width, span in zip(x.shape[2:], steps, border, spans, strict=True):
         room = size + 2 * width - span
         count = (-(-room // step) if ceil_mode else room // step) + 1
-        sizes.append(count - 1 if ceil_mode and (count - 1) * step >= size + width else count)
-    if min(sizes) < 1:
-        raise ValueError(f"Windows of {spans[0]} x {spans[1]} do not fit into x of shape {x.shape}, padding {border}.")
-    ends = [
-        max((count - 1) * step + span - size - width, 0)
-        for count, step, span, size, width in zip(sizes, steps, spans, x.shape[2:], border, strict=True)
-    ]
-    return Geometry(window, steps, border, (ends[0], ends[1]), gaps, 1, (sizes[0], sizes[1]))
-
-
-def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.int32]]:
-    """Return the largest element of every window, and the number of its first position in the window."""
-    windows = geometry.windows(geometry.pad_images(x, x.dtype, -math.inf))
-    has_nan = bool(np.isnan(x).any())
-    largest = np.full_like(x, -np.inf, order="C", shape=(*x.shape[:2], *geometry.result))
-    # Start with the first position on the image: it gets the gradient if all pixels are -inf.
-    down, right = (
-        np.maximum(-(-(border - step * np.arange(count)) // gap), 0)
-        for border, step, count, gap in zip(
-            geometry.before, geometry.stride, geometry.result, geometry.dilation, strict=True
-        )
-    )
-    first = np.empty(largest.shape, np.int32, like=x)
-    first[...] = on_device_of(down[:, np.newaxis] * geometry.window[1] + right, x)
-    for k, (row, column) in enumerate(product(*map(range, geometry.window))):
-        there = np.ascontiguousarray(windows[:, :, row, column], like=x)
-        larger = there > largest
-        if has_nan:
-            larger |= np.isnan(there) & ~np.isnan(largest)
-        # Multiply bit patterns by 0 or 1: np.where or a mask takes a branch for every element, which is seven times
-        # as slow.
-        image, other = image_of(largest), image_of(there)
-        image ^= (image ^ other) * larger
-        first += (k - first) * larger
-    return largest, first
-
-
-def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.float64]:
-    """Return the number of positions of every window that count: with or without padding, never beyond it."""
-    along = []
-    for places, step, width, count, pixels in zip(
-        geometry.window, geometry.stride, geometry.before, geometry.result, size, strict=True
-    ):
-        start = step * np.arange(count) - width
-        end = np.minimum(start + places, pixels + width)
-        if not with_padding:
-            start, end = np.maximum(start, 0), np.minimum(end, pixels)
-        along.append((end - start).astype(np.float64))
-    counts = np.outer(*along)
-    return counts if (counts != counts[0, 0]).any() else counts[0, 0]
-
-
-def _spread_over_windows(
-    u: Arithmetic, shares: Iterable[NDArray], g: NDArray, geometry: Geometry, shape: tuple[int, ...]
-) -> NDArray:
-    """Return the gradient of images, from the shares that windows give to the pixel at each of their positions."""
-    sides = map(WindowAxis, geometry.window, geometry.stride, geometry.before, geometry.dilation, geometry.result)
-    return spread_gradient(u, shares, g, list(sides), shape)
+        counts.append(count - 1 if ceil_mode and (count - 1) * step >= size + width else count)
+    if min(counts) < 1:
+        raise ValueError(f"Windows of {by(spans)} do not fit into x of shape {x.shape}, padding {border}.")
+    return list(map(WindowAxis, window, steps, border, gaps, counts))

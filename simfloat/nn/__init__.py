@@ -29,7 +29,7 @@ from simfloat.nn.attention import (
 )
 from simfloat.nn.class_losses import cross_entropy, ctc_loss, nll_loss
 from simfloat.nn.containers import MLP, Flatten, Identity, ModuleList, ReLULinear, Sequential, Unflatten
-from simfloat.nn.convolution import AdaptiveAvgPool2d, AvgPool2d, Conv2d, ConvTranspose2d, MaxPool2d
+from simfloat.nn.convolution import AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool2d, Conv2d, ConvTranspose2d, MaxPool2d
 from simfloat.nn.dropout import Dropout, Dropout1d, Dropout2d
 from simfloat.nn.linear import Embedding, EmbeddingBag, Linear
 from simfloat.nn.loss_modules import (
@@ -56,8 +56,16 @@ from simfloat.nn.losses import (
 from simfloat.nn.module import Module
 from simfloat.nn.norms import BatchNorm1d, BatchNorm2d, GroupNorm, InstanceNorm1d, InstanceNorm2d, LayerNorm, RMSNorm
 from simfloat.nn.recurrent import GRU, LSTM, RNN
-from simfloat.nn.sequences import AdaptiveAvgPool1d, AvgPool1d, Conv1d, ConvTranspose1d, MaxPool1d
+from simfloat.nn.sequences import AdaptiveAvgPool1d, AdaptiveMaxPool1d, AvgPool1d, Conv1d, ConvTranspose1d, MaxPool1d
 from simfloat.nn.smooth_activations import CELU, ELU, GLU, SELU, LogSigmoid, Mish, PReLU, SiLU, Softplus
+from simfloat.nn.volumes import (
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool3d,
+    AvgPool3d,
+    Conv3d,
+    ConvTranspose3d,
+    MaxPool3d,
+)
 
 __all__ = [
     "CELU",
@@ -71,8 +79,13 @@ __all__ = [
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
     "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
@@ -80,8 +93,10 @@ __all__ = [
     "CTCLoss",
     "Conv1d",
     "Conv2d",
+    "Conv3d",
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "ConvTranspose3d",
     "CrossEntropyLoss",
     "Dropout",
     "Dropout1d",
@@ -108,6 +123,7 @@ __all__ = [
     "MSELoss",
     "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "Mish",
     "Module",
     "ModuleList",

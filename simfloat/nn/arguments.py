@@ -83,16 +83,10 @@ def apply_activation(
     return tensor_of(composite_operation(name, partial(formula, **options), (to_x,), x, reads="operands"))
 
 
-def apply_to_sequences(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
-    """Apply a function of sequences (N, C, L) to x; for one sequence (C, L), the result has no axis N either."""
-    sequences = as_tensor(x)
-    return function(sequences) if sequences.ndim != 2 else function(sequences.unsqueeze(0)).squeeze(0)
-
-
-def apply_to_images(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
-    """Apply a function of images (N, C, H, W) to x; for one image (C, H, W), the result has no axis N either."""
-    images = as_tensor(x)
-    return function(images) if images.ndim != 3 else function(images.unsqueeze(0)).squeeze(0)
+def apply_to_batch(function: Callable[[Tensor], Tensor], x: Operand, axes: int) -> Tensor:
+    """Apply a function of sequences, images or volumes (N, C, ...) with `axes` axes behind C; without N, as for one."""
+    batch = as_tensor(x)
+    return function(batch) if batch.ndim != axes + 1 else function(batch.unsqueeze(0)).squeeze(0)
 
 
 if TYPE_CHECKING:  # numpy.random is imported when it is first used

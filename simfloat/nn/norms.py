@@ -19,7 +19,7 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.common import check_flags
 from simfloat.formats import FP32, FP64
-from simfloat.nn.arguments import apply_to_images, apply_to_sequences, as_number, check_sizes
+from simfloat.nn.arguments import apply_to_batch, as_number, check_sizes
 from simfloat.nn.module import Module
 from simfloat.simulation.formulas import Rounded, norms
 
@@ -486,7 +486,7 @@ class InstanceNorm1d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, L), or (C, L) for one sequence, to a tensor of the same shape."""
-        return apply_to_sequences(self._normalize, x)
+        return apply_to_batch(self._normalize, x, 1)
 
 
 class InstanceNorm2d(_InstanceNorm):
@@ -521,4 +521,4 @@ class InstanceNorm2d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, H, W), or (C, H, W) for one image, to a tensor of the same shape."""
-        return apply_to_images(self._normalize, x)
+        return apply_to_batch(self._normalize, x, 2)

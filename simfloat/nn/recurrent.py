@@ -14,6 +14,7 @@ from simfloat.common import check_flags, is_integer
 from simfloat.nn.arguments import as_probability, check_sizes, generator_of
 from simfloat.nn.dropout import dropout
 from simfloat.nn.module import Module
+from simfloat.simulation.formulas.recurrent import CELLS
 
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
@@ -30,6 +31,37 @@ class Weights(NamedTuple):
     bias_ih: Parameter | None
     bias_hh: Parameter | None
     weight_hr: Parameter | None
+
+
+class TensorSteps:
+    """The arithmetic of a step, as operations of tensors."""
+
+    def apply(self, operation: str, x: Tensor) -> Tensor:
+        """Return a function of the catalog."""
+        return getattr(x, operation)()
+
+    def relu(self, x: Tensor) -> Tensor:
+        """Return x if it is above 0, otherwise 0."""
+        return x.relu()
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return a + b."""
+        return a + b
+
+    def subtract(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return a - b."""
+        return a - b
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return a * b."""
+        return a * b
+
+    def split(self, x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        """Return parts of these sizes along the last axis."""
+        return x.split(sizes, -1)
+
+
+STEPS = TensorSteps()
 
 
 class Recurrent(Module):
@@ -58,6 +90,7 @@ class Recurrent(Module):
         rng: a NumPy generator or a seed for the initial values; by default the generator that `seed` restarts.
     """
 
+    cell = "rnn_tanh"  # in `simulation.formulas.recurrent`
     gates = 1
     states = 1  # h, or h and c
 
@@ -173,20 +206,13 @@ class Recurrent(Module):
         """
         input_gates = _affine(x, weights.weight_ih, weights.bias_ih)
         now = state or self._zeros(input_gates)
-        steps = input_gates.unbind()
+        steps, cell = input_gates.unbind(), CELLS[self.cell]
         outputs = []
         for step in reversed(steps) if direction else steps:
-            h, *others = self._step(step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
+            (h, *others), _ = cell.step(STEPS, step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
             now = (h if weights.weight_hr is None else h.linear(weights.weight_hr), *others)
             outputs.append(now[0])
         return stack(outputs[::-1] if direction else outputs), now
-
-    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
-        """Return the next state, with h not yet projected, from the gates of the input and of h.
-
-        Both are (N, gates * hidden_size).
-        """
-        raise ValueError(f"{type(self).__name__} has no step.")
 
     def _zeros(self, gates: Tensor) -> State:
         """Return states of zeros, marked as numbers of the format of the gates."""
@@ -266,11 +292,7 @@ class RNN(Recurrent):
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}.")
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, rng=rng)
-        self.nonlinearity = nonlinearity
-
-    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
-        total = input_gates + hidden
-        return (total.tanh() if self.nonlinearity == "tanh" else total.relu(),)
+        self.nonlinearity, self.cell = nonlinearity, f"rnn_{nonlinearity}"
 
 
 class LSTM(Recurrent):
@@ -307,12 +329,7 @@ class LSTM(Recurrent):
         (2, 5, 4)
     """
 
-    gates, states = 4, 2
-
-    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
-        i, f, g, o = (input_gates + hidden).split(self.hidden_size, -1)
-        cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-        return o.sigmoid() * cell.tanh(), cell
+    cell, gates, states = "lstm", 4, 2
 
 
 class GRU(Recurrent):
@@ -347,14 +364,7 @@ class GRU(Recurrent):
         (2, 5, 4)
     """
 
-    gates = 3
-
-    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
-        sizes = [2 * self.hidden_size, self.hidden_size]
-        (input_rz, input_n), (hidden_rz, hidden_n) = input_gates.split(sizes, -1), hidden.split(sizes, -1)
-        r, z = (input_rz + hidden_rz).sigmoid().split(self.hidden_size, -1)
-        n = (input_n + r * hidden_n).tanh()
-        return ((state[0] - n) * z + n,)
+    cell, gates = "gru", 3
 
 
 def _suffix(layer: int, direction: int) -> str:

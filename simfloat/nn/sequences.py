@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.common import check_flags, is_integer
-from simfloat.nn.arguments import apply_to_sequences
-from simfloat.nn.convolution import ConvolutionLayer, adaptive_averages
+from simfloat.nn.arguments import apply_to_batch
+from simfloat.nn.convolution import ConvolutionLayer, adaptive_averages, adaptive_maxima, check_no_indices
 from simfloat.nn.module import Module
 from simfloat.sums.geometry import read_padding, read_row_option
 
@@ -92,7 +92,7 @@ class Conv1d(_ConvolutionOfSequences):
         """Map x (N, in_channels, L) to (N, out_channels, length of the result); for one sequence, without N."""
         border = self.padding if isinstance(self.padding, str) else self.padding[0]
         options = (self.stride[0], border, self.dilation[0], self.groups)
-        return apply_to_sequences(lambda sequences: self._with_bias(sequences.conv1d(self.weight, *options)), x)
+        return apply_to_batch(lambda sequences: self._with_bias(sequences.conv1d(self.weight, *options)), x, 1)
 
 
 class ConvTranspose1d(_ConvolutionOfSequences):
@@ -151,14 +151,14 @@ class ConvTranspose1d(_ConvolutionOfSequences):
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, in_channels, L) to (N, out_channels, length of the result); for one sequence, without N."""
         options = (self.stride[0], self.border, self.output_padding[0], self.groups, self.dilation[0])
-        return apply_to_sequences(
-            lambda sequences: self._with_bias(sequences.conv_transpose1d(self.weight, *options)), x
+        return apply_to_batch(
+            lambda sequences: self._with_bias(sequences.conv_transpose1d(self.weight, *options)), x, 1
         )
 
 
 def _in_one_row(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
     """Apply a function of images to sequences, or to one sequence, as images with one row."""
-    return apply_to_sequences(lambda sequences: function(sequences.unsqueeze(2)).squeeze(2), x)
+    return apply_to_batch(lambda sequences: function(sequences.unsqueeze(2)).squeeze(2), x, 1)
 
 
 class MaxPool1d(Module):
@@ -196,8 +196,7 @@ class MaxPool1d(Module):
     ) -> None:
         super().__init__()
         check_flags(ceil_mode=ceil_mode)
-        if return_indices:
-            raise ValueError("MaxPool1d returns only the largest elements; leave return_indices out.")
+        check_no_indices("MaxPool1d", "elements", return_indices)
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
         self.dilation, self.ceil_mode = read_row_option("dilation", dilation, 1, 1)[1], bool(ceil_mode)
 
@@ -276,10 +275,7 @@ class AdaptiveAvgPool1d(Module):
 
     def __init__(self, output_size: Size) -> None:
         super().__init__()
-        size = output_size[0] if isinstance(output_size, tuple | list) and len(output_size) == 1 else output_size
-        if not is_integer(size, 1):
-            raise ValueError(f"output_size must be a positive integer, got {output_size!r}.")
-        self.output_size = size
+        self.output_size = _read_output_size(output_size)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, L) to (N, C, output_size); for one sequence, without N."""
@@ -288,6 +284,48 @@ class AdaptiveAvgPool1d(Module):
     def extra_repr(self) -> str:
         """Return the arguments of the constructor as text."""
         return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool1d(Module):
+    """The largest elements of `output_size` windows of sequences (N, C, L).
+
+    The windows are those of AdaptiveAvgPool1d. The gradient goes to the first of the largest elements.
+
+    Parameters:
+        output_size: the number of windows, a positive integer.
+        return_indices: must be False.
+
+    Raises:
+        ValueError: if output_size is not a positive integer; if return_indices is true.
+
+    Examples:
+        >>> layer = sf.nn.AdaptiveMaxPool1d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1.0, 2.0, 4.0, 3.0]])
+        >>> y.data
+        array([[2., 4.]], dtype=float32)
+    """
+
+    def __init__(self, output_size: Size, return_indices: bool = False) -> None:
+        super().__init__()
+        check_no_indices("AdaptiveMaxPool1d", "elements", return_indices)
+        self.output_size = _read_output_size(output_size)
+
+    def forward(self, x: Operand) -> Tensor:
+        """Map x (N, C, L) to (N, C, output_size); for one sequence, without N."""
+        return _in_one_row(lambda images: adaptive_maxima(images, (1, self.output_size)), x)
+
+    def extra_repr(self) -> str:
+        """Return the arguments of the constructor as text."""
+        return f"output_size={self.output_size}"
+
+
+def _read_output_size(output_size: Size) -> int:
+    """Return the number of adaptive windows."""
+    size = output_size[0] if isinstance(output_size, tuple | list) and len(output_size) == 1 else output_size
+    if not is_integer(size, 1):
+        raise ValueError(f"output_size must be a positive integer, got {output_size!r}.")
+    return int(size)
 
 
 def _windows(kernel_size: Size, stride: Size | None, padding: Size) -> tuple[int, int, int]:

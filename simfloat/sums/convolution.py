@@ -28,7 +28,7 @@ from simfloat.sums.geometry import (
     convolve_by_im2col,
     geometry_of,
     im2col,
-    read_pair,
+    read_sizes,
     sums_of_images,
     weight_gradient_by_im2col,
     weight_gradient_factors,
@@ -106,7 +106,7 @@ def conv2d(
     if flags is not False:
         refuse_flags("conv2d", flags)
     x, w = as_operand(x, "x"), as_operand(w, "w")
-    geometry = geometry_of(x, w, stride, read_pair("padding", padding, 0), dilation, groups)
+    geometry = geometry_of(x, w, stride, read_sizes("padding", padding, 0, 2), dilation, groups)
     options = read_options([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
     initial = None if initial is None else as_operand(initial, "initial")
     return convolve(x, w, geometry, options, initial)

@@ -10,6 +10,7 @@ also stored in full on a GPU.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from simfloat.sums.product import multiply_matrices
 from simfloat.sums.tiles import sums_of_matrices
 
 Pair = tuple[int, int]
+Triple = tuple[int, int, int]
 
 
 class Geometry(NamedTuple):
@@ -108,7 +110,7 @@ class Geometry(NamedTuple):
             ),
         )
 
-    def for_image_gradient(self, size: Pair) -> Geometry:
+    def for_image_gradient(self, size: tuple[int, ...]) -> Geometry:
         """Return the geometry of the convolution from gradients of results to gradients of images of this size.
 
         Its kernels are `mirrored_kernels`. `stride` becomes the spacing of the results. The part of an image at its end
@@ -124,7 +126,7 @@ class Geometry(NamedTuple):
             stride=(1, 1),
             before=(before[0], before[1]),
             after=(after[0], after[1]),
-            result=size,
+            result=(size[0], size[1]),
             spacing=self.stride,
             is_transposed=True,
         )
@@ -134,51 +136,92 @@ def mirrored_kernels(w: NDArray, groups: int) -> NDArray:
     """Return the kernels of the transposed convolution, mirrored: (C, O / groups, h, w) from (O, C / groups, h, w)."""
     outputs, channels, *window = w.shape
     parts = w.reshape(groups, outputs // groups, channels, *window).swapaxes(1, 2)
-    return parts.reshape(groups * channels, outputs // groups, *window)[:, :, ::-1, ::-1]
+    mirror = (slice(None), slice(None), *[slice(None, None, -1)] * len(window))
+    return parts.reshape(groups * channels, outputs // groups, *window)[mirror]
 
 
-def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:
-    """Return the geometry for the options of a user and these images and kernels; ValueError if they do not fit."""
-    if x.ndim != 4 or w.ndim != 4:
-        raise ValueError(
-            f"conv2d needs x (N, C, H, W) and w (O, C / groups, h, w), got shapes {x.shape} and {w.shape}."
-        )
+#: The shapes of operands, by the number of axes of an image or a volume, for messages.
+SHAPES = {2: ("x (N, C, H, W)", "(O, C / groups, h, w)"), 3: ("x (N, C, D, H, W)", "(O, C / groups, d, h, w)")}
+
+
+def geometry_of(
+    x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int = 2
+) -> Geometry | Volumes:
+    """Return the geometry for the options of a user and these images or, with three `axes`, volumes, and their kernels.
+
+    Raises ValueError if they do not fit.
+    """
+    needed = f"conv{axes}d needs {SHAPES[axes][0]} and w {SHAPES[axes][1]}"
+    if x.ndim != axes + 2 or w.ndim != axes + 2:
+        raise ValueError(f"{needed}, got shapes {x.shape} and {w.shape}.")
     if not is_integer(groups, 1):
         raise ValueError(f"groups must be a positive integer, got {groups!r}.")
     if x.shape[1] != w.shape[1] * groups or len(w) % groups:
         raise ValueError(
-            f"conv2d needs x (N, C, H, W) and w (O, C / groups, h, w) with C and O multiples of groups, got shapes "
-            f"{x.shape} and {w.shape} with groups={groups}."
+            f"{needed} with C and O multiples of groups, got shapes {x.shape} and {w.shape} with groups={groups}."
         )
-    steps, gaps, window = read_pair("stride", stride, 1), read_pair("dilation", dilation, 1), (w.shape[2], w.shape[3])
+    steps, gaps = read_sizes("stride", stride, 1, axes), read_sizes("dilation", dilation, 1, axes)
+    window = w.shape[2:]
     before, after = read_padding(padding, steps, gaps, window)
     padded = [sum(sizes) for sizes in zip(before, x.shape[2:], after, strict=True)]
     spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
-    if 0 in window or spans[0] > padded[0] or spans[1] > padded[1]:
+    if 0 in window or any(span > size for span, size in zip(spans, padded, strict=True)):
         raise ValueError(
             f"Kernels need at least one element and must fit into the padded image: w of shape {w.shape} with dilation "
-            f"{gaps} spans {spans[0]} x {spans[1]}, x of shape {x.shape} with padding {padding} has "
-            f"{padded[0]} x {padded[1]}."
+            f"{gaps} spans {by(spans)}, x of shape {x.shape} with padding {padding} has {by(padded)}."
         )
-    rows, columns = ((size - span) // step + 1 for size, span, step in zip(padded, spans, steps, strict=True))
-    return Geometry(window, steps, before, after, gaps, int(groups), (rows, columns))
+    result = tuple((size - span) // step + 1 for size, span, step in zip(padded, spans, steps, strict=True))
+    return geometry_along(window, steps, before, after, gaps, int(groups), result)
 
 
-def read_padding(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair, Pair]:
-    """Return (rows above, columns left) and (rows below, columns right) of an image.
+def geometry_along(
+    window: Any, stride: Any, before: Any, after: Any, dilation: Any, groups: int, result: Any
+) -> Geometry | Volumes:
+    """Return the geometry for sizes along two axes, or along three axes of volumes."""
+    if len(window) == 2:
+        return Geometry(window, stride, before, after, dilation, groups, result)
+    depth = Geometry(
+        (window[0], 1), (stride[0], 1), (before[0], 0), (after[0], 0), (dilation[0], 1), groups, (result[0], 1)
+    )
+    return Volumes(depth, Geometry(window[1:], stride[1:], before[1:], after[1:], dilation[1:], groups, result[1:]))
+
+
+def transposed_geometry(
+    places: Any, window: Any, stride: Any, padding: Any, dilation: Any, more: Any, groups: int
+) -> tuple[Geometry | Volumes, tuple[int, ...]]:
+    """Return the geometry of the convolution whose results have the size `places`, and the size of its images.
+
+    `more` is the output padding of the transposed convolution, which adds pixels at the end of the images.
+    """
+    size = tuple(
+        (n - 1) * step - 2 * width + gap * (kernel - 1) + extra + 1
+        for n, kernel, step, width, gap, extra in zip(places, window, stride, padding, dilation, more, strict=True)
+    )
+    return geometry_along(window, stride, padding, padding, dilation, groups, places), size
+
+
+def by(sizes: Sequence[int]) -> str:
+    """Return sizes as text, such as 3 x 4."""
+    return " x ".join(map(str, sizes))
+
+
+def read_padding(
+    padding: Any, steps: tuple[int, ...], gaps: tuple[int, ...], window: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the zeros before and after an image along each axis: (rows above, columns left) and (rows below, ...).
 
     As in torch.nn.Conv2d, "same" gives results as large as the images. If their total is odd, the end gets one more.
     """
     if not isinstance(padding, str):
-        pair = read_pair("padding", padding, 0)
-        return pair, pair
-    if padding not in ("same", "valid") or (padding == "same" and steps != (1, 1)):
+        border = read_sizes("padding", padding, 0, len(steps))
+        return border, border
+    if padding not in ("same", "valid") or (padding == "same" and any(step != 1 for step in steps)):
         raise ValueError(
-            f"padding is an integer, a pair of them, 'valid' or, with a stride of 1, 'same'; got {padding!r} with "
-            f"stride {steps}."
+            f"padding is an integer, {'a triple' if len(steps) == 3 else 'a pair'} of them, 'valid' or, with a stride "
+            f"of 1, 'same'; got {padding!r} with stride {steps}."
         )
-    down, right = (gap * (places - 1) if padding == "same" else 0 for gap, places in zip(gaps, window, strict=True))
-    return (down // 2, right // 2), (down - down // 2, right - right // 2)
+    totals = [gap * (places - 1) if padding == "same" else 0 for gap, places in zip(gaps, window, strict=True)]
+    return tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
 
 
 def as_images(x: NDArray) -> NDArray:
@@ -194,14 +237,16 @@ def read_row_option(name: str, value: Any, least: int, row: int) -> Pair:
     return row, int(number)
 
 
-def read_pair(name: str, value: Any, least: int) -> Pair:
-    """Return (rows, columns) of an option, which may be one integer for both."""
-    pair = (value, value) if is_integer(value, least) else value
-    if isinstance(pair, tuple | list) and len(pair) == 2 and all(is_integer(number, least) for number in pair):
-        return int(pair[0]), int(pair[1])
-    raise ValueError(
-        f"{name} must be an integer of at least {least}, or a pair (rows, columns) of them; got {value!r}."
-    )
+#: An option with a number for each axis.
+TUPLES = {2: "a pair (rows, columns)", 3: "a triple (slices, rows, columns)"}
+
+
+def read_sizes(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
+    """Return an option of images (rows, columns) or volumes, which may be one integer for all axes."""
+    sizes = (value,) * axes if is_integer(value, least) else value
+    if isinstance(sizes, tuple | list) and len(sizes) == axes and all(is_integer(number, least) for number in sizes):
+        return tuple(map(int, sizes))
+    raise ValueError(f"{name} must be an integer of at least {least}, or {TUPLES[axes]} of them; got {value!r}.")
 
 
 class Volumes(NamedTuple):
@@ -224,10 +269,10 @@ class Volumes(NamedTuple):
         """The number of slices of a volume that a kernel reads."""
         return self.depth.window[0]
 
-    def for_image_gradient(self, size: tuple[int, Pair]) -> Volumes:
+    def for_image_gradient(self, size: tuple[int, ...]) -> Volumes:
         """Return the geometry of the convolution from gradients of results to gradients of volumes of this size."""
-        depth, slices = size
-        return Volumes(self.depth.for_image_gradient((depth, 1)), self.slices.for_image_gradient(slices))
+        depth, *slices = size
+        return Volumes(self.depth.for_image_gradient((depth, 1)), self.slices.for_image_gradient(tuple(slices)))
 
     def images_for_kernels(self, x: NDArray) -> NDArray:
         """Return the slices for each depth of the kernel as images: (N * planes, C * layers, H, W) from (N, C, D, H,

@@ -29,7 +29,7 @@ from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward
 from simfloat.torch.quick_recurrent import gradient_of, has_saved_tensor_hooks, is_plain, is_unwatched
 from simfloat.torch.rules.losses import nll_loss, nll_loss_slope
-from simfloat.torch.rules.pointwise import relu, threshold_backward
+from simfloat.torch.rules.pointwise import threshold_backward
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of, weight_path
 
@@ -223,7 +223,12 @@ class FormulaCall(NamedTuple):
 
 
 RELU = FormulaCall(
-    "relu", aten.relu.default, relu, aten.threshold_backward.default, threshold_backward, is_composite=False
+    "relu",
+    aten.relu.default,
+    slopes.positive_part,
+    aten.threshold_backward.default,
+    threshold_backward,
+    is_composite=False,
 )
 LOG_SOFTMAX = FormulaCall(
     "log_softmax",

@@ -66,7 +66,11 @@ class RecurrentArithmetic(Elementwise):
 
     def relu(self, x: NDArray) -> NDArray:
         """Return x if it is above 0, otherwise 0."""
-        return self._at("relu").round(slopes.where_above(x, x))
+        return slopes.positive_part(self._at("relu"), x)
+
+    def split(self, x: NDArray, sizes: list[int]) -> list[NDArray]:
+        """Return parts of these sizes along the last axis."""
+        return np.split(x, np.cumsum(sizes[:-1]), -1)
 
     def hidden_gates(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
         """Return the contribution of the hidden state to the gates, by the weight at a path."""
@@ -95,7 +99,7 @@ class RecurrentGradients(RecurrentArithmetic):
 
     def relu_slope(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a ReLU."""
-        return self._at("relu").round(slopes.where_above(y, g))
+        return slopes.relu(self._at("relu"), g, y)
 
     def concatenate(self, parts: Sequence[NDArray | None]) -> NDArray | None:
         """Concatenate gradients; a missing one is zero."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from simfloat.arithmetic.target import carrier_of
 from simfloat.formats import FP32, Format
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
 from simfloat.simulation.formulas import Rounded
-from simfloat.simulation.inside import CompositeArithmetic, WindowAxis, add_rows, spread_gradient
+from simfloat.simulation.inside import CompositeArithmetic, add_rows
 from simfloat.simulation.place import Place
 from simfloat.torch.phases import Backward, CompleteGradient, Forward, ParameterPhase
 from simfloat.torch.run_context import Shown
@@ -91,6 +91,11 @@ class RuleCall(Elementwise):
             self.arithmetic = self._last.with_target(steps)
         self.format = self.arithmetic.format
         return self.arithmetic
+
+    def begin_sums(self) -> Arithmetic:
+        """Return the arithmetic for a result that adds by the `reduce` of the policy."""
+        self.phase.place.has_summed = True
+        return self.begin()
 
     def begin_composite(self, arrays: Sequence[NDArray]) -> Rounded:
         """Return the arithmetic for the formula of a composite with these operands.
@@ -176,8 +181,8 @@ class RuleCall(Elementwise):
         self.format, rounded = self.phase.round_selected(self.arithmetic, numbers_of(x))
         return rounded
 
-    def round(self, x: Numbers) -> NDArray:
-        """Return the values, rounded."""
+    def round(self, x: Numbers, operation: str = "", *sources: NDArray) -> NDArray:
+        """Return the values, rounded; the name of the step of a formula makes no difference."""
         return self.arithmetic.round(numbers_of(x))
 
     def sum(self, x: Numbers, axes: tuple[int, ...]) -> NDArray:
@@ -198,13 +203,6 @@ class RuleCall(Elementwise):
         """Add each row to its place in an array of this shape, by the `reduce` of the policy, in their order."""
         self.phase.place.has_summed = True
         return add_rows(self.arithmetic, rows, places, shape)
-
-    def spread(
-        self, parts: Iterable[NDArray], g: NDArray, sides: Sequence[WindowAxis], shape: tuple[int, ...]
-    ) -> NDArray:
-        """Spread the values of windows to their pixels, by the `reduce` of the policy if windows overlap."""
-        self.phase.place.has_summed = True
-        return spread_gradient(self.arithmetic, parts, g, sides, shape)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """Return the roundings of both operands of a contraction."""

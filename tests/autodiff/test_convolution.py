@@ -32,19 +32,20 @@ TRANSPOSED = [
     ((2, 4, 3, 4), (4, 3, 3, 3), dict(stride=(2, 3), padding=(1, 0), output_padding=(1, 2), dilation=(1, 2))),
     ((1, 2, 3, 3), (2, 3, 1, 1), dict(output_padding=2, dilation=3)),
     ((1, 2, 3, 3), (2, 2, 2, 2), dict(stride=3, padding=3)),
+    ((1, 2, 2, 3, 2), (2, 2, 2, 2, 3), dict(stride=(2, 1, 2), padding=(1, 0, 1), output_padding=(1, 0, 0))),
 ]
 
 
-def pair(value):
-    return value if isinstance(value, tuple) else (value, value)
+def along(value, axes):
+    return value if isinstance(value, tuple) else (value,) * axes
 
 
 def borders(window, options):
-    """Rows above and columns left of an image."""
-    padding, dilation = options.get("padding", 0), pair(options.get("dilation", 1))
+    """The zeros before an image along each axis."""
+    padding, dilation = options.get("padding", 0), along(options.get("dilation", 1), len(window))
     if padding == "same":
         return [d * (n - 1) // 2 for d, n in zip(dilation, window, strict=True)]
-    return (0, 0) if padding == "valid" else pair(padding)
+    return along(0 if padding == "valid" else padding, len(window))
 
 
 class Terms:
@@ -53,18 +54,19 @@ class Terms:
     def __init__(self, images, kernels, result, options):
         (_, self.channels, *self.size), (self.outputs, _, *self.window) = images, kernels
         self.batch, self.result, self.groups = images[0], result, options.get("groups", 1)
-        self.stride, self.gap = pair(options.get("stride", 1)), pair(options.get("dilation", 1))
+        self.stride, self.gap = (along(options.get(name, 1), len(self.window)) for name in ("stride", "dilation"))
         self.border = borders(self.window, options)
 
     def pixel(self, n, channel, at, place):
-        i, j = (r * s + a * d - p for r, s, a, d, p in zip(at, self.stride, place, self.gap, self.border, strict=True))
-        return (n, channel, i, j) if 0 <= i < self.size[0] and 0 <= j < self.size[1] else None
+        sides = zip(at, self.stride, place, self.gap, self.border, strict=True)
+        met = [r * s + a * d - p for r, s, a, d, p in sides]
+        return (n, channel, *met) if all(0 <= i < size for i, size in zip(met, self.size, strict=True)) else None
 
     def forward(self, n, o, *at):
         inner = self.channels // self.groups
         first = o // (self.outputs // self.groups) * inner
-        for c, a, b in itertools.product(range(inner), *map(range, self.window)):
-            yield self.pixel(n, first + c, at, (a, b)), (o, c, a, b)
+        for c, *place in itertools.product(range(inner), *map(range, self.window)):
+            yield self.pixel(n, first + c, at, place), (o, c, *place)
 
     def to_image(self, n, channel, *at):
         inner, many = self.channels // self.groups, self.outputs // self.groups
@@ -73,8 +75,8 @@ class Terms:
             place = [size - 1 - a for size, a in zip(self.window, mirrored, strict=True)]
             moved = [i + p - a * d for i, p, a, d in zip(at, self.border, place, self.gap, strict=True)]
             hit = all(m % s == 0 and 0 <= m // s < r for m, s, r in zip(moved, self.stride, self.result, strict=True))
-            where = (n, group * many + o, moved[0] // self.stride[0], moved[1] // self.stride[1]) if hit else None
-            yield where, (group * many + o, channel % inner, *place)
+            there = [m // s for m, s in zip(moved, self.stride, strict=True)]
+            yield (n, group * many + o, *there) if hit else None, (group * many + o, channel % inner, *place)
 
     def to_kernel(self, o, c, *place):
         inner = self.channels // self.groups
@@ -107,12 +109,19 @@ POLICIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("images, kernels, options", CASES[:-1], ids=str)
+#: Volumes.
+VOLUMES = [
+    ((1, 2, 3, 2, 4), (2, 2, 2, 2, 2), {}),
+    ((2, 2, 3, 4, 2), (2, 1, 2, 1, 2), dict(stride=(2, 1, 1), padding=(1, 0, 1), dilation=(1, 2, 1), groups=2)),
+]
+
+
+@pytest.mark.parametrize("images, kernels, options", [*CASES[:-1], *VOLUMES], ids=str)
 @pytest.mark.parametrize("policy", POLICIES, ids=("roles", "blocks", "unit"))
 def test_every_contraction_of_a_convolution_is_one_sum_in_the_documented_order(policy, images, kernels, options, rng):
     x, w = (sf.Tensor(rng.standard_normal(shape), requires_grad=True) for shape in (images, kernels))
     with sf.simulate(policy):
-        y = x.conv2d(w, **options)
+        y = (x.conv2d if len(images) == 4 else x.conv3d)(w, **options)
         g = rng.standard_normal(y.shape)
         y.backward(g)
     recipe, terms = policy.recipe(), Terms(images, kernels, y.shape[2:], options)
@@ -129,7 +138,7 @@ def test_a_transposed_convolution_sums_as_the_gradient_of_an_image_does(images, 
     x, w = (sf.Tensor(rng.standard_normal(shape), requires_grad=True) for shape in (images, kernels))
     policy = POLICIES[1]
     with sf.simulate(policy):
-        y = x.conv_transpose2d(w, **options)
+        y = (x.conv_transpose2d if len(images) == 4 else x.conv_transpose3d)(w, **options)
         g = rng.standard_normal(y.shape)
         y.backward(g)
     recipe, terms = policy.recipe(), Terms(y.shape, kernels, images[2:], options)
@@ -178,7 +187,7 @@ def test_gradients_equal_torch_in_double_precision(images, kernels, options, rng
     check_against_torch(sf.Tensor.conv2d, torch.nn.functional.conv2d, images, kernels, options, rng)
 
 
-@pytest.mark.parametrize("images, kernels, options", TRANSPOSED, ids=str)
+@pytest.mark.parametrize("images, kernels, options", TRANSPOSED[:-1], ids=str)
 def test_transposed_gradients_equal_torch_in_double_precision(images, kernels, options, rng):
     check_against_torch(sf.Tensor.conv_transpose2d, torch.nn.functional.conv_transpose2d, images, kernels, options, rng)
 

@@ -5,6 +5,7 @@ import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.nn.against_torch import compare
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 
@@ -23,6 +24,8 @@ LAYERS = [
     ("AdaptiveAvgPool2d", ((None, 4),), {}),
     ("AdaptiveAvgPool2d", ((3, 5),), {}),
     ("AdaptiveAvgPool2d", ((9, 2),), {}),
+    ("AdaptiveMaxPool2d", ((3, 5),), {}),
+    ("AdaptiveMaxPool2d", ((None, 9),), {}),
     ("LeakyReLU", (0.2,), {}),
     ("Flatten", (2,), {}),
 ]
@@ -173,3 +176,74 @@ def test_a_size_of_the_result_takes_the_place_of_output_padding(rng):
     for size in ([9, 13], [10, 16], [10], [10.5, 13]):
         with pytest.raises(ValueError, match=r"from \[10, 13\] to \[12, 15\], got"), sf.simulate("fp64"):
             mine(x, output_size=size)
+
+
+#: Layers of volumes: layer, arguments, options.
+VOLUMES = [
+    ("Conv3d", (3, 4, 3), {}),
+    ("Conv3d", (4, 6, (1, 3, 2)), dict(stride=(1, 2, 1), padding=(0, 1, 2), dilation=(2, 1, 2), groups=2, bias=False)),
+    ("Conv3d", (3, 3, (3, 5, 1)), dict(padding="same", groups=3)),
+    ("ConvTranspose3d", (4, 3, 3), dict(stride=2, padding=1)),
+    ("ConvTranspose3d", (4, 6, 3, 2, 1, (1, 0, 1), 2), dict(bias=False, dilation=(1, 2, 1))),
+    ("MaxPool3d", (2,), {}),
+    ("MaxPool3d", (3, 2, 1), dict(ceil_mode=True)),
+    ("AvgPool3d", ((3, 2, 1),), dict(stride=1, padding=(1, 0, 0), count_include_pad=False)),
+    ("AvgPool3d", (2,), dict(divisor_override=3, ceil_mode=True)),
+    ("AdaptiveAvgPool3d", (1,), {}),
+    ("AdaptiveAvgPool3d", ((None, 4, 3),), {}),
+    ("AdaptiveMaxPool3d", ((2, 6, 3),), {}),
+]
+
+
+@pytest.mark.parametrize("name, arguments, options", VOLUMES, ids=str)
+@pytest.mark.parametrize("batch", [(2,), ()], ids=("two", "without"))
+def test_layers_of_volumes_are_torchs_in_double_precision(name, arguments, options, batch, rng):
+    mine, theirs = getattr(sf.nn, name)(*arguments, **options), getattr(torch.nn, name)(*arguments, **options)
+    channels = arguments[0] if name.startswith("Conv") else 3
+    compare(mine, theirs, rng.standard_normal((*batch, channels, 4, 5, 6)))
+
+
+def test_layers_of_volumes_start_in_torchs_range_and_print_their_arguments():
+    for layer in (sf.nn.Conv3d(3, 4, (3, 2, 1), rng=0), sf.nn.ConvTranspose3d(3, 4, (3, 2, 1), rng=0)):
+        bound = 1 / np.sqrt(layer.weight.shape[1] * 6)
+        for parameter in layer.parameters():
+            assert 0.5 * bound < np.abs(parameter.data).max() <= bound
+    assert str(sf.nn.Conv3d(3, 4, 3, padding=1)).startswith(
+        "Conv3d(3, 4, kernel_size=(3, 3, 3), stride=(1, 1, 1), padding=(1, 1, 1))"
+    )
+    assert str(sf.nn.AdaptiveMaxPool3d(1)) == "AdaptiveMaxPool3d(output_size=(1, 1, 1))"
+
+
+def test_a_size_of_the_result_takes_the_place_of_output_padding_of_volumes(rng):
+    mine, theirs = (nn.ConvTranspose3d(3, 2, 3, stride=3, padding=1) for nn in (sf.nn, torch.nn))
+    x, size = rng.standard_normal((2, 3, 2, 3, 4)), [5, 8, 11]
+    compare(mine, theirs, x, output_size=size)
+    with pytest.raises(ValueError, match=r"slices, rows and columns from \[4, 7, 10\] to"), sf.simulate("fp64"):
+        mine(x, output_size=[3, 8, 11])
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.nn.Conv3d(3, 4, (3, 3)), r"kernel_size must be .* a triple \(slices, rows, columns\) of them"),
+        (lambda: sf.nn.Conv3d(3, 4, 3, padding="some"), "padding is an integer, a triple of them, .* got 'some'"),
+        (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((1, 2, 8, 8, 8))), r"conv3d needs x \(N, C, D, H, W\) .* multiples"),
+        (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((8, 8))), r"conv3d needs x \(N, C, D, H, W\)"),
+        (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((1, 3, 2, 8, 8))), "spans 3 x 3 x 3, x of shape .* has 2 x 8 x 8"),
+        (lambda: sf.nn.ConvTranspose3d(3, 4, 3)(np.ones((1, 2, 4, 4, 4))), r"conv_transpose3d needs x \(N, C, D"),
+        (
+            lambda: sf.nn.ConvTranspose3d(3, 4, 3, padding=3)(np.ones((1, 3, 1, 4, 4))),
+            "-3 slices, 0 rows and 0 columns",
+        ),
+        (lambda: sf.nn.MaxPool3d(2, return_indices=True), "MaxPool3d returns only the largest pixels"),
+        (lambda: sf.nn.MaxPool3d(2)(np.ones((8, 8))), r"max_pool3d needs volumes \(N, C, D, H, W\)"),
+        (lambda: sf.nn.AvgPool3d(9)(np.ones((1, 1, 8, 8, 8))), "Windows of 9 x 9 x 9 do not fit"),
+        (lambda: sf.nn.AdaptiveAvgPool3d((1, 2)), "output_size is a positive integer, None, or a triple"),
+        (lambda: sf.nn.AdaptiveMaxPool3d(3)(np.ones((8, 9))), r"AdaptiveMaxPool3d needs volumes \(N, C, D, H, W\)"),
+        (lambda: sf.nn.AdaptiveMaxPool2d(2, return_indices=True), "AdaptiveMaxPool2d returns only the largest pixels"),
+        (lambda: sf.nn.AdaptiveMaxPool1d(0), "output_size must be a positive integer, got 0"),
+    ],
+)
+def test_bad_use_of_layers_of_volumes_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call()

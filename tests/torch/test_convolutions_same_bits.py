@@ -14,7 +14,7 @@ NARROW_ADDITIONS = sf.Policy(compute=sf.FP32, reduce=sf.BF16, name="narrow addit
 )
 
 
-@pytest.mark.parametrize("layer", ["Conv2d", "ConvTranspose2d"])
+@pytest.mark.parametrize("layer", ["Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d"])
 @pytest.mark.parametrize("policy", [*sf.policies, NARROW_ADDITIONS], ids=lambda policy: getattr(policy, "name", policy))
 def test_a_convolution_and_its_gradients_have_the_bits_of_our_own_under_every_preset(policy, layer):
     dtype, rng = np.float64 if policy == "fp64" else np.float32, np.random.default_rng(1)
@@ -22,7 +22,7 @@ def test_a_convolution_and_its_gradients_have_the_bits_of_our_own_under_every_pr
     theirs = getattr(torch.nn, layer)(4, 6, 3, **OPTIONS, dtype=torch.float64 if policy == "fp64" else torch.float32)
     own = getattr(sf.nn, layer)(4, 6, 3, **OPTIONS)
     own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
-    x = rng.normal(size=(2, 4, 7, 6)).astype(dtype)
+    x = rng.normal(size=(2, 4, *((7, 6) if layer.endswith("2d") else (4, 5, 6)))).astype(dtype)
     a, b = torch.from_numpy(x.copy()).requires_grad_(), sf.Tensor(x.copy(), requires_grad=True)
     with sf.torch.simulate(theirs, policy, 3):
         y = theirs(a * 1.0)

@@ -89,3 +89,54 @@ def test_windows_that_give_a_pixel_nothing_are_zeros_in_its_sum_as_in_our_own_la
                 y = theirs(pixels)
                 (y * y).sum().backward()
             np.testing.assert_array_equal(pixels.grad.reshape(x.shape), image.grad)
+
+
+#: A layer of both front ends, its arguments, and the shape of its images.
+LAYERS = [
+    ("MaxPool1d", (3, 2, 1), (2, 3, 9)),
+    ("MaxPool2d", (3, 2, 1), (2, 3, 7, 6)),
+    ("MaxPool3d", (3, 2, 1), (2, 3, 5, 6, 7)),
+    ("MaxPool3d", ((1, 2, 3), (2, 1, 1), 0, (1, 2, 1), False, True), (2, 3, 4, 6, 7)),
+    ("AvgPool1d", (3, 2, 1), (2, 3, 9)),
+    ("AvgPool2d", ((3, 2), 2, 1, True, False), (2, 3, 7, 6)),
+    ("AvgPool3d", (3, 2, 1, True, False), (2, 3, 5, 6, 7)),
+    ("AvgPool3d", (2,), (2, 3, 4, 6, 2)),
+    ("AvgPool3d", (2, 1, 0, False, True, 3), (3, 5, 6, 7)),
+    ("AdaptiveAvgPool3d", ((2, 3, 4),), (2, 3, 5, 6, 7)),
+    ("AdaptiveAvgPool3d", ((None, 1, 7),), (2, 3, 5, 6, 7)),
+    ("AdaptiveAvgPool3d", (1,), (2, 3, 5, 6, 7)),
+    ("AdaptiveMaxPool1d", (4,), (2, 3, 9)),
+    ("AdaptiveMaxPool2d", ((3, None),), (2, 3, 7, 6)),
+    ("AdaptiveMaxPool2d", (9,), (2, 3, 7, 6)),
+    ("AdaptiveMaxPool3d", ((2, 3, 4),), (2, 3, 5, 6, 7)),
+    ("AdaptiveMaxPool3d", (2,), (3, 5, 6, 7)),
+]
+
+#: Sums in an order and a format that bits depend on.
+SUMS = sf.Policy(compute=sf.FP32, activation_gradients=sf.BF16, reduce=sf.pairwise(sf.BF16), name="sums")
+
+
+def run_layer(front_end, name, arguments, x, policy):
+    """The result and the gradient of images of a layer under one of both front ends."""
+    if front_end == "torch":
+        layer, image = getattr(torch.nn, name)(*arguments), torch.from_numpy(x.copy()).requires_grad_()
+        with sf.torch.simulate(layer, policy, 3):
+            y = layer(image * 1.0)
+            (y * y).sum().backward()
+        return y.detach().numpy(), image.grad.numpy()
+    layer, image = getattr(sf.nn, name)(*arguments), sf.Tensor(x.copy(), requires_grad=True)
+    with sf.simulate(policy, 3):
+        y = layer(image * 1.0)
+        (y * y).sum().backward()
+    return y.data, image.grad
+
+
+@pytest.mark.parametrize("policy", [*sf.policies, SUMS], ids=lambda policy: getattr(policy, "name", policy))
+@pytest.mark.parametrize("name, arguments, shape", LAYERS, ids=str)
+def test_pooling_has_the_same_bits_under_both_front_ends_and_every_preset(name, arguments, shape, policy):
+    if arguments == (1,) and policy == "as-written-cuda":
+        pytest.skip("CUDA kernels multiply the gradient of a mean by a reciprocal, which rounds twice")
+    x = np.random.default_rng(4).normal(size=shape).astype(np.float64 if policy == "fp64" else np.float32)
+    ours, theirs = (run_layer(front_end, name, arguments, x, policy) for front_end in ("simfloat", "torch"))
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, other)

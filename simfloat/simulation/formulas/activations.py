@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.simulation.formulas import Rounded, negative, number, where
-from simfloat.simulation.formulas.slopes import HALF, ONE, THREE, ZERO
+from simfloat.simulation.formulas.slopes import HALF, ONE, THREE, ZERO, gradient_where
 
 BEND, CUBE, CUBE_SLOPE = number(math.sqrt(2 / math.pi)), number(0.044715), number(3 * 0.044715)
 
@@ -51,9 +51,49 @@ def silu_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray
     return u.multiply(g, u.multiply(s, u.add(ONE, u.multiply(a, u.subtract(ONE, s)))))
 
 
+def leaky_relu(u: Rounded, a: NDArray, slope: NDArray) -> NDArray:
+    """a if it is positive, otherwise slope * a."""
+    return u.multiply(a, np.where(a > 0, ONE[()], slope[()]))
+
+
 def leaky_relu_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, slope: NDArray) -> NDArray:
     """g if a is positive, otherwise slope * g."""
     return u.multiply(g, np.where(a > 0, ONE[()], slope[()]))
+
+
+def leaky_relu_to_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, slope: NDArray) -> NDArray:
+    """g * a if a is not positive, otherwise g * 0."""
+    return u.multiply(g, np.where(a > 0, ZERO[()], a[()]))
+
+
+def clip_to_x(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """g from the lower bound to the upper one, otherwise 0."""
+    return gradient_where(u, g, (a >= low[()]) & (a <= high[()]))
+
+
+def clip_to_low(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """g below the lower bound, otherwise 0."""
+    return gradient_where(u, g, (a < low[()]) & (low[()] < high[()]))
+
+
+def clip_to_high(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """g above the upper bound, or if it is below the lower one; otherwise 0."""
+    return gradient_where(u, g, (a > high[()]) | (high[()] < low[()]))
+
+
+def hardtanh_to_x(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """g between the bounds, 0 at both of them and outside."""
+    return gradient_where(u, g, ~((a <= low[()]) | (a >= high[()])))
+
+
+def hardtanh_to_low(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """g at the lower bound and below, otherwise 0."""
+    return gradient_where(u, g, a <= low[()])
+
+
+def hardtanh_to_high(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """g at the upper bound and above, otherwise 0."""
+    return gradient_where(u, g, a >= high[()])
 
 
 SIX = number(6.0)

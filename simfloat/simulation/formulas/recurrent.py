@@ -14,6 +14,28 @@ from typing import Any, NamedTuple, Protocol
 Numbers = Any
 
 
+class StepArithmetic(Protocol):
+    """The arithmetic of a step of a cell."""
+
+    def add(self, a: Numbers, b: Numbers) -> Numbers:
+        """Return a + b."""
+
+    def subtract(self, a: Numbers, b: Numbers) -> Numbers:
+        """Return a - b."""
+
+    def multiply(self, a: Numbers, b: Numbers) -> Numbers:
+        """Return a * b."""
+
+    def apply(self, operation: str, x: Numbers) -> Numbers:
+        """Return a function of the catalog."""
+
+    def relu(self, x: Numbers) -> Numbers:
+        """Return x if it is above 0, otherwise 0."""
+
+    def split(self, x: Numbers, sizes: list[int]) -> Sequence[Numbers]:
+        """Return parts of these sizes along the last axis."""
+
+
 class CellSlopes(Protocol):
     """The arithmetic of the backward pass of a cell: gradients are rounded in the role of activations."""
 
@@ -72,13 +94,15 @@ def chain_gradient(slope: Callable[..., Numbers], g: Numbers | None, y: Numbers)
     return None if g is None else slope(g, y)
 
 
-def lstm_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+def lstm_step(u: StepArithmetic, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
     """c' = f * c + i * g and h' = o * tanh(c'), with the gates in the order i, f, g, o."""
-    gates, size = u.add(hidden, input_gates), state[1].shape[-1]
-    i, f = u.apply("sigmoid", gates[:, :size]), u.apply("sigmoid", gates[:, size : 2 * size])
-    g, o = u.apply("tanh", gates[:, 2 * size : 3 * size]), u.apply("sigmoid", gates[:, 3 * size :])
-    c = u.add(u.multiply(f, state[1]), u.multiply(i, g))
-    t = u.apply("tanh", c)
+    size = state[1].shape[-1]
+    i, f, g, o = u.split(u.add(input_gates, hidden), [size] * 4)
+    f = u.apply("sigmoid", f)
+    remaining = u.multiply(f, state[1])
+    i, g = u.apply("sigmoid", i), u.apply("tanh", g)
+    c = u.add(remaining, u.multiply(i, g))
+    o, t = u.apply("sigmoid", o), u.apply("tanh", c)
     return (u.multiply(o, t), c), (i, f, g, o, t)
 
 
@@ -95,14 +119,13 @@ def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: 
     return gates, gates, (None, g_before)
 
 
-def gru_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
-    """h' = (h - n) * z + n, with the gates in the order r, z, n, and n = tanh(input_n + hidden_n * r)."""
+def gru_step(u: StepArithmetic, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+    """h' = (h - n) * z + n, with the gates in the order r, z, n, and n = tanh(input_n + r * hidden_n)."""
     (h,) = state
     size = h.shape[-1]
-    r = u.apply("sigmoid", u.add(hidden[:, :size], input_gates[:, :size]))
-    z = u.apply("sigmoid", u.add(hidden[:, size : 2 * size], input_gates[:, size : 2 * size]))
-    new = hidden[:, 2 * size :]
-    n = u.apply("tanh", u.add(input_gates[:, 2 * size :], u.multiply(new, r)))
+    (input_rz, input_n), (hidden_rz, new) = (u.split(x, [2 * size, size]) for x in (input_gates, hidden))
+    r, z = u.split(u.apply("sigmoid", u.add(input_rz, hidden_rz)), [size] * 2)
+    n = u.apply("tanh", u.add(input_n, u.multiply(r, new)))
     d = u.subtract(h, n)
     return (u.add(u.multiply(d, z), n),), (r, z, n, new, d)
 
@@ -119,10 +142,10 @@ def gru_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: A
 
 
 def rnn_step(function: str) -> Callable[..., Any]:
-    """Return the step h' = tanh(hidden + input_gates), or relu of the sum."""
+    """Return the step h' = tanh(input_gates + hidden), or relu of the sum."""
 
-    def step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
-        total = u.add(hidden, input_gates)
+    def step(u: StepArithmetic, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+        total = u.add(input_gates, hidden)
         return (u.relu(total) if function == "relu" else u.apply(function, total),), ()
 
     return step

@@ -224,6 +224,16 @@ def where_above(a: NDArray, x: NDArray, threshold: NDArray = ZERO) -> NDArray:
     return as_array(image_of(x) * ~(a <= threshold[()])).view(x.dtype)  # a single element is a scalar on any device
 
 
+def positive_part(u: Rounded, a: NDArray) -> NDArray:
+    """Return relu: a if it is positive or NaN, otherwise 0."""
+    return u.round(where_above(a, a), "relu")
+
+
+def relu(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None, threshold: NDArray = ZERO) -> NDArray:
+    """g if the result y is above the threshold or NaN, otherwise 0."""
+    return u.round(where_above(y, g, threshold), "relu")
+
+
 def share(u: Rounded, g: NDArray, operand: NDArray, other_operand: NDArray) -> NDArray:
     """The part of g for `operand` in a maximum: g if it is larger, 0 if it is smaller, half of g if both are equal."""
     operand, other_operand = operand[()], other_operand[()]

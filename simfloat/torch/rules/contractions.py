@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.target import carrier_of
 from simfloat.formats import FP32
-from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.formulas.convolution import ConvolutionFormula
 from simfloat.simulation.place import widest_format
-from simfloat.sums.geometry import Geometry, Pair, Volumes, as_images, geometry_of, mirrored_kernels
+from simfloat.sums.geometry import as_images, geometry_of, transposed_geometry
 from simfloat.sums.scales import Scales
 from simfloat.torch.arguments import Arguments
 from simfloat.torch.handlers import Handler, Rule
@@ -176,85 +177,27 @@ TABLE: dict[str, Handler] = {
 Sizes = Sequence[int]
 
 
-class Steps(NamedTuple):
-    """The steps of a convolution along each axis; `more` is the output padding of a transposed convolution."""
-
-    stride: Sizes
-    padding: Sizes
-    dilation: Sizes
-    groups: int
-    more: Sizes | None
-
-    @classmethod
-    def along(
-        cls, axes: int, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool, more: Sizes, groups: int
-    ) -> Steps:
-        """Return the steps along `axes` axes; a single number applies to all of them."""
-        stride, padding, dilation, more = (
-            [*sizes] * axes if len(sizes) == 1 else sizes for sizes in (stride, padding, dilation, more)
+def convolution_of(
+    x: torch.Tensor, w: torch.Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool, more: Sizes,
+    groups: int,
+) -> ConvolutionFormula:  # fmt: skip
+    """Return the convolution, or the transposed one with output padding `more`, of sequences, images or volumes."""
+    images, kernels = as_images(numbers_of(x)), as_images(numbers_of(w))
+    axes = x.ndim - 2
+    steps, gaps = along_axes(stride, axes, 1), along_axes(dilation, axes, 1)
+    border, extra = along_axes(padding, axes, 0), along_axes(more, axes, 0)
+    if not transposed:
+        return ConvolutionFormula(
+            geometry_of(images, kernels, steps, border, gaps, groups, max(axes, 2)), images.shape[2:]
         )
-        return cls(stride, padding, dilation, groups, more if transposed else None)
-
-    def of_depth(self) -> Steps:
-        """Return the steps along the first axis, as for images with one column."""
-        more = None if self.more is None else (self.more[0], 0)
-        return Steps((self.stride[0], 1), (self.padding[0], 0), (self.dilation[0], 1), self.groups, more)
-
-    def of_slices(self) -> Steps:
-        """Return the steps along the other axes."""
-        more = None if self.more is None else self.more[1:]
-        return Steps(self.stride[1:], self.padding[1:], self.dilation[1:], self.groups, more)
+    sizes = images.shape[2:], kernels.shape[2:], steps, border, gaps, extra
+    return ConvolutionFormula(*transposed_geometry(*sizes, groups), is_transposed=True)
 
 
-def as_pair(sizes: Sizes, row: int) -> Pair:
-    """Return an option for rows and columns; for images of one row, rows have the value `row`."""
-    return (row, int(sizes[0])) if len(sizes) == 1 else (int(sizes[0]), int(sizes[1]))
-
-
-def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
-    """Return the geometry of a convolution, and the size of its images or volumes.
-
-    For a transposed convolution, x is the result.
-    """
-    if x.ndim == 5:
-        # A convolution of volumes is a convolution of rows along the first axis, and of images along the last two.
-        depth, (size, _) = geometry_for(x[..., :1, 0], w[..., :1, 0], steps.of_depth())
-        slices, area = geometry_for(x[:, :, 0], w[:, :, 0], steps.of_slices())
-        return Volumes(depth, slices), (size, area)
-    stride, border, gaps = as_pair(steps.stride, 1), as_pair(steps.padding, 0), as_pair(steps.dilation, 1)
-    if steps.more is None:
-        return geometry_of(x, w, stride, border, gaps, steps.groups), (x.shape[2], x.shape[3])
-    window, places, more = (w.shape[2], w.shape[3]), (x.shape[2], x.shape[3]), as_pair(steps.more, 0)
-    rows, columns = (
-        (n - 1) * step - 2 * width + gap * (size - 1) + end + 1
-        for n, step, width, gap, size, end in zip(places, stride, border, gaps, window, more, strict=True)
-    )
-    return Geometry(window, stride, border, border, gaps, steps.groups, places), (rows, columns)
-
-
-def convolve(
-    arithmetic: Arithmetic, x: NDArray, w: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
-) -> NDArray:
-    """Return the convolution of images or volumes; sums run over (channel, slice, row, column)."""
-    if isinstance(geometry, Geometry):
-        return arithmetic.conv2d(x, w, geometry, *inputs)
-    slices = arithmetic.conv2d(x, w.reshape(len(w), -1, *w.shape[3:]), geometry, *inputs)
-    return slices.reshape(len(x), -1, *slices.shape[1:]).swapaxes(1, 2)
-
-
-def correlate(
-    arithmetic: Arithmetic, g: NDArray, x: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
-) -> NDArray:
-    """Return the gradient of kernels, with slices among the channels; sums run over (example, depth, row, column)."""
-    images = g.swapaxes(1, 2).reshape(-1, g.shape[1], *g.shape[3:]) if g.ndim == 5 else g
-    return arithmetic.correlate(images, x, geometry, *inputs)
-
-
-def mirrored_volume_kernels(w: NDArray, groups: int) -> NDArray:
-    """Return the kernels of the transposed convolution, mirrored in all directions."""
-    images = w.reshape(*w.shape[:-2], w.shape[-2] * w.shape[-1]) if w.ndim == 5 else w
-    mirrored = mirrored_kernels(images, groups)
-    return mirrored.reshape(*mirrored.shape[:2], *w.shape[2:])
+def along_axes(option: Sizes, axes: int, row: int) -> tuple[int, ...]:
+    """Return an option for each axis, which may be one number for all; sequences are images of one row."""
+    sizes = option if len(option) == axes else [*option] * axes
+    return (row, *sizes) if axes == 1 else tuple(sizes)
 
 
 def convolution(
@@ -262,13 +205,8 @@ def convolution(
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return the convolution, or the transposed one; the addition of the bias is a second rounding."""
-    images, kernels = as_images(numbers_of(x)), as_images(numbers_of(w))
-    steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
-    geometry, size = geometry_for(images, kernels, steps)
-    if transposed:
-        kernels, geometry = mirrored_volume_kernels(kernels, groups), geometry.for_image_gradient(size)
-    result = convolve(call.begin(), images, kernels, geometry, call.inputs(x, w))
-    result = result[:, :, 0] if x.ndim == 3 else result
+    contraction = convolution_of(x, w, stride, padding, dilation, transposed, output_padding, groups)
+    result = contraction.result(call.begin(), numbers_of(x), numbers_of(w), call.inputs(x, w))
     if bias is not None:
         call.phase = call.phase.sibling("add", call.format)
         call.begin()
@@ -291,26 +229,19 @@ def convolution_backward(
     # The addition of the bias follows the product, and its backward pass rounds the gradient: so the product reads the
     # rounded gradient, and the bias reads the unrounded one.
     g = way.in_result_format(came) if way.may_narrow and (mask[0] or mask[1]) else came
-    gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
-    steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
-    geometry, size = geometry_for(images, kernels, steps)
+    contraction = convolution_of(x, w, stride, padding, dilation, transposed, output_padding, groups)
+    gradient = numbers_of(g)
     gradients: list[torch.Tensor | None] = [None, None, None]
     if mask[0]:
         call.phase = way.to_operand(0)
-        arithmetic, inputs = call.begin(), call.inputs(g, w)
-        back = geometry if transposed else geometry.for_image_gradient(size)
-        reached = convolve(
-            arithmetic, gradient, kernels if transposed else mirrored_volume_kernels(kernels, groups), back, inputs
-        )
-        gradients[0] = call.tensor(reached.reshape(x.shape))
+        u = call.begin()
+        gradients[0] = call.tensor(contraction.to_x(u, gradient, numbers_of(w), tuple(x.shape), call.inputs(g, w)))
     if mask[1]:
         call.phase = way.to_operand(1)
-        arithmetic = call.begin()
-        if transposed:
-            reached = correlate(arithmetic, images, gradient, geometry, call.inputs(x, g))
-        else:
-            reached = correlate(arithmetic, gradient, images, geometry, call.inputs(g, x))
-        gradients[1] = call.tensor(reached.reshape(w.shape))
+        u = call.begin()
+        gradients[1] = call.tensor(
+            contraction.to_kernels(u, gradient, numbers_of(x), tuple(w.shape), call.inputs(g, x))
+        )
     if mask[2]:
         call.phase = bias = way.of_bias()
         came = bias.in_result_format(came) if bias.may_narrow else came

@@ -224,19 +224,19 @@ def lerp(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     return u.fused_total(share, difference, np.where(low, a, b))
 
 
-def leaky_relu(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
+def leaky_relu(u: Any, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     """Return a if it is positive, otherwise slope * a."""
-    return u.multiply(a, np.where(a > 0, 1.0, slope))
-
-
-def relu(u: Any, a: NDArray) -> NDArray:
-    """Return a if it is positive, otherwise 0."""
-    return u.round(slopes.where_above(a, a))
+    return activations.leaky_relu(u, a, np.asarray(slope))
 
 
 def threshold_backward(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
     """Return g if a is above `least`, otherwise 0."""
-    return u.round(slopes.where_above(a, g, number(least)))
+    return slopes.relu(u, g, a, threshold=number(least))
+
+
+def in_type_of(a: NDArray, *bounds: float) -> list[NDArray]:
+    """Return bounds in the type of the operand, which PyTorch compares with them."""
+    return [np.asarray(bound, a.dtype) for bound in bounds]
 
 
 def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
@@ -289,7 +289,7 @@ POINTWISE_FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as in PyTorch, except in inference mode
-    "relu": ("relu", relu),
+    "relu": ("relu", slopes.positive_part),
     "leaky_relu": ("leaky_relu", leaky_relu),
     **{theirs: (name, applied(name)) for theirs, name in FUNCTION_OF.items()},
 }
@@ -323,7 +323,7 @@ FORMULAS: dict[str, Rule] = {
     ),
     "threshold_backward": GradientRule("relu", threshold_backward),
     "hardtanh_backward": GradientRule(
-        "clip", lambda u, g, a, low, high: slopes.gradient_where(u, g, ~((a <= low) | (a >= high)))
+        "clip", lambda u, g, a, low, high: activations.hardtanh_to_x(u, g, None, a, *in_type_of(a, low, high))
     ),
     "leaky_relu_backward": GradientRule(
         "leaky_relu", lambda u, g, a, slope, _: activations.leaky_relu_slope(u, g, None, a, number(slope))

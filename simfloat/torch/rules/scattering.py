@@ -5,7 +5,6 @@ Additions use `reduce`, in row-major order. A bag is the sum, mean or maximum of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from simfloat.torch.handlers import Handler, Movement, Rule
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.rules.pooling import Sizes, sides_of
 from simfloat.torch.tensors import NOTHING, Tag, numbers_of
 
 _aten = torch.ops.aten
@@ -83,40 +81,6 @@ def index_add(
     """Return x with alpha * source added at places along an axis."""
     call.begin()
     return add_at(call, x, element_numbers(x).index_select(dim, index), call.times(float(alpha), source))
-
-
-def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
-    """Return a rule for the gradient of images with `axes` axes, from the positions of the maxima of windows."""
-
-    def rule(
-        call: RuleCall, g: torch.Tensor, x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes,
-        dilation: Sizes, _: bool, places: torch.Tensor,
-    ) -> torch.Tensor:  # fmt: skip
-        sides, gradients = sides_of(axes, g, kernel, stride, padding, dilation), numbers_of(g)
-        within = []
-        for axis, (side, pixel) in enumerate(
-            zip(sides, np.unravel_index(places.numpy(), x.shape[-axes:]), strict=True)
-        ):
-            start = side.step * np.arange(side.number) - side.border
-            within.append((pixel - start.reshape(-1, *[1] * (axes - 1 - axis))) // side.gap)
-        windows = [side.places for side in sides]
-        first = np.ravel_multi_index(tuple(within), windows)
-        shares = (np.where(first == k, gradients, gradients.dtype.type(0)) for k in range(math.prod(windows)))
-        call.begin()
-        return call.tensor(call.spread(shares, gradients, sides, x.shape))
-
-    return rule
-
-
-def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
-    """Return a rule for windows with irregular steps: windows that give a pixel no gradient are not in its sum."""
-
-    def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
-        places, pixels = options[-1], math.prod(x.shape[-axes:])
-        image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-axes], *[1] * axes) * pixels
-        return add_at(call, torch.zeros_like(x), places + image, numbers_of(g))
-
-    return rule
 
 
 def put(call: RuleCall, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool) -> torch.Tensor:
@@ -204,15 +168,6 @@ TABLE: dict[str, Handler] = {
     "index_reduce": Rule("index", index_reduce),
     "scatter_add": Rule("index", scatter_add),
     "index_add": Rule("index", index_add),
-    **{
-        name: Rule("max_pool2d", rule(axes))
-        for axes in (2, 3)
-        for name, rule in (
-            (f"max_pool{axes}d_with_indices_backward", max_pool_backward),
-            (f"adaptive_max_pool{axes}d_backward", irregular_max_pool_backward),
-            (f"fractional_max_pool{axes}d_backward", irregular_max_pool_backward),
-        )
-    },
 }
 
 

@@ -11,6 +11,7 @@ from simfloat.arithmetic.machines import is_on_gpu
 POLICIES = ("bf16-stochastic", "fp16-standard", "mxfp8", "nvfp4", "fp8-delayed", "fp8-deepseek", "amp-bf16")
 
 IMAGES, ROWS, LINES, WORDS = (2, 3, 6, 5), (3, 4), (2, 3, 4), np.array([[0, 3, 1], [2, 2, 4]])
+VOLUMES = (2, 3, 4, 5, 4)
 
 
 class Attending(sf.nn.Module):
@@ -39,15 +40,22 @@ class Last(sf.nn.Module):
 LAYERS = {
     "AdaptiveAvgPool1d": (lambda: sf.nn.AdaptiveAvgPool1d(3), LINES),
     "AdaptiveAvgPool2d": (lambda: sf.nn.AdaptiveAvgPool2d((2, 3)), IMAGES),
+    "AdaptiveAvgPool3d": (lambda: sf.nn.AdaptiveAvgPool3d((2, 3, 3)), VOLUMES),
+    "AdaptiveMaxPool1d": (lambda: sf.nn.AdaptiveMaxPool1d(3), LINES),
+    "AdaptiveMaxPool2d": (lambda: sf.nn.AdaptiveMaxPool2d((4, 3)), IMAGES),
+    "AdaptiveMaxPool3d": (lambda: sf.nn.AdaptiveMaxPool3d((3, 3, 2)), VOLUMES),
     "AvgPool1d": (lambda: sf.nn.AvgPool1d(2, padding=1), LINES),
     "AvgPool2d": (lambda: sf.nn.AvgPool2d(2, padding=1), IMAGES),
+    "AvgPool3d": (lambda: sf.nn.AvgPool3d(3, stride=2, padding=1), VOLUMES),
     "BatchNorm1d": (lambda: sf.nn.BatchNorm1d(4), ROWS),
     "BatchNorm2d": (lambda: sf.nn.BatchNorm2d(3), IMAGES),
     "CELU": (lambda: sf.nn.CELU(0.5), ROWS),
     "Conv1d": (lambda: sf.nn.Conv1d(3, 6, 2, stride=2, padding=1, groups=3, rng=1), LINES),
     "Conv2d": (lambda: sf.nn.Conv2d(3, 6, 2, stride=(2, 1), padding=1, groups=3, rng=1), IMAGES),
+    "Conv3d": (lambda: sf.nn.Conv3d(3, 6, 2, stride=(1, 2, 1), padding=1, groups=3, rng=1), VOLUMES),
     "ConvTranspose1d": (lambda: sf.nn.ConvTranspose1d(3, 2, 3, stride=2, output_padding=1, rng=1), LINES),
     "ConvTranspose2d": (lambda: sf.nn.ConvTranspose2d(3, 2, 3, stride=2, output_padding=1, rng=1), IMAGES),
+    "ConvTranspose3d": (lambda: sf.nn.ConvTranspose3d(3, 2, 3, stride=2, output_padding=1, rng=1), VOLUMES),
     "Dropout": (lambda: sf.nn.Dropout(0.4), ROWS),
     "Dropout1d": (lambda: sf.nn.Dropout1d(0.4), LINES),
     "Dropout2d": (lambda: sf.nn.Dropout2d(0.4), IMAGES),
@@ -75,6 +83,7 @@ LAYERS = {
     "MLP": (lambda: sf.nn.MLP([4, 6, 2], rng=1), ROWS),
     "MaxPool1d": (lambda: sf.nn.MaxPool1d(3, stride=1, padding=1), LINES),
     "MaxPool2d": (lambda: sf.nn.MaxPool2d(3, stride=2, padding=1), IMAGES),
+    "MaxPool3d": (lambda: sf.nn.MaxPool3d(3, stride=2, padding=1), VOLUMES),
     "Mish": (lambda: sf.nn.Mish(), ROWS),
     "ModuleList": (lambda: sf.nn.Sequential(*sf.nn.ModuleList([sf.nn.Linear(4, 2, rng=1), sf.nn.ReLU()])), ROWS),
     "MultiHeadAttention": (lambda: Attending(sf.nn.MultiHeadAttention), LINES),
