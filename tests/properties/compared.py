@@ -1,22 +1,47 @@
 """Programs by all machines: whether their traces are equal, bit for bit."""
 
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import numpy as np
 
 import simfloat as sf
+from simfloat.arithmetic import threads
+from simfloat.policy import Policy
+from simfloat.policy.policy import draws_bits
+from simfloat.simulation.arithmetic import WorkMeter
+from simfloat.sums import tiles
 from tests.bits import equal_bits
 from tests.properties.machines import Tensors
+from tests.properties.programs import LEAVES, SLOTS
+
+try:
+    from tests.properties.torch_machine import Modules
+except ModuleNotFoundError:  # without torch its machine is left out
+    Modules = None
 
 
 class Partial(sf.Recorder):
-    """A recorder that wants the counts of one path and phase alone."""
+    """A recorder that wants the counts of some paths and phases alone."""
 
     def wants(self, path, phase):
         return path.startswith("a") and phase != "forward"
 
 
-def first_difference(got, want, ignored=()):
+@contextmanager
+def two_threads():
+    """A block in which little work is shared by two threads, too."""
+    before = sf.get_threads()
+    sf.set_threads(2)
+    try:
+        with patch.object(threads, "LEAST_WORK", 4), patch.object(tiles, "LEAST_WORK", 4):
+            yield
+    finally:
+        sf.set_threads(before)
+
+
+def first_difference(got, want):
     """The first entry that differs in two traces, as text; None if there is none."""
-    got, want = ([(what, value) for what, value in one if what.split(" ", 1)[1] not in ignored] for one in (got, want))
     for (what, value), (name, other) in zip(got, want, strict=False):
         if what != name:
             return f"{what} is not {name}"
@@ -37,12 +62,60 @@ def is_same(a, b):
 def disagreement(program):
     """The first two machines that differ, and where; None if all agree."""
     want = Tensors(program).run()
-    others = {
-        "again": lambda: Tensors(program),
-        "observed": lambda: Tensors(program, sf.Recorder()),
-        "partly observed": lambda: Tensors(program, Partial()),
+    observed, partly = sf.Recorder(), Partial()
+    machines = {
+        "observed": lambda: Tensors(program, observed),
+        "partly observed": lambda: Tensors(program, partly),
+        "metered": lambda: Tensors(program, meter=WorkMeter),
     }
-    for name, make in others.items():
+    for name, make in machines.items():
         if (what := first_difference(make().run(), want)) is not None:
+            return f"{name}: {what}"
+    counts = entries(observed)
+    if any(action[0] == "interrupted" for action in program.actions):
+        counts = None  # Ctrl-C came earlier or later
+    elif entries(partly) != {key: value for key, value in counts.items() if partly.wants(key.path, key.phase)}:
+        return f"partly observed: counts\n{partly.table()}\n{observed.table()}"
+    again = sf.Recorder()
+    with two_threads():
+        if (what := first_difference(Tensors(program, again).run(), want)) is not None:
+            return f"two threads: {what}"
+    if counts is not None and entries(again) != counts:
+        return f"two threads: counts\n{again.diff(observed)}"
+    if Modules is not None and is_for_torch(program, want):
+        return torch_disagreement(program, want, counts)
+    return None
+
+
+def entries(recorder):
+    return {key: events.tolist() for key, events in recorder.entries()}
+
+
+def is_for_torch(program, trace):
+    """Whether both front ends carry out the program alike: with overrides that match, and formulas of one kind."""
+    if not program.is_chain or program.optimizer[0] == "AdamW":
+        return False
+    bodies = [part for action in program.actions for part in action if is_body(part)]
+    policies = [part for action in (program.policies, *program.actions) for part in action if isinstance(part, Policy)]
+    refused = any(what.endswith(("refused", "switch", "leave")) for what, _ in trace)
+    return all(bodies) and not refused and (all(map(adds_no_gradients, bodies)) or not any(map(draws_bits, policies)))
+
+
+def is_body(part):
+    return isinstance(part, tuple)
+
+
+def adds_no_gradients(body):
+    """Whether every leaf and every layer is used once: the sum of two gradients draws at other places in PyTorch."""
+    used = [LEAVES - 1, *(place for _, places in body for place in places[1:])]
+    used += [name for name, _ in body if name in SLOTS or name == "scale"]
+    return len(set(used)) == len(used)
+
+
+def torch_disagreement(program, want, counts):
+    observed = sf.Recorder()
+    want = [(what, value) for what, value in want if " state " not in what]
+    for name, machine in {"torch": Modules(program), "observed torch": Modules(program, observed)}.items():
+        if (what := first_difference([entry for entry in machine.run() if " state " not in entry[0]], want)) is not None:
             return f"{name}: {what}"
     return None

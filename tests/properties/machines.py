@@ -27,8 +27,7 @@ class Machine:
         """Carry out the program, up to what is refused, and return the trace."""
         self.model = self.new_model()
         self.load(self.model)
-        kind, options = self.program.optimizer
-        self.optimizer = self.new_optimizer(kind, options)
+        self.optimizer = self.new_optimizer(*self.program.optimizer)
         self.simulations = [
             self.simulation(policy, self.program.seed + number) for number, policy in enumerate(self.program.policies)
         ]
@@ -76,7 +75,8 @@ class Machine:
 
     def target(self, x):
         """Numbers for a loss of values."""
-        return self.data(random_generator(self.program.seed, 3, self.number).standard_normal(tuple(x.shape)))
+        rng = random_generator(self.program.seed, 3, self.number)
+        return self.data(rng.standard_normal(tuple(x.shape)).astype(np.float32))
 
     def labels(self, x):
         """Classes for a loss."""
@@ -135,9 +135,9 @@ class Machine:
     def note_parameters(self):
         for name, value in self.model.state_dict().items():
             self.note(f"parameter {name}", self.numbers(value))
-        for number, state in self.optimizer.state_dict()["state"].items():
-            for name, value in state.items():
-                self.note(f"{name} {number}", self.numbers(value))
+        for number, state in sorted(self.optimizer.state_dict()["state"].items()):
+            for name in sorted(set(state) - {"step"}):
+                self.note(f"{name} {number}", self.numbers(state[name]))
 
     def switch(self, policy):
         try:
@@ -171,6 +171,7 @@ class Machine:
         self.loss = None
         self.zero_grad()
         setattr(self.model, second, getattr(self.model, first))
+        self.optimizer = self.new_optimizer(*self.program.optimizer)
 
     def tie(self, first, second):
         self.loss = None
@@ -178,6 +179,7 @@ class Machine:
         one, other = (getattr(getattr(self.model, slot), "weight", None) for slot in (first, second))
         if one is not None and other is not None and one.shape == other.shape:
             getattr(self.model, second).weight = one
+            self.optimizer = self.new_optimizer(*self.program.optimizer)
 
     def nest(self, slot):
         module = getattr(self.model, slot)

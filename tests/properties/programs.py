@@ -57,6 +57,9 @@ OPTIMIZERS = (
     ("AdamW", {"lr": 0.05, "weight_decay": 0.1}),
 )
 
+#: What PyTorch models do between steps alone.
+BETWEEN_STEPS = {"switch"}
+
 #: The leaves of a forward pass, which are the first values.
 LEAVES = 3
 
@@ -132,7 +135,9 @@ def random_program(seed):
         passes = [("zero_grad",), ("forward", int(rng.integers(3)) * 2 + 2, body, loss), ("backward",), ("update",)]
         for action in passes:
             if rng.integers(5) == 0:
-                actions.append(random_event(rng, is_chain))
+                event = random_event(rng, is_chain)
+                if not is_chain or action[0] == "zero_grad" or event[0] not in BETWEEN_STEPS:
+                    actions.append(event)
             actions.append(action)
     return Program(seed, policies, optimizer, tuple(actions), is_chain)
 
