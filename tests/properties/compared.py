@@ -8,7 +8,8 @@ import numpy as np
 import simfloat as sf
 from simfloat.arithmetic import threads
 from simfloat.policy import Policy
-from simfloat.policy.policy import draws_bits
+from simfloat.policy.policy import draws_bits, takes_formats
+from simfloat.policy.roles import RESULTS
 from simfloat.simulation.arithmetic import WorkMeter
 from simfloat.sums import tiles
 from tests.bits import equal_bits
@@ -97,8 +98,16 @@ def is_for_torch(program, trace):
         return False
     bodies = [part for action in program.actions for part in action if is_body(part)]
     policies = [part for action in (program.policies, *program.actions) for part in action if isinstance(part, Policy)]
+    if any(map(has_gradients_of_its_own, policies)):
+        return False
     refused = any(what.endswith(("refused", "switch", "leave")) for what, _ in trace)
     return all(bodies) and not refused and (all(map(adds_no_gradients, bodies)) or not any(map(draws_bits, policies)))
+
+
+def has_gradients_of_its_own(policy):
+    """Whether gradients change their format on the way: PyTorch's addition hands them on as they come."""
+    roles = {role for override in policy.overrides for role, _ in override.roles}
+    return not takes_formats(policy) and not roles.isdisjoint(RESULTS)
 
 
 def is_body(part):
