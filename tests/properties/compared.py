@@ -15,6 +15,7 @@ from simfloat.sums import tiles
 from tests.bits import equal_bits
 from tests.properties.machines import Tensors
 from tests.properties.programs import LEAVES, SLOTS
+from tests.properties.reference import Definition, is_defined
 
 try:
     from tests.properties.torch_machine import Modules
@@ -83,9 +84,29 @@ def disagreement(program):
             return f"two threads: {what}"
     if counts is not None and entries(again) != counts:
         return f"two threads: counts\n{again.diff(observed)}"
+    if is_defined(program) and (what := difference_from_reference(program, want)) is not None:
+        return f"reference: {what}"
     if Modules is not None and is_for_torch(program, want):
         return torch_disagreement(program, want, counts)
     return None
+
+
+def difference_from_reference(program, want):
+    """Except in what blocks refuse at their ends, which the reference does not know."""
+    if any(what.endswith(" refused") for what, _ in want):
+        return None
+    want = [(what, value) for what, value in want if not what.endswith(" leave")]
+    refused = {int(what.split()[0]) for what, _ in want if what.endswith(" switch")}
+    return first_difference(Definition(program, refused).run(), list(map(with_calls, want)))
+
+
+def with_calls(entry):
+    """An entry of a trace with the calls of all streams by place, if it is a state."""
+    what, value = entry
+    if " state " not in what:
+        return entry
+    keys = "path", "phase", "operation", "operand"
+    return what, {tuple(one[key] for key in keys): one["calls"] for one in value["streams"]}
 
 
 def entries(recorder):
