@@ -146,6 +146,8 @@ def torch_disagreement(program, want, counts):
     observed = sf.Recorder()
     want = [(what, value) for what, value in want if " state " not in what]
     for name, machine in {"torch": Modules(program), "observed torch": Modules(program, observed)}.items():
-        if (what := first_difference([entry for entry in machine.run() if " state " not in entry[0]], want)) is not None:
+        if (
+            what := first_difference([entry for entry in machine.run() if " state " not in entry[0]], want)
+        ) is not None:
             return f"{name}: {what}"
     return None

@@ -18,15 +18,16 @@ import numpy as np
 
 import simfloat as sf
 from simfloat.arithmetic.casts import Cast, as_cast
+from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.scaling import Delayed, Hadamard, PerTensor
+from simfloat.formats.decimal_functions import value_between
 from simfloat.formats.definition import round_value
 from simfloat.formats.rounding import Rounding
 from simfloat.policy import Policy
 from simfloat.sums import Accumulator
-from simfloat.tools.selftest.orders import dot
+from simfloat.tools.selftest.orders import clamped_quotient, dot, elements, largest, tensor_scale
 from tests.properties.machines import Machine
 from tests.reference import draws, operate
-from tests.rounded import root
 
 #: What is in force: the simulation, the path of the running module, the composites, and whether gradients are wanted.
 NOW = SimpleNamespace(simulation=None, path="", composites=(), is_recording=True, names=None)
@@ -43,7 +44,6 @@ def has_reference(policy):
         and not any(isinstance(value, Cast) and value.rounding.is_stochastic for value in values)
         and all(isinstance(scale, PerTensor | Delayed | None) for scale in scales)
         and not any(accumulator.is_matrix_unit for accumulator in sums)
-        and (not any(scales) or all(one.maker == "sequential" and one.products is None for one in sums))
     )
 
 
@@ -68,7 +68,11 @@ class Simulated:
 
     @property
     def state(self):
-        return {"seed": self.seed, "calls": Counter(self.calls), "histories": {k: list(v) for k, v in self.histories.items()}}
+        return {
+            "seed": self.seed,
+            "calls": Counter(self.calls),
+            "histories": {k: list(v) for k, v in self.histories.items()},
+        }
 
     def load_state(self, state):
         self.calls, self.histories = Counter(state["calls"]), {k: list(v) for k, v in state["histories"].items()}
@@ -121,8 +125,8 @@ class Arithmetic:
         return self._each(lambda v, r: round_value(v, self.format, self.rounding, r), x)
 
     def apply(self, name, *operands):
-        if name in FUNCTIONS:
-            return self._each(lambda v, r: round_value(FUNCTIONS[name](v), self.format, self.rounding, r), *operands)
+        if OPERATIONS[name].value and name != "divide":
+            return self._each(lambda v, r: round_value(value_of(name, v), self.format, self.rounding, r), *operands)
         return self._each(lambda *x: operate(name, self.format, self.rounding, *x[:-1], random=x[-1]), *operands)
 
     def add(self, a, b):
@@ -148,115 +152,65 @@ class Arithmetic:
         return self.divide(self.sum(x, axes), float(prod(x.shape[axis] for axis in axes)))
 
     def matmul(self, a, b, a_cast, b_cast):
-        """Of matrices, whose operands are rounded first; scales are divided out of every product, exactly."""
+        """Of matrices, whose operands are rounded first; both scales are divided out with the last rounding."""
         (a, p), (b, q) = (self._operand(*each) for each in ((a, a_cast, 0), (b, b_cast, 1)))
         pairs = [(row.tolist(), column.tolist()) for row in a for column in b.T]
-        return self._totals(pairs, self.accumulate, Fraction(p) * Fraction(q)).reshape(len(a), b.shape[1])
+        return self._totals(pairs, self.accumulate, p * q).reshape(len(a), b.shape[1])
 
-    def _totals(self, pairs, by, scale=1):
+    def _totals(self, pairs, by, scale=1.0):
         modes = (self.rounding, *by.roundings)
         seed, call = self.simulation.take(self.key) if any(mode.is_stochastic for mode in modes) else (0, 0)
-        place = {"seed": seed, "call": call, "stage": 1}
-        totals = [_total(by, a, b, scale, element=i, **place) for i, (a, b) in enumerate(pairs)]
-        words = draws(len(totals), self.rounding, seed, call) if self.rounding.is_stochastic else [0] * len(totals)
-        return np.array([round_value(x, self.format, self.rounding, r) for x, r in zip(totals, words, strict=True)])
+        words = draws(len(pairs), self.rounding, seed, call) if self.rounding.is_stochastic else [0] * len(pairs)
+        totals = []
+        for i, ((a, b), word) in enumerate(zip(pairs, words, strict=True)):
+            total = exact_total(a, b) if by.result is None else dot(by, a, b, element=i, seed=seed, call=call)
+            if isinstance(total, Fraction) or scale == 1.0:
+                totals.append(
+                    round_value(total / Fraction(scale) if scale != 1.0 else total, self.format, self.rounding, word)
+                )
+            else:
+                totals.append(operate("divide", self.format, self.rounding, total, scale, random=word))
+        return np.array(totals)
 
     def _operand(self, x, cast, side):
-        cast = as_cast(cast)
-        amax = np.float32(np.abs(x).max())
+        cast, scale = as_cast(cast), 1.0
         if isinstance(cast.scale, Delayed):
             history = self.simulation.histories.setdefault((*self.key, side), [])
-            scale = _delayed(cast, history, float(amax))
-        else:
-            scale = 1.0 if cast.scale is None else _quotient(cast.format.max, amax)
-        mode = cast.rounding if cast.scale is None else cast.rounding.saturating()
-        rounded = [
-            round_value(v if scale == 1 or not np.isfinite(v) else Fraction(v) * Fraction(scale) or v, cast.format, mode)
-            for v in x.ravel().tolist()
-        ]
-        return np.array(rounded).reshape(x.shape), scale
+            scale = delayed_scale(cast, history, float(largest(x)))
+        elif cast.scale is not None:
+            scale = tensor_scale(x, cast.format)
+        if cast.scale is not None:
+            return elements(x, cast.format, scale), scale
+        return np.vectorize(lambda v: round_value(float(v), cast.format, cast.rounding), otypes=[float])(x), scale
 
 
-def _quotient(most, amax):
-    if not (np.isfinite(amax) and amax > 0):
-        return 1.0
-    tiny, huge = np.finfo(np.float32).smallest_subnormal, np.finfo(np.float32).max
-    with np.errstate(over="ignore"):
-        return float(np.clip(np.float32(np.float64(most) / np.float64(amax)), tiny, huge))
-
-
-def _delayed(cast, history, amax):
-    """The scale from the amaxes of earlier operands; `history` ends with the one from which it follows."""
+def delayed_scale(cast, history, amax):
+    """The scale from earlier amaxes; the last entry of `history` is the one from which it follows."""
     amaxes, greatest = history or ([], None)
-    scale = 1.0 if greatest is None else _quotient(cast.format.max * 2.0**-cast.scale.margin, greatest)
+    scale = 1.0 if greatest is None else clamped_quotient(cast.format.max * 2.0**-cast.scale.margin, greatest)
     amaxes = [*amaxes, amax][-cast.scale.history :]
-    if all(map(np.isfinite, amaxes)) and max(amaxes) > 0:
-        greatest = max(amaxes)
-    history[:] = amaxes, greatest
+    history[:] = amaxes, max(amaxes) if np.isfinite(amaxes).all() and max(amaxes) > 0 else greatest
     return scale
 
 
-def _total(by, a, b, scale, **place):
-    if by.result is None:
-        products = [x * y for x, y in zip(a, b, strict=True)]
-        if not np.isfinite([*a, *b]).all():
-            return sum(products)
-        return sum(Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True)) / scale
-    if scale == 1:
-        return dot(by, a, b, **place)
-    total = 0.0
-    for x, y in zip(a, b, strict=True):
-        if np.isfinite([x, y, total]).all():
-            exact = Fraction(total) + Fraction(x) * Fraction(y) / scale
-            signed_zero = total + x * y if not total and not x * y else 0.0
-            total = round_value(exact or signed_zero, by.format, by.rounding)
-        else:
-            total += x * y
-    return total
+def exact_total(a, b):
+    """An exact sum of products."""
+    if not np.isfinite([*a, *b]).all():
+        return sum(x * y for x, y in zip(a, b, strict=True))
+    return sum(Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True))
 
 
-def _decimal(function):
-    """A function of decimals of 120 digits as one of floats, for magnitudes that matter."""
-
-    def exact(x):
-        if x != x:
-            return x
-        with localcontext(prec=120):
-            value = function(Decimal(max(min(x, 20000.0), -20000.0)))
-            return value if isinstance(value, float) else Fraction(value)
-
-    return exact
-
-
-def _tanh(x):
-    if not x:
-        return float(x)
-    if abs(x) > 100:
-        return (Fraction(1) - Fraction(1, 10**60)) * (1 if x > 0 else -1)
-    e = (2 * x).exp()
-    return (e - 1) / (e + 1)
-
-
-def _sigmoid(x):
-    return Fraction(1) - Fraction(1, 10**60) if x > 100 else 1 / (1 + (-x).exp())
-
-
-FUNCTIONS = {
-    "exp": lambda x: {np.inf: np.inf, -np.inf: 0.0}.get(x) if np.isinf(x) else _decimal(Decimal.exp)(x),
-    "tanh": lambda x: np.copysign(1.0, x) if np.isinf(x) else x if not x else _decimal(_tanh)(x),
-    "sigmoid": lambda x: float(x > 0) if np.isinf(x) else _decimal(_sigmoid)(x),
-    "log": lambda x: _log(x),
-    "rsqrt": lambda x: 1 / root(x) if 0 < x < np.inf else 0.0 if x == np.inf else np.copysign(np.inf, x) if not x else np.nan,
-}
-
-
-def _log(x):
-    if x != x or x < 0:
+def value_of(name, x):
+    """The value of a function of the catalog by decimals, with more digits than decide its rounding."""
+    row = OPERATIONS[name]
+    if not x or not np.isfinite(x):
+        return dict(zip(("0.0", "-0.0", "inf", "-inf", "nan"), row.specials, strict=True))[str(x)]
+    if row.positive and x < 0:
         return np.nan
-    if not x or x == np.inf:
-        return -np.inf if not x else x
-    with localcontext(prec=120):
-        return Fraction(Decimal(x).ln())
+    if (bounds := value_between(row, (Fraction(x),), 60)) is not None:
+        return sum(bounds) / 2
+    with localcontext(prec=60):  # it is zero, or nearer to another number than its bounds tell
+        return Fraction(row.value(Decimal(x)))
 
 
 class Place:
@@ -312,7 +266,12 @@ class Value:
     """Numbers, the operation that they come from, and their gradient."""
 
     def __init__(self, numbers, requires_grad=False, node=None):
-        self.numbers, self.requires_grad, self.node, self.grad = np.asarray(numbers, np.float64), requires_grad, node, None
+        self.numbers, self.requires_grad, self.node, self.grad = (
+            np.asarray(numbers, np.float64),
+            requires_grad,
+            node,
+            None,
+        )
 
     shape = property(lambda value: value.numbers.shape)
 
@@ -429,7 +388,9 @@ class Parameter(Value):
     def used(self):
         path = NOW.simulation.path_of(self)
         weights = NOW.simulation.policy.recipe(path, "update").weights
-        return path, np.vectorize(lambda v: round_value(float(v), weights, sf.nearest_even), otypes=[float])(self.numbers)
+        return path, np.vectorize(lambda v: round_value(float(v), weights, sf.nearest_even), otypes=[float])(
+            self.numbers
+        )
 
 
 def operation(name, forward, slopes, *operands, moved=None, place=None, reach=True):
