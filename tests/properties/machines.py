@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import numpy as np
 
 import simfloat as sf
-from tests.properties.programs import LEAVES, LOSSES, OPERATIONS
 from tests.properties.policies import random_generator
+from tests.properties.programs import LEAVES, LOSSES, OPERATIONS
 
 
 class Machine:
@@ -33,7 +33,8 @@ class Machine:
         ]
         self.enter()
         try:
-            for self.number, (name, *arguments) in enumerate(self.program.actions):
+            for number, (name, *arguments) in enumerate(self.program.actions):
+                self.number = number
                 getattr(self, name)(*arguments)
         except ValueError as error:
             self.refuse(error)
@@ -60,13 +61,9 @@ class Machine:
     def load(self, model):
         """Give all parameters their first values."""
         rng = random_generator(self.program.seed, 1)
-        for name, _ in list(model.named_parameters()):
-            owner, _, last = name.rpartition(".")
-            for part in filter(None, owner.split(".")):
-                model_part = getattr(model if owner.startswith(part) else model_part, part)
-            holder = model if not owner else model_part
-            shape = tuple(getattr(holder, last).shape)
-            self.write_parameter(getattr(holder, last), (rng.standard_normal(shape) * 0.5).astype(np.float32))
+        for _, parameter in model.named_parameters():
+            numbers = rng.standard_normal(tuple(parameter.shape)) * 0.5
+            self.write_parameter(parameter, numbers.astype(np.float32))
 
     def leaf_numbers(self, rows):
         """The leaves of a forward pass."""

@@ -58,7 +58,7 @@ OPTIMIZERS = (
 )
 
 #: What PyTorch models do between steps alone.
-BETWEEN_STEPS = {"switch", "copy"}
+BETWEEN_STEPS = {"switch", "copy", "use"}
 
 #: The leaves of a forward pass, which are the first values.
 LEAVES = 3

@@ -33,10 +33,15 @@ from tests.reference import draws, operate
 NOW = SimpleNamespace(simulation=None, path="", composites=(), is_recording=True, names=None)
 
 
+def values_of(policy):
+    """The values of all roles, and of the roles of overrides."""
+    given = [value for name, value in vars(policy).items() if name != "overrides"]
+    return given + [value for override in policy.overrides for _, value in override.roles]
+
+
 def has_reference(policy):
     """Whether all that the policy asks for is defined here."""
-    policies = [policy, *(dict(override.roles) for override in policy.overrides)]
-    values = [value for one in policies for value in (one if isinstance(one, dict) else vars(one)).values()]
+    values = values_of(policy)
     scales = [as_cast(value).scale for value in values if isinstance(value, Cast)]
     sums = [value for value in values if isinstance(value, Accumulator)]
     return (
