@@ -15,9 +15,10 @@ from simfloat.policy.roles import RESULTS
 from simfloat.simulation.arithmetic import WorkMeter
 from simfloat.sums import tiles
 from tests.bits import equal_bits
+from tests.properties.arithmetic import values_of
 from tests.properties.machines import Tensors
 from tests.properties.programs import LEAVES, SLOTS
-from tests.properties.reference import Definition, is_defined, values_of
+from tests.properties.reference import Definition, is_defined
 
 try:
     from tests.properties.torch_machine import Modules
