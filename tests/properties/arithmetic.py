@@ -26,7 +26,7 @@ from simfloat.tools.selftest.orders import clamped_quotient, dot, elements, larg
 from tests.reference import draws, operate
 
 #: What is in force: the simulation, the path of the running module, the composites, and whether gradients are wanted.
-NOW = SimpleNamespace(simulation=None, path="", composites=(), is_recording=True, names=None)
+NOW = SimpleNamespace(simulation=None, path="", composites=(), is_recording=True, names=None, counts=Counter())
 
 
 def values_of(policy):
@@ -52,6 +52,7 @@ class Simulated:
     """A simulation: its policy, the calls of its streams, histories of delayed scalings, and paths of parameters."""
 
     def __init__(self, policy, seed):
+        self.is_observed = True
         self.policy, self.seed, self.calls, self.histories, self.names = policy, seed, Counter(), {}, {}
 
     def take(self, key):
@@ -82,7 +83,7 @@ class Simulated:
     def aside(self):
         copy = Simulated(self.policy, self.seed)
         copy.load_state(self.state)
-        copy.names = dict(self.names)
+        copy.names, copy.is_observed = dict(self.names), False
         with inside(simulation=copy):
             yield copy
 
@@ -116,8 +117,15 @@ class Arithmetic:
         seed, call = self.simulation.take(self.key)
         return draws(count, self.rounding, seed, call)
 
+    def _count(self, count):
+        """Note so many results, by path, operation and phase, as a recorder does, which is not asked aside."""
+        path, phase, operation, _ = self.key
+        if self.simulation.is_observed:
+            NOW.counts[path, operation, phase] += count
+
     def _each(self, function, *operands):
         arrays = np.broadcast_arrays(*operands)
+        self._count(arrays[0].size)
         shape, flat = arrays[0].shape, zip(*(x.ravel().tolist() for x in arrays), strict=True)
         every = zip(flat, self._draws(prod(shape)), strict=True)
         return np.array([function(*map(float, x), r) for x, r in every], np.float64).reshape(shape)
@@ -160,6 +168,7 @@ class Arithmetic:
 
     def _totals(self, pairs, by, scale=1.0):
         modes = (self.rounding, *by.roundings)
+        self._count(len(pairs))
         seed, call = self.simulation.take(self.key) if any(mode.is_stochastic for mode in modes) else (0, 0)
         words = draws(len(pairs), self.rounding, seed, call) if self.rounding.is_stochastic else [0] * len(pairs)
         totals = []
@@ -208,9 +217,10 @@ def value_of(name, x):
         return dict(zip(("0.0", "-0.0", "inf", "-inf", "nan"), row.specials, strict=True))[str(x)]
     if row.positive and x < 0:
         return np.nan
-    if (bounds := value_between(row, (Fraction(x),), 60)) is not None:
+    x = x if name == "log" else max(min(x, 200.0), -200.0)  # beyond, only its place beside a limit matters
+    if (bounds := value_between(row, (Fraction(x),), 200)) is not None:
         return sum(bounds) / 2
-    with localcontext(prec=60):  # it is zero, or nearer to another number than its bounds tell
+    with localcontext(prec=200):  # it is zero, or nearer to another number than its bounds tell
         return Fraction(row.value(Decimal(x)))
 
 

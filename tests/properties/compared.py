@@ -15,7 +15,7 @@ from simfloat.policy.roles import RESULTS
 from simfloat.simulation.arithmetic import WorkMeter
 from simfloat.sums import tiles
 from tests.bits import equal_bits
-from tests.properties.arithmetic import values_of
+from tests.properties.arithmetic import NOW, values_of
 from tests.properties.machines import Tensors
 from tests.properties.programs import LEAVES, SLOTS
 from tests.properties.reference import Definition, is_defined
@@ -24,6 +24,10 @@ try:
     from tests.properties.torch_machine import Modules
 except ModuleNotFoundError:  # without torch its machine is left out
     Modules = None
+
+
+#: Names that the reference has for other results than a recorder.
+NOT_COUNTED = ("mean", "divide", "cast_input", "cast_weight")
 
 
 class Partial(sf.Recorder):
@@ -89,6 +93,8 @@ def disagreement(program):
         return f"two threads: counts\n{again.diff(observed)}"
     if is_defined(program) and (what := difference_from_reference(program, want)) is not None:
         return f"reference: {what}"
+    if counts is not None and is_defined(program) and (what := miscounted(want, counts)):
+        return f"reference: {what}"
     if Modules is not None and is_for_torch(program, want):
         return torch_disagreement(program, want)
     return None
@@ -101,6 +107,23 @@ def difference_from_reference(program, want):
     want = [(what, value) for what, value in want if not what.endswith(" leave")]
     refused = {int(what.split()[0]) for what, _ in want if what.endswith(" switch")}
     return first_difference(Definition(program, refused).run(), list(map(with_calls, want)))
+
+
+def miscounted(trace, counts):
+    """Places of the forward pass, and parameters updated, with other numbers of results than the reference has."""
+    if any(what.endswith(" refused") for what, _ in trace):
+        return None
+    heard = {(key.path, key.operation, key.phase): events[0] for key, events in counts.items()}
+    both = [
+        {key: count for key, count in one.items() if is_counted(*key) and not key[0].endswith((".update", "_buffer"))}
+        for one in (heard, NOW.counts)
+    ]
+    return "" if both[0] == both[1] else f"counts\n{sorted(both[0].items() ^ both[1].items())}"
+
+
+def is_counted(path, operation, phase):
+    """Whether a recorder hears these results under this name alone: the quotient of a mean is a "divide" to it."""
+    return operation == "update" or (phase == "forward" and operation not in NOT_COUNTED)
 
 
 def with_calls(entry):

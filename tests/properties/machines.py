@@ -22,6 +22,7 @@ class Machine:
     def __init__(self, program):
         self.program, self.trace, self.number = program, [], 0
         self.loss, self.leaves, self.current = None, [], 0
+        self.was_interrupted = False  # then the paths that overrides could match depend on when Ctrl-C came
 
     def run(self):
         """Carry out the program, up to what is refused, and return the trace."""
@@ -137,6 +138,8 @@ class Machine:
                 self.note(f"{name} {number}", self.numbers(state[name]))
 
     def switch(self, policy):
+        if self.was_interrupted:
+            return
         try:
             self.simulations[self.current].policy = policy
         except ValueError:
@@ -157,7 +160,8 @@ class Machine:
         try:
             self.block.__exit__(None, None, None)
         except ValueError:
-            self.note("leave", "refused")
+            if not self.was_interrupted:
+                self.note("leave", "refused")
 
     def swap(self, first, second):
         one, other = getattr(self.model, first), getattr(self.model, second)
@@ -243,6 +247,7 @@ class Machine:
 
     def interrupted(self, count, body, loss):
         """Ctrl-C after so many lines of this package, in a step whose traces are then taken back."""
+        self.was_interrupted = True
         self.loss, leaves, trace = None, self.leaves, len(self.trace)
         state, kept = self.simulations[self.current].state, copy.deepcopy(self.optimizer.state_dict())
         parameters = [(parameter, self.numbers(parameter)) for parameter in self.model.parameters()]
@@ -346,4 +351,4 @@ class Tensors(Machine):
         parameter.data = numbers
 
     def state_of(self, simulation):
-        return simulation.state
+        return simulation.state | {"streams": sorted(simulation.state["streams"], key=str)}

@@ -481,6 +481,10 @@ class Definition(Machine):
     def no_grad(self):
         return inside(is_recording=False)
 
+    def run(self):
+        NOW.counts = Counter()
+        return super().run()
+
     def passed(self, body, loss=None, what=""):
         NOW.model = self.model
         return super().passed(body, loss, what)
@@ -496,6 +500,8 @@ class Definition(Machine):
         NOW.simulation = None
 
     def switch(self, policy):
+        if self.was_interrupted:
+            return
         if self.number in self.refused:
             self.note("switch", "refused")
         else:
@@ -508,7 +514,7 @@ class Definition(Machine):
         self.loss = None
 
     def interrupted(self, count, body, loss):
-        self.loss = None
+        self.loss, self.was_interrupted = None, True
         self.zero_grad()
 
     def refuse(self, error):
