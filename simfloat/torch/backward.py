@@ -53,19 +53,20 @@ class Gradients:
 
         Among replicas, a multiplication computes the share of one replica in the mean over all.
         """
-        for x in operands:
-            if tag_of(x).events is not None:
-                tag_of(x).events.release()
+        tags = [tag_of(x) for x in operands]
+        for tag in tags:
+            if tag.events is not None:
+                tag.events.release()
         # The addition to `.grad` and the hooks of the program, including those of DistributedDataParallel, run under
         # the node of a leaf. Their operands distinguish them: a complete gradient has an owner.
-        owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
+        owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         if owner is not None and operation in ("multiply", "divide") and are_replicas():
             return ReplicaMean(self._simulation.place("update", owner), self._simulation)
         if owner is None:
             note = self.note(node.variable)
             return Backward(note, self._simulation, note.operands[0])
         leaf = node.variable
-        way = self._backward_phase(leaf, weight_path(leaf), stored_format(leaf), tag_of(operands[-1]))
+        way = self._backward_phase(leaf, weight_path(leaf), stored_format(leaf), tags[-1])
         complete = CompleteGradient(way.forward_note, self._simulation, way.operand)
         # A hook may also add. Only an operand in the memory of `.grad` makes it the accumulation, which an observer
         # receives at the path of the parameter.
