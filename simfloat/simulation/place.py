@@ -248,19 +248,22 @@ class Place:
     def to_activation(self, operand: int = 0, format: Format | None = None) -> Arithmetic:
         """Return the arithmetic of the backward pass to an operand; `format` is its format, if gradients take it."""
         key = (operand, None, format)
-        if key not in self._backward:
-            self._backward[key] = self._arithmetic("activation_gradients", self.recipe, "backward", operand, format)
-        return self._backward[key]
+        arithmetic = self._backward.get(key)
+        if arithmetic is None:
+            arithmetic = self._arithmetic("activation_gradients", self.recipe, "backward", operand, format)
+            self._backward[key] = arithmetic
+        return arithmetic
 
     def to_weight(self, parameter: str, operand: int = 0, format: Format | None = None) -> Arithmetic:
         """Return the arithmetic of the backward pass to the parameter at this path."""
         key = (operand, parameter, format)
-        if key not in self._backward:
+        arithmetic = self._backward.get(key)
+        if arithmetic is None:
             recipe = self.recipe_of_parameter(parameter)
-            self._backward[key] = self._arithmetic(
+            arithmetic = self._backward[key] = self._arithmetic(
                 "weight_gradients", recipe, "backward", operand, format, asked_path=self.path_in_layer(parameter)
             )
-        return self._backward[key]
+        return arithmetic
 
     def to_stored(self, parameter: str | None, operand: int, own_format: Format) -> Arithmetic:
         """Return the arithmetic that adds a gradient to the one of an earlier backward pass, of a parameter or of

@@ -53,19 +53,20 @@ class Gradients:
 
         Among replicas, a multiplication computes the share of one replica in the mean over all.
         """
-        for x in operands:
-            if tag_of(x).events is not None:
-                tag_of(x).events.release()
+        tags = [tag_of(x) for x in operands]
+        for tag in tags:
+            if tag.events is not None:
+                tag.events.release()
         # The addition to `.grad` and the hooks of the program, including those of DistributedDataParallel, run under
         # the node of a leaf. Their operands distinguish them: a complete gradient has an owner.
-        owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
+        owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         if owner is not None and operation in ("multiply", "divide") and are_replicas():
             return ReplicaMean(self._simulation.place("update", owner), self._simulation)
         if owner is None:
             note = self.note(node.variable)
             return Backward(note, self._simulation, note.operands[0])
         leaf = node.variable
-        way = self._backward_phase(leaf, weight_path(leaf), stored_format(leaf), tag_of(operands[-1]))
+        way = self._backward_phase(leaf, weight_path(leaf), stored_format(leaf), tags[-1])
         complete = CompleteGradient(way.forward_note, self._simulation, way.operand)
         # A hook may also add. Only an operand in the memory of `.grad` makes it the accumulation, which an observer
         # receives at the path of the parameter.
@@ -183,6 +184,7 @@ def parameters_of(loss: torch.Tensor) -> Iterator[torch.nn.Parameter]:
 #: A function that finds the note of a node, and the notes that were found.
 Finder = Callable[[Any], LoggedOperation | None]
 Notes = Mapping[Any, LoggedOperation]
+Leaves = Mapping[Any, torch.Tensor]
 
 
 class BackwardNode:
@@ -245,7 +247,7 @@ class BackwardNode:
     def operand_of_addition(self, operands: Sequence[torch.Tensor]) -> Operand | None:
         """Return the operand whose gradient is a term of this addition."""
         for operand, result in zip(self.operands, self._results, strict=False):
-            if operand is not None and any(result is x for x in operands):
+            if operand is not None and any([result is x for x in operands]):
                 for events in (tag_of(x).events for x in operands):
                     if events is not None:
                         events.release()
@@ -259,7 +261,7 @@ class BackwardNodes:
     def __init__(self, note_of: Finder, gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
         self._ways: dict[int, BackwardNode] = {}
-        self._ended: BackwardNode | None = None  # the last one; autograd adds its results to earlier gradients
+        self.ended: BackwardNode | None = None  # the last one that ended: operations under it add its results to others
         self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
         self._completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
         self.are_recorded = False  # True if the backward pass is recorded for gradients of gradients
@@ -272,10 +274,6 @@ class BackwardNodes:
     def at_node(self, node: Any) -> BackwardNode | None:
         """Return the backward pass through a node; None if no operation of the run created the node."""
         return self._ways.get(node._sequence_nr())
-
-    def has_ended(self, way: BackwardNode) -> bool:
-        """True if a node has ended, so that operations under it add its results to others."""
-        return way is self._ended
 
     def share_count(self, node: Any) -> int:
         """Return the number of shares in the gradient of a leaf in the current backward pass; 0 for other nodes."""
@@ -291,9 +289,9 @@ class BackwardNodes:
         # is copied when it becomes `.grad`; the copies took 9 % of a step of an MLP before complete gradients got their
         # own memory.
         rounded_results = way.end(results)
-        if self._ended is not None:
-            self._ended.forget()
-        self._ended = way
+        if self.ended is not None:
+            self.ended.forget()
+        self.ended = way
         return rounded_results
 
     @contextmanager
@@ -309,7 +307,8 @@ class BackwardNodes:
         nodes, before, were_recorded = _nodes_behind(roots), self._gradients.policy_place, self.are_recorded
         outer = self._nodes, self._completed
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
-        check_unwrapped([node.variable for node in nodes if is_leaf(node)])
+        leaves = {node: node.variable for node in nodes if is_leaf(node)}
+        check_unwrapped(leaves.values())
         try:
             with uninterrupted():
                 # Ctrl-C between two of these lines would leave hooks of a pass that never ran on nodes that other
@@ -318,39 +317,37 @@ class BackwardNodes:
                 self._gradients.policy_place = next((note.place for note in notes.values()), None)
                 self.are_recorded = is_recorded
                 for node in nodes:
-                    hooks += self._listen(node, notes, accumulates, is_whole)
+                    if node in leaves:
+                        hooks += self._listen_to_leaf(leaves[node], accumulates)
+                    elif node in notes:
+                        hooks += self._listen(node, notes, leaves, accumulates and is_whole)
             yield
         finally:
             with uninterrupted():
-                self._gradients.policy_place, self._ended, self.are_recorded = before, None, were_recorded
+                self._gradients.policy_place, self.ended, self.are_recorded = before, None, were_recorded
                 self._nodes, self._completed = outer
                 for hook in hooks:
                     hook.remove()
                 for node in nodes:
                     self._ways.pop(node._sequence_nr(), None)
 
-    def _listen(self, node: Any, notes: Notes, accumulates: bool, is_whole: bool) -> list[Any]:
-        number = node._sequence_nr()
-        if is_leaf(node):
-            leaf = node.variable
-            path = weight_path(leaf)
-            if path is None or path in self._completed:
-                return []
-            # This is a hook of the leaf, not of its node: it runs before autograd adds the gradient to `.grad`, and
-            # autograd adds its return value. It also receives gradients that autograd copied in between.
-            return [
-                leaf.register_hook(
-                    lambda gradient: self._gradients.complete_gradient(leaf, path, gradient, accumulates)
-                )
-            ]
-        note = notes.get(node)
-        if note is None:
+    def _listen_to_leaf(self, leaf: torch.Tensor, accumulates: bool) -> list[Any]:
+        path = weight_path(leaf)
+        if path is None or path in self._completed:
             return []
-        way = self._ways[number] = BackwardNode(_operands(note, node, notes))
+        # This is a hook of the leaf, not of its node: it runs before autograd adds the gradient to `.grad`, and
+        # autograd adds its return value. It also receives gradients that autograd copied in between.
+        return [
+            leaf.register_hook(lambda gradient: self._gradients.complete_gradient(leaf, path, gradient, accumulates))
+        ]
+
+    def _listen(self, node: Any, notes: Notes, leaves: Leaves, completes: bool) -> list[Any]:
+        note = notes[node]
+        way = self._ways[node._sequence_nr()] = BackwardNode(_operands(note, node, notes, leaves))
         operands = [x for x in way.operands if x is not None]
         is_sorted = note.is_one_call and not self.are_recorded  # its rule names the operand of each result
-        if is_sorted and accumulates and is_whole and not are_replicas():
-            self._completed.update(self._parameters_completed_by(node))
+        if is_sorted and completes and not are_replicas():
+            self._completed.update(self._parameters_completed_by(node, leaves))
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
         has_formats = note.place.takes_formats or any([x.path is not None for x in operands])
@@ -361,7 +358,7 @@ class BackwardNodes:
             return []  # nothing is added and no events wait, or all shares have the same format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
-    def _parameters_completed_by(self, node: Any) -> Iterator[tuple[str, Any]]:
+    def _parameters_completed_by(self, node: Any, leaves: Leaves) -> Iterator[tuple[str, Any]]:
         """Yield the weight and the bias of a linear layer that is one call, by path.
 
         A parameter is included only if its gradient has no other shares and no hooks.
@@ -372,9 +369,9 @@ class BackwardNodes:
         for target, _ in node.next_functions[1:]:
             if self._nodes.get(target) == 1 and target.name() == "TBackward0":
                 ((target, _),) = target.next_functions
-            if self._nodes.get(target) != 1 or not is_leaf(target):
+            if self._nodes.get(target) != 1 or target not in leaves:
                 continue
-            leaf = target.variable
+            leaf = leaves[target]
             path = weight_path(leaf)
             if (
                 path is not None
@@ -389,7 +386,7 @@ def is_leaf(node: Any) -> bool:
     return node._sequence_nr() == ACCUMULATING and hasattr(node, "variable")
 
 
-def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | None]:
+def _operands(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> list[Operand | None]:
     """Return the operand at the end of each edge of the node; None for an operand that requires no gradient."""
     # Operands are matched to edges by their origin, not by position: a node has an edge for every differentiable input,
     # while the note counts floating-point operands. Each match is removed from the list, because both operands of x * x
@@ -399,7 +396,7 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | 
         if target is None:
             operands.append(None)
             continue
-        path, format, origin = _edge_target(target, result, notes)
+        path, format, origin = _edge_target(target, result, notes, leaves)
         for candidate in left:
             if candidate.origin == origin:
                 left.remove(candidate)
@@ -409,13 +406,12 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | 
     return operands
 
 
-def _edge_target(target: Any, result: int, notes: Notes) -> tuple[str | None, Format, Origin]:
+def _edge_target(target: Any, result: int, notes: Notes, leaves: Leaves) -> tuple[str | None, Format, Origin]:
     """Return the target of an edge: the path of the parameter that it leads to, if any, the format, and the origin."""
-    number = target._sequence_nr()
-    if is_leaf(target):
-        leaf = target.variable
+    leaf = leaves.get(target)
+    if leaf is not None:
         return weight_path(leaf), stored_format(leaf), Origin(ACCUMULATING, id(leaf))
-    note, origin = notes.get(target), Origin(number, result)
+    note, origin = notes.get(target), Origin(target._sequence_nr(), result)
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 
 

@@ -23,7 +23,7 @@ from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic, PendingEvents, WithPath
 from simfloat.simulation.place import Place
 from simfloat.torch.open_run import OpenRun, active_run
-from simfloat.torch.tensors import FORMAT_OF, stored_tensor, tag_of
+from simfloat.torch.tensors import FORMAT_OF, STORED, tag_of
 
 #: The maximum number of operations in the log; the oldest are removed first.
 REMEMBERED = 1 << 20
@@ -57,17 +57,11 @@ class Operand(NamedTuple):
     origin: Origin | None = None
 
 
-def origin_of(x: torch.Tensor) -> Origin:
-    """Return the edge of autograd that leads to x."""
-    x = stored_tensor(x)
-    node = x.grad_fn
-    return Origin(ACCUMULATING, id(x)) if node is None else Origin(node._sequence_nr(), x.output_nr)
-
-
-def operand_of(number: int, x: torch.Tensor) -> Operand:
-    """Return a tensor as an operand."""
-    tag = tag_of(x)
-    return Operand(number, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype], origin_of(x))
+def operand_of(number: int, x: torch.Tensor, original: torch.Tensor) -> Operand:
+    """Return a tensor as an operand; `original` is the tensor of the program, to which the edges of autograd lead."""
+    tag, node = tag_of(x), original.grad_fn
+    origin = Origin(ACCUMULATING, id(original)) if node is None else Origin(node._sequence_nr(), original.output_nr)
+    return Operand(number, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype], origin)
 
 
 class LoggedOperation:
@@ -112,14 +106,15 @@ class ForwardLog:
             return None
         # A rounded copy of a parameter is a tensor without history: the tensor of the program shows if the parameter
         # requires a gradient.
-        if not any([stored_tensor(x).requires_grad for x in operands]):
+        originals = [getattr(x, STORED, x) for x in operands]
+        if not any([x.requires_grad for x in originals]):
             self.skip()
             return None
         # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
         # exists only if the value requires a gradient, follows the node of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
-        noted_operands = tuple([operand_of(i, x) for i, x in enumerate(operands)])
+        noted_operands = tuple([operand_of(i, x, originals[i]) for i, x in enumerate(operands)])
         if in_place:  # the target keeps its dtype, and PyTorch converts the other operands to it
             noted_operands = tuple(operand._replace(format=noted_operands[0].format) for operand in noted_operands)
         # If the base of a view was modified, autograd creates a new node for the view at its next read, after the node
@@ -213,6 +208,14 @@ def is_recomputing() -> bool:
         return False
     node: Any = torch._C._current_autograd_node()
     return node is not None and node._sequence_nr() == number
+
+
+def differentiated_node() -> Any:
+    """Return the autograd node whose backward pass runs; None in a forward pass, and while a part of one runs again."""
+    node: Any = torch._C._current_autograd_node()
+    if node is None:
+        return None
+    return None if node._sequence_nr() == _runs_again.get() else node
 
 
 def is_within_rerun() -> bool:

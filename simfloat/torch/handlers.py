@@ -157,7 +157,7 @@ class Rule(Handler):
         if phase is None:
             return run.leave_to_pytorch(func(*args, **options), operands)
         dtype = options.pop("dtype", None) or self.type_of(phase, operands, args)
-        phase.in_type(dtype)
+        call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, ParameterPhase):
             # PyTorch's kernels convert Python numbers to float32 if tensors have at most 32 bits. This includes
             # defaults that the dispatcher does not pass on. Kernels for 16-bit types on the CPU convert some numbers to
@@ -172,7 +172,6 @@ class Rule(Handler):
         # Rules use the memory layout of PyTorch's elementwise kernels: the layout of the first operand with the shape
         # of the result.
         options.pop("memory_format", None)
-        call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
         return self.rule(call, *args, **options)
 
     def operation_for(self, args: Arguments) -> str:

@@ -66,7 +66,7 @@ def open_run() -> OpenRun | None:
 
 def active_run() -> OpenRun | None:
     """Return the run that is open in this thread; None outside every block, and while the run is paused."""
-    return None if getattr(_thread, "is_paused", False) else open_run()
+    return None if getattr(_thread, "is_paused", False) else getattr(_thread, "run", None)
 
 
 def is_transformed() -> bool:

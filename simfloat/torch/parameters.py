@@ -32,6 +32,7 @@ from simfloat.torch.tensors import (
     put_tag,
     read_by,
     replace_tensors,
+    tag_of,
     tensor_of,
     tensors_in,
     view_like,
@@ -147,8 +148,10 @@ class StoredParameters:
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
         """Return the tensor that an operation reads: for a parameter its rounded copy, if there is one."""
-        path = weight_path(x)
-        stored_and_copy = None if path is None else self.copies.get(path)
+        if not self.copies:
+            return x
+        tag = tag_of(x)
+        stored_and_copy = self.copies.get(str(tag.owner)) if tag.is_weight else None
         # for example a view of an earlier rounded copy
         if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):
             return x

@@ -54,7 +54,7 @@ class ModulePaths:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._hooks: list[Any] = []
-        self._calls: list[Call] = []  # of the modules that run, the innermost last
+        self.calls: list[Call] = []  # of the modules that run, the innermost last
         self._model = torch.nn.Module()
         self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
         self._path_of: dict[int, str] = {}  # of the modules with hooks, by identity
@@ -83,7 +83,7 @@ class ModulePaths:
             def enter(called: torch.nn.Module, _: Any, module: torch.nn.Module = module) -> None:
                 if self._is_here():
                     self.forget_ended_calls()
-                    if not self._calls and torch._C._current_autograd_node() is None:
+                    if not self.calls and torch._C._current_autograd_node() is None:
                         self.follow()
                     path = self._path_of[id(module)]
                     if called is module:
@@ -102,7 +102,7 @@ class ModulePaths:
         """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self._calls, self._modules = [], [], []
+        self._hooks, self.calls, self._modules = [], [], []
         self._log(None)
 
     def follow(self) -> None:
@@ -132,7 +132,7 @@ class ModulePaths:
     @property
     def path(self) -> str | None:
         """The path of the innermost module that runs; None if none does."""
-        return self._calls[-1][1] if self._calls else None
+        return self.calls[-1][1] if self.calls else None
 
     def pause(self) -> None:
         """Mark the nodes that follow as not belonging to the run."""
@@ -145,12 +145,12 @@ class ModulePaths:
     @contextmanager
     def at_path(self, path: str) -> Iterator[None]:
         """Open a block that runs at the path of this module, wherever it is entered."""
-        before, self._calls = self._calls, [(None, path)]
+        before, self.calls = self.calls, [(None, path)]
         self.resume()
         try:
             yield
         finally:
-            self._calls = before
+            self.calls = before
             self.resume()
 
     def forget(self) -> None:
@@ -193,7 +193,7 @@ class ModulePaths:
         self._simulation.note_path(path)
         # The frames are: this function, `enter`, `_Hook.__call__`, and torch's `inner`, which `_call_impl` calls. The
         # frame of `_call_impl` exists as long as the call of the module, however it ends.
-        self._calls.append((sys._getframe(4), path))  # of the call of the module
+        self.calls.append((sys._getframe(4), path))  # of the call of the module
         self._log(path)
 
     def _leave(self, result: Any) -> None:
@@ -201,9 +201,9 @@ class ModulePaths:
         if run is None or run.simulation is not self._simulation:
             return
         self.forget_ended_calls()
-        if self._calls:
-            self._calls.pop()
-        if not self._calls:
+        if self.calls:
+            self.calls.pop()
+        if not self.calls:
             # A backward pass begins at the results of the model. A hook there is the only way to notice `backward()`
             # after the block, which would otherwise compute float32 gradients silently.
             for x in tensors_in(result):
@@ -213,7 +213,7 @@ class ModulePaths:
 
     def forget_ended_calls(self) -> None:
         """Remove calls that ended in an error without a hook."""
-        calls = self._calls
+        calls = self.calls
         # The stack is searched when modules begin and end, and between steps. A search at every operation gave the same
         # results, and took longer.
         while calls and (call := calls[-1][0]) is not None and not is_going_on(call):

@@ -63,7 +63,8 @@ class Forward:
 
     def in_type(self, dtype: torch.dtype) -> None:
         """Change the place to a dtype of the program."""
-        self.place = self.place.in_type(FORMAT_OF[dtype])
+        if self.place.is_written:
+            self.place = self.place.in_type(FORMAT_OF[dtype])
 
     @property
     def is_fused(self) -> bool:
@@ -140,7 +141,7 @@ class Backward(Forward):
     ) -> None:
         # The place and the policy belong to the forward operation: a change of the policy between forward and backward
         # pass has no effect.
-        super().__init__(note.place, simulation)
+        self.place, self.simulation, self.note = note.place, simulation, None
         self.forward_note, self.operand = note, operand  # the operand of the gradient
         self._pending_events = pending_events  # keeps the events of a rounding until it is known if it was the last one
         self._events: PendingEvents | None = None
@@ -171,7 +172,8 @@ class Backward(Forward):
         """True if an operation belongs to the addition of the bias: its sums, and all operations for its gradient."""
         # One node of PyTorch (addmm or convolution) corresponds to two operations of a policy, the product and the
         # addition. The sum over rows is the only operation of the formula that belongs to the bias.
-        return self.has_bias() and (operation == "sum" or self.operand == self.forward_note.operands[2])
+        has_three = len(self.forward_note.operands) == 3
+        return has_three and self.has_bias() and (operation == "sum" or self.operand == self.forward_note.operands[2])
 
     def of_bias(self) -> Backward:
         """Return the phase for the gradient of the bias, in the backward pass of the addition."""
@@ -186,7 +188,8 @@ class Backward(Forward):
     @property
     def may_narrow(self) -> bool:
         """True if gradients that enter the operation may have another format than the gradients of its result."""
-        return self.forward_note.format is not None and (self.place.takes_formats or self.has_bias())
+        note = self.forward_note
+        return note.format is not None and (self.place.takes_formats or len(note.operands) == 3 and self.has_bias())
 
     def in_result_format(self, x: torch.Tensor) -> torch.Tensor:
         """Return a gradient in the format of the gradients of the operation's result.

@@ -56,8 +56,9 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         # The transposition is a separate node, as in PyTorch. Then shares of the weight's gradient meet in the same
         # node, and are added in the same order, as in the single operations.
         weight = _view_with_note(run, aten.t.default, weight)
-        run.count_operation(aten.mm.default if bias is None else aten.addmm.default, "rule")
-        product = apply_linear(run, rows, weight, bias)
+        path = run.path
+        run.operation_counts.begin(aten.mm.default if bias is None else aten.addmm.default, "rule", path)
+        product = apply_linear(run, run.simulation.place_at("linear", path, ()), rows, weight, bias)
         return (
             product
             if x.ndim == 2
@@ -83,31 +84,32 @@ def _are_plain(x: Any, weight: Any, bias: Any) -> bool:
 
 def _view_with_note(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
     """Return a view of a tensor, with the autograd node and the note of the operation."""
-    run.count_operation(operation, "movement")
+    path = run.path
+    run.operation_counts.begin(operation, "movement", path)
     with without_dispatch():
         # Autograd creates its node in any case; only the call of Python is left out.
         view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
-        note, tag = run.notes.begin(run.simulation.place(MOVEMENT, run.path), [x]), tag_of(x)
+        note = run.notes.begin(run.simulation.place_at(MOVEMENT, path, ()), [x])
         if note is not None:
+            tag = tag_of(x)
             note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
     return view
 
 
 class LayerProduct(torch.autograd.Function):
-    """(run, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
+    """(run, place, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
 
     @staticmethod
     @in_usual_environment
-    def forward(context: Any, run: RunContext, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(context: Any, run: RunContext, place: Place, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return the result."""
-        place = run.simulation.place("linear", run.path)
         note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
         # Otherwise autograd creates zeros for a missing gradient.
         context.set_materialize_grads(False)
         context.run, context.note, context.are_turned = run, note, (_is_transposed(x), _is_transposed(weight))
         # As in PyTorch, only the operands that the needed gradients read are saved.
-        _, of_x, of_weight, _ = context.needs_input_grad
+        _, _, of_x, of_weight, _ = context.needs_input_grad
         context.save_for_backward(x if of_weight else None, weight if of_x else None)
         with without_dispatch():
             arithmetic, read = place.forward, run.parameters.read
@@ -127,12 +129,12 @@ class LayerProduct(torch.autograd.Function):
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of x, weight and bias."""
         if g is None:
-            return None, None, None, None
-        needed, (x, weight) = context.needs_input_grad[1:], context.saved_tensors
+            return (None,) * 5
+        needed, (x, weight) = context.needs_input_grad[2:], context.saved_tensors
         if torch.is_grad_enabled():
-            return None, *_recorded_gradients(context, g, x, weight, needed)
+            return None, None, *_recorded_gradients(context, g, x, weight, needed)
         with without_dispatch():
-            return None, *_array_gradients(context, g, x, weight, needed)
+            return None, None, *_array_gradients(context, g, x, weight, needed)
 
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.

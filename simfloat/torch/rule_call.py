@@ -89,7 +89,7 @@ class RuleCall(Elementwise):
             # narrow dtype.
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
             self.arithmetic = self._last.with_target(steps)
-        self.format = self.arithmetic.format
+        self.format = self.arithmetic.target.format
         return self.arithmetic
 
     def begin_sums(self) -> Arithmetic:
@@ -124,7 +124,7 @@ class RuleCall(Elementwise):
         if self._shown is not None:
             self._shown[str(self.name), place] = None
         arithmetic = self._in_narrow_type(unchecked) if self.dtype in NARROW else unchecked
-        if not arithmetic.format.fits_float32 and self.dtype != torch.float64:
+        if not arithmetic.target.format.fits_float32 and self.dtype != torch.float64:
             raise ValueError(
                 f"{arithmetic.where}: the result of {self.name} has the format {arithmetic.format}, which "
                 f"{self.dtype} cannot represent; convert the model and its data to float64, by model.double()."
@@ -146,7 +146,8 @@ class RuleCall(Elementwise):
 
     def apply(self, operation: str, *operands: Numbers) -> NDArray:
         """Return the result of an operation of the catalog."""
-        return self.arithmetic.apply(operation, *map(numbers_of, operands))
+        arrays = [x if type(x) is np.ndarray else numbers_of(x) for x in operands]
+        return self.arithmetic.apply(operation, *arrays)
 
     def times(self, factor: float, a: Numbers) -> NDArray:
         """Return factor * a, which is not rounded if the factor is 1 or -1."""

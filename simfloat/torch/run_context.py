@@ -26,7 +26,7 @@ from simfloat.torch.forward_log import (
     ForwardLog,
     LoggedOperation,
     Operand,
-    is_recomputing,
+    differentiated_node,
     is_within_rerun,
 )
 from simfloat.torch.open_run import is_scaling, this_thread
@@ -159,11 +159,11 @@ class RunContext:
     @property
     def path(self) -> str:
         """The path of the module that runs forward or backward."""
-        module = self.paths.path
-        if module is not None:
-            return module
-        node = current_node()
-        if node is None or is_recomputing():
+        calls = self.paths.calls
+        if calls:
+            return calls[-1][1]
+        node = differentiated_node()
+        if node is None:
             return ""
         number = node._sequence_nr()
         if number != self._path_of[0]:
@@ -188,8 +188,8 @@ class RunContext:
     @property
     def differentiated_operation(self) -> LoggedOperation | None:
         """The operation whose backward pass runs."""
-        node = current_node()
-        return None if node is None or is_recomputing() else self._note_of(node)
+        node = differentiated_node()
+        return None if node is None else self._note_of(node)
 
     def count_operation(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""
@@ -197,24 +197,24 @@ class RunContext:
 
     def deferred_operations(self) -> DeferredOperations | None:
         """Return the operations of the current backward formula that wait; None if none of them may wait."""
-        node = current_node()
+        node = differentiated_node()
         # Parts of a composite do not wait: the composite itself has waited, or its rule names the operand of each
         # gradient.
-        if node is None or self._composites or is_recomputing():
+        if node is None or self._composites:
             return None
         way = self.backward_nodes.at_node(node)
         return None if way is None else way.deferred
 
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Return the phase of an operation on these operands; None for counters of an optimizer."""
-        node = current_node()
+        node = differentiated_node()
         # If a policy rounded GradScaler's products, scales beyond its formats would raise errors; the first scale is
         # 2^16. The note makes the backward pass leave the gradient of this multiplication to PyTorch as well.
         if is_scaling():
-            if operands and node is None and torch.is_grad_enabled():
+            if operands and current_node() is None and torch.is_grad_enabled():
                 self.notes.begin(self.simulation.place(SCALE, ""), operands)
             return None
-        if node is not None and not is_recomputing():
+        if node is not None:
             phase = self._backward(node, operation, operands)
             if phase is not None and torch.is_grad_enabled():
                 phase.note = self._note_of_backward(phase.place, operands)
@@ -255,7 +255,7 @@ class RunContext:
             arrays = [numbers_of(x) for x in operands]
             repeats.begin(self.simulation.policy, place.path, operation, arrays)
         # In a recomputation by a checkpoint, the observer has received the events already in the first pass.
-        place = place if node is None else place.without_observer
+        place = place if current_node() is None else place.without_observer
         # PyTorch keeps the dtype of the tensor that is written to, and converts the other operand.
         if is_written and place.is_widest:
             return ForwardInFormat(place, self.simulation, note, stored_format(operands[0]))
@@ -275,7 +275,7 @@ class RunContext:
         # The backward pass of `loss * scale` starts a backward pass under a GradScaler.
         if note.place.operation == SCALE:
             return None
-        if self._is_of_program(node):  # each operation of its backward pass has its own place
+        if not note.operands and self._is_of_program(node):  # each operation of its backward pass has its own place
             place = self.simulation.place(operation, note.place.path, self._composites)
             note = LoggedOperation(self._in_operand_types(place, operands), ())
         # a backward pass inside a recomputed part: the observer received its events the first time
@@ -292,7 +292,7 @@ class RunContext:
         elif way is not None:
             operand = way.operand_of_addition(operands)
         # The engine adds the results of a node to other gradients while that node is still the current one.
-        kind = GradientSum if way is not None and self.backward_nodes.has_ended(way) else Backward
+        kind = GradientSum if way is not None and way is self.backward_nodes.ended else Backward
         phase = kind(note, self.simulation, operand, None if way is None else way.events)
         if self._composites and phase.is_fused:
             return phase.inside(operation)
@@ -355,8 +355,8 @@ class RunContext:
         """Note an operation of the forward pass or of a backward pass, if autograd records it."""
         if not operands or not torch.is_grad_enabled():
             return None
-        node: Any = current_node()
-        if node is None or is_recomputing():
+        node = differentiated_node()
+        if node is None:
             place = self.simulation.place(operation, self.path, self._composites)
             return self.notes.begin(self._in_operand_types(place, operands), operands)
         way = self.gradients.note(node.variable) if node._sequence_nr() == ACCUMULATING else self._note_of(node)
@@ -393,7 +393,7 @@ class RunContext:
         """
         tags = [tag_of(x) for x in operands]
         formats = tags if format_sources is None else [tag_of(x) for x in format_sources]
-        in_backward = current_node() is not None and not is_recomputing()
+        in_backward = differentiated_node() is not None
         format = None
         if formats and all(tag.format == formats[0].format for tag in formats):
             format = formats[0].format

@@ -61,7 +61,7 @@ class DispatchMode(TorchDispatchMode):
         deferred = run.deferred_operations()
         if deferred is not None and deferred.must_wait(func, handler.is_rule, args, options):
             return deferred.result(func, args, options, handler.plain, run.note)
-        run.count_operation(func, handler.how)
+        run.operation_counts.begin(func, handler.how, run.path)
         return handler(run, func, args, options)
 
 

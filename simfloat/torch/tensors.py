@@ -285,7 +285,11 @@ def read_by(function: Any, arguments: tuple[Any, ...], read: Callable[[Tensor], 
     """Apply `read` to the tensors among the arguments, except the tensors that are written to."""
     return tuple(
         [
-            value if is_written else read(value) if isinstance(value, Tensor) else replace_tensors(value, read)
+            value
+            if is_written or isinstance(value, int | float)
+            else read(value)
+            if isinstance(value, Tensor)
+            else replace_tensors(value, read)
             for value, is_written in zip(arguments, _are_written(function), strict=False)
         ]
     )
