@@ -85,12 +85,23 @@ def operate(
     return _compute_results(route, arrays, target, draw, out)
 
 
-def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
-    """Compute an operation on float arrays and check only the shapes; the observer receives it by this name."""
+def compute(
+    operation: str, arrays: list[NDArray], target: Target, routes: dict[Any, Route] | None = None
+) -> NDArray[np.floating]:
+    """Compute an operation on float arrays and check only the shapes; the observer receives it by this name.
+
+    `routes` are the routes of earlier calls with the same target, by operation, type and device.
+    """
     if target.observer is not None and target.operation != operation:
         target = target._replace(operation=operation)
     draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
-    return _compute_results(_route(operation, arrays, target), arrays, target, draw)
+    if routes is None:
+        return _compute_results(_route(operation, arrays, target), arrays, target, draw)
+    key = operation, *common_type_and_device(arrays)
+    route = routes.get(key)
+    if route is None:
+        route = routes[key] = route_of(operation, target.format, target.rounding, *key[1:])
+    return _compute_results(route, arrays, target, draw)
 
 
 def compute_with_draw(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
@@ -135,9 +146,13 @@ def _compute_results(
         results = empty(shape, target.dtype, plan.device)
     else:
         results = output_array(out, shape, vectors, plan, target, route.source.reads_once)
-    source = route.source(route, vectors, results.size)
-    if draw is None and observer is None and plan.has_nan and is_one_piece(source, results.size):
+    is_straight = draw is None and observer is None and plan.has_nan
+    if is_straight and results.size <= BLOCK:
         # round_planned would do the same and take longer.
+        route.source.round_few(route, vectors, results.reshape(-1))
+        return results if out is None else copied_to_out(results, out)
+    source = route.source(route, vectors, results.size)
+    if is_straight and is_one_piece(source, results.size):
         source.round_block(plan, 0, results.size, NO_WORDS, results.reshape(-1))
         return results if out is None else copied_to_out(results, out)
     if observer is not None and wants_optional_counts(observer):

@@ -173,6 +173,11 @@ class InFloat64:
     def __init__(self, route: Route, vectors: list[NDArray], size: int) -> None:
         self.route, self.vectors, self.size = route, vectors + route.padding, size
 
+    @classmethod
+    def round_few(cls, route: Route, vectors: list[NDArray], out: NDArray) -> None:
+        """Round all elements of one block, without random bits and events."""
+        cls(route, vectors, out.size).round_block(route.plan, 0, out.size, NO_WORDS, out)
+
     @property
     def cost(self) -> float:
         """The cost of a few instructions, or of a series."""
@@ -254,15 +259,27 @@ class _RoundedInFloat32(InFloat64):
 
     makes_blocks = makes_exact = False
 
-    def vectors_of(self, start: int, stop: int) -> list[NDArray]:
-        """Return three operands; missing ones are copies of the first, because a scalar would be turned into a
-        vector."""
-        vectors = self.vectors if stop - start == self.size else self.block(start, stop)
-        lacking = len(self.route.padding)
-        if lacking == 0 or self.route.plan.device is not CPU:
-            return vectors
-        first = vectors[0]
-        return [first, vectors[1], first] if lacking == 1 else [first, first, first]
+    @classmethod
+    def round_few(cls, route: Route, vectors: list[NDArray], out: NDArray) -> None:
+        cls.round_vectors(route, vectors + route.padding, out)
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        self.round_vectors(self.route, self.vectors if stop - start == self.size else self.block(start, stop), out)
+
+    @classmethod
+    def round_vectors(cls, route: Route, vectors: list[NDArray], out: NDArray) -> None:
+        """Round the results of three operands of the route; zeros stand for missing ones.
+
+        The loop takes copies of the first operand for missing ones, because a scalar would be turned into a vector.
+        """
+        a, b, c = vectors
+        lacking = len(route.padding) if route.plan.device is CPU else 0
+        if lacking == 0:
+            route.loop(a, b, c, *route.sign_argument, out, *route.rounds)
+        elif lacking == 1:
+            route.loop(a, b, a, *route.sign_argument, out, *route.rounds)
+        else:
+            route.loop(a, a, a, *route.sign_argument, out, *route.rounds)
 
 
 class ByHalfConversion(_RoundedInFloat32):
@@ -271,10 +288,6 @@ class ByHalfConversion(_RoundedInFloat32):
     @staticmethod
     def loop(kernel: str, device: Device) -> Loop:
         return device.loops.converted.converted_results[kernel]
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, c = self.vectors_of(start, stop)
-        self.route.loop(a, b, c, out)
 
 
 class LookedUp(InFloat64):
@@ -310,12 +323,6 @@ class InFloat32Lanes(_RoundedInFloat32):
     @staticmethod
     def loop(kernel: str, device: Device) -> Loop:
         return device.loops.single.single_results[kernel]
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        route = self.route
-        a, b, c = self.vectors_of(start, stop)
-        numbers, kind = route.rounds
-        route.loop(a, b, c, route.sign, out, numbers, kind)
 
 
 class InFloat64ByKernel(_NotFromOneFloat64):
@@ -360,6 +367,7 @@ class Route(NamedTuple):
     padding: list[NDArray]  # zeros for missing operands: kernels take three
     tables: tuple[FunctionTable, ...] = ()  # for a function of 16-bit numbers
     rounds: tuple[Any, ...] = ()  # the packed grid and the kind of rounding for lanes of float32
+    sign_argument: tuple[float, ...] = ()  # the sign, which these lanes take before the array of results
 
 
 @cache
@@ -373,7 +381,9 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool, d
     loop = source.loop(kernel, device)
     route = Route(operation, kernel, source, plan, exact, loop, rounding.zero_sum, padding)
     if source is InFloat32Lanes:
-        return route._replace(rounds=_float32_lane_rounding(format, rounding, device))
+        return route._replace(
+            rounds=_float32_lane_rounding(format, rounding, device), sign_argument=(rounding.zero_sum,)
+        )
     return route._replace(tables=_tables_of(route)) if source is LookedUp else route
 
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.bit_stream import NO_WORDS, BitStream
+from simfloat.arithmetic.bit_stream import NO_WORDS, BitStream, take_draw
 from simfloat.arithmetic.casts import Cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.machines import CPU, Device, device_of, on_device_of
-from simfloat.arithmetic.operands import LEAST_ALIGNED
-from simfloat.arithmetic.operations import compute, round_array
+from simfloat.arithmetic.operands import LEAST_ALIGNED, flat
+from simfloat.arithmetic.operations import compute, round_array, round_vector
 from simfloat.arithmetic.plan import plan_for
 from simfloat.arithmetic.scaling import Hadamard
 from simfloat.arithmetic.target import Target, notify, wants
@@ -101,7 +101,7 @@ class ArithmeticFields(NamedTuple):
     accumulate: Accumulator  # of contractions
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
-    options_cache: dict[Any, Options]  # the options of sums on the CPU, by the inputs of their operands
+    options_cache: dict[Any, Any]  # of this target: options of sums on the CPU by inputs, routes, plans of roundings
     refusal: str = ""  # the reason if results of elementwise operations would be rounded twice
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
@@ -123,14 +123,22 @@ class Arithmetic(Elementwise, ArithmeticFields):
         if self.refusal:
             raise ValueError(self.refusal)
         try:
-            return compute(operation, list(operands), self.target)
+            return compute(operation, list(operands), self.target, self.options_cache)
         except ValueError as error:
             raise self._with_place(error) from None
 
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
         """Round values; the name of the step of a formula makes no difference in this class."""
         try:
-            return round_array(x, self.target)
+            target = self.target
+            if type(x) is not np.ndarray:
+                return round_array(x, target)
+            draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
+            plan = self.options_cache.get(x.dtype)
+            if plan is None:
+                plan = plan_for(target.format, target.rounding, x.dtype.type, CPU)
+                self.options_cache[x.dtype] = plan
+            return round_vector(flat(x), plan, x.shape, target, draw)
         except ValueError as error:
             raise self._with_place(error) from None
 
@@ -140,11 +148,13 @@ class Arithmetic(Elementwise, ArithmeticFields):
             # Leading axes: multiply the unchanged rows by ones from the left.
             shape, count = x.shape[len(axes) :], math.prod(x.shape[: len(axes)])
             rows = x.reshape(count, math.prod(shape))
-            return self._multiply(_ones(x, (1, count)), rows, self.reduce).reshape(shape)
+            ones = _ones(x, (1, count))
+            return self._sum_products(multiply_matrices, (ones, rows), self.reduce, None).reshape(shape)
         remaining_axes = [axis for axis in range(x.ndim) if axis not in axes]
         shape, count = tuple([x.shape[axis] for axis in remaining_axes]), math.prod([x.shape[axis] for axis in axes])
         rows = x.transpose(*remaining_axes, *axes).reshape(math.prod(shape), count)
-        return self._multiply(rows, _ones(x, (count, 1)), self.reduce).reshape(shape)
+        ones = _ones(x, (count, 1))
+        return self._sum_products(multiply_matrices, (rows, ones), self.reduce, None).reshape(shape)
 
     def running_sums(self, rows: NDArray) -> NDArray:
         """Return the sums of rows 0 to i for every i, of rows (n, columns), each as `sum` computes it.
@@ -223,7 +233,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
             return self._sum_products(_multiply_scaled, (a, b, scales), self.accumulate, (a_input, b_input))
         if self.rotation is not None:
             a, b = self.rotation.rotate(a, b)
-        return self._multiply(a, b, self.accumulate, (a_input, b_input))
+        return self._sum_products(multiply_matrices, (a, b), self.accumulate, (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
         """Convolve images (N, C, H, W) with kernels (O, C / groups, h, w), with each operand rounded by its input."""
@@ -245,9 +255,6 @@ class Arithmetic(Elementwise, ArithmeticFields):
             return self.matmul(gradients, patches, g_input, x_input).reshape(kernel_shape(g, images, slices))
         return self._sum_products(conv2d_weight_gradient, (g, x, geometry), self.accumulate, (g_input, x_input))
 
-    def _multiply(self, a: NDArray, b: NDArray, by: Accumulator, inputs: tuple[Input, Input] | None = None) -> NDArray:
-        return self._sum_products(multiply_matrices, (a, b), by, inputs)
-
     def _sum_products(
         self,
         sums: Callable[..., NDArray],
@@ -256,7 +263,8 @@ class Arithmetic(Elementwise, ArithmeticFields):
         inputs: tuple[Input, Input] | None,
     ) -> NDArray:
         """Compute sums of products by a function of `operands`, of which the first two are arrays, and of Options."""
-        machine = device_of(operands[0], operands[1])
+        a, b = operands[:2]
+        machine = CPU if type(a) is np.ndarray and type(b) is np.ndarray else device_of(a, b)
         # Options contain loops of one device, and the key does not name the device: for a GPU they are created for
         # every call.
         options = self.options_cache.get(inputs) if machine is CPU else None
