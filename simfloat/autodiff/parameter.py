@@ -153,7 +153,8 @@ class Parameter(Owned, Tensor):
         copy.
         """
         weights = place.weights
-        if not self._is_lent and (self.format is weights or self.format == weights):
+        own_format = self.format
+        if not self._is_lent and own_format is not None and (own_format is weights or own_format == weights):
             return self
         try:
             rounded = self._as_rounded(weights)
@@ -184,7 +185,7 @@ class Parameter(Owned, Tensor):
         The result is cached; it remains the same array while the stored values do not change.
         """
         rounded_format, last_rounded = self._rounded or (None, self.numbers)
-        if rounded_format == format and not self._is_lent:
+        if (rounded_format is format or rounded_format == format) and not self._is_lent:
             return last_rounded
         rounded = round_array(self.numbers, Target(format, nearest_even, carrier_of(format)))
         if rounded_format == format and same_bits(last_rounded, rounded):

@@ -92,7 +92,7 @@ def begin(operation: str, *operands: Variable) -> BegunOperation:
         path = None
         if x.is_weight:
             path = simulation.path_of(x)
-            x = x.operand_at(simulation.place("update", path))
+            x = x.operand_at(simulation.place_at("update", path, ()))
         else:
             if x.moved is not None:
                 path = simulation.path_of(x.moved)
@@ -172,7 +172,7 @@ def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
     for x in operands if reads != "result" else ():
         if x.node is not None:
             guards.append(x.node.origin.guard())
-        elif x.is_weight or x.ndim or type(x) is not Variable:
+        elif x.is_weight or x.numbers.ndim or type(x) is not Variable:
             guards.append(x.origin)
     return guards
 
@@ -282,9 +282,14 @@ def _contribution(
     """Return the gradient of a parent including the contribution of this use; `complete` is True for the last use."""
     parent, place, path = node.parents[number], node.place, node.paths[number]
     arithmetic = node.arithmetic(number)
-    if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
+    observer = place.observer
+    if (
+        observer is None
+        or path is None
+        or not (wants(observer, path, "backward") or wants(observer, place.path, "backward"))
+    ):
         return _gradient(node, number, arithmetic, incoming, before, complete, splits)
-    events = PendingEvents(place.observer, place.path)
+    events = PendingEvents(observer, place.path)
     gradient = _gradient(node, number, arithmetic.with_observer(events), incoming, before, complete, splits)
     if complete and parent.node is None:
         # The gradient of a sum is one rounded value that is broadcast to all elements; its events count for each of

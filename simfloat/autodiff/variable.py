@@ -320,7 +320,7 @@ class Trace(Variable):
 
     def __init__(self, result: Variable) -> None:
         self.requires_grad, self.format, self.node = result.requires_grad, result.format, result.node
-        self._shape = result.shape
+        self._shape = result.numbers.shape
         self._grad = None
 
     @property

@@ -101,7 +101,7 @@ class ArithmeticFields(NamedTuple):
     accumulate: Accumulator  # of contractions
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
-    options_cache: dict[Any, Any]  # of this target: options of sums on the CPU by inputs, routes, plans of roundings
+    options_cache: dict[Any, Any]  # for this format and mode: options of sums on the CPU, routes, plans of roundings
     refusal: str = ""  # the reason if results of elementwise operations would be rounded twice
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
@@ -273,6 +273,8 @@ class Arithmetic(Elementwise, ArithmeticFields):
                 options = self._options(by, inputs, machine)
                 if machine is CPU:
                     self.options_cache[inputs] = options
+            elif options.target is not self.target:  # this arithmetic has another observer
+                options = options._replace(target=self.target)
             return sums(*operands, options)
         except ValueError as error:
             raise self._with_place(error) from None
@@ -297,7 +299,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
 
     def with_observer(self, observer: Observer | None) -> Arithmetic:
         """Return this arithmetic with another observer."""
-        return self.with_target(self.target._replace(observer=observer))
+        return self._replace(target=self.target._replace(observer=observer))
 
     def with_operation(self, operation: str) -> Arithmetic:
         """Return this arithmetic with another name of the operation for an observer."""

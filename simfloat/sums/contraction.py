@@ -267,11 +267,10 @@ def round_sums(
     if work.sums_are_results:
         return sums if sums.shape == shape else sums.reshape(shape)
     plan, target, *_ = options
-    result = plan.result
     if target.observer is not None:
-        target = target._replace(observer=SumObserver(target.observer, (a, b), result))
-    if result is not None and result is not target.format and not result.has_nan:
-        check_no_nan(sums.reshape(shape), result)
+        target = target._replace(observer=SumObserver(target.observer, (a, b), plan.result))
+    if plan.result_without_nan is not None:
+        check_no_nan(sums.reshape(shape), plan.result_without_nan)
     # Scales of whole operands are divided out before the sums are rounded to `output`: there is one rounding in all.
     if work.divisor != 1.0:
         return compute_with_draw("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(

@@ -73,6 +73,7 @@ class ProductPlan:
     hardware_format: Format | None  # the format in which the device computes if operands are numbers of it
     plans: tuple[Plan, Plan]  # the rounding of sums in float64, and in float32
     result: Format | None  # of the sums
+    result_without_nan: Format | None  # the format of the sums, if it differs from the output and has no NaN
     sums_are_results: bool  # True if the sums of engines of compiled loops are the results
     has_scales: bool  # True if a cast scales its operand
     is_scaled: bool  # True if operands have scales, from a cast or for the accumulator
@@ -171,7 +172,8 @@ def product_plan(
         is_by_bounds=accumulator.result is not None and not accumulator.is_matrix_unit,
         hardware_format=FP16 if accumulator.result == FP16 and device.loops.processor.COMPUTES_FP16 else None,
         plans=(plan_for(format, rounding, np.float64, device), plan_for(format, rounding, np.float32, device)),
-        result=accumulator.result,
+        result=(result := accumulator.result),
+        result_without_nan=None if result is None or result is format or result.has_nan else result,
         sums_are_results=keeps,
         has_scales=bool(scales),
         is_scaled=bool(scales) or accumulator.scales is not None,
