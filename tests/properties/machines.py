@@ -4,6 +4,7 @@ A machine keeps a trace: everything that a program computes, with the number of 
 """
 
 import copy
+import linecache
 import pickle
 import signal
 import sys
@@ -275,15 +276,20 @@ class Machine:
 @contextmanager
 def interrupting(count):
     """A block with Ctrl-C after so many lines of this package's code."""
+    is_raised = False
     before, handler = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def at_lines(frame, event, argument):
-        nonlocal count
-        if event == "line":
+        nonlocal count, is_raised
+        file = frame.f_code.co_filename
+        if event == "line" and not is_raised:
             count -= 1
-            if count == 0:
+            # The end of a with block is a line of its `with`, too. There a signal cannot arrive, and a lock would stay
+            # locked.
+            if count <= 0 and not linecache.getline(file, frame.f_lineno).lstrip().startswith("with "):
+                is_raised = True
                 signal.raise_signal(signal.SIGINT)
-        return at_lines if "simfloat" in frame.f_code.co_filename and count > 0 else None
+        return at_lines if "simfloat" in file and not is_raised else None
 
     sys.settrace(at_lines)
     try:
