@@ -95,8 +95,7 @@ def compute(
     if target.observer is not None and target.operation != operation:
         target = target._replace(operation=operation)
     draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
-    if routes is None:
-        return _compute_results(_route(operation, arrays, target), arrays, target, draw)
+    routes = {} if routes is None else routes
     key = operation, *common_type_and_device(arrays)
     route = routes.get(key)
     if route is None:

@@ -266,20 +266,16 @@ class _RoundedInFloat32(InFloat64):
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         self.round_vectors(self.route, self.vectors if stop - start == self.size else self.block(start, stop), out)
 
-    @classmethod
-    def round_vectors(cls, route: Route, vectors: list[NDArray], out: NDArray) -> None:
-        """Round the results of three operands of the route; zeros stand for missing ones.
+    @staticmethod
+    def round_vectors(route: Route, vectors: list[NDArray], out: NDArray) -> None:
+        """Round the results of three operands of the route; missing operands are zeros.
 
         The loop takes copies of the first operand for missing ones, because a scalar would be turned into a vector.
         """
         a, b, c = vectors
-        lacking = len(route.padding) if route.plan.device is CPU else 0
-        if lacking == 0:
-            route.loop(a, b, c, *route.sign_argument, out, *route.rounds)
-        elif lacking == 1:
-            route.loop(a, b, a, *route.sign_argument, out, *route.rounds)
-        else:
-            route.loop(a, a, a, *route.sign_argument, out, *route.rounds)
+        if route.padding and route.plan.device is CPU:
+            b, c = a if len(route.padding) == 2 else b, a
+        route.loop(a, b, c, *route.sign_argument, out, *route.rounds)
 
 
 class ByHalfConversion(_RoundedInFloat32):

@@ -13,7 +13,7 @@ from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.common import check_flags, is_integer
 from simfloat.nn.arguments import apply_to_batch, check_sizes, generator_of
 from simfloat.nn.module import Module
-from simfloat.sums.geometry import Pair, read_padding, read_sizes
+from simfloat.sums.geometry import read_padding, read_sizes
 
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
@@ -88,10 +88,49 @@ class ConvolutionOfImages(ConvolutionLayer):
         return f"{self.in_channels}, {self.out_channels}, {options}"
 
 
+class PlainConvolutionOfImages(ConvolutionOfImages):
+    """The common base of convolutions of images or volumes."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self._start(out_channels, in_channels // groups, bias, rng)
+
+
 class TransposedConvolutionOfImages(ConvolutionOfImages):
     """The common base of transposed convolutions of images or volumes."""
 
-    output_padding: tuple[int, ...]
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        read_sizes("padding", padding, 0, self.axes)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self.output_padding = read_sizes("output_padding", output_padding, 0, self.axes)
+        self._start(in_channels, out_channels // groups, bias, rng)
 
     def _options(self, sizes: Sequence[int], output_size: Sequence[int] | None) -> tuple[Any, ...]:
         """Return stride, padding, output padding, groups and dilation for images of this size."""
@@ -120,7 +159,7 @@ class TransposedConvolutionOfImages(ConvolutionOfImages):
         return tuple(size - n for size, n in zip(target_sizes, least, strict=True))
 
 
-class Conv2d(ConvolutionOfImages):
+class Conv2d(PlainConvolutionOfImages):
     """Convolution of images plus bias; the contraction and the addition are each rounded.
 
     Each sum runs over (input channel, kernel row, kernel column); see :mod:`simfloat.autodiff.contractions`. weight is
@@ -150,23 +189,6 @@ class Conv2d(ConvolutionOfImages):
         >>> y.shape
         (2, 4, 8, 8)
     """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | Pair,
-        stride: int | Pair = 1,
-        padding: int | Pair | str = 0,
-        dilation: int | Pair = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        *,
-        rng: Seed = None,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self._start(out_channels, in_channels // groups, bias, rng)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, in_channels, H, W) to (N, out_channels, rows, columns); for one image, without N."""
@@ -205,26 +227,6 @@ class ConvTranspose2d(TransposedConvolutionOfImages):
         >>> y.shape
         (2, 1, 16, 16)
     """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | Pair,
-        stride: int | Pair = 1,
-        padding: int | Pair = 0,
-        output_padding: int | Pair = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: int | Pair = 1,
-        padding_mode: str = "zeros",
-        *,
-        rng: Seed = None,
-    ) -> None:
-        read_sizes("padding", padding, 0, 2)
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self.output_padding = read_sizes("output_padding", output_padding, 0, 2)
-        self._start(in_channels, out_channels // groups, bias, rng)
 
     def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
         """Map x (N, in_channels, H, W) to (N, out_channels, rows, columns); for one image, without N.

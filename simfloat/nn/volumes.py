@@ -13,21 +13,20 @@ from simfloat.nn.arguments import apply_to_batch
 from simfloat.nn.convolution import (
     AdaptiveLayer,
     AvgPoolLayer,
-    ConvolutionOfImages,
     MaxPoolLayer,
     OutputSize,
+    PlainConvolutionOfImages,
     TransposedConvolutionOfImages,
     adaptive_counts,
     adaptive_maxima,
     check_no_indices,
 )
-from simfloat.sums.geometry import Triple, read_sizes
 
 if TYPE_CHECKING:
-    from simfloat.nn.arguments import Seed
+    pass
 
 
-class Conv3d(ConvolutionOfImages):
+class Conv3d(PlainConvolutionOfImages):
     """Convolution of volumes plus bias; the contraction and the addition are each rounded.
 
     Each sum runs over (input channel, kernel slice, kernel row, kernel column). weight is (out_channels, in_channels /
@@ -59,23 +58,6 @@ class Conv3d(ConvolutionOfImages):
     """
 
     axes = 3
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | Triple,
-        stride: int | Triple = 1,
-        padding: int | Triple | str = 0,
-        dilation: int | Triple = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        *,
-        rng: Seed = None,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self._start(out_channels, in_channels // groups, bias, rng)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, in_channels, D, H, W) to (N, out_channels, slices, rows, columns); for one volume, without N."""
@@ -117,26 +99,6 @@ class ConvTranspose3d(TransposedConvolutionOfImages):
     """
 
     axes = 3
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | Triple,
-        stride: int | Triple = 1,
-        padding: int | Triple = 0,
-        output_padding: int | Triple = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: int | Triple = 1,
-        padding_mode: str = "zeros",
-        *,
-        rng: Seed = None,
-    ) -> None:
-        read_sizes("padding", padding, 0, 3)
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self.output_padding = read_sizes("output_padding", output_padding, 0, 3)
-        self._start(in_channels, out_channels // groups, bias, rng)
 
     def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
         """Map x (N, in_channels, D, H, W) to (N, out_channels, slices, rows, columns); for one volume, without N.
