@@ -1,18 +1,23 @@
 """Compiled kernels on disk: whole or absent, whatever processes do at the same time and wherever the package lies."""
 
+import ast
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import simfloat
+from simfloat.kernels import FAMILIES
 from simfloat.kernels.compile import cache
 from simfloat.kernels.compile import processor as levels
+from simfloat.kernels.compile.jit import KERNELS
 from tests.processes import without_notice
 
 # Two kernels that compile quickly, and whose results show that they work.
@@ -120,9 +125,10 @@ def test_kernels_are_kept_beside_the_sources_and_outdated_ones_removed(tmp_path)
     place = tmp_path / "simfloat" / "kernels" / "__pycache__"
     assert [compiled(start(tmp_path, **environment))[0] for _ in range(2)] == [2, 0]
     before = set(os.listdir(place))
-    with (tmp_path / "simfloat" / "kernels" / "facts.py").open("a") as file:
-        file.write("\n# Changed.\n")
-    assert compiled(start(tmp_path, **environment))[0] == 2
+    for changed, count in (("sums/trees.py", 0), ("lanes/tiles.py", 0), ("compile/intrinsics.py", 2)):
+        with (tmp_path / "simfloat" / "kernels" / changed).open("a") as file:
+            file.write("\n# Changed.\n")
+        assert compiled(start(tmp_path, **environment))[0] == count
     after = set(os.listdir(place))
     assert len(before) == len(after) == 2 and not before & after
 
@@ -138,13 +144,59 @@ def test_kernels_of_a_zipped_package_are_kept_in_the_home(tmp_path):
 
 
 def test_the_digest_of_the_sources_covers_every_file_of_the_processors_kernels(tmp_path, monkeypatch):
-    files = dict(cache._python_files(SOURCES / "kernels", ""))
-    paths = {path.relative_to(SOURCES / "kernels").as_posix() for path in SOURCES.glob("kernels/**/*.py")}
-    assert set(files) == {path for path in paths if not path.startswith("gpu/")}
+    paths = [path.relative_to(SOURCES / "kernels") for path in SOURCES.glob("kernels/**/*.py")]
+    names = {".".join(("simfloat.kernels", *path.with_suffix("").parts)) for path in paths if path.parts[0] != "gpu"}
+    assert set(cache.SOURCES) == {name.removesuffix(".__init__") for name in names}
     assert re.fullmatch("[0-9a-f]{16}", cache.SOURCE_DIGEST)
-    assert cache.source_digest(tmp_path) == ""
+    assert cache.digest_of(cache.source_files(tmp_path, "package"), ()) == ""
     monkeypatch.setattr(cache, "SOURCE_DIGEST", "")
     assert cache.kernel_directories() == []
+
+
+def called_functions(function):
+    """The Python functions that a compiled function may call, with itself."""
+    called, waiting = {}, [function]
+    while waiting:
+        value = waiting.pop()
+        value = getattr(value, "py_func", value)
+        if isinstance(value, tuple | list):
+            waiting += value
+        elif isinstance(value, types.FunctionType) and id(value) not in called:
+            called[id(value)] = value
+            waiting += [cell.cell_contents for cell in value.__closure__ or ()]
+            waiting += [value.__globals__[name] for name in names_in(value.__code__) if name in value.__globals__]
+    return called.values()
+
+
+def names_in(code):
+    """The global names that a function uses, and the functions inside it."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return {*code.co_names, *(name for one in inner for name in names_in(one))}
+
+
+def test_the_digest_of_a_kernel_covers_every_function_that_it_calls():
+    for name in cache.SOURCES:
+        importlib.import_module(name)
+    assert len(KERNELS) > 200
+    for kernel in KERNELS:
+        covered = set().union(*map(cache.reachable_modules, cache.closure_modules(kernel.py_func)))
+        needed = {function.__module__ for function in called_functions(kernel) if "kernels" in function.__module__}
+        assert needed <= covered, kernel
+
+
+def test_modules_of_kernels_import_only_what_is_found_in_their_texts():
+    # Relative imports, and names that a package resolves on its own, would not be found.
+    for name, text in cache.SOURCES.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                if (node.module or "").startswith(cache.PACKAGE):
+                    names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                    assert names & cache.SOURCES.keys() <= cache.imported_modules(name)
+                    if node.module == cache.PACKAGE:
+                        assert not FAMILIES.keys() & {alias.name for alias in node.names}, (name, node.lineno)
+            elif isinstance(node, ast.Import):
+                assert not any(alias.name.startswith(cache.PACKAGE) for alias in node.names), (name, node.lineno)
 
 
 def test_a_file_that_vanishes_is_compiled_anew(tmp_path):

@@ -1,9 +1,11 @@
 """Compiled kernels on disk: one file for each compiled version, and no index that processes could race for.
 
-The name of a file contains a digest of everything that its content depends on, so a file is never stale. Checkouts and
-processors of one level (`processor.py`) can share a directory. Writing is atomic: the file is written under another
-name and renamed. A checksum detects damaged and misnamed files; their kernels are compiled again. Problems with files
-are never errors: without a directory for them, every process compiles its own kernels.
+The name of a file contains a digest of everything that its content depends on, so a file is never stale: the sources
+of the module that defines the kernel, of all modules that it imports, and of the functions that the kernel closes over.
+After an edit, only kernels that depend on the edited file are compiled again. Checkouts and processors of one level
+(`processor.py`) can share a directory. Writing is atomic: the file is written under another name and renamed. A
+checksum detects damaged and misnamed files; their kernels are compiled again. Problems with files are never errors:
+without a directory for them, every process compiles its own kernels.
 
 A wheel may contain compiled kernels (`hatch_build.py`). The ones that fit are used, wherever new ones are stored.
 """
@@ -14,13 +16,15 @@ import contextlib
 import hashlib
 import os
 import pickle
+import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import resources
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import llvmlite
@@ -78,9 +82,8 @@ class KernelCache(NullCache):
         to import than Numba.
         """
         rtsys.initialize(target)
-        name = self.file_name(signature)
-        for place in (*bundled_directory(), *kernel_directories()):
-            content = read_kernel(place / name)
+        for path in self._paths(signature):
+            content = read_kernel(path)
             if content is not None:
                 return CompileResult._rebuild(LevelTarget(target), *pickle.loads(content))
         NOTICE.begin(self.short_name.replace("_", " "))
@@ -89,8 +92,11 @@ class KernelCache(NullCache):
 
     def has_overload(self, signature: Any) -> bool:
         """True if one of the directories has a file for these types."""
+        return any(path.is_file() for path in self._paths(signature))
+
+    def _paths(self, signature: Any) -> list[Path]:
         name = self.file_name(signature)
-        return any((place / name).is_file() for place in (*bundled_directory(), *kernel_directories()))
+        return [place / name for place in (*bundled_directory(), *kernel_directories())]
 
     @property
     def short_name(self) -> str:
@@ -106,18 +112,19 @@ class KernelCache(NullCache):
         any(write_kernel(place / name, content) for place in kernel_directories())
 
     def file_name(self, signature: Any) -> str:
-        """Return the file name of a version: function, digest of all kernel sources, digest of everything else."""
+        """Return the file name of a version: function, digest of its module's sources, digest of everything else."""
         function = f"{self.function.__module__}.{self.function.__qualname__}"
         parts = (
             *compiler_versions(),
             function,
+            *(module_digest(module) for module in sorted(closure_modules(self.function))),
             signature,
             *CODEGEN.magic_tuple(),
             numba_setting("OPT"),
             numba_setting("BOUNDSCHECK"),
         )
         version = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-        return f"{self.short_name}-{SOURCE_DIGEST}-{version[:32]}{SUFFIX}"
+        return f"{self.short_name}-{module_digest(self.function.__module__)}-{version[:32]}{SUFFIX}"
 
 
 def numba_setting(name: str) -> Any:
@@ -133,26 +140,92 @@ def compiler_versions() -> tuple[str, ...]:
     return *EXTENSION_SUFFIXES[:1], numba.__version__, llvmlite.__version__, numpy
 
 
-def source_digest(package: Traversable) -> str:
-    """Return a digest of the sources of a package, also inside a zip file; empty if they cannot be read."""
+PACKAGE = "simfloat.kernels"
+
+#: A statement that imports modules of the package, or names from one; names may be in parentheses, over several lines.
+_IMPORT = re.compile(rf"^\s*(?:from|import) +({PACKAGE}[\w.]*)(?: +import +(\([^)]*\)|.*))?", re.MULTILINE)
+
+
+def source_files(package: Traversable, name: str) -> dict[str, str]:
+    """Return the sources of a package, also inside a zip file: name of the module -> text.
+
+    The result is empty if they cannot be read.
+    """
+    return dict(_source_files(package, name))
+
+
+def _source_files(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir() and entry.name != "gpu":  # kernels of GPUs are stored elsewhere
+            yield from _source_files(entry, f"{name}.{entry.name}")
+        elif entry.name.endswith(".py"):
+            module = name if entry.name == "__init__.py" else f"{name}.{entry.name.removesuffix('.py')}"
+            yield module, entry.read_text(encoding="utf-8")
+
+
+def digest_of(sources: dict[str, str], modules: Iterable[str]) -> str:
+    """Return a digest of the sources of some modules; empty if there are none."""
     digest, count = hashlib.sha256(), 0
-    for path, content in _python_files(package, ""):
-        digest.update(f"{path} {len(content)}\n".encode() + content)
+    for module in sorted(modules):
+        digest.update(f"{module} {len(sources[module])}\n{sources[module]}".encode())
         count += 1
     return digest.hexdigest()[:16] if count else ""
 
 
-def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_dir() and entry.name != "gpu":  # kernels of GPUs are stored elsewhere
-            yield from _python_files(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".py"):
-            yield prefix + entry.name, entry.read_bytes()
+#: The sources of all kernels of the processor. They are read when kernels are imported: later edits do not affect the
+#: running code.
+SOURCES = source_files(resources.files(PACKAGE), PACKAGE)
+
+#: A digest of all these sources; empty if they cannot be read.
+SOURCE_DIGEST = digest_of(SOURCES, SOURCES)
 
 
-#: The code of a kernel depends on all scalar functions that it inlines, so every file counts for every kernel. The
-#: files are read when kernels are imported: later edits do not affect the running code.
-SOURCE_DIGEST = source_digest(resources.files("simfloat.kernels"))
+@cache
+def imported_modules(module: str) -> frozenset[str]:
+    """Return the modules of the package that a module names in import statements."""
+    names: set[str] = set()
+    for origin, imported in _IMPORT.findall(SOURCES.get(module, "")):
+        names |= {origin, *(f"{origin}.{name}" for name in re.findall(r"\w+", imported))}
+    return frozenset(names & SOURCES.keys())
+
+
+@cache
+def reachable_modules(module: str) -> frozenset[str]:
+    """Return a module with all modules that it imports, directly or not, and the modules that control compilation."""
+    reached = {name for name in SOURCES if name.startswith(f"{PACKAGE}.compile")} | {module}
+    waiting = list(reached)
+    while waiting:
+        new = imported_modules(waiting.pop()) - reached
+        reached |= new
+        waiting += new
+    return frozenset(reached & SOURCES.keys())
+
+
+@cache
+def module_digest(module: str) -> str:
+    """Return a digest of the sources on which the functions of a module depend."""
+    return digest_of(SOURCES, reachable_modules(module))
+
+
+def closure_modules(function: Callable) -> set[str]:
+    """Return the modules of the functions that a function closes over, and of those that these close over.
+
+    They may come from modules that the module of the function does not import: a loop is written once, and receives the
+    arithmetic of a step from elsewhere.
+    """
+    modules: set[str] = set()
+    waiting: list[Any] = [function]
+    while waiting:
+        value = waiting.pop()
+        value = getattr(value, "py_func", value)
+        if isinstance(value, tuple | list):
+            waiting += value
+        elif isinstance(value, FunctionType):
+            modules.add(value.__module__)
+            waiting += [cell.cell_contents for cell in value.__closure__ or ()]
+            if "__file__" not in value.__globals__:  # made from its text, with the functions that it calls
+                waiting += value.__globals__.values()
+    return modules
 
 
 def kernel_directories() -> list[Path]:
@@ -176,7 +249,18 @@ def bundled_directory() -> list[Path]:
 
 def count_kernels(place: Path) -> int:
     """Count the compiled kernels of the current sources in a directory."""
-    return len(list(place.glob(f"*-{SOURCE_DIGEST}-*{SUFFIX}")))
+    return sum(map(is_current, place.glob(f"*{SUFFIX}")))
+
+
+def is_current(path: Path) -> bool:
+    """True if a file of a kernel belongs to the current sources, by the digest in its name."""
+    return path.name.split("-")[1:2] != [] and path.name.split("-")[1] in current_digests()
+
+
+@cache
+def current_digests() -> frozenset[str]:
+    """Return the digests that names of files contain: of each module, and of all sources for kernels of GPUs."""
+    return frozenset({*map(module_digest, SOURCES), SOURCE_DIGEST})
 
 
 def read_kernel(path: Path) -> bytes | None:
@@ -217,6 +301,6 @@ def write_kernel(path: Path, content: bytes) -> bool:
 def remove_outdated() -> None:
     """Remove the files of older sources next to the sources, once in a process."""
     for path in BESIDE_SOURCES.glob(f"*{SUFFIX}*"):
-        if f"-{SOURCE_DIGEST}-" not in path.name:
+        if not is_current(path):
             with contextlib.suppress(OSError):
                 path.unlink()

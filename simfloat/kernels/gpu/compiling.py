@@ -145,7 +145,8 @@ NVVM_NAMES = {"llvm.trunc.f64": "llvm.nvvm.trunc.d", "llvm.trunc.f32": "llvm.nvv
 #: functions with table look-ups took ten times as long as others. From global memory it reads many at once.
 CONSTANT, GLOBAL = "addrspace(4)", "addrspace(1)"
 
-SOURCE_DIGEST = cache.source_digest(resources.files(__package__))
+_SOURCES = cache.source_files(resources.files(__package__), __package__)
+SOURCE_DIGEST = cache.digest_of(_SOURCES, _SOURCES)
 
 
 class PtxKernel(NamedTuple):
