@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.elementwise.loops import FUNCTIONS as FUNCTION_LOOPS
-from simfloat.kernels.elementwise.loops import NATIVE, OPERATIONS
+from simfloat.kernels.elementwise.loops import NATIVE, OPERATION_LOOPS, OPERATIONS
 from simfloat.tools.selftest.operations import SPECIALS, UNARY_FUNCTIONS
 from tests.bits import DETERMINISTIC, assert_bits
 
@@ -50,7 +49,7 @@ def pairs(name, x):
     if name in NATIVE:
         return [tuple(map(float, OPERATIONS[name][1](number, 0.0, 0.0, 1.0))) for number in x.tolist()]
     parts, zero = np.empty((3, x.size)), np.zeros(1)
-    FUNCTION_LOOPS[name].parts(x, zero, zero, 1.0, parts.reshape(-1))
+    OPERATION_LOOPS[name].parts(x, zero, zero, 1.0, parts.reshape(-1))
     return zip(parts[0].tolist(), parts[1].tolist(), map(float, parts[2].view(np.int64).tolist()), strict=True)
 
 

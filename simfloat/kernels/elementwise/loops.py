@@ -2,13 +2,13 @@
 
 Operands are flat arrays of equal length, or of length 1 for a scalar.
 
-**Functions** are computed in one float64 by a fast formula, `quick`, which is vectorised. For extreme operands and NaN,
+Exact results are computed in one float64 by a fast formula, `quick`, which is vectorised. For extreme operands and NaN,
 to which it need not apply, a careful formula, `wide`, computes (high + low) * 2^exponent in parts. The same happens for
 all operands if one float64 has too few bits. The formulas of a function are long, and take seconds to compile. Each is
-therefore compiled in a single loop, the careful one only for parts in float64, and loops that serve all functions round
-the parts.
+therefore compiled in a single loop, the careful one only for parts in float64, and loops that serve all operations
+round the parts. One loop for both formulas of an operation took 0.65 s to compile, the fast formula alone takes 0.38 s,
+and most programs never need the careful one.
 
-**Arithmetic** operations have separate loops, which return exact results rounded to odd in float64, or round them.
 Every operation is a function of three operands and the sign of zero sums; operations with fewer operands ignore the
 rest.
 """
@@ -108,7 +108,7 @@ def parts_loop(wide):
             z, high = operand_slice(c, c_repeated, start, stop), highs[start:stop]
             low, exponent = lows[start:stop], exponents[start:stop]
             for i in range(high.size):
-                high[i], low[i], exponent[i] = wide(x[i], y[i], z[i], sign)
+                high[i], low[i], exponent[i] = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
 
     return loop
 
@@ -151,12 +151,13 @@ def round_parts_to_double(parts, out):
         out[i] = round_pair_to_double(highs[i], lows[i], exponents[i])
 
 
-class FunctionLoops:
-    """The exact results of a function, rounded in three ways, with two loops for this function."""
+class OperationLoops:
+    """The exact results of an operation, rounded in three ways, with two loops for this operation."""
 
-    def __init__(self, quick: Any | None, wide: Any) -> None:
-        self.quick = None if quick is None else quick_loop(quick)
+    def __init__(self, quick: Any, wide: Any, is_function: bool) -> None:
+        self.quick = None if quick is no_quick_formula else quick_loop(quick)
         self.parts = parts_loop(wide)
+        self.is_function = is_function
 
     def write_rounded_to_odd(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
         """Write results rounded to odd."""
@@ -190,8 +191,12 @@ class FunctionLoops:
                 words = [_operand_chunk(x, start, stop) for x in how[:1]]
                 self._by_parts(finish, *operands, sign, out[start:stop], *words, *how[1:])
             return
+        if self.is_function:
+            # So that a long formula is compiled once, not for each type. Of arithmetic, the conversion took longer than
+            # the operation on a few numbers.
+            a, b, c = _as_float64(a), _as_float64(b), _as_float64(c)
         parts = np.empty(3 * out.size)
-        self.parts(_as_float64(a), _as_float64(b), _as_float64(c), sign, parts)
+        self.parts(a, b, c, sign, parts)
         finish(parts, out, *how)
 
 
@@ -211,54 +216,6 @@ def _operand_chunk(operand: NDArray, start: int, stop: int) -> NDArray:
 
 #: In float32, so that an operation with it keeps the type of the other operand.
 ONE = np.float32(1.0)
-
-
-def exact_loop(quick, wide):
-    """Return the loop that rounds each exact result to odd."""
-
-    @kernel
-    def loop(a, b, c, sign, out):
-        a_repeated, b_repeated, c_repeated = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c)
-        for start in range(0, out.size, BLOCK):
-            stop = min(start + BLOCK, out.size)
-            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
-            z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
-            careful = any_extreme(a, x) | any_extreme(b, y) | any_extreme(c, z)
-            for i in range(block.size):
-                value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
-                block[i] = value
-                careful |= np.int64(value != value)
-            if careful != 0:
-                for i in range(block.size):
-                    if is_extreme(x[i]) or is_extreme(y[i]) or is_extreme(z[i]) or block[i] != block[i]:
-                        high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
-                        block[i] = round_pair_to_odd(high, low, exponent)
-
-    return loop
-
-
-def paired_loop(wide):
-    """Return the loop that rounds each exact result once from more bits than float64 has (`one_number.round_pair`)."""
-
-    @kernel
-    def loop(a, b, c, sign, words, out, grid_numbers):
-        grid = unpack_grid(grid_numbers)
-        a_repeated, b_repeated, c_repeated, words_repeated = (
-            repeat_scalar(a),
-            repeat_scalar(b),
-            repeat_scalar(c),
-            repeat_scalar(words),
-        )
-        for start in range(0, out.size, BLOCK):
-            stop = min(start + BLOCK, out.size)
-            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
-            z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
-            block_words = operand_slice(words, words_repeated, start, stop)
-            for i in range(block.size):
-                high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
-                block[i] = one_nan(round_pair(high, low, exponent, as_word(block_words[i]), grid))
-
-    return loop
 
 
 def native_loop(function):
@@ -350,19 +307,13 @@ NATIVE = {
 }
 
 
-#: name -> both loops of a function.
-FUNCTIONS = {
-    name: FunctionLoops(None if quick is no_quick_formula else quick, wide)
-    for name, (quick, wide) in OPERATIONS.items()
-    if name not in NATIVE
+#: name -> both loops of an operation.
+OPERATION_LOOPS = {
+    name: OperationLoops(quick, wide, is_function=name not in NATIVE) for name, (quick, wide) in OPERATIONS.items()
 }
 
 #: By the name of the operation. The hardware rounds the operations without `double_results` to nearest even in float64.
-exact_results = {name: exact_loop(*OPERATIONS[name]) for name in NATIVE} | {
-    name: loops.write_rounded_to_odd for name, loops in FUNCTIONS.items()
-}
-paired_results = {name: paired_loop(OPERATIONS[name][1]) for name in NATIVE} | {
-    name: loops.write_rounded for name, loops in FUNCTIONS.items()
-}
-double_results = {name: loops.write_doubles for name, loops in FUNCTIONS.items()}
+exact_results = {name: loops.write_rounded_to_odd for name, loops in OPERATION_LOOPS.items()}
+paired_results = {name: loops.write_rounded for name, loops in OPERATION_LOOPS.items()}
+double_results = {name: loops.write_doubles for name, loops in OPERATION_LOOPS.items() if name not in NATIVE}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
