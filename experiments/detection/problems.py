@@ -43,7 +43,7 @@ class Detector(nn.Module):
 
     def forward(self, x: NDArray) -> sf.Tensor:
         """Return logits and offsets of every default box (N, boxes, classes + 4) for images (N, 1, 32, 32)."""
-        maps = x
+        maps: NDArray | sf.Tensor = x
         for convolution in self.backbone:
             maps = self.relu(convolution(maps))
         heads = [head(maps).transpose(0, 2, 3, 1) for head in (self.classes, self.boxes)]

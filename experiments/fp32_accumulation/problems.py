@@ -86,7 +86,7 @@ class Normalised(nn.Module):
         self.pool, self.flatten = nn.MaxPool2d(2), nn.Flatten()
         self.head = nn.Linear(16 * 2 * 2, 10, rng=rng)
 
-    def forward(self, x: NDArray) -> sf.Tensor:
+    def forward(self, x: NDArray | sf.Tensor) -> sf.Tensor:
         """Return logits (N, 10) for images (N, 1, 8, 8)."""
         x = self.pool(self.first_norm(self.first(x)).relu())
         x = self.pool(self.second_norm(self.second(x)).relu())

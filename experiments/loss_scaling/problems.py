@@ -46,7 +46,7 @@ class DigitClassifier(nn.Module):
         self.pool, self.flatten = nn.MaxPool2d(2), nn.Flatten()
         self.head = nn.Linear(16 * 2 * 2, 10, rng=rng)
 
-    def forward(self, x: NDArray) -> sf.Tensor:
+    def forward(self, x: NDArray | sf.Tensor) -> sf.Tensor:
         """Return logits (N, 10) for images (N, 1, 8, 8)."""
         for layer in (self.first, self.second):
             x = self.pool(layer(x).relu())

@@ -7,7 +7,7 @@ returns the model's arrays; `load_state_dict` checks a state before it loads any
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -27,6 +27,17 @@ NAMES_KEY = "simfloat names"
 
 #: The attribute that marks a module which was called directly while it had no owner.
 OUTERMOST = "simfloat is outermost"
+
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class HasForward(Protocol[P, R]):
+    """A module with its forward method: for type checkers, a call takes and returns what this method does."""
+
+    def forward(self, *inputs: P.args, **options: P.kwargs) -> R:
+        """Compute the result of the module."""
 
 
 class NamedParts(Protocol):
@@ -345,9 +356,10 @@ class Module(Owned):
         """Compute the result of the module; each kind of module defines its own method."""
         raise ValueError(f"{type(self).__name__} has no forward method; define one.")
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self: HasForward[P, R], *inputs: P.args, **options: P.kwargs) -> R:
         """Run `forward` as the layer at this module's path."""
-        with module_running(self, names_of):
+        module: Any = self
+        with module_running(module, names_of):
             return self.forward(*inputs, **options)
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
