@@ -8,7 +8,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.nn.arguments import apply_activation, as_number, check_not_in_place
+from simfloat.nn.arguments import apply_activation, as_number, check_axes, check_not_in_place
 from simfloat.nn.module import Module
 from simfloat.simulation.formulas import activations
 from simfloat.simulation.formulas.activations import gelu_tanh, gelu_tanh_slope
@@ -148,7 +148,7 @@ class Softmax(Module):
         dim: the axis; by default the last.
 
     Raises:
-        ValueError: when called, if the axis is missing.
+        ValueError: if `dim` is not an integer; when called, if the axis is missing.
 
     Examples:
         >>> layer = sf.nn.Softmax()
@@ -160,6 +160,7 @@ class Softmax(Module):
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
+        check_axes(dim=dim)
         self.dim = dim
 
     def forward(self, x: Operand) -> Tensor:
@@ -178,7 +179,7 @@ class LogSoftmax(Module):
         dim: the axis; by default the last.
 
     Raises:
-        ValueError: when called, if the axis is missing.
+        ValueError: if `dim` is not an integer; when called, if the axis is missing.
 
     Examples:
         >>> layer = sf.nn.LogSoftmax()
@@ -190,6 +191,7 @@ class LogSoftmax(Module):
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
+        check_axes(dim=dim)
         self.dim = dim
 
     def forward(self, x: Operand) -> Tensor:

@@ -28,6 +28,13 @@ def check_sizes(**sizes: Any) -> None:
             raise ValueError(f"{name} must be a positive integer, got {size!r}.")
 
 
+def check_axes(**axes: Any) -> None:
+    """Raise ValueError that names the first argument that is not the number of an axis."""
+    for name, axis in axes.items():
+        if not is_integer(axis):
+            raise ValueError(f"{name} must be an integer, the number of an axis, got {axis!r}.")
+
+
 def as_number(value: Any, name: str, least: float = -math.inf) -> float:
     """Return `value` as a finite float; raise ValueError if it is below `least`."""
     number = as_operand(value, name)

@@ -9,7 +9,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import is_integer
-from simfloat.nn.arguments import generator_of
+from simfloat.nn.arguments import check_axes, generator_of
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
 
@@ -209,7 +209,7 @@ class Flatten(Module):
         end_dim: the last axis to merge; by default the last one.
 
     Raises:
-        ValueError: when called, if the axes are missing or not in ascending order.
+        ValueError: if an argument is not an integer; when called, if the axes are missing or not in ascending order.
 
     Examples:
         >>> layer = sf.nn.Flatten()
@@ -221,6 +221,7 @@ class Flatten(Module):
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
+        check_axes(start_dim=start_dim, end_dim=end_dim)
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, x: Operand) -> Tensor:

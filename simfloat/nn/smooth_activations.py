@@ -9,8 +9,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.common import is_integer
-from simfloat.nn.arguments import apply_activation, as_number, check_not_in_place, check_sizes
+from simfloat.nn.arguments import apply_activation, as_number, check_axes, check_not_in_place, check_sizes
 from simfloat.nn.module import Module
 from simfloat.simulation.formulas import Rounded, activations
 from simfloat.simulation.formulas.losses import log_sigmoid
@@ -243,8 +242,7 @@ class GLU(Module):
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
-        if not is_integer(dim):
-            raise ValueError(f"dim must be an integer, got {dim!r}.")
+        check_axes(dim=dim)
         self.dim = dim
 
     def forward(self, x: Operand) -> Tensor:

@@ -138,7 +138,7 @@ def test_a_weighted_cross_entropy_of_probabilities_is_torchs():
     (lambda: sf.nn.Hardtanh(1.0, 1.0), "min_val must be below max_val, got 1.0 and 1.0"),
     (lambda: sf.nn.Softshrink(-1.0), "lambd must be a finite number from 0.0, got -1.0"),
     (lambda: sf.nn.GLU()(np.ones(3)), r"GLU\(dim=-1\) needs an even number of elements along this axis"),
-    (lambda: sf.nn.GLU("last"), "dim must be an integer, got 'last'"),
+    (lambda: sf.nn.GLU("last"), "dim must be an integer, the number of an axis, got 'last'"),
     (lambda: sf.nn.PReLU(3)(np.ones((2, 4))), r"PReLU\(3\) needs x with as many channels as axis 1"),
     (lambda: sf.nn.GroupNorm(3, 4), "num_channels must be a multiple of num_groups, got 4 and 3"),
     (lambda: sf.nn.GroupNorm(2, 4)(np.ones((2, 3))), r"of 4 channels takes \(N, channels, ...\), got \(2, 3\)"),

@@ -65,6 +65,15 @@ class Listed(nn.Module):
 
 
 @pytest.mark.parametrize(
+    "make",
+    [lambda: nn.Softmax("a"), lambda: nn.LogSoftmax(1.0), lambda: nn.GLU(True), lambda: nn.Flatten(end_dim="last")],
+)
+def test_axes_are_integers(make):
+    with pytest.raises(ValueError, match="dim must be an integer, the number of an axis, got "):
+        make()
+
+
+@pytest.mark.parametrize(
     "hold, kind, part",
     [
         (lambda m: [nn.Linear(2, 2)], "list", "Linear"),
