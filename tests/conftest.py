@@ -31,9 +31,10 @@ DEVICES = {
 #: The tests whose calls are repeated where nothing else is said.
 REPEATED = {"accumulate", "arithmetic", "autodiff", "optim", "simulation", "telemetry"}
 
-#: The rooms that compile the loops of sums come first: then one worker of two compiles what these loops have in common,
-#: which is kept nowhere. Those whose processes call every kernel come last, when other tests have compiled most.
-FIRST, LAST = ("accumulate", "linalg", "kernels", "selftest"), ("commands",)
+#: The tests of extensions take minutes in other processes: at the end, one worker would wait for them. The rooms that
+#: compile the loops of sums follow: then one worker of two compiles what these loops have in common, which is kept
+#: nowhere. Those whose processes call every kernel come last, when other tests have compiled most.
+FIRST, LAST = ("extensions", "accumulate", "linalg", "kernels", "selftest"), ("commands",)
 
 
 def pytest_addoption(parser):
