@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -63,14 +63,10 @@ class InOneFormat(Accumulator):
     def __post_init__(self) -> None:
         check_precision(self.format, self.rounding)
 
-    @classmethod
-    def loops(cls, device: Device) -> Mapping[str, Loop]:
-        """Return the loops of the device for this order, by the kind of step."""
-        return device.loops.stepwise.stepwise_loops[cls.maker]
-
-    def arguments(self, terms: int) -> tuple[NDArray, ...]:
-        """Return further arguments of its loops, for sums of `terms` products."""
-        return ()
+    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
+        """Return the loop of the device for a kind of step, and the program for sums of `terms` products if it reads
+        one."""
+        return device.loops.stepwise.stepwise_loops[self.maker][kind], None
 
     @property
     def result(self) -> Format:
@@ -150,12 +146,11 @@ class OrderLoop(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
-        machine = region.machine
-        own = self.accumulator.arguments(a.shape[1])
-        if machine is not CPU:
-            own = tuple(map(machine.arrays.asarray, own))
-        loop = self.accumulator.loops(machine)[self.kind]
-        loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
+        loop, program = self.accumulator.loop(region.machine, self.kind, a.shape[1])
+        if program is None:
+            loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
+        else:
+            loop(a, b, out, region.machine.to_device(program), self.numbers, self.sign, self.pair, where, seed)
 
     def with_scaled_grids(self, factor: np.float32) -> OrderLoop:
         """Return the loop with its grid multiplied by a power of two, `factor`."""
@@ -188,6 +183,9 @@ def _order_loop(
     cost = accumulator.stages * COSTS.get(kind, 0.02)
     return OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
 
+
+#: The largest number of terms for which the program of an order is cached.
+MOST_CACHED_TERMS = 1 << 16
 
 #: A few long sums are divided into runs: the least number of products of such a sum, the number of products of a run,
 #: and the largest number of sums that counts as few.
@@ -364,6 +362,35 @@ class Kahan(InOneFormat):
         return max(largest, self.format.last_binade + 1) + 1
 
 
+def program_of_neighbours(terms: int) -> NDArray[np.int64]:
+    """Return the program that adds neighbours level by level (see `sums/trees.py`); those of long sums are not
+    cached."""
+    return (_cached_program if terms <= MOST_CACHED_TERMS else _build_program)(terms)
+
+
+def _build_program(terms: int) -> NDArray[np.int64]:
+    if terms < 2:
+        return np.zeros(1, np.int64)
+    # The left part has the largest power of two of products below the length; the right one may be shorter.
+    middle = 1 << (terms - 1).bit_length() - 1
+    return joined_programs(program_of_neighbours(middle), program_of_neighbours(terms - middle), middle)
+
+
+_cached_program = lru_cache(maxsize=64)(_build_program)
+
+
+def joined_programs(
+    left: NDArray[np.int64], right: NDArray[np.int64], middle: int, swaps: bool = False
+) -> NDArray[np.int64]:
+    """Return the program that adds the sum of terms from `middle` on to the sum of the terms before.
+
+    Both programs number their terms from 0. With `swaps` the right one is computed first.
+    """
+    # k >= 0 is a term, and -1 - k names the term with the draw that an addition uses.
+    right = np.where(right >= 0, right + middle, right - middle)
+    return np.concatenate([*((right, left) if swaps else (left, right)), [-1 - middle]])
+
+
 def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairwise:
     """Round products to `format`, then add neighbours level by level and round each sum to `format`.
 
@@ -397,9 +424,12 @@ class Pairwise(InOneFormat):
     maker: ClassVar[str] = "pairwise"
     stages: ClassVar[int] = 2  # the sums, then the products
 
-    @classmethod
-    def loops(cls, device: Device) -> Mapping[str, Loop]:
-        return device.loops.pairwise_loops.pairwise_loops
+    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
+        """Return the separate loop if the device has one for this kind, otherwise the loop for programs."""
+        loop = device.loops.pairwise_loops.pairwise_loops.get(kind)
+        return (
+            (device.loops.tree_loops.tree_loops[kind], program_of_neighbours(terms)) if loop is None else (loop, None)
+        )
 
     def engine(self, problem: Problem) -> Engine:
         """Return the fastest loop that is exact for these operands; it may divide long sums into runs."""

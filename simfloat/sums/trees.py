@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -31,7 +31,16 @@ from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.sums.accumulator import Accumulator, Engine, Region
 from simfloat.sums.bounds import Bounds, format_bounds
-from simfloat.sums.one_format import InOneFormat, LongNumPy, OrderLoop, RoundedProducts, kahan, pairwise
+from simfloat.sums.one_format import (
+    MOST_CACHED_TERMS,
+    InOneFormat,
+    LongNumPy,
+    OrderLoop,
+    RoundedProducts,
+    joined_programs,
+    kahan,
+    pairwise,
+)
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import sequential
 
@@ -201,9 +210,6 @@ def _shorten_text(nesting: object) -> str:
 #: In the order of NumPy: the largest number of values that are not divided into halves, and the lanes that sum them.
 LARGEST_UNCUT, LANES = 128, 8
 
-#: The largest number of terms for which the program of NumPy's order is cached.
-MOST_CACHED_TERMS = 1 << 16
-
 #: The kinds of steps for which there is a loop for long sums in NumPy's order.
 LONG_KINDS = ("native", "plain", "odd", "directed", "sticky", "converted")
 
@@ -284,12 +290,11 @@ class InTreeOrder(InOneFormat):
     __hash__ = InOneFormat.__hash__
     stages: ClassVar[int] = 2  # the sums, then the products
 
-    @classmethod
-    def loops(cls, device: Device) -> Mapping[str, Loop]:
-        return device.loops.tree_loops.tree_loops
+    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
+        return device.loops.tree_loops.tree_loops[kind], self.program(terms)
 
     @abstractmethod
-    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
+    def program(self, terms: int) -> NDArray[np.int64]:
         """Return the program; ValueError if none exists for this number of products."""
 
     @abstractmethod
@@ -317,17 +322,17 @@ class TreeSum(InTreeOrder):
 
     def engine(self, problem: Problem) -> Engine:
         """Return the loop, if there is an order for this number of products."""
-        self.arguments(problem.depth)
+        self.program(problem.depth)
         return super().engine(problem)
 
-    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
+    def program(self, terms: int) -> NDArray[np.int64]:
         program = _program_of_nesting(self.nesting)
         if terms != (len(program) + 1) // 2:
             raise ValueError(
                 f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. For sums of any length use "
                 "pairwise, numpy_sum or sequential, or blocked and lanes with trees."
             )
-        return (program,)
+        return program
 
     def order(self, terms: int) -> list[int]:
         return as_postfix(self.nesting)
@@ -407,8 +412,8 @@ class NumPySum(InTreeOrder):
         products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
         return LongNumPy(engine, step.kind, step.numbers, step.sign, LARGEST_UNCUT, products)
 
-    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
-        return (_program_of_numpy(terms),)
+    def program(self, terms: int) -> NDArray[np.int64]:
+        return _program_of_numpy(terms)
 
     def order(self, terms: int) -> list[int]:
         return _postfix_of_numpy(terms)
@@ -483,14 +488,8 @@ def _program_of_numbers(
         (left, left_room), (right, right_room) = (
             _program_of_numbers(part, programs) for part in (middle, count - middle)
         )
-        # Both programs number their terms from 0. The terms of the right half move up by `middle`: k >= 0 is a term,
-        # and -1 - k names the term with the draw that an addition uses.
-        right = np.where(right >= 0, right + middle, right - middle)
-        parts = [right, left] if right_room > left_room else [left, right]
-        program, need = (
-            np.concatenate([*parts, [-1 - middle]]),
-            max(left_room, right_room, min(left_room, right_room) + 1),
-        )
+        program = joined_programs(left, right, middle, swaps=right_room > left_room)
+        need = max(left_room, right_room, min(left_room, right_room) + 1)
     programs[count] = program, need
     return program, need
 

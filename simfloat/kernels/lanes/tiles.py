@@ -41,9 +41,6 @@ from simfloat.kernels.sums.rows import make_nans_one, product_count, product_mat
 
 TALL, DEPTH = 4, 256
 
-#: Up to this number of products, a direct loop is faster than the setup of tiles for steps of the hardware.
-FEW = 1 << 12
-
 
 def tile_loop(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
     """Return the function that adds a (m, k) times b (k, n) to out (m, n), in panels of at most `depth` products.
@@ -199,12 +196,12 @@ _add_products = tile_loop(
 def add_in_tiles(a, b, out):
     """Add a (m, k) times b (k, n) to out (m, n) by the hardware's fused multiply-add; return True if that was done.
 
-    Nothing is done if there are too few rows for tiles or too few products.
+    Nothing is done if there are fewer rows than a tile has.
     """
-    worthwhile = out.shape[0] >= TALL and out.size * a.shape[1] > FEW
-    if worthwhile:
+    is_tall = out.shape[0] >= TALL
+    if is_tall:
         _add_products(a, b, out, 0)
-    return worthwhile
+    return is_tall
 
 
 @on_lanes
