@@ -34,7 +34,7 @@ from simfloat.sums.accumulator import Accumulator, Engine, Region, kernel_region
 from simfloat.sums.bounds import Bounds, limited_sums, quickest_step
 from simfloat.sums.lanes import order_lanes
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
-from simfloat.sums.sequential import hardware_engine, hardware_kind
+from simfloat.sums.sequential import StepLoop, hardware_engine, hardware_kind, packed_grid, step_loop
 
 #: Nanoseconds of a rounded operation, by the kind of step; the hardware's own steps take 0.02.
 COSTS = {
@@ -63,10 +63,16 @@ class InOneFormat(Accumulator):
     def __post_init__(self) -> None:
         check_precision(self.format, self.rounding)
 
-    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
-        """Return the loop of the device for a kind of step, and the program for sums of `terms` products if it reads
-        one."""
-        return device.loops.stepwise.stepwise_loops[self.maker][kind], None
+    def loop_engine(
+        self, kind: str, carrier: FloatType, top: int | None = None, grid_type: FloatType | None = None
+    ) -> StepLoop | TreeLoop:
+        """Return the engine of a kind of step; the arguments are those of `step_loop`."""
+        loop = step_loop(self.maker, (self.format,), self.rounding, kind, carrier, top, grid_type)
+        return loop._replace(cost=self.cost(kind))
+
+    def cost(self, kind: str) -> float:
+        """Return nanoseconds per product."""
+        return self.stages * COSTS.get(kind, 0.02)
 
     @property
     def result(self) -> Format:
@@ -106,10 +112,10 @@ class InOneFormat(Accumulator):
         """Return the fastest loop that is exact for these operands."""
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or (problem.a.in_float32 and problem.b.in_float32):
-                return _order_loop(self, "native", np.float64 if self.format == FP64 else np.float32, None)
+                return self.loop_engine("native", np.float64 if self.format == FP64 else np.float32)
         kind = hardware_kind(problem, self.rounding, self.format)
         if kind is not None:
-            return hardware_engine(_order_loop(self, kind, np.float32, None), kind, self.format)
+            return hardware_engine(self.loop_engine(kind, np.float32), kind, self.format)
         engine = _quickest_loop(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
         if engine.kind in QUICK_KINDS:
             return engine
@@ -122,66 +128,84 @@ def running_sums(
     """Return the sum of a row (1, k) times a column (k, 1) after every product, on the CPU; `start` is (1, 1)."""
     # All loops of an order give the same bits, so the loop for any operands and any grid is enough. This compiles one
     # loop per order for partial sums, and not one per kind of step.
-    wide = _order_loop(accumulator, "wide", np.float64, None)
+    wide = accumulator.loop_engine("wide", np.float64)
     sums = np.zeros((column.size, 1))
     with np.errstate(invalid="ignore"):  # conversion of signalling NaN
         a, b, sums[:1] = (on_cpu(x).astype(np.float64, "C", copy=False) for x in (row, column, start))
     where, seed = kernel_region(region)
     loop = CPU.loops.running_sums.running_loops[accumulator.maker]
-    loop(a, b, sums, wide.numbers, wide.sign, wide.pair, where, seed)
+    loop(a, b, sums, wide.grid, wide.sign, wide.pair, where, seed)
     return sums[:, 0]
 
 
-class OrderLoop(NamedTuple):
-    """A loop with the values that it reads."""
+class TreeLoop(NamedTuple):
+    """The loop of a tree for a kind of steps, with the values that it reads."""
 
-    carrier: FloatType
-    accumulator: InOneFormat
+    accumulator: InTreeOrder
     kind: str
-    numbers: NDArray[np.floating]
+    carrier: FloatType
+    grid: NDArray[np.floating]
     sign: np.floating
-    pair: bool
     cost: float
     takes_stacks: bool
+    pair: bool
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
         loop, program = self.accumulator.loop(region.machine, self.kind, a.shape[1])
         if program is None:
-            loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
+            loop(a, b, out, self.grid, self.sign, self.pair, where, seed)
         else:
-            loop(a, b, out, region.machine.to_device(program), self.numbers, self.sign, self.pair, where, seed)
+            loop(a, b, out, region.machine.to_device(program), self.grid, self.sign, self.pair, where, seed)
 
-    def with_scaled_grids(self, factor: np.float32) -> OrderLoop:
+    def with_scaled_grids(self, factor: np.float32) -> TreeLoop:
         """Return the loop with its grid multiplied by a power of two, `factor`."""
-        return self._replace(numbers=kernels.rounding.grid.scale_limits(self.numbers, factor))
+        return self._replace(grid=kernels.rounding.grid.scale_limits(self.grid, factor))
 
 
 @lru_cache(maxsize=1024)
-def _quickest_loop(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> OrderLoop:
+def _quickest_loop(
+    accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None
+) -> StepLoop | TreeLoop:
     """Return the fastest loop that is exact for these sums."""
     terms, sums = accumulator.terms_and_sums(a.product_bounds(b), depth, initial)
     format, rounding = accumulator.format, accumulator.rounding
     step = quickest_step((format,), rounding, a, b, terms, sums, initial, format)
     if step is None:
-        return _order_loop(accumulator, "wide", np.float64, None)
-    return _order_loop(accumulator, *step, step.grid_type)
+        return accumulator.loop_engine("wide", np.float64)
+    return accumulator.loop_engine(*step, step.grid_type)
 
 
 @lru_cache(maxsize=1024)
-def _order_loop(
-    accumulator: InOneFormat, kind: str, carrier: FloatType, top: int | None, grid_type: FloatType | None = None
-) -> OrderLoop:
-    """Return the loop of a kind of step; its packed grid has the dtype `grid_type`, or the dtype of the loop."""
+def _tree_loop(
+    accumulator: InTreeOrder, kind: str, carrier: FloatType, top: int | None, grid_type: FloatType | None
+) -> TreeLoop:
     format, rounding = accumulator.format, accumulator.rounding
-    if top is None:
-        numbers = kernels.rounding.grid.pack_grid_in_type(format, rounding, carrier)
-    else:
-        numbers = kernels.rounding.grid.pack_grid_below(format, rounding, top, grid_type or carrier)
-    sign = carrier(rounding.zero_sum)
-    pair = not odd_suffices(format, rounding)
-    cost = accumulator.stages * COSTS.get(kind, 0.02)
-    return OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
+    grid, sign = packed_grid(format, rounding, top, grid_type or carrier), carrier(rounding.zero_sum)
+    takes_stacks, pair = not rounding.is_stochastic, not odd_suffices(format, rounding)
+    return TreeLoop(accumulator, kind, carrier, grid, sign, accumulator.cost(kind), takes_stacks, pair)
+
+
+@dataclass(frozen=True, repr=False)
+class InTreeOrder(InOneFormat):
+    """A sum of rounded products in a tree."""
+
+    __hash__ = InOneFormat.__hash__
+    stages: ClassVar[int] = 2  # the sums, then the products
+
+    def loop_engine(
+        self, kind: str, carrier: FloatType, top: int | None = None, grid_type: FloatType | None = None
+    ) -> StepLoop | TreeLoop:
+        return _tree_loop(self, kind, carrier, top, grid_type)
+
+    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
+        """Return the loop of the device for a kind of step, and the program for sums of `terms` products if it reads
+        one."""
+        return device.loops.tree_loops.tree_loops[kind], self.program(terms)
+
+    @abstractmethod
+    def program(self, terms: int) -> NDArray[np.int64]:
+        """Return the program; ValueError if none exists for this number of products."""
 
 
 #: The largest number of terms for which the program of an order is cached.
@@ -417,19 +441,18 @@ def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairw
 
 
 @dataclass(frozen=True, repr=False)
-class Pairwise(InOneFormat):
+class Pairwise(InTreeOrder):
     """See :func:`pairwise`."""
 
     __hash__ = InOneFormat.__hash__
     maker: ClassVar[str] = "pairwise"
-    stages: ClassVar[int] = 2  # the sums, then the products
 
     def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
-        """Return the separate loop if the device has one for this kind, otherwise the loop for programs."""
         loop = device.loops.pairwise_loops.pairwise_loops.get(kind)
-        return (
-            (device.loops.tree_loops.tree_loops[kind], program_of_neighbours(terms)) if loop is None else (loop, None)
-        )
+        return super().loop(device, kind, terms) if loop is None else (loop, None)
+
+    def program(self, terms: int) -> NDArray[np.int64]:
+        return program_of_neighbours(terms)
 
     def engine(self, problem: Problem) -> Engine:
         """Return the fastest loop that is exact for these operands; it may divide long sums into runs."""

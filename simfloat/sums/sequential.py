@@ -46,7 +46,7 @@ def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str
     # that both smallest normal numbers are the same.
     is_cut = kernels.rounding.grid.has_exponents_of_float32(format) and not rounding.saturates
     kind = f"{CUT if is_cut else LIFTED}{rounding.steps}"
-    if not loops.processor.COMPUTES_DIRECTED or f"fused_{kind}" not in loops.sequential.steps:
+    if not loops.processor.COMPUTES_DIRECTED or kind not in loops.stepwise.stepwise_loops["fused"]:
         return None
     if is_cut:
         return kind if problem.a.in_float32 and problem.b.in_float32 else None
@@ -233,9 +233,7 @@ class SequentialSum(Accumulator):
                 return native
         kind = hardware_kind(problem, self.rounding, *self._formats)
         if kind is not None:
-            return hardware_engine(
-                _deterministic_loop(self, f"{self._fusion_name}_{kind}", np.float32), kind, self.format
-            )
+            return hardware_engine(self._loop(kind, np.float32), kind, self.format)
         # Loops on lanes need few properties of the operands, and are the fastest loops that round by instructions. Only
         # for FP16 to nearest even can a conversion by the hardware be faster. Then both loops are found, and a
         # conversion is preferred.
@@ -244,9 +242,9 @@ class SequentialSum(Accumulator):
         if lanes is not None and not may_convert:
             return lanes
         engine = _quickest_engine(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
-        if lanes is not None and isinstance(engine, _DeterministicLoop) and engine.step == "fused_converted":
+        if lanes is not None and engine.kind == "converted" and self.products is None:
             return ConvertedOrOnLanes(engine, lanes)
-        if lanes is not None and not getattr(engine, "step", "").endswith("_converted"):
+        if lanes is not None and engine.kind != "converted":
             return lanes
         if self.products is None or self.products.has_nan:
             return engine
@@ -258,28 +256,24 @@ class SequentialSum(Accumulator):
         return _CheckedProducts(engine, self.products, self.rounding)
 
     @cached_property
-    def _hardware_loop(self) -> _DeterministicLoop | None:
+    def _hardware_loop(self) -> StepLoop | None:
         """The loop of the hardware's own fused multiply-adds, or None if these are not the steps of this sum."""
         if self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
         if self.products not in (None, self.format):
             return None
-        return _deterministic_loop(
-            self, f"{self._fusion_name}_native", np.float64 if self.format == FP64 else np.float32
-        )
+        return self._loop("native", np.float64 if self.format == FP64 else np.float32)
+
+    def _loop(self, kind: str, carrier: FloatType) -> StepLoop:
+        return step_loop(self._order, self._formats, self.rounding, kind, carrier)
 
     @property
-    def _fusion_name(self) -> str:
+    def _order(self) -> str:
         return "fused" if self.products is None else "unfused"
-
-    @property
-    def _grids(self) -> tuple[NDArray, NDArray]:
-        numbers = kernels.rounding.grid.pack_grid
-        return numbers(self.format, self.rounding), numbers(self.products or self.format, self.rounding)
 
 
 @lru_cache(maxsize=4096)
-def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> Engine:
+def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> StepLoop:
     """Return the fastest loop that is exact for these sums. Cached: the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
     terms, sums = terms_and_sums(
@@ -287,39 +281,74 @@ def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: in
     )
     step = quickest_step(formats, rounding, a, b, terms, sums, initial, accumulator.products)
     if step is None:
-        return _AnyGridLoop(accumulator, *accumulator._grids)
-    name = f"{accumulator._fusion_name}_{step.kind}"
-    if rounding.is_stochastic:
-        return _StochasticLoop(name, step.carrier, *_numbers(formats, rounding, step.grid_type, step.top))
-    return _deterministic_loop(accumulator, name, step.carrier, step.top)
+        return accumulator._loop("wide", np.float64)
+    return step_loop(accumulator._order, formats, rounding, *step, step.grid_type)
 
 
 #: From LEAST_COLUMNS to below MOST_COLUMNS columns, sums in FP16 are faster on lanes than by conversions.
 LEAST_COLUMNS, MOST_COLUMNS = 8, 64
 
 #: Nanoseconds per product, by the kind of step; other kinds take 0.2.
-COSTS = {"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5}
+COSTS = {
+    **{"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5},
+    **{"likely": 0.4, "drawn_odd": 0.4, "drawn_sums": 0.4, "random": 0.4, "wide": 40.0},
+}
 
 
-class _DeterministicLoop(NamedTuple):
-    """A deterministic loop, with the values that it reads."""
+class StepLoop(NamedTuple):
+    """The loop of an order for a kind of steps, with the values that it reads."""
 
+    order: str
+    kind: str
     carrier: FloatType
-    step: str
     grid: NDArray
     products: NDArray
     sign: np.floating
-    cost: float = 0.1
-    takes_stacks: bool = True
+    cost: float
+    takes_stacks: bool
+    pair: bool | None  # None for deterministic steps, whose loops read no position either
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        loop = region.machine.loops.sequential.steps[self.step]
-        loop(a, b, out, self.grid, self.products, self.sign)
+        loop = region.machine.loops.stepwise.stepwise_loops[self.order][self.kind]
+        if self.pair is None:
+            loop(a, b, out, self.grid, self.products, self.sign)
+        else:
+            loop(a, b, out, self.grid, self.products, self.sign, self.pair, *kernel_region(region))
 
-    def with_scaled_grids(self, factor: np.float32) -> _DeterministicLoop:
+    def with_scaled_grids(self, factor: np.float32) -> StepLoop:
         """Return the loop with its grids multiplied by a power of two, `factor`."""
         grid, products = (kernels.rounding.grid.scale_limits(numbers, factor) for numbers in (self.grid, self.products))
         return self._replace(grid=grid, products=products)
+
+
+@lru_cache(maxsize=4096)
+def step_loop(
+    order: str,
+    formats: tuple[Format, ...],
+    rounding: Rounding,
+    kind: str,
+    carrier: FloatType,
+    top: int | None = None,
+    grid_type: FloatType | None = None,
+) -> StepLoop:
+    """Return the loop for sums in the first of `formats`, and for products in the last one.
+
+    `top` bounds the exponents of its sums, except for the hardware's steps and for any grid. Packed grids have the
+    dtype `grid_type`, or the dtype of the loop.
+    """
+    packed = [packed_grid(format, rounding, top, grid_type or carrier) for format in formats]
+    may_draw = rounding.is_stochastic or kind == "wide"
+    pair = not all(odd_suffices(format, rounding) for format in formats) if may_draw else None
+    cost, takes_stacks, sign = COSTS.get(kind, 0.2), not rounding.is_stochastic, carrier(rounding.zero_sum)
+    return StepLoop(order, kind, carrier, packed[0], packed[-1], sign, cost, takes_stacks, pair)
+
+
+def packed_grid(format: Format, rounding: Rounding, top: int | None, dtype: FloatType) -> NDArray[np.floating]:
+    """Return a packed grid in this dtype; `top` bounds the exponents of its sums, if it is known."""
+    grid = kernels.rounding.grid
+    if top is None:
+        return grid.pack_grid_in_type(format, rounding, dtype)
+    return grid.pack_grid_below(format, rounding, top, dtype)
 
 
 class ConvertedOrOnLanes(NamedTuple):
@@ -347,62 +376,6 @@ class ConvertedOrOnLanes(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         self.loop_for(out).run(a, b, out, region)
-
-
-@lru_cache(maxsize=1024)
-def _deterministic_loop(
-    accumulator: SequentialSum, step: str, carrier: FloatType, top: int | None = None
-) -> _DeterministicLoop:
-    """Return the loop of a deterministic step. `top` bounds the exponents of its sums, except for the hardware's
-    steps."""
-    sums, products = _numbers(accumulator._formats, accumulator.rounding, carrier, top)
-    sign = carrier(accumulator.rounding.zero_sum)
-    cost = COSTS.get(step.partition("_")[2], 0.2)
-    return _DeterministicLoop(carrier, step, sums, products, sign, cost)
-
-
-def _numbers(
-    formats: tuple[Format, ...], rounding: Rounding, carrier: FloatType, top: int | None
-) -> tuple[NDArray, NDArray]:
-    """Return the packed grids of sums and of products; the last of `formats` is the format of products."""
-    grid = kernels.rounding.grid
-    if top is None:
-        sums, *products = (grid.pack_grid_in_type(format, rounding, carrier) for format in formats)
-    else:
-        sums, *products = (grid.pack_grid_below(format, rounding, top, carrier) for format in formats)
-    return sums, products[-1] if products else sums
-
-
-class _StochasticLoop(NamedTuple):
-    """A loop with stochastic roundings."""
-
-    step: str
-    carrier: FloatType
-    grid: NDArray
-    products: NDArray
-    cost: float = 0.4
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        loop = region.machine.loops.sequential.random_steps[self.step]
-        loop(a, b, out, self.grid, self.products, *kernel_region(region))
-
-
-class _AnyGridLoop(NamedTuple):
-    """The loop for any operands, any grid and any mode."""
-
-    accumulator: SequentialSum
-    grid: NDArray
-    products: NDArray
-    carrier: FloatType = np.float64
-    cost: float = 40.0
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        rounding, formats = self.accumulator.rounding, self.accumulator._formats
-        sign, pair = rounding.zero_sum, not all(odd_suffices(format, rounding) for format in formats)
-        rounds_products = self.accumulator.products is not None
-        region.machine.loops.sequential.sequential_wide(
-            a, b, out, self.grid, self.products, sign, *kernel_region(region), pair, rounds_products
-        )
 
 
 class _CheckedProducts(NamedTuple):

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import CPU, Device, Loop
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_in_thread
 from simfloat.arithmetic.target import Target, check_precision
@@ -34,9 +34,10 @@ from simfloat.sums.bounds import Bounds, format_bounds
 from simfloat.sums.one_format import (
     MOST_CACHED_TERMS,
     InOneFormat,
+    InTreeOrder,
     LongNumPy,
-    OrderLoop,
     RoundedProducts,
+    TreeLoop,
     joined_programs,
     kahan,
     pairwise,
@@ -284,18 +285,10 @@ def numpy_sum(
 
 
 @dataclass(frozen=True, repr=False)
-class InTreeOrder(InOneFormat):
+class InProgramOrder(InTreeOrder):
     """A sum of products in the order of a program."""
 
     __hash__ = InOneFormat.__hash__
-    stages: ClassVar[int] = 2  # the sums, then the products
-
-    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
-        return device.loops.tree_loops.tree_loops[kind], self.program(terms)
-
-    @abstractmethod
-    def program(self, terms: int) -> NDArray[np.int64]:
-        """Return the program; ValueError if none exists for this number of products."""
 
     @abstractmethod
     def order(self, terms: int) -> list[int]:
@@ -312,7 +305,7 @@ class InTreeOrder(InOneFormat):
 
 
 @dataclass(frozen=True, repr=False)
-class TreeSum(InTreeOrder):
+class TreeSum(InProgramOrder):
     """See :func:`tree`."""
 
     nesting: str = field(kw_only=True)
@@ -343,7 +336,7 @@ class TreeSum(InTreeOrder):
 
 
 @dataclass(frozen=True, repr=False)
-class NumPySum(InTreeOrder):
+class NumPySum(InProgramOrder):
     """See :func:`numpy_sum`."""
 
     products: Format | None = field(default=None, kw_only=True)
@@ -403,14 +396,14 @@ class NumPySum(InTreeOrder):
         if problem.device is not CPU or self.rounding.is_stochastic or not self.format.has_nan:
             return engine
         step, is_inside = engine, True  # if the hardware rounds, values are numbers of the format
-        if not isinstance(engine, OrderLoop) or engine.kind != "native":
+        if not isinstance(engine, TreeLoop) or engine.kind != "native":
             rounded = OperandBounds(problem.products.after_rounding(self.format, self.rounding), self.format, True)
             step = super().engine(Problem(rounded, BOUNDS_OF_ONES, problem.depth, problem.output, problem.rounding))
             is_inside = problem.a.bounds.are_in_format(self.format)
-        if not isinstance(step, OrderLoop) or step.kind not in LONG_KINDS:
+        if not isinstance(step, TreeLoop) or step.kind not in LONG_KINDS:
             return engine
         products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
-        return LongNumPy(engine, step.kind, step.numbers, step.sign, LARGEST_UNCUT, products)
+        return LongNumPy(engine, step.kind, step.grid, step.sign, LARGEST_UNCUT, products)
 
     def program(self, terms: int) -> NDArray[np.int64]:
         return _program_of_numpy(terms)

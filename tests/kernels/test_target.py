@@ -16,7 +16,7 @@ from simfloat.kernels.compile.intrinsics import fma
 from simfloat.kernels.compile.jit import scalar
 from simfloat.kernels.elementwise import half
 from simfloat.kernels.lanes.tiles import no_tiles
-from simfloat.kernels.sums import sequential
+from simfloat.kernels.sums import chain, rows
 from simfloat.sums.operands import Problem, operand_bounds
 from simfloat.tools.selftest.checks import hard_operands
 from tests.bits import assert_bits
@@ -142,9 +142,9 @@ def computing_in_fp16(monkeypatch):
     is made of float64's here.
     """
     monkeypatch.setattr(processor, "COMPUTES_FP16", True)
-    loop = sequential._chain(fma_of_images, no_tiles)
+    loop = chain.chain(chain.adding_to_row(fma_of_images), no_tiles)
     loop._cache = NullCache()  # its files would not be named by what stands here
-    monkeypatch.setitem(sequential.steps, "fused_halves", loop)
+    monkeypatch.setitem(rows.stepwise_loops["fused"], "halves", loop)
     return loop
 
 

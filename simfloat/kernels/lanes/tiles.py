@@ -5,12 +5,11 @@ during the four cycles of a multiplication. All rows read the columns of `b`, so
 rows of 512 numbers, 2048 bytes apart, share a few sets of the first-level cache. The loop over tiles serves all steps
 on lanes (`kernels/lanes/operations.py`).
 
-`a` is (m, k), `b` (k, n) and `out` (m, n), all float32; stacks of such matrices are accepted (`kernels/sums/rows.py`).
-The grids are arrays of float64. If a sum can leave the format in other ways than to the infinity of float32, the loop
-tracks the largest bit pattern. Rows of a tile with a bit pattern that is too large, or NaN, are summed again in
-float64. That method also needs no properties of the operands: float64 represents their products, and rounds a sum to
-odd.
-"""
+`a` is (m, k), `b` (k, n) and `out` (m, n), all float32; stacks of such matrices are accepted
+(`kernels/sums/stacks.py`). The grids are arrays of float64. If a sum can leave the format in other ways than to the
+infinity of float32, the loop tracks the largest bit pattern. Rows of a tile with a bit pattern that is too large, or
+NaN, are summed again in float64. That method also needs no properties of the operands: float64 represents their
+products, and rounds a sum to odd."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ from simfloat.kernels.lanes.rounding import restore_mode, set_mode
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import one_nan
 from simfloat.kernels.sums.orders import KINDS, StepKind, StepOptions, native_product
-from simfloat.kernels.sums.rows import make_nans_one, product_count, product_matrices
+from simfloat.kernels.sums.stacks import make_nans_one, product_count, product_matrices
 
 TALL, DEPTH = 4, 256
 

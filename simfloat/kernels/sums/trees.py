@@ -1,7 +1,7 @@
 """Sums of rounded products in trees: in the order of a program, and pairwise.
 
 `a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type, or stacks of such matrices
-(`kernels/sums/rows.py`). Every NaN becomes the positive quiet NaN.
+(`kernels/sums/stacks.py`). Every NaN becomes the positive quiet NaN.
 
 **Programs** are described in `simfloat/sums/trees.py`. A term beyond the last one is 0. The addition that has product k
 as the first one of its right operand uses the random word of step k, stage 0. Product k uses the word of step k, stage
@@ -41,8 +41,8 @@ from simfloat.kernels.sums.likely import (
     multiply_unless_in_doubt,
     next_unsure_column,
 )
-from simfloat.kernels.sums.orders import KINDS, KINDS_OF_ONE_FORMAT, StepKind, StepOptions
-from simfloat.kernels.sums.rows import row_of_left, top_of_right
+from simfloat.kernels.sums.orders import KINDS, StepKind, StepOptions
+from simfloat.kernels.sums.stacks import row_of_left, top_of_right
 
 #: Columns of a block: the part of `b` that a block reads for every row stays in the second-level cache.
 COLUMNS = 128
@@ -161,7 +161,7 @@ def _program_order_loop(name: str, kind: StepKind) -> Any:
 
 
 #: Loops by the kind of step; (a, b, out, program, numbers, sign, pair, place, seed). `place` contains a Counter.
-tree_loops = {name: _program_order_loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}
+tree_loops = {name: _program_order_loop(name, kind) for name, kind in KINDS.items()}
 
 
 def pairwise(product, add):
