@@ -1,6 +1,6 @@
 """Sums with products and additions rounded to one format: Kahan and pairwise sums.
 
-**Few results of many products** (`LongPairwise`, `LongNumPy`). The rounded products are computed first. In a pairwise
+**Few results of many products** (`FewLongSums`). The rounded products are computed first. In a pairwise
 sum the lower parts of the tree do not depend on one another. The products of a run of 2^j form a subtree; the last run
 may be shorter, and its sum is carried up unchanged. So runs are laid out as columns of a matrix and are summed like its
 columns, and then their sums are summed in the same way. The order of NumPy has a separate loop.
@@ -16,7 +16,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, Engine, Region, kernel_region, takes_stacks
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, kernel_region
 from simfloat.sums.bounds import Bounds, limited_sums, quickest_step
 from simfloat.sums.lanes import order_lanes
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
@@ -251,67 +251,13 @@ def are_ones(y: NDArray) -> bool:
     return bool((y[:1] == 1).all() if y.strides == (0,) else (y == 1).all())
 
 
-class LongPairwise(NamedTuple):
-    """Pairwise sums by `engine`; if there are few long ones, they are summed in runs by `runs`."""
+@dataclass(eq=False)
+class FewLongSums(Around):
+    """Sums by `engine`; if there are few long ones, their products are rounded first, and then summed by `sum_up`."""
 
-    engine: Engine
-    runs: Engine
     products: RoundedProducts
-    takes_ones: bool = True
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.engine.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if out.size > FEW_RESULTS:
-            self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
-            return
-        sum_one_by_one(lambda numbers: self._sum(numbers, region), self.products, a, b, out, region.is_transposed)
-
-    def _sum(self, numbers: NDArray, region: Region) -> np.floating:
-        """Return the pairwise sum of numbers of the format."""
-        whole = numbers.size // RUN * RUN
-        if whole < LEAST_CUT:
-            return self._sums_of_columns(numbers[:, np.newaxis], region)[0]
-        sums = self._sums_of_columns(np.ascontiguousarray(numbers[:whole].reshape(-1, RUN).T), region)
-        if whole < numbers.size:
-            sums = np.append(sums, self._sums_of_columns(numbers[whole:, np.newaxis], region))
-        return self._sum(sums, region)
-
-    def _sums_of_columns(self, numbers: NDArray, region: Region) -> NDArray[np.floating]:
-        """Return the sums of the columns of a matrix, which are multiplied by ones."""
-        sums = np.zeros((1, numbers.shape[1]), numbers.dtype)
-        self.runs.run(np.ones((1, numbers.shape[0]), numbers.dtype), numbers, sums, region)
-        return sums[0]
-
-
-class LongNumPy(NamedTuple):
-    """Sums in NumPy's order by `engine`; if there are few long ones, a loop adds their rounded products."""
-
-    engine: Engine
-    kind: str  # the kind of step of that loop, which reads the values below
-    numbers: NDArray[np.floating]
-    sign: np.floating
-    largest: int
-    products: RoundedProducts
-    takes_ones: bool = True
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.engine.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    @property
-    def takes_stacks(self) -> bool:
-        return takes_stacks(self.engine)
+    sum_up: Callable[[NDArray, Region], np.floating]
+    takes_ones: ClassVar[bool] = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         if region.machine is not CPU:
@@ -320,14 +266,33 @@ class LongNumPy(NamedTuple):
         if out.size > FEW_RESULTS or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:
             self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
             return
-        sum_one_by_one(self._sum, self.products, a, b, out, region.is_transposed)
+        sum_one_by_one(lambda numbers: self.sum_up(numbers, region), self.products, a, b, out, region.is_transposed)
 
-    def _sum(self, numbers: NDArray) -> np.floating:
-        """Return the sum of numbers of the format in NumPy's order."""
-        total = np.empty((1, 1), self.products.carrier)
-        loop = CPU.loops.long_orders.numpys[self.kind]
-        loop(np.ascontiguousarray(numbers), total, self.largest, self.numbers, self.sign)
-        return total[0, 0]
+
+def sum_in_runs(runs: Engine, numbers: NDArray, region: Region) -> np.floating:
+    """Return the pairwise sum of numbers of the format."""
+    whole = numbers.size // RUN * RUN
+    if whole < LEAST_CUT:
+        return _sums_of_columns(runs, numbers[:, np.newaxis], region)[0]
+    sums = _sums_of_columns(runs, np.ascontiguousarray(numbers[:whole].reshape(-1, RUN).T), region)
+    if whole < numbers.size:
+        sums = np.append(sums, _sums_of_columns(runs, numbers[whole:, np.newaxis], region))
+    return sum_in_runs(runs, sums, region)
+
+
+def _sums_of_columns(runs: Engine, numbers: NDArray, region: Region) -> NDArray[np.floating]:
+    """Return the sums of the columns of a matrix, which are multiplied by ones."""
+    sums = np.zeros((1, numbers.shape[1]), numbers.dtype)
+    runs.run(np.ones((1, numbers.shape[0]), numbers.dtype), numbers, sums, region)
+    return sums[0]
+
+
+def sum_in_numpys_order(step: TreeLoop, largest: int, numbers: NDArray, region: Region) -> np.floating:
+    """Return the sum of numbers of the format in NumPy's order, by the loop for the kind of steps of `step`."""
+    total = np.empty((1, 1), step.carrier)
+    loop = CPU.loops.long_orders.numpys[step.kind]
+    loop(np.ascontiguousarray(numbers), total, largest, step.grid, step.sign)
+    return total[0, 0]
 
 
 def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
@@ -464,7 +429,7 @@ class Pairwise(InTreeOrder):
         runs = super().engine(Problem(BOUNDS_OF_ONES, rounded, problem.depth, problem.output, problem.rounding))
         is_inside = problem.a.bounds.are_in_format(self.format)
         products = RoundedProducts(self.format, self.rounding, runs.carrier, is_inside)
-        return LongPairwise(engine, runs, products)
+        return FewLongSums(engine, products, partial(sum_in_runs, runs))
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """Return an exponent that bounds all intermediate values: each level at most doubles it.

@@ -6,21 +6,20 @@ All processors round FP32 and FP64 to nearest even natively; for other steps it 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.machines import Device
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import BF16, FP16, FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, Engine, Region, kernel_region
+from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region, kernel_region
 from simfloat.sums.bounds import Bounds, quickest_step, terms_and_sums
 from simfloat.sums.lanes import can_drop_bits, fits_when_lifted, lane_loop, lift_exponent
 from simfloat.sums.operands import Problem
@@ -80,50 +79,41 @@ def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
     """Return the engine that runs a loop of this kind on float32 arrays, for sums in a format."""
     if kind.startswith(LIFTED):
         factor = np.float32(2.0 ** lift_exponent(format))
-        return ScaledIntoFloat32(engine.with_scaled_grids(factor), factor)
-    return OnBitPatterns(engine, kind) if kind in IMAGES else engine
+        return AroundOperands(
+            engine.with_scaled_grids(factor), partial(_multiply_by_power, factor), partial(_divide_by_power, factor)
+        )
+    if kind in IMAGES:
+        return AroundOperands(engine, partial(_as_images, kind), partial(_write_numbers, kind), prepares_stacks=True)
+    return engine
 
 
-class ScaledIntoFloat32(NamedTuple):
-    """An engine for a loop with left factors and sums multiplied by a power of two, which loses no bit of them."""
+def _multiply_by_power(
+    factor: np.float32, a: NDArray, b: NDArray, out: NDArray, region: Region
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Multiply left factors and start values by a power of two, which loses no bit of them.
 
-    engine: Engine
-    factor: np.float32
-    carrier: FloatType = np.float32
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        # This engine is chosen only if neither sums nor left factors leave the range of float32, so the powers of two
-        # lose nothing.
-        sums = out * self.factor
-        self.engine.run(a * self.factor, b, sums, region)
-        out[...] = sums * (np.float32(1.0) / self.factor)
+    It is chosen only if neither sums nor left factors leave the range of float32.
+    """
+    return a * factor, b, out * factor
 
 
-class OnBitPatterns(NamedTuple):
-    """An engine for a loop that takes bit patterns."""
-
-    engine: Engine
-    kind: str
-    carrier: FloatType = np.float32
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        left, right, sums = (_images_of(x, self.kind, region.machine) for x in (a, b, out))
-        self.engine.run(left, right, sums, region)
-        region.machine.loops.halves.number_loops[self.kind](sums, out)
+def _divide_by_power(factor: np.float32, sums: NDArray, out: NDArray, region: Region) -> None:
+    out[...] = sums * (np.float32(1.0) / factor)
 
 
-def _images_of(x: NDArray, kind: str, machine: Device) -> NDArray[np.uint16]:
-    images = machine.new_array("empty", x.shape, np.uint16)
-    machine.loops.halves.image_loops[kind](x, images)
-    return images
+def _as_images(
+    kind: str, a: NDArray, b: NDArray, out: NDArray, region: Region
+) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]:
+    """Return the bit patterns of arrays, which loops of this kind take."""
+    left, right, sums = (region.machine.new_array("empty", x.shape, np.uint16) for x in (a, b, out))
+    image_loop = region.machine.loops.halves.image_loops[kind]
+    for x, images in ((a, left), (b, right), (out, sums)):
+        image_loop(x, images)
+    return left, right, sums
+
+
+def _write_numbers(kind: str, sums: NDArray, out: NDArray, region: Region) -> None:
+    region.machine.loops.halves.number_loops[kind](sums, out)
 
 
 def sequential(
@@ -253,7 +243,7 @@ class SequentialSum(Accumulator):
         takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
         if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
-        return _CheckedProducts(engine, self.products, self.rounding)
+        return AroundOperands(engine, partial(_check_products, self.products, self.rounding))
 
     @cached_property
     def _hardware_loop(self) -> StepLoop | None:
@@ -378,29 +368,15 @@ class ConvertedOrOnLanes(NamedTuple):
         self.loop_for(out).run(a, b, out, region)
 
 
-class _CheckedProducts(NamedTuple):
-    """An engine that raises ValueError if a product is NaN or negative and the format of products cannot represent
-    it."""
-
-    engine: Engine
-    products: Format
-    rounding: Rounding
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.engine.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if out.size and _makes_nan(a, b):
-            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is NaN.")
-        has_no_place = not (self.products.signed or self.products.is_fixed)
-        if out.size and has_no_place and _makes_negative(a, b, self.products, self.rounding):
-            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is negative.")
-        self.engine.run(a, b, out, region)
+def _check_products(
+    products: Format, rounding: Rounding, a: NDArray, b: NDArray, out: NDArray, region: Region
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Raise ValueError if a product is NaN or negative and the format of products cannot represent it."""
+    if out.size and _makes_nan(a, b):
+        raise ValueError(f"{products}, the format of products, has no NaN, but a product is NaN.")
+    if out.size and not (products.signed or products.is_fixed) and _makes_negative(a, b, products, rounding):
+        raise ValueError(f"{products}, the format of products, has no NaN, but a product is negative.")
+    return a, b, out
 
 
 def _makes_nan(a: NDArray, b: NDArray) -> bool:

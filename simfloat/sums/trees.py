@@ -15,7 +15,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -29,18 +29,19 @@ from simfloat.common import is_integer
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, Engine, Region
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region
 from simfloat.sums.bounds import Bounds, format_bounds
 from simfloat.sums.one_format import (
     MOST_CACHED_TERMS,
+    FewLongSums,
     InOneFormat,
     InTreeOrder,
-    LongNumPy,
     RoundedProducts,
     TreeLoop,
     joined_programs,
     kahan,
     pairwise,
+    sum_in_numpys_order,
 )
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import sequential
@@ -403,7 +404,7 @@ class NumPySum(InProgramOrder):
         if not isinstance(step, TreeLoop) or step.kind not in LONG_KINDS:
             return engine
         products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
-        return LongNumPy(engine, step.kind, step.grid, step.sign, LARGEST_UNCUT, products)
+        return FewLongSums(engine, products, partial(sum_in_numpys_order, step, LARGEST_UNCUT))
 
     def program(self, terms: int) -> NDArray[np.int64]:
         return _program_of_numpy(terms)
@@ -412,19 +413,26 @@ class NumPySum(InProgramOrder):
         return _postfix_of_numpy(terms)
 
 
-class RoundedProductsEngine(NamedTuple):
+@dataclass(eq=False)
+class RoundedProductsEngine(Around):
     """An engine that rounds the products first, and sums them like values."""
 
-    engine: Engine
     products: RoundedProducts
 
     @property
     def carrier(self) -> FloatType:
+        """float64."""
         return np.float64
 
     @property
     def cost(self) -> float:
+        """The cost of both."""
         return self.engine.cost + 1.0
+
+    @property
+    def takes_stacks(self) -> bool:
+        """False: rows of one matrix are summed one by one."""
+        return False
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
