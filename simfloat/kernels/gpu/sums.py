@@ -39,7 +39,7 @@ from simfloat.kernels.rounding.random import (
     words_of_sum,
 )
 from simfloat.kernels.sums.orders import (
-    KINDS,
+    KINDS_OF_ONE_FORMAT,
     Order,
     StepKind,
     StepOptions,
@@ -235,7 +235,9 @@ def pairwise(product, add, drawing):
     return loop
 
 
-pairwise_loops = {name: pairwise(kind.product, kind.add, kind.draws) for name, kind in (KINDS | GPU_KINDS).items()}
+pairwise_loops = {
+    name: pairwise(kind.product, kind.add, kind.draws) for name, kind in (KINDS_OF_ONE_FORMAT | GPU_KINDS).items()
+}
 
 
 @scalar
@@ -277,7 +279,8 @@ def program_order_loop(product, add, drawing):
 
 
 tree_loops = {
-    name: program_order_loop(kind.product, kind.add, kind.draws) for name, kind in (KINDS | GPU_KINDS).items()
+    name: program_order_loop(kind.product, kind.add, kind.draws)
+    for name, kind in (KINDS_OF_ONE_FORMAT | GPU_KINDS).items()
 }
 
 

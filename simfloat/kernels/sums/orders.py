@@ -307,3 +307,16 @@ KINDS = {
     "converted_odd": StepKind(converted_product, converted_odd_add),
     "halves": StepKind(halves_product, halves_add),
 }
+
+#: Kinds for sums of terms that are already numbers of the format: these can always be drawn by bit patterns, and a
+#: conversion by the hardware is correct.
+KINDS_OF_ONE_FORMAT = {name: kind for name, kind in KINDS.items() if name not in ("random", "converted_odd")}
+
+
+def kinds_of(order: Order) -> dict[str, StepKind]:
+    """Return the kinds of operations that an order needs."""
+    if order.state > 1:
+        return KINDS_OF_ONE_FORMAT
+    # Of the kinds that differ from another one only in one operation, a fused step needs the one for sums, an unfused
+    # step the one for products.
+    return {name: kind for name, kind in KINDS.items() if name != ("drawn_sums" if order.fuses else "converted_odd")}

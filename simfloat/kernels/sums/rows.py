@@ -49,7 +49,7 @@ from simfloat.kernels.sums.likely import (
     next_unsure_column,
     subtract_unless_in_doubt,
 )
-from simfloat.kernels.sums.orders import KINDS, ORDERS, Order, StepKind, StepOptions, running_sum
+from simfloat.kernels.sums.orders import KINDS, ORDERS, Order, StepKind, StepOptions, kinds_of, running_sum
 from simfloat.kernels.sums.stacks import make_nans_one, product_count, product_matrices, row_of_left, top_of_right
 
 COLUMNS, DEPTH = 512, 16
@@ -190,7 +190,7 @@ def rows_in_space(state: int) -> Any:
 @scalar
 def _multiply_unless_in_doubt(x, row, draw, options):
     words, out = draw
-    doubts, lift, cut = options
+    doubts, lift, _, cut = options
     multiply_unless_in_doubt(out, doubts, x, row, row, words, lift, cut)
     return out
 
@@ -198,7 +198,7 @@ def _multiply_unless_in_doubt(x, row, draw, options):
 @scalar
 def _add_unless_in_doubt(a, b, draw, options):
     words, out = draw
-    doubts, lift, cut = options
+    doubts, lift, cut, _ = options
     add_unless_in_doubt(out, doubts, a[0], a, b, words, lift, cut)
     return out
 
@@ -206,7 +206,7 @@ def _add_unless_in_doubt(a, b, draw, options):
 @scalar
 def _subtract_unless_in_doubt(a, b, draw, options):
     words, out = draw
-    doubts, lift, cut = options
+    doubts, lift, cut, _ = options
     subtract_unless_in_doubt(out, doubts, a[0], a, b, words, lift, cut)
     return out
 
@@ -225,7 +225,7 @@ def row_steps(order: Order, one: Any) -> Any:
 
     @scalar
     def all_columns(rows, space, doubts, x, row, words, line, lift, options):
-        likely_options = doubts, lift, dropped_bits(options.grid)
+        likely_options = doubts, lift, dropped_bits(options.grid), dropped_bits(options.products)
         new = step(rows, x, row, draws_of(words, space, line, row.size), likely_options)
         j = first_unsure_column(doubts)
         while j < row.size:
@@ -302,8 +302,10 @@ def make_loops(
     make: Callable[[Order, str, StepKind], Any], more: Mapping[str, StepKind] = MappingProxyType({})
 ) -> dict[str, dict[str, Any]]:
     """Return the results of `make` by name for every order, every kind of operations, and the kinds in `more`."""
-    kinds = {**KINDS, **more}
-    return {order: {kind: make(ORDERS[order], kind, kinds[kind]) for kind in kinds} for order in ORDERS}
+    return {
+        name: {kind: make(order, kind, functions) for kind, functions in {**kinds_of(order), **more}.items()}
+        for name, order in ORDERS.items()
+    }
 
 
 def _loop(order: Order, name: str, kind: StepKind) -> Any:

@@ -41,7 +41,7 @@ from simfloat.kernels.sums.likely import (
     multiply_unless_in_doubt,
     next_unsure_column,
 )
-from simfloat.kernels.sums.orders import KINDS, StepKind, StepOptions
+from simfloat.kernels.sums.orders import KINDS, KINDS_OF_ONE_FORMAT, StepKind, StepOptions
 from simfloat.kernels.sums.stacks import row_of_left, top_of_right
 
 #: Columns of a block: the part of `b` that a block reads for every row stays in the second-level cache.
@@ -157,11 +157,12 @@ def program_order_loop(multiply_row, add_rows, drawing):
 def _program_order_loop(name: str, kind: StepKind) -> Any:
     """Return the loop of a kind of step."""
     operations = row_operations_unless_in_doubt if name == "likely" else row_operations
-    return program_order_loop(*operations(kind.product, kind.add), kind.draws)
+    multiply_row, add_rows = operations(kind.product, kind.add)
+    return program_order_loop(multiply_row, add_rows, kind.draws)
 
 
 #: Loops by the kind of step; (a, b, out, program, numbers, sign, pair, place, seed). `place` contains a Counter.
-tree_loops = {name: _program_order_loop(name, kind) for name, kind in KINDS.items()}
+tree_loops = {name: _program_order_loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}
 
 
 def pairwise(product, add):
