@@ -62,7 +62,7 @@ class Engine(Protocol):
 
 @dataclass(eq=False)
 class Around:
-    """An engine around another one, whose properties it has."""
+    """An engine around another one, with the same properties."""
 
     engine: Engine
 

@@ -296,7 +296,7 @@ class StepLoop(NamedTuple):
     sign: np.floating
     cost: float
     takes_stacks: bool
-    pair: bool | None  # None for deterministic steps, whose loops read no position either
+    pair: bool | None  # None for deterministic steps: their loops read neither this nor a position
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         loop = region.machine.loops.stepwise.stepwise_loops[self.order][self.kind]

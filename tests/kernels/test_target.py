@@ -15,8 +15,8 @@ from simfloat.kernels.compile import processor
 from simfloat.kernels.compile.intrinsics import fma
 from simfloat.kernels.compile.jit import scalar
 from simfloat.kernels.elementwise import half
-from simfloat.kernels.lanes.tiles import no_tiles
-from simfloat.kernels.sums import chain, rows
+from simfloat.kernels.lanes import tiles
+from simfloat.kernels.sums import rows
 from simfloat.sums.accumulator import AroundOperands
 from simfloat.sums.operands import Problem, operand_bounds
 from simfloat.tools.selftest.checks import hard_operands
@@ -143,7 +143,7 @@ def computing_in_fp16(monkeypatch):
     is made of float64's here.
     """
     monkeypatch.setattr(processor, "COMPUTES_FP16", True)
-    loop = chain.chain(chain.adding_to_row(fma_of_images), no_tiles)
+    loop = tiles.chain(tiles.adding_to_row(fma_of_images), tiles.no_tiles)
     loop._cache = NullCache()  # its files would not be named by what stands here
     monkeypatch.setitem(rows.stepwise_loops["fused"], "halves", loop)
     return loop

@@ -75,7 +75,7 @@ class Order(NamedTuple):
     on_rows: bool = True  # True if the step accepts rows in place of scalars
 
 
-def fused(fuse: Any) -> Any:
+def fused_step(fuse: Any) -> Any:
     """Return the step of a sequential sum of exact products."""
 
     @scalar
@@ -85,7 +85,7 @@ def fused(fuse: Any) -> Any:
     return step
 
 
-def unfused(multiply: Any, add: Any, subtract: Any) -> Any:
+def unfused_step(multiply: Any, add: Any, subtract: Any) -> Any:
     """Return the step of a sequential sum of rounded products."""
 
     @scalar
@@ -114,8 +114,8 @@ def kahan(multiply: Any, add: Any, subtract: Any) -> Any:
 
 #: Orders by the name of the function that creates the accumulator, and the two of `sequential`.
 ORDERS = {
-    "fused": Order(fused, state=1, stages=1, fuses=True),
-    "unfused": Order(unfused, state=1, stages=2),
+    "fused": Order(fused_step, state=1, stages=1, fuses=True),
+    "unfused": Order(unfused_step, state=1, stages=2),
     "kahan": Order(kahan, state=2, stages=5),
 }
 

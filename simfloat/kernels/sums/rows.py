@@ -4,7 +4,7 @@
 and may be stacks. `out` has the same type and contains the start values, then the sums; every NaN becomes the positive
 quiet NaN. The innermost loop runs over columns, which have independent sums, so LLVM vectorises it. A stage of a step
 takes the draw of the step's k; the final step takes the draw of the last stage at the first step. A fused sequential
-sum in hardware arithmetic has a loop of its own (`sequential.py`).
+sum in hardware arithmetic has a loop of its own (`kernels/lanes/tiles.py`).
 
 **`running_loops`** has a loop for every order that keeps all partial sums, if a sum cannot continue from a partial sum.
 `out` is the start value; at the end element i is the sum of the products 0 to i, as `stepwise_loops` compute it, with
@@ -23,6 +23,7 @@ import numpy as np
 from simfloat.kernels.compile.intrinsics import shift_left as lifted
 from simfloat.kernels.compile.jit import copy_into, kernel, scalar, scalar_from_text, tuple_text
 from simfloat.kernels.elementwise.half import negative, with_one_nan
+from simfloat.kernels.lanes.tiles import chains
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.random import (
     RANDOM_COLUMNS,
@@ -36,7 +37,6 @@ from simfloat.kernels.rounding.random import (
     unpack_counter,
     word_row,
 )
-from simfloat.kernels.sums.chain import chains
 from simfloat.kernels.sums.likely import (
     NONE_UNSURE,
     SURE_FROM,
@@ -237,7 +237,7 @@ def row_steps(order: Order, one: Any) -> Any:
 
 
 def fused_row_steps(one: Any) -> Any:
-    """Return the same for a fused multiply-add, whose first attempt does not write a doubt for each column."""
+    """Return this step for a fused multiply-add. Its first attempt does not write a doubt for each column."""
     put, rows_in = putting(1), rows_in_space(1)
 
     @scalar
