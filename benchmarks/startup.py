@@ -19,7 +19,8 @@ x = np.ones((4, 4), np.float32)
 sf.round(x, sf.FP16), sf.add(x, x, sf.BF16), sf.matmul(x, x, accumulate=sf.FP16)
 from simfloat import kernels
 arrays, operations = kernels.rounding_loops, kernels.operation_loops
-loops = [arrays.round_nearest, operations.exact_results["add"], arrays.bit_facts, *kernels.sequential.steps.values()]
+sums = kernels.stepwise.stepwise_loops["fused"].values()
+loops = [arrays.round_nearest, operations.exact_results["add"], arrays.bit_facts, *sums]
 print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 """
 

@@ -135,14 +135,6 @@ class ProgramLoops(Protocol):
     run_program: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
 
 
-class SequentialLoops(Protocol):
-    """Loops for sums that are rounded at every step."""
-
-    steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
-    random_steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, place, seed)
-    sequential_wide: Loop  # (a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products)
-
-
 class RoundedTiles(Protocol):
     """Loops for sums that are rounded at every step on lanes, if the processor rounds up, down and toward zero."""
 
@@ -156,9 +148,12 @@ class LaneOrders(Protocol):
 
 
 class StepwiseLoops(Protocol):
-    """Loops for sums by the steps of an order, all rounded to one format, by the order and the kind of steps."""
+    """Loops for sums by the steps of an order, by the order and the kind of steps.
 
-    stepwise_loops: Mapping[str, Mapping[str, Loop]]  # (a, b, out, numbers, sign, pair, place, seed)
+    They are (a, b, out, grid_numbers, product_numbers, sign); if steps may draw, (..., pair, place, seed).
+    """
+
+    stepwise_loops: Mapping[str, Mapping[str, Loop]]
 
 
 class RunningSumLoops(Protocol):
@@ -247,7 +242,6 @@ class Loops(Protocol):
     counting: CountingLoops
     programs: ProgramLoops
     random: RandomLoops
-    sequential: SequentialLoops
     rounded_tiles: RoundedTiles
     lane_orders: LaneOrders
     stepwise: StepwiseLoops

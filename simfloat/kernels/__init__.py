@@ -32,7 +32,6 @@ FAMILIES = {
     "rounded_tiles": "lanes.tiles",
     "rounding_loops": "rounding.arrays",
     "running_sums": "sums.rows",
-    "sequential": "sums.sequential",
     "single": "elementwise.float32",
     "stepwise": "sums.rows",
     "tree_loops": "sums.trees",

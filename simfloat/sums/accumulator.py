@@ -60,6 +60,52 @@ class Engine(Protocol):
         """
 
 
+@dataclass(eq=False)
+class Around:
+    """An engine around another one, with the same properties."""
+
+    engine: Engine
+
+    @property
+    def carrier(self) -> FloatType:
+        """The dtype of the engine."""
+        return self.engine.carrier
+
+    @property
+    def cost(self) -> float:
+        """The cost of the engine."""
+        return self.engine.cost
+
+    @property
+    def takes_stacks(self) -> bool:
+        """True if the engine takes stacks."""
+        return takes_stacks(self.engine)
+
+
+#: A function (a, b, out, region) -> (a, b, sums): the operands and start values for an engine.
+Preparation = Callable[[NDArray, NDArray, NDArray, Region], tuple[NDArray, NDArray, NDArray]]
+
+
+@dataclass(eq=False)
+class AroundOperands(Around):
+    """An engine for operands and start values that are changed first."""
+
+    prepare: Preparation
+    finish: Callable[[NDArray, NDArray, Region], None] | None = None  # (sums, out, region): writes the sums to `out`
+    prepares_stacks: bool = False
+
+    @property
+    def takes_stacks(self) -> bool:
+        """True if stacks can be changed, and the engine takes them."""
+        return self.prepares_stacks and takes_stacks(self.engine)
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        left, right, sums = self.prepare(a, b, out, region)
+        self.engine.run(left, right, sums, region)
+        if self.finish is not None:
+            self.finish(sums, out, region)
+
+
 def takes_stacks(engine: Engine) -> bool:
     """Return True if the engine consists only of compiled loops on the CPU.
 

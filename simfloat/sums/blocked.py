@@ -19,7 +19,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.common import is_integer
 from simfloat.formats import Format, Rounding
 from simfloat.formats.catalog import FormatLike
-from simfloat.sums.accumulator import Accumulator, Engine, Region, takes_stacks, whole_steps
+from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region, takes_stacks, whole_steps
 from simfloat.sums.bounds import ONES, Bounds
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import as_accumulator
@@ -266,32 +266,13 @@ class RunsEngine(NamedTuple):
         return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
 
 
-class InterleavedEngine(NamedTuple):
-    """Interleaved runs: run i takes the products i, i + lanes, i + 2 lanes, ..."""
-
-    lanes: int
-    runs: Engine
-
-    @property
-    def carrier(self) -> FloatType:
-        """The dtype of the runs."""
-        return self.runs.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.runs.cost
-
-    @property
-    def takes_stacks(self) -> bool:
-        """True if the runs are summed only by compiled loops."""
-        return takes_stacks(self.runs)
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        depth = a.shape[1]
-        order = np.concatenate([np.arange(lane, depth, self.lanes, like=b) for lane in range(self.lanes)])
-        # The right factors of a stack are below one another: each is reordered separately.
-        stacked = (order + np.arange(0, len(b), max(depth, 1), like=b)[:, np.newaxis]).reshape(-1)
-        self.runs.run(_contiguous(a[:, order]), _contiguous(b[stacked]), out, region)
+def interleave(lanes: int, a: NDArray, b: NDArray, out: NDArray, region: Region) -> tuple[NDArray, NDArray, NDArray]:
+    """Reorder products, so that run i has the products i, i + lanes, i + 2 lanes, ..."""
+    depth = a.shape[1]
+    order = np.concatenate([np.arange(lane, depth, lanes, like=b) for lane in range(lanes)])
+    # The right factors of a stack are below one another: each is reordered separately.
+    stacked = (order + np.arange(0, len(b), max(depth, 1), like=b)[:, np.newaxis]).reshape(-1)
+    return _contiguous(a[:, order]), _contiguous(b[stacked]), out
 
 
 def _contiguous(x: NDArray) -> NDArray:
@@ -522,4 +503,4 @@ class SumOfLanes(SumOfSums):
 
     def engine(self, problem: Problem) -> Engine:
         """Return an engine that reorders the products, so that lanes are runs."""
-        return InterleavedEngine(self.count, super().engine(problem))
+        return AroundOperands(super().engine(problem), partial(interleave, self.count), prepares_stacks=True)

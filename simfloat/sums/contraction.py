@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, GivenBits, take_draw
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.operands import FLOAT32, LEAST_ALIGNED, FloatType
+from simfloat.arithmetic.operands import FLOAT32, LEAST_ALIGNED
 from simfloat.arithmetic.operations import compute_with_draw, round_vector
 from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.target import SumObserver, Target, check_precision
-from simfloat.sums.accumulator import Accumulator, Engine, Region, takes_stacks
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, takes_stacks
 from simfloat.sums.bounds import bounds_of
 from simfloat.sums.exact import Fractions
 from simfloat.sums.given_draws import PLACE_ONLY, UserDrawsEngine, user_draws_engine
@@ -343,10 +343,9 @@ def progress_bar(share: float, seconds: float) -> str:
 
 
 @dataclass(eq=False)
-class Metered:
+class Metered(Around):
     """An engine that works in pieces, and counts the products of the finished pieces."""
 
-    engine: Engine
     chunk: int  # the products of a step of the partial sum if it resumes, otherwise 0
     done: list[int] = field(default_factory=list)  # threads append to it
     begun: float | None = None
@@ -356,18 +355,6 @@ class Metered:
     def seconds(self) -> float:
         """Seconds since its first piece began."""
         return 0.0 if self.begun is None else time.monotonic() - self.begun
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.engine.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    @property
-    def takes_stacks(self) -> bool:
-        return takes_stacks(self.engine)
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         self.begun = self.begun or time.monotonic()

@@ -178,7 +178,7 @@ class _HardwareSum(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         unread = kernels.rounding.grid.pack_grid(FP64)
-        region.machine.loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
+        region.machine.loops.stepwise.stepwise_loops["fused"]["native"](a, b, out, unread, unread, 1.0)
         out += 0.0  # turns a total of -0 into +0
 
 

@@ -22,7 +22,7 @@ from simfloat.sums.blocked import SumOfLanes, SumOfSums
 from simfloat.sums.fused import Fused
 from simfloat.sums.one_format import Kahan, Pairwise
 from simfloat.sums.sequential import SequentialSum
-from simfloat.sums.trees import ADD, InTreeOrder, NumPySum, TreeSum
+from simfloat.sums.trees import ADD, InProgramOrder, NumPySum, TreeSum
 
 #: The exponent of zeros that take no part in the alignment: it is below the exponent of every product.
 NO_TERM_EXPONENT = -900
@@ -176,7 +176,7 @@ class _OperationsWithDraws:
         match accumulator:
             case Pairwise():
                 return self._pairwise(accumulator, factors, start)
-            case InTreeOrder():
+            case InProgramOrder():
                 return self._in_order(accumulator, factors, start)
             case SumOfSums():
                 totals = list(self._totals(accumulator, factors, start, least))
@@ -251,7 +251,7 @@ class _OperationsWithDraws:
             nodes = pairs + nodes[len(nodes) - len(nodes) % 2 :]
         return nodes[0] if nodes else start
 
-    def _in_order(self, accumulator: InTreeOrder, factors: list[Any], start: NDArray) -> NDArray:
+    def _in_order(self, accumulator: InProgramOrder, factors: list[Any], start: NDArray) -> NDArray:
         do = self._operations_in(accumulator.format, accumulator.rounding, start.shape)
         if isinstance(accumulator, NumPySum) and accumulator.products is not None:
             round_products, ones = (

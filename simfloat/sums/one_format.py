@@ -1,6 +1,6 @@
 """Sums with products and additions rounded to one format: Kahan and pairwise sums.
 
-**Few results of many products** (`LongPairwise`, `LongNumPy`). The rounded products are computed first. In a pairwise
+**Few results of many products** (`FewLongSums`). The rounded products are computed first. In a pairwise
 sum the lower parts of the tree do not depend on one another. The products of a run of 2^j form a subtree; the last run
 may be shorter, and its sum is carried up unchanged. So runs are laid out as columns of a matrix and are summed like its
 columns, and then their sums are summed in the same way. The order of NumPy has a separate loop.
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -30,11 +30,11 @@ from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, Engine, Region, kernel_region, takes_stacks
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, kernel_region
 from simfloat.sums.bounds import Bounds, limited_sums, quickest_step
 from simfloat.sums.lanes import order_lanes
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
-from simfloat.sums.sequential import hardware_engine, hardware_kind
+from simfloat.sums.sequential import StepLoop, hardware_engine, hardware_kind, packed_grid, step_loop
 
 #: Nanoseconds of a rounded operation, by the kind of step; the hardware's own steps take 0.02.
 COSTS = {
@@ -63,14 +63,16 @@ class InOneFormat(Accumulator):
     def __post_init__(self) -> None:
         check_precision(self.format, self.rounding)
 
-    @classmethod
-    def loops(cls, device: Device) -> Mapping[str, Loop]:
-        """Return the loops of the device for this order, by the kind of step."""
-        return device.loops.stepwise.stepwise_loops[cls.maker]
+    def loop_engine(
+        self, kind: str, carrier: FloatType, top: int | None = None, grid_type: FloatType | None = None
+    ) -> StepLoop | TreeLoop:
+        """Return the engine of a kind of step; the arguments are those of `step_loop`."""
+        loop = step_loop(self.maker, (self.format,), self.rounding, kind, carrier, top, grid_type)
+        return loop._replace(cost=self.cost(kind))
 
-    def arguments(self, terms: int) -> tuple[NDArray, ...]:
-        """Return further arguments of its loops, for sums of `terms` products."""
-        return ()
+    def cost(self, kind: str) -> float:
+        """Return nanoseconds per product."""
+        return self.stages * COSTS.get(kind, 0.02)
 
     @property
     def result(self) -> Format:
@@ -110,10 +112,10 @@ class InOneFormat(Accumulator):
         """Return the fastest loop that is exact for these operands."""
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or (problem.a.in_float32 and problem.b.in_float32):
-                return _order_loop(self, "native", np.float64 if self.format == FP64 else np.float32, None)
+                return self.loop_engine("native", np.float64 if self.format == FP64 else np.float32)
         kind = hardware_kind(problem, self.rounding, self.format)
         if kind is not None:
-            return hardware_engine(_order_loop(self, kind, np.float32, None), kind, self.format)
+            return hardware_engine(self.loop_engine(kind, np.float32), kind, self.format)
         engine = _quickest_loop(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
         if engine.kind in QUICK_KINDS:
             return engine
@@ -126,68 +128,88 @@ def running_sums(
     """Return the sum of a row (1, k) times a column (k, 1) after every product, on the CPU; `start` is (1, 1)."""
     # All loops of an order give the same bits, so the loop for any operands and any grid is enough. This compiles one
     # loop per order for partial sums, and not one per kind of step.
-    wide = _order_loop(accumulator, "wide", np.float64, None)
+    wide = accumulator.loop_engine("wide", np.float64)
     sums = np.zeros((column.size, 1))
     with np.errstate(invalid="ignore"):  # conversion of signalling NaN
         a, b, sums[:1] = (on_cpu(x).astype(np.float64, "C", copy=False) for x in (row, column, start))
     where, seed = kernel_region(region)
     loop = CPU.loops.running_sums.running_loops[accumulator.maker]
-    loop(a, b, sums, wide.numbers, wide.sign, wide.pair, where, seed)
+    loop(a, b, sums, wide.grid, wide.sign, wide.pair, where, seed)
     return sums[:, 0]
 
 
-class OrderLoop(NamedTuple):
-    """A loop with the values that it reads."""
+class TreeLoop(NamedTuple):
+    """The loop of a tree for a kind of steps, with the values that it reads."""
 
-    carrier: FloatType
-    accumulator: InOneFormat
+    accumulator: InTreeOrder
     kind: str
-    numbers: NDArray[np.floating]
+    carrier: FloatType
+    grid: NDArray[np.floating]
     sign: np.floating
-    pair: bool
     cost: float
     takes_stacks: bool
+    pair: bool
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
-        machine = region.machine
-        own = self.accumulator.arguments(a.shape[1])
-        if machine is not CPU:
-            own = tuple(map(machine.arrays.asarray, own))
-        loop = self.accumulator.loops(machine)[self.kind]
-        loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
+        loop, program = self.accumulator.loop(region.machine, self.kind, a.shape[1])
+        if program is None:
+            loop(a, b, out, self.grid, self.sign, self.pair, where, seed)
+        else:
+            loop(a, b, out, region.machine.to_device(program), self.grid, self.sign, self.pair, where, seed)
 
-    def with_scaled_grids(self, factor: np.float32) -> OrderLoop:
+    def with_scaled_grids(self, factor: np.float32) -> TreeLoop:
         """Return the loop with its grid multiplied by a power of two, `factor`."""
-        return self._replace(numbers=kernels.rounding.grid.scale_limits(self.numbers, factor))
+        return self._replace(grid=kernels.rounding.grid.scale_limits(self.grid, factor))
 
 
 @lru_cache(maxsize=1024)
-def _quickest_loop(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> OrderLoop:
+def _quickest_loop(
+    accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None
+) -> StepLoop | TreeLoop:
     """Return the fastest loop that is exact for these sums."""
     terms, sums = accumulator.terms_and_sums(a.product_bounds(b), depth, initial)
     format, rounding = accumulator.format, accumulator.rounding
     step = quickest_step((format,), rounding, a, b, terms, sums, initial, format)
     if step is None:
-        return _order_loop(accumulator, "wide", np.float64, None)
-    return _order_loop(accumulator, *step, step.grid_type)
+        return accumulator.loop_engine("wide", np.float64)
+    return accumulator.loop_engine(*step, step.grid_type)
 
 
 @lru_cache(maxsize=1024)
-def _order_loop(
-    accumulator: InOneFormat, kind: str, carrier: FloatType, top: int | None, grid_type: FloatType | None = None
-) -> OrderLoop:
-    """Return the loop of a kind of step; its packed grid has the dtype `grid_type`, or the dtype of the loop."""
+def _tree_loop(
+    accumulator: InTreeOrder, kind: str, carrier: FloatType, top: int | None, grid_type: FloatType | None
+) -> TreeLoop:
     format, rounding = accumulator.format, accumulator.rounding
-    if top is None:
-        numbers = kernels.rounding.grid.pack_grid_in_type(format, rounding, carrier)
-    else:
-        numbers = kernels.rounding.grid.pack_grid_below(format, rounding, top, grid_type or carrier)
-    sign = carrier(rounding.zero_sum)
-    pair = not odd_suffices(format, rounding)
-    cost = accumulator.stages * COSTS.get(kind, 0.02)
-    return OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
+    grid, sign = packed_grid(format, rounding, top, grid_type or carrier), carrier(rounding.zero_sum)
+    takes_stacks, pair = not rounding.is_stochastic, not odd_suffices(format, rounding)
+    return TreeLoop(accumulator, kind, carrier, grid, sign, accumulator.cost(kind), takes_stacks, pair)
 
+
+@dataclass(frozen=True, repr=False)
+class InTreeOrder(InOneFormat):
+    """A sum of rounded products in a tree."""
+
+    __hash__ = InOneFormat.__hash__
+    stages: ClassVar[int] = 2  # the sums, then the products
+
+    def loop_engine(
+        self, kind: str, carrier: FloatType, top: int | None = None, grid_type: FloatType | None = None
+    ) -> StepLoop | TreeLoop:
+        return _tree_loop(self, kind, carrier, top, grid_type)
+
+    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
+        """Return the loop of the device for a kind of step, and the program for sums of `terms` products if it reads
+        one."""
+        return device.loops.tree_loops.tree_loops[kind], self.program(terms)
+
+    @abstractmethod
+    def program(self, terms: int) -> NDArray[np.int64]:
+        """Return the program; ValueError if none exists for this number of products."""
+
+
+#: The largest number of terms for which the program of an order is cached.
+MOST_CACHED_TERMS = 1 << 16
 
 #: A few long sums are divided into runs: the least number of products of such a sum, the number of products of a run,
 #: and the largest number of sums that counts as few.
@@ -229,67 +251,13 @@ def are_ones(y: NDArray) -> bool:
     return bool((y[:1] == 1).all() if y.strides == (0,) else (y == 1).all())
 
 
-class LongPairwise(NamedTuple):
-    """Pairwise sums by `engine`; if there are few long ones, they are summed in runs by `runs`."""
+@dataclass(eq=False)
+class FewLongSums(Around):
+    """Sums by `engine`; if there are few long ones, their products are rounded first, and then summed by `sum_up`."""
 
-    engine: Engine
-    runs: Engine
     products: RoundedProducts
-    takes_ones: bool = True
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.engine.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if out.size > FEW_RESULTS:
-            self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
-            return
-        sum_one_by_one(lambda numbers: self._sum(numbers, region), self.products, a, b, out, region.is_transposed)
-
-    def _sum(self, numbers: NDArray, region: Region) -> np.floating:
-        """Return the pairwise sum of numbers of the format."""
-        whole = numbers.size // RUN * RUN
-        if whole < LEAST_CUT:
-            return self._sums_of_columns(numbers[:, np.newaxis], region)[0]
-        sums = self._sums_of_columns(np.ascontiguousarray(numbers[:whole].reshape(-1, RUN).T), region)
-        if whole < numbers.size:
-            sums = np.append(sums, self._sums_of_columns(numbers[whole:, np.newaxis], region))
-        return self._sum(sums, region)
-
-    def _sums_of_columns(self, numbers: NDArray, region: Region) -> NDArray[np.floating]:
-        """Return the sums of the columns of a matrix, which are multiplied by ones."""
-        sums = np.zeros((1, numbers.shape[1]), numbers.dtype)
-        self.runs.run(np.ones((1, numbers.shape[0]), numbers.dtype), numbers, sums, region)
-        return sums[0]
-
-
-class LongNumPy(NamedTuple):
-    """Sums in NumPy's order by `engine`; if there are few long ones, a loop adds their rounded products."""
-
-    engine: Engine
-    kind: str  # the kind of step of that loop, which reads the values below
-    numbers: NDArray[np.floating]
-    sign: np.floating
-    largest: int
-    products: RoundedProducts
-    takes_ones: bool = True
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.engine.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    @property
-    def takes_stacks(self) -> bool:
-        return takes_stacks(self.engine)
+    sum_up: Callable[[NDArray, Region], np.floating]
+    takes_ones: ClassVar[bool] = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         if region.machine is not CPU:
@@ -298,14 +266,33 @@ class LongNumPy(NamedTuple):
         if out.size > FEW_RESULTS or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:
             self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
             return
-        sum_one_by_one(self._sum, self.products, a, b, out, region.is_transposed)
+        sum_one_by_one(lambda numbers: self.sum_up(numbers, region), self.products, a, b, out, region.is_transposed)
 
-    def _sum(self, numbers: NDArray) -> np.floating:
-        """Return the sum of numbers of the format in NumPy's order."""
-        total = np.empty((1, 1), self.products.carrier)
-        loop = CPU.loops.long_orders.numpys[self.kind]
-        loop(np.ascontiguousarray(numbers), total, self.largest, self.numbers, self.sign)
-        return total[0, 0]
+
+def sum_in_runs(runs: Engine, numbers: NDArray, region: Region) -> np.floating:
+    """Return the pairwise sum of numbers of the format."""
+    whole = numbers.size // RUN * RUN
+    if whole < LEAST_CUT:
+        return _sums_of_columns(runs, numbers[:, np.newaxis], region)[0]
+    sums = _sums_of_columns(runs, np.ascontiguousarray(numbers[:whole].reshape(-1, RUN).T), region)
+    if whole < numbers.size:
+        sums = np.append(sums, _sums_of_columns(runs, numbers[whole:, np.newaxis], region))
+    return sum_in_runs(runs, sums, region)
+
+
+def _sums_of_columns(runs: Engine, numbers: NDArray, region: Region) -> NDArray[np.floating]:
+    """Return the sums of the columns of a matrix, which are multiplied by ones."""
+    sums = np.zeros((1, numbers.shape[1]), numbers.dtype)
+    runs.run(np.ones((1, numbers.shape[0]), numbers.dtype), numbers, sums, region)
+    return sums[0]
+
+
+def sum_in_numpys_order(step: TreeLoop, largest: int, numbers: NDArray, region: Region) -> np.floating:
+    """Return the sum of numbers of the format in NumPy's order, by the loop for the kind of steps of `step`."""
+    total = np.empty((1, 1), step.carrier)
+    loop = CPU.loops.long_orders.numpys[step.kind]
+    loop(np.ascontiguousarray(numbers), total, largest, step.grid, step.sign)
+    return total[0, 0]
 
 
 def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
@@ -364,6 +351,35 @@ class Kahan(InOneFormat):
         return max(largest, self.format.last_binade + 1) + 1
 
 
+def program_of_neighbours(terms: int) -> NDArray[np.int64]:
+    """Return the program that adds neighbours level by level (see `sums/trees.py`); those of long sums are not
+    cached."""
+    return (_cached_program if terms <= MOST_CACHED_TERMS else _build_program)(terms)
+
+
+def _build_program(terms: int) -> NDArray[np.int64]:
+    if terms < 2:
+        return np.zeros(1, np.int64)
+    # The left part has the largest power of two of products below the length; the right one may be shorter.
+    middle = 1 << (terms - 1).bit_length() - 1
+    return joined_programs(program_of_neighbours(middle), program_of_neighbours(terms - middle), middle)
+
+
+_cached_program = lru_cache(maxsize=64)(_build_program)
+
+
+def joined_programs(
+    left: NDArray[np.int64], right: NDArray[np.int64], middle: int, swaps: bool = False
+) -> NDArray[np.int64]:
+    """Return the program that adds the sum of terms from `middle` on to the sum of the terms before.
+
+    Both programs number their terms from 0. With `swaps` the right one is computed first.
+    """
+    # k >= 0 is a term, and -1 - k names the term with the draw that an addition uses.
+    right = np.where(right >= 0, right + middle, right - middle)
+    return np.concatenate([*((right, left) if swaps else (left, right)), [-1 - middle]])
+
+
 def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairwise:
     """Round products to `format`, then add neighbours level by level and round each sum to `format`.
 
@@ -390,16 +406,18 @@ def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairw
 
 
 @dataclass(frozen=True, repr=False)
-class Pairwise(InOneFormat):
+class Pairwise(InTreeOrder):
     """See :func:`pairwise`."""
 
     __hash__ = InOneFormat.__hash__
     maker: ClassVar[str] = "pairwise"
-    stages: ClassVar[int] = 2  # the sums, then the products
 
-    @classmethod
-    def loops(cls, device: Device) -> Mapping[str, Loop]:
-        return device.loops.pairwise_loops.pairwise_loops
+    def loop(self, device: Device, kind: str, terms: int) -> tuple[Loop, NDArray[np.int64] | None]:
+        loop = device.loops.pairwise_loops.pairwise_loops.get(kind)
+        return super().loop(device, kind, terms) if loop is None else (loop, None)
+
+    def program(self, terms: int) -> NDArray[np.int64]:
+        return program_of_neighbours(terms)
 
     def engine(self, problem: Problem) -> Engine:
         """Return the fastest loop that is exact for these operands; it may divide long sums into runs."""
@@ -411,7 +429,7 @@ class Pairwise(InOneFormat):
         runs = super().engine(Problem(BOUNDS_OF_ONES, rounded, problem.depth, problem.output, problem.rounding))
         is_inside = problem.a.bounds.are_in_format(self.format)
         products = RoundedProducts(self.format, self.rounding, runs.carrier, is_inside)
-        return LongPairwise(engine, runs, products)
+        return FewLongSums(engine, products, partial(sum_in_runs, runs))
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """Return an exponent that bounds all intermediate values: each level at most doubles it.

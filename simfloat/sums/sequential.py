@@ -6,21 +6,20 @@ All processors round FP32 and FP64 to nearest even natively; for other steps it 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.machines import Device
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import BF16, FP16, FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, Engine, Region, kernel_region
+from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region, kernel_region
 from simfloat.sums.bounds import Bounds, quickest_step, terms_and_sums
 from simfloat.sums.lanes import can_drop_bits, fits_when_lifted, lane_loop, lift_exponent
 from simfloat.sums.operands import Problem
@@ -46,7 +45,7 @@ def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str
     # that both smallest normal numbers are the same.
     is_cut = kernels.rounding.grid.has_exponents_of_float32(format) and not rounding.saturates
     kind = f"{CUT if is_cut else LIFTED}{rounding.steps}"
-    if not loops.processor.COMPUTES_DIRECTED or f"fused_{kind}" not in loops.sequential.steps:
+    if not loops.processor.COMPUTES_DIRECTED or kind not in loops.stepwise.stepwise_loops["fused"]:
         return None
     if is_cut:
         return kind if problem.a.in_float32 and problem.b.in_float32 else None
@@ -80,50 +79,41 @@ def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
     """Return the engine that runs a loop of this kind on float32 arrays, for sums in a format."""
     if kind.startswith(LIFTED):
         factor = np.float32(2.0 ** lift_exponent(format))
-        return ScaledIntoFloat32(engine.with_scaled_grids(factor), factor)
-    return OnBitPatterns(engine, kind) if kind in IMAGES else engine
+        return AroundOperands(
+            engine.with_scaled_grids(factor), partial(_multiply_by_power, factor), partial(_divide_by_power, factor)
+        )
+    if kind in IMAGES:
+        return AroundOperands(engine, partial(_as_images, kind), partial(_write_numbers, kind), prepares_stacks=True)
+    return engine
 
 
-class ScaledIntoFloat32(NamedTuple):
-    """An engine for a loop with left factors and sums multiplied by a power of two, which loses no bit of them."""
+def _multiply_by_power(
+    factor: np.float32, a: NDArray, b: NDArray, out: NDArray, region: Region
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Multiply left factors and start values by a power of two, which loses no bit of them.
 
-    engine: Engine
-    factor: np.float32
-    carrier: FloatType = np.float32
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        # This engine is chosen only if neither sums nor left factors leave the range of float32, so the powers of two
-        # lose nothing.
-        sums = out * self.factor
-        self.engine.run(a * self.factor, b, sums, region)
-        out[...] = sums * (np.float32(1.0) / self.factor)
+    It is chosen only if neither sums nor left factors leave the range of float32.
+    """
+    return a * factor, b, out * factor
 
 
-class OnBitPatterns(NamedTuple):
-    """An engine for a loop that takes bit patterns."""
-
-    engine: Engine
-    kind: str
-    carrier: FloatType = np.float32
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        left, right, sums = (_images_of(x, self.kind, region.machine) for x in (a, b, out))
-        self.engine.run(left, right, sums, region)
-        region.machine.loops.halves.number_loops[self.kind](sums, out)
+def _divide_by_power(factor: np.float32, sums: NDArray, out: NDArray, region: Region) -> None:
+    out[...] = sums * (np.float32(1.0) / factor)
 
 
-def _images_of(x: NDArray, kind: str, machine: Device) -> NDArray[np.uint16]:
-    images = machine.new_array("empty", x.shape, np.uint16)
-    machine.loops.halves.image_loops[kind](x, images)
-    return images
+def _as_images(
+    kind: str, a: NDArray, b: NDArray, out: NDArray, region: Region
+) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]:
+    """Return the bit patterns of arrays, which loops of this kind take."""
+    left, right, sums = (region.machine.new_array("empty", x.shape, np.uint16) for x in (a, b, out))
+    image_loop = region.machine.loops.halves.image_loops[kind]
+    for x, images in ((a, left), (b, right), (out, sums)):
+        image_loop(x, images)
+    return left, right, sums
+
+
+def _write_numbers(kind: str, sums: NDArray, out: NDArray, region: Region) -> None:
+    region.machine.loops.halves.number_loops[kind](sums, out)
 
 
 def sequential(
@@ -233,9 +223,7 @@ class SequentialSum(Accumulator):
                 return native
         kind = hardware_kind(problem, self.rounding, *self._formats)
         if kind is not None:
-            return hardware_engine(
-                _deterministic_loop(self, f"{self._fusion_name}_{kind}", np.float32), kind, self.format
-            )
+            return hardware_engine(self._loop(kind, np.float32), kind, self.format)
         # Loops on lanes need few properties of the operands, and are the fastest loops that round by instructions. Only
         # for FP16 to nearest even can a conversion by the hardware be faster. Then both loops are found, and a
         # conversion is preferred.
@@ -244,9 +232,9 @@ class SequentialSum(Accumulator):
         if lanes is not None and not may_convert:
             return lanes
         engine = _quickest_engine(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
-        if lanes is not None and isinstance(engine, _DeterministicLoop) and engine.step == "fused_converted":
+        if lanes is not None and engine.kind == "converted" and self.products is None:
             return ConvertedOrOnLanes(engine, lanes)
-        if lanes is not None and not getattr(engine, "step", "").endswith("_converted"):
+        if lanes is not None and engine.kind != "converted":
             return lanes
         if self.products is None or self.products.has_nan:
             return engine
@@ -255,31 +243,27 @@ class SequentialSum(Accumulator):
         takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
         if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
-        return _CheckedProducts(engine, self.products, self.rounding)
+        return AroundOperands(engine, partial(_check_products, self.products, self.rounding))
 
     @cached_property
-    def _hardware_loop(self) -> _DeterministicLoop | None:
+    def _hardware_loop(self) -> StepLoop | None:
         """The loop of the hardware's own fused multiply-adds, or None if these are not the steps of this sum."""
         if self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
         if self.products not in (None, self.format):
             return None
-        return _deterministic_loop(
-            self, f"{self._fusion_name}_native", np.float64 if self.format == FP64 else np.float32
-        )
+        return self._loop("native", np.float64 if self.format == FP64 else np.float32)
+
+    def _loop(self, kind: str, carrier: FloatType) -> StepLoop:
+        return step_loop(self._order, self._formats, self.rounding, kind, carrier)
 
     @property
-    def _fusion_name(self) -> str:
+    def _order(self) -> str:
         return "fused" if self.products is None else "unfused"
-
-    @property
-    def _grids(self) -> tuple[NDArray, NDArray]:
-        numbers = kernels.rounding.grid.pack_grid
-        return numbers(self.format, self.rounding), numbers(self.products or self.format, self.rounding)
 
 
 @lru_cache(maxsize=4096)
-def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> Engine:
+def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> StepLoop:
     """Return the fastest loop that is exact for these sums. Cached: the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
     terms, sums = terms_and_sums(
@@ -287,39 +271,74 @@ def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: in
     )
     step = quickest_step(formats, rounding, a, b, terms, sums, initial, accumulator.products)
     if step is None:
-        return _AnyGridLoop(accumulator, *accumulator._grids)
-    name = f"{accumulator._fusion_name}_{step.kind}"
-    if rounding.is_stochastic:
-        return _StochasticLoop(name, step.carrier, *_numbers(formats, rounding, step.grid_type, step.top))
-    return _deterministic_loop(accumulator, name, step.carrier, step.top)
+        return accumulator._loop("wide", np.float64)
+    return step_loop(accumulator._order, formats, rounding, *step, step.grid_type)
 
 
 #: From LEAST_COLUMNS to below MOST_COLUMNS columns, sums in FP16 are faster on lanes than by conversions.
 LEAST_COLUMNS, MOST_COLUMNS = 8, 64
 
 #: Nanoseconds per product, by the kind of step; other kinds take 0.2.
-COSTS = {"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5}
+COSTS = {
+    **{"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5},
+    **{"likely": 0.4, "drawn_odd": 0.4, "drawn_sums": 0.4, "random": 0.4, "wide": 40.0},
+}
 
 
-class _DeterministicLoop(NamedTuple):
-    """A deterministic loop, with the values that it reads."""
+class StepLoop(NamedTuple):
+    """The loop of an order for a kind of steps, with the values that it reads."""
 
+    order: str
+    kind: str
     carrier: FloatType
-    step: str
     grid: NDArray
     products: NDArray
     sign: np.floating
-    cost: float = 0.1
-    takes_stacks: bool = True
+    cost: float
+    takes_stacks: bool
+    pair: bool | None  # None for deterministic steps: their loops read neither this nor a position
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        loop = region.machine.loops.sequential.steps[self.step]
-        loop(a, b, out, self.grid, self.products, self.sign)
+        loop = region.machine.loops.stepwise.stepwise_loops[self.order][self.kind]
+        if self.pair is None:
+            loop(a, b, out, self.grid, self.products, self.sign)
+        else:
+            loop(a, b, out, self.grid, self.products, self.sign, self.pair, *kernel_region(region))
 
-    def with_scaled_grids(self, factor: np.float32) -> _DeterministicLoop:
+    def with_scaled_grids(self, factor: np.float32) -> StepLoop:
         """Return the loop with its grids multiplied by a power of two, `factor`."""
         grid, products = (kernels.rounding.grid.scale_limits(numbers, factor) for numbers in (self.grid, self.products))
         return self._replace(grid=grid, products=products)
+
+
+@lru_cache(maxsize=4096)
+def step_loop(
+    order: str,
+    formats: tuple[Format, ...],
+    rounding: Rounding,
+    kind: str,
+    carrier: FloatType,
+    top: int | None = None,
+    grid_type: FloatType | None = None,
+) -> StepLoop:
+    """Return the loop for sums in the first of `formats`, and for products in the last one.
+
+    `top` bounds the exponents of its sums, except for the hardware's steps and for any grid. Packed grids have the
+    dtype `grid_type`, or the dtype of the loop.
+    """
+    packed = [packed_grid(format, rounding, top, grid_type or carrier) for format in formats]
+    may_draw = rounding.is_stochastic or kind == "wide"
+    pair = not all(odd_suffices(format, rounding) for format in formats) if may_draw else None
+    cost, takes_stacks, sign = COSTS.get(kind, 0.2), not rounding.is_stochastic, carrier(rounding.zero_sum)
+    return StepLoop(order, kind, carrier, packed[0], packed[-1], sign, cost, takes_stacks, pair)
+
+
+def packed_grid(format: Format, rounding: Rounding, top: int | None, dtype: FloatType) -> NDArray[np.floating]:
+    """Return a packed grid in this dtype; `top` bounds the exponents of its sums, if it is known."""
+    grid = kernels.rounding.grid
+    if top is None:
+        return grid.pack_grid_in_type(format, rounding, dtype)
+    return grid.pack_grid_below(format, rounding, top, dtype)
 
 
 class ConvertedOrOnLanes(NamedTuple):
@@ -349,85 +368,15 @@ class ConvertedOrOnLanes(NamedTuple):
         self.loop_for(out).run(a, b, out, region)
 
 
-@lru_cache(maxsize=1024)
-def _deterministic_loop(
-    accumulator: SequentialSum, step: str, carrier: FloatType, top: int | None = None
-) -> _DeterministicLoop:
-    """Return the loop of a deterministic step. `top` bounds the exponents of its sums, except for the hardware's
-    steps."""
-    sums, products = _numbers(accumulator._formats, accumulator.rounding, carrier, top)
-    sign = carrier(accumulator.rounding.zero_sum)
-    cost = COSTS.get(step.partition("_")[2], 0.2)
-    return _DeterministicLoop(carrier, step, sums, products, sign, cost)
-
-
-def _numbers(
-    formats: tuple[Format, ...], rounding: Rounding, carrier: FloatType, top: int | None
-) -> tuple[NDArray, NDArray]:
-    """Return the packed grids of sums and of products; the last of `formats` is the format of products."""
-    grid = kernels.rounding.grid
-    if top is None:
-        sums, *products = (grid.pack_grid_in_type(format, rounding, carrier) for format in formats)
-    else:
-        sums, *products = (grid.pack_grid_below(format, rounding, top, carrier) for format in formats)
-    return sums, products[-1] if products else sums
-
-
-class _StochasticLoop(NamedTuple):
-    """A loop with stochastic roundings."""
-
-    step: str
-    carrier: FloatType
-    grid: NDArray
-    products: NDArray
-    cost: float = 0.4
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        loop = region.machine.loops.sequential.random_steps[self.step]
-        loop(a, b, out, self.grid, self.products, *kernel_region(region))
-
-
-class _AnyGridLoop(NamedTuple):
-    """The loop for any operands, any grid and any mode."""
-
-    accumulator: SequentialSum
-    grid: NDArray
-    products: NDArray
-    carrier: FloatType = np.float64
-    cost: float = 40.0
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        rounding, formats = self.accumulator.rounding, self.accumulator._formats
-        sign, pair = rounding.zero_sum, not all(odd_suffices(format, rounding) for format in formats)
-        rounds_products = self.accumulator.products is not None
-        region.machine.loops.sequential.sequential_wide(
-            a, b, out, self.grid, self.products, sign, *kernel_region(region), pair, rounds_products
-        )
-
-
-class _CheckedProducts(NamedTuple):
-    """An engine that raises ValueError if a product is NaN or negative and the format of products cannot represent
-    it."""
-
-    engine: Engine
-    products: Format
-    rounding: Rounding
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.engine.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.engine.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if out.size and _makes_nan(a, b):
-            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is NaN.")
-        has_no_place = not (self.products.signed or self.products.is_fixed)
-        if out.size and has_no_place and _makes_negative(a, b, self.products, self.rounding):
-            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is negative.")
-        self.engine.run(a, b, out, region)
+def _check_products(
+    products: Format, rounding: Rounding, a: NDArray, b: NDArray, out: NDArray, region: Region
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Raise ValueError if a product is NaN or negative and the format of products cannot represent it."""
+    if out.size and _makes_nan(a, b):
+        raise ValueError(f"{products}, the format of products, has no NaN, but a product is NaN.")
+    if out.size and not (products.signed or products.is_fixed) and _makes_negative(a, b, products, rounding):
+        raise ValueError(f"{products}, the format of products, has no NaN, but a product is negative.")
+    return a, b, out
 
 
 def _makes_nan(a: NDArray, b: NDArray) -> bool:

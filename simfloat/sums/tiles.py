@@ -15,7 +15,6 @@ from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scrat
 from simfloat.sums.accumulator import Engine, Region, takes_stacks
 from simfloat.sums.plan import PreparedSum
 from simfloat.sums.scales import Scales
-from simfloat.sums.sequential import OnBitPatterns
 
 #: The number of elements of sums that a loop computes at a time for a stack of matrices, so that they stay in the
 #: cache.
@@ -166,7 +165,7 @@ class _MatrixTask(NamedTuple):
             tiles = _tiles(count, rows, work_of_row)
             run_all(self._compute_each, _groups(tiles, count * rows * work_of_row))
         # On a GPU a stack is one launch.
-        elif not draws and count > 1 and (takes_stacks(self.engine) or isinstance(self.engine, OnBitPatterns)):
+        elif not draws and count > 1 and takes_stacks(self.engine):
             self._compute_stack(slice(None))
         else:
             for i in range(count):

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import CPU, Device, Loop
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_in_thread
 from simfloat.arithmetic.target import Target, check_precision
@@ -29,9 +29,20 @@ from simfloat.common import is_integer
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, Engine, Region
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region
 from simfloat.sums.bounds import Bounds, format_bounds
-from simfloat.sums.one_format import InOneFormat, LongNumPy, OrderLoop, RoundedProducts, kahan, pairwise
+from simfloat.sums.one_format import (
+    MOST_CACHED_TERMS,
+    FewLongSums,
+    InOneFormat,
+    InTreeOrder,
+    RoundedProducts,
+    TreeLoop,
+    joined_programs,
+    kahan,
+    pairwise,
+    sum_in_numpys_order,
+)
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import sequential
 
@@ -201,9 +212,6 @@ def _shorten_text(nesting: object) -> str:
 #: In the order of NumPy: the largest number of values that are not divided into halves, and the lanes that sum them.
 LARGEST_UNCUT, LANES = 128, 8
 
-#: The largest number of terms for which the program of NumPy's order is cached.
-MOST_CACHED_TERMS = 1 << 16
-
 #: The kinds of steps for which there is a loop for long sums in NumPy's order.
 LONG_KINDS = ("native", "plain", "odd", "directed", "sticky", "converted")
 
@@ -278,19 +286,10 @@ def numpy_sum(
 
 
 @dataclass(frozen=True, repr=False)
-class InTreeOrder(InOneFormat):
+class InProgramOrder(InTreeOrder):
     """A sum of products in the order of a program."""
 
     __hash__ = InOneFormat.__hash__
-    stages: ClassVar[int] = 2  # the sums, then the products
-
-    @classmethod
-    def loops(cls, device: Device) -> Mapping[str, Loop]:
-        return device.loops.tree_loops.tree_loops
-
-    @abstractmethod
-    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
-        """Return the program; ValueError if none exists for this number of products."""
 
     @abstractmethod
     def order(self, terms: int) -> list[int]:
@@ -307,7 +306,7 @@ class InTreeOrder(InOneFormat):
 
 
 @dataclass(frozen=True, repr=False)
-class TreeSum(InTreeOrder):
+class TreeSum(InProgramOrder):
     """See :func:`tree`."""
 
     nesting: str = field(kw_only=True)
@@ -317,17 +316,17 @@ class TreeSum(InTreeOrder):
 
     def engine(self, problem: Problem) -> Engine:
         """Return the loop, if there is an order for this number of products."""
-        self.arguments(problem.depth)
+        self.program(problem.depth)
         return super().engine(problem)
 
-    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
+    def program(self, terms: int) -> NDArray[np.int64]:
         program = _program_of_nesting(self.nesting)
         if terms != (len(program) + 1) // 2:
             raise ValueError(
                 f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. For sums of any length use "
                 "pairwise, numpy_sum or sequential, or blocked and lanes with trees."
             )
-        return (program,)
+        return program
 
     def order(self, terms: int) -> list[int]:
         return as_postfix(self.nesting)
@@ -338,7 +337,7 @@ class TreeSum(InTreeOrder):
 
 
 @dataclass(frozen=True, repr=False)
-class NumPySum(InTreeOrder):
+class NumPySum(InProgramOrder):
     """See :func:`numpy_sum`."""
 
     products: Format | None = field(default=None, kw_only=True)
@@ -398,35 +397,42 @@ class NumPySum(InTreeOrder):
         if problem.device is not CPU or self.rounding.is_stochastic or not self.format.has_nan:
             return engine
         step, is_inside = engine, True  # if the hardware rounds, values are numbers of the format
-        if not isinstance(engine, OrderLoop) or engine.kind != "native":
+        if not isinstance(engine, TreeLoop) or engine.kind != "native":
             rounded = OperandBounds(problem.products.after_rounding(self.format, self.rounding), self.format, True)
             step = super().engine(Problem(rounded, BOUNDS_OF_ONES, problem.depth, problem.output, problem.rounding))
             is_inside = problem.a.bounds.are_in_format(self.format)
-        if not isinstance(step, OrderLoop) or step.kind not in LONG_KINDS:
+        if not isinstance(step, TreeLoop) or step.kind not in LONG_KINDS:
             return engine
         products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
-        return LongNumPy(engine, step.kind, step.numbers, step.sign, LARGEST_UNCUT, products)
+        return FewLongSums(engine, products, partial(sum_in_numpys_order, step, LARGEST_UNCUT))
 
-    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
-        return (_program_of_numpy(terms),)
+    def program(self, terms: int) -> NDArray[np.int64]:
+        return _program_of_numpy(terms)
 
     def order(self, terms: int) -> list[int]:
         return _postfix_of_numpy(terms)
 
 
-class RoundedProductsEngine(NamedTuple):
+@dataclass(eq=False)
+class RoundedProductsEngine(Around):
     """An engine that rounds the products first, and sums them like values."""
 
-    engine: Engine
     products: RoundedProducts
 
     @property
     def carrier(self) -> FloatType:
+        """float64."""
         return np.float64
 
     @property
     def cost(self) -> float:
+        """The cost of both."""
         return self.engine.cost + 1.0
+
+    @property
+    def takes_stacks(self) -> bool:
+        """False: rows of one matrix are summed one by one."""
+        return False
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
@@ -483,14 +489,8 @@ def _program_of_numbers(
         (left, left_room), (right, right_room) = (
             _program_of_numbers(part, programs) for part in (middle, count - middle)
         )
-        # Both programs number their terms from 0. The terms of the right half move up by `middle`: k >= 0 is a term,
-        # and -1 - k names the term with the draw that an addition uses.
-        right = np.where(right >= 0, right + middle, right - middle)
-        parts = [right, left] if right_room > left_room else [left, right]
-        program, need = (
-            np.concatenate([*parts, [-1 - middle]]),
-            max(left_room, right_room, min(left_room, right_room) + 1),
-        )
+        program = joined_programs(left, right, middle, swaps=right_room > left_room)
+        need = max(left_room, right_room, min(left_room, right_room) + 1)
     programs[count] = program, need
     return program, need
 

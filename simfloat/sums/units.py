@@ -28,7 +28,7 @@ from simfloat.formats import (
     as_format,
 )
 from simfloat.formats.catalog import FormatLike
-from simfloat.sums.accumulator import Accumulator, Engine, Region
+from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region
 from simfloat.sums.blocked import RunLengths, RunsEngine
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.fused import E8M13, Fused, FusedEngine, binade_powers
@@ -341,30 +341,20 @@ def _two_step_engine(steps: Engine, output: Format, problem: Problem) -> Engine:
     outer = SequentialSum(output).engine(
         Problem(sums, BOUNDS_OF_ONES, runs, output, initial=problem.initial, device=problem.device)
     )
-    return _TwoStepOrder(RunsEngine(RunLengths(terms), 0, steps, outer, output, 0, terms, False))
+    return AroundOperands(RunsEngine(RunLengths(terms), 0, steps, outer, output, 0, terms, False), _by_steps)
 
 
-class _TwoStepOrder(NamedTuple):
-    """Sums the products k with k mod 4 < 2 of every 32 products before the others."""
+def _by_steps(a: NDArray, b: NDArray, out: NDArray, region: Region) -> tuple[NDArray, NDArray, NDArray]:
+    """Place the products k with k mod 4 < 2 of every 32 products before the others.
 
-    runs: RunsEngine
-
-    @property
-    def carrier(self) -> FloatType:
-        return self.runs.carrier
-
-    @property
-    def cost(self) -> float:
-        return self.runs.cost
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        # The machine code determines the order of products within 32: a word contains four FP8 numbers. The lower two
-        # take part in the first step, and the upper two in the second.
-        a, b = pad_to_chunks(a, b, TWO_STEPS.terms)
-        k = np.arange(TWO_STEPS.terms, like=a)
-        order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])
-        order = (np.arange(0, a.shape[1], k.size, like=a)[:, np.newaxis] + order).ravel()
-        self.runs.run(np.ascontiguousarray(a[:, order], like=a), b[order], out, region)
+    The machine code determines this order: a word contains four FP8 numbers. The lower two take part in the first step,
+    and the upper two in the second.
+    """
+    a, b = pad_to_chunks(a, b, TWO_STEPS.terms)
+    k = np.arange(TWO_STEPS.terms, like=a)
+    order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])
+    order = (np.arange(0, a.shape[1], k.size, like=a)[:, np.newaxis] + order).ravel()
+    return np.ascontiguousarray(a[:, order], like=a), b[order], out
 
 
 CHAINS = (Instruction((FP32,), (FP32,), 1), Instruction((FP64,), (FP64,), 1))

@@ -221,7 +221,6 @@ def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
     assert [x.tolist() for x in got] == [x.tolist() for x in want]
     assert {
         "counting.bit_facts",
-        "sequential.steps",
         "stepwise.stepwise_loops",
         "operation_loops.exact_results",
     } <= set(met)

@@ -137,6 +137,6 @@ def test_large_products_are_started_in_tiles_and_small_ones_in_elements(cupy, mo
     counts = []
     monkeypatch.setattr(thread_loops, "launch", lambda body, count, arguments: counts.append(count))
     a, b, out = (cupy.asarray(np.zeros(shape, np.float32)) for shape in ((m, 2), (2 * products, n), (m * products, n)))
-    sums.steps["fused_native"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
-    sums.steps["fused_odd"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
+    sums.stepwise_loops["fused"]["native"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
+    sums.stepwise_loops["fused"]["odd"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
     assert counts == [*started, *[m * n * products] * (n > 0)]

@@ -43,13 +43,13 @@ KERNELS = {
     ),
     "count": (elementwise._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
     "sums, E5M2": (
-        sums.steps["fused_odd"].with_tile(ELEMENT),
+        sums.stepwise_loops["fused"]["odd"].with_tile(ELEMENT),
         (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32),
         20,
     ),
     "sums, stochastic": (
-        sums.random_steps["fused_drawn_odd"],
-        (*[MATRIX] * 3, *[SINGLE_GRID] * 2, COUNTER, types.uint64),
+        sums.stepwise_loops["fused"]["drawn_odd"],
+        (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32, types.int64, COUNTER, types.uint64),
         0,
     ),
     "sums, Hopper": (
@@ -117,8 +117,9 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
     matrix, instructions = STEPS[name]
-    loops = sums.pairs if name.startswith("pairs") else sums.steps
-    loop = loops[name.split()[-1]].with_tile(QUICK._replace(warp=WARP))
+    order, kind = name.split()[-1].split("_", 1)
+    loops = sums.pairs[kind] if name.startswith("pairs") else {order: sums.stepwise_loops[order][kind]}
+    loop = loops[order].with_tile(QUICK._replace(warp=WARP))
     ptx = compiling.compile_to_ptx(loop.body, (*[matrix] * 3, *[SINGLE_GRID] * 2, types.float32)).ptx.decode()
     found = arithmetic(ptx)
     assert set(found) == instructions
@@ -129,12 +130,12 @@ def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
 
 
 def test_rows_of_four_bytes_that_begin_where_four_numbers_are_read_at_once_are_read_so():
-    loop = sums.steps["fused_native"]
+    loop = sums.stepwise_loops["fused"]["native"]
     wide = {tile: tile._replace(warp=WARP) for tile in (QUICK, SIDE_BY_SIDE)}
     assert loop.tile_for(2048, 2048, 4) == loop.tile_for(4, 1 << 19, 4) == wide[SIDE_BY_SIDE]
     assert loop.tile_for(2048, 2048, 8) == loop.tile_for(2048, 2046, 4) == loop.tile_for(2046, 2048, 4) == wide[QUICK]
     assert loop.tile_for(3, 1 << 20, 4) == loop.tile_for(64, 64, 4) == FEW
-    assert sums.steps["fused_plain"].tile_for(2048, 2048, 4) == ELEMENT
+    assert sums.stepwise_loops["fused"]["plain"].tile_for(2048, 2048, 4) == ELEMENT
     matrices = (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32)
     ptx = compiling.compile_to_ptx(loop.with_tile(wide[SIDE_BY_SIDE]).body, matrices).ptx.decode()
     assert ptx.count("ld.global.v4.f32") % 3 == 0 and ".local" not in ptx

@@ -373,7 +373,7 @@ ACCUMULATOR = Extension(
         Row("simfloat/sums/__init__.py", "__all__ = [", '    "neumaier",'),
         Row(
             "simfloat/sums/trees.py",
-            "from simfloat.sums.one_format",
+            "from simfloat.sums.bounds",
             "from simfloat.sums.neumaier import neumaier",
         ),
         Row(

@@ -17,7 +17,8 @@ processor.VECTORS = 512  # as for Intel's processors, wherever this runs: read w
 processor.ARCHITECTURE = ""  # the entries of kernels would read the control register of the processor at hand
 
 from simfloat.kernels.compile.intrinsics import fma  # noqa: E402
-from simfloat.kernels.sums import sequential  # noqa: E402
+from simfloat.kernels.lanes import tiles  # noqa: E402
+from simfloat.kernels.sums import rows  # noqa: E402
 
 PROCESSORS = {
     "sapphirerapids": ("x86_64-unknown-linux-gnu", ""),
@@ -50,14 +51,14 @@ def asks_for_512_bits(function, *signature):
 def main():
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    steps, found = sequential.steps, {}
+    steps, found = rows.stepwise_loops, {}
     for model in PROCESSORS:
-        for name in ("fused_halves", "unfused_halves"):
-            found[f"{model} {name}"] = instructions(steps[name], types.uint16, model)
-    found["sapphirerapids fused_plain"] = instructions(steps["fused_plain"], types.float32, "sapphirerapids")
+        for order in ("fused", "unfused"):
+            found[f"{model} {order}_halves"] = instructions(steps[order]["halves"], types.uint16, model)
+    found["sapphirerapids fused_plain"] = instructions(steps["fused"]["plain"], types.float32, "sapphirerapids")
     # A scalar function with a loop, which LLVM vectorises before it puts the function where it is called.
     matrix = types.Array(types.float32, 2, "C")
-    found["asks for 512 bits"] = asks_for_512_bits(sequential.adding_to_one(fma), VECTOR, VECTOR, matrix, types.int64)
+    found["asks for 512 bits"] = asks_for_512_bits(tiles.adding_to_row(fma), VECTOR, VECTOR, matrix, types.int64)
     print(json.dumps(found))
 
 

@@ -10,7 +10,9 @@ from simfloat.kernels.compile import processor
 from simfloat.kernels.lanes import orders
 from simfloat.kernels.rounding import grid
 from simfloat.kernels.sums import rows, trees
+from simfloat.sums.accumulator import NO_REGION
 from simfloat.sums.lanes import MOST_PAIRWISE_TERMS, OrderLanes
+from simfloat.sums.one_format import program_of_neighbours
 from simfloat.sums.tiles import UPRIGHT
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.kernels.test_rounded_tiles import KINDS, engine_of, operands, spread
@@ -25,7 +27,7 @@ FORMATS = [
     (sf.Format(8, 22), sf.FP32),
     (sf.Format(4, 3, bias=20), sf.E4M3),
 ]
-ORDERS = {"kahan": rows.stepwise_loops["kahan"], "pairwise": trees.pairwise_loops}
+ORDERS = ("kahan", "pairwise")
 SHAPES = ((5, 39, 45), (1, 8, 7), (2, 270, 3))
 
 
@@ -35,9 +37,11 @@ def in_float64(order, a, b, start, format, rounding):
     sums, numbers = start.astype(np.float64), grid.pack_grid(format, rounding)
     with np.errstate(invalid="ignore"):
         x, y = a.astype(np.float64), b.astype(np.float64)
-        ORDERS[order][kind](
-            x, y, sums, numbers, np.float64(rounding.zero_sum), False, np.zeros(6, np.int64), np.uint64(0)
-        )
+        sign = np.float64(rounding.zero_sum)
+        if order == "kahan":
+            rows.stepwise_loops["kahan"][kind](x, y, sums, numbers, numbers, sign)
+        else:
+            trees.tree_loops[kind](x, y, sums, program_of_neighbours(x.shape[1]), numbers, sign, False, *NO_REGION)
     return sums.astype(np.float32)
 
 

@@ -8,8 +8,9 @@ import pytest
 
 import simfloat as sf
 from simfloat.kernels.rounding.grid import pack_grid, unpack_grid
-from simfloat.kernels.sums import rows, sequential, trees
+from simfloat.kernels.sums import rows, trees
 from simfloat.kernels.sums.likely import SURE_FROM, dropped_bits, round_unless_in_doubt
+from simfloat.sums.one_format import program_of_neighbours
 from simfloat.tools.selftest.checks import adversarial
 from tests.bits import assert_bits
 from tests.reference import operate
@@ -97,16 +98,13 @@ def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
     a, b = (sf.round(rng.standard_normal(shape), sf.FP16).astype(np.float32) for shape in ((24, 150), (150, 300)))
     b = sf.round(scale * b, sf.FP16).astype(np.float32)
     grid, place, seed = pack_grid(sf.FP16, rounding), np.array([5, 300, 1, 7, 1, 0]), np.uint64(2**40 + 1)
-    for loops, (likely_kind, drawn_kind), of_one_format in (
-        (sequential.random_steps, ("fused_likely", "fused_drawn_odd"), False),
-        (sequential.random_steps, ("unfused_likely", "unfused_drawn_odd"), False),
-        (trees.pairwise_loops, ("likely", "drawn_odd"), True),
-        (rows.stepwise_loops["kahan"], ("likely", "drawn_odd"), True),
+    for loops, read in (
+        *((rows.stepwise_loops[order], (grid, grid)) for order in rows.ORDERS),
+        (trees.tree_loops, (program_of_neighbours(150), grid)),
     ):
         results = []
-        for kind, carrier in ((likely_kind, np.float32), (drawn_kind, np.float64)):
+        for kind, carrier in (("likely", np.float32), ("drawn_odd", np.float64)):
             out = np.zeros((24, 300), carrier)
-            more = (carrier(1.0), False) if of_one_format else (grid,)
-            loops[kind](a.astype(carrier), b.astype(carrier), out, grid, *more, place, seed)
+            loops[kind](a.astype(carrier), b.astype(carrier), out, *read, carrier(1.0), False, place, seed)
             results.append(out)
         assert_bits(*results)

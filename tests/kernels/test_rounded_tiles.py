@@ -17,7 +17,7 @@ from simfloat.kernels.compile import processor
 from simfloat.kernels.lanes import orders, tiles
 from simfloat.kernels.lanes.operations import LANE_OPERATIONS
 from simfloat.kernels.rounding import grid
-from simfloat.kernels.sums import sequential
+from simfloat.kernels.sums import rows
 from simfloat.kernels.sums.orders import KINDS as STEP_KINDS
 from simfloat.kernels.sums.orders import native_product
 from simfloat.sums.bounds import bounds_of
@@ -86,7 +86,7 @@ def loops(format, rounding, fused):
     """(loops on lanes that give such sums, the loop in float64)."""
     fusion = "fused" if fused else "unfused"
     steps = TURNED.get(rounding.steps, rounding.steps)
-    careful = f"{fusion}_{tiles.CAREFUL.get(steps, 'directed')}"
+    careful = rows.stepwise_loops[fusion][tiles.CAREFUL.get(steps, "directed")]
     overflows = format.emax == 127 and format.mantissa_bits > 3 and not rounding.saturates
     names = [f"{fusion}_{steps}"] * overflows + [f"{fusion}_{steps}_watched"]
     if format.precision <= 22:  # for anchors
@@ -94,7 +94,7 @@ def loops(format, rounding, fused):
     if format == sf.FP32 and overflows:
         names.append(f"{fusion}_whole_{steps}")
     known = tiles.steps
-    return [known[name] for name in names if name in known], sequential.steps[careful]
+    return [known[name] for name in names if name in known], careful
 
 
 def has_tie(format, rounding):
@@ -168,7 +168,7 @@ def test_plain_sums_on_lanes_are_those_of_float64(format, inputs, products, rng)
                 steps.add(engine.step)
                 want, careful = (
                     start.astype(np.float64),
-                    sequential.steps["fused_odd" if products is None else "unfused_odd"],
+                    rows.stepwise_loops["fused" if products is None else "unfused"]["odd"],
                 )
                 with np.errstate(invalid="ignore"):
                     careful(a.astype(np.float64), b.astype(np.float64), want, engine.grid, engine.products, 1.0)

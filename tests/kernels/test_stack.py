@@ -5,17 +5,17 @@ import pytest
 
 import simfloat as sf
 from simfloat.kernels.rounding import grid
-from simfloat.kernels.sums import rows, sequential, trees
+from simfloat.kernels.sums import rows, trees
 from tests.bits import assert_bits
 
 NUMBERS = grid.pack_grid_below(sf.BF16, sf.nearest_even, 20, np.float32)
 UNREAD = np.zeros(6, np.int64), np.uint64(0)
 
 LOOPS = {
-    "fused_native": (sequential.steps["fused_native"], (NUMBERS, NUMBERS, np.float32(0))),
-    "fused_plain": (sequential.steps["fused_plain"], (NUMBERS, NUMBERS, np.float32(0))),
-    "pairwise": (trees.pairwise_loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
-    "kahan": (rows.stepwise_loops["kahan"]["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
+    "fused_native": (rows.stepwise_loops["fused"]["native"], (NUMBERS, NUMBERS, np.float32(0))),
+    "fused_plain": (rows.stepwise_loops["fused"]["plain"], (NUMBERS, NUMBERS, np.float32(0))),
+    "pairwise": (trees.pairwise_loops["native"], (NUMBERS, np.float32(0), False, *UNREAD)),
+    "kahan": (rows.stepwise_loops["kahan"]["plain"], (NUMBERS, NUMBERS, np.float32(0))),
 }
 
 

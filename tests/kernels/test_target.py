@@ -15,8 +15,9 @@ from simfloat.kernels.compile import processor
 from simfloat.kernels.compile.intrinsics import fma
 from simfloat.kernels.compile.jit import scalar
 from simfloat.kernels.elementwise import half
-from simfloat.kernels.lanes.tiles import no_tiles
-from simfloat.kernels.sums import sequential
+from simfloat.kernels.lanes import tiles
+from simfloat.kernels.sums import rows
+from simfloat.sums.accumulator import AroundOperands
 from simfloat.sums.operands import Problem, operand_bounds
 from simfloat.tools.selftest.checks import hard_operands
 from tests.bits import assert_bits
@@ -142,9 +143,9 @@ def computing_in_fp16(monkeypatch):
     is made of float64's here.
     """
     monkeypatch.setattr(processor, "COMPUTES_FP16", True)
-    loop = sequential._chain(fma_of_images, no_tiles)
+    loop = tiles.chain(tiles.adding_to_row(fma_of_images), tiles.no_tiles)
     loop._cache = NullCache()  # its files would not be named by what stands here
-    monkeypatch.setitem(sequential.steps, "fused_halves", loop)
+    monkeypatch.setitem(rows.stepwise_loops["fused"], "halves", loop)
     return loop
 
 
@@ -174,7 +175,8 @@ def test_every_nan_among_images_becomes_the_one_nan():
 def products_in_fp16():
     """Sums in FP16 of what is hard to sum, in every order, as one vector; and the engine that makes them."""
     a, b = operands(np.random.default_rng(5))
-    kind = type(sf.sequential(sf.FP16).engine(Problem(operand_bounds(a), operand_bounds(b), 9, sf.FP16))).__name__
+    engine = sf.sequential(sf.FP16).engine(Problem(operand_bounds(a), operand_bounds(b), 9, sf.FP16))
+    kind = engine.engine.kind if isinstance(engine, AroundOperands) else type(engine).__name__
     start = sf.round(a[:, :1], sf.FP16)
     sums = [sf.matmul(a, b, accumulate=accumulate) for accumulate in ORDERS]
     return kind, np.concatenate([*sums, sf.matmul(a, b, accumulate=sf.FP16, initial=start)])
@@ -184,9 +186,9 @@ def test_the_whole_way_through_images_means_the_same_sums(tmp_path):
     # Without compilation, since this processor may lack the arithmetic; the way is chosen as if it did not.
     path = tmp_path / "sums.npy"
     settings = {"NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": FEATURES, "NUMBA_DISABLE_JIT": "1"}
-    assert python("-m", "tests.kernels.test_target", str(path), **settings).strip() == "OnBitPatterns"
+    assert python("-m", "tests.kernels.test_target", str(path), **settings).strip() == "halves"
     kind, sums = products_in_fp16()
-    assert (kind == "OnBitPatterns") is processor.COMPUTES_FP16
+    assert (kind == "halves") is processor.COMPUTES_FP16
     assert_bits(np.load(path), sums)
 
 

@@ -6,7 +6,7 @@ import pytest
 import simfloat as sf
 from simfloat.kernels.lanes.lanes import width
 from simfloat.kernels.rounding import grid
-from simfloat.kernels.sums import sequential
+from simfloat.kernels.sums import rows
 from tests.bits import assert_bits
 
 
@@ -16,7 +16,7 @@ from tests.bits import assert_bits
 def test_tiles_sum_every_row_as_it_is_summed_alone(dtype, m, k):
     """A single row is no tile: its loop is another one."""
     unread = grid.pack_grid(sf.FP32, sf.nearest_even).astype(dtype)
-    loop, rest = sequential.steps["fused_native"], (unread, unread, dtype(0))
+    loop, rest = rows.stepwise_loops["fused"]["native"], (unread, unread, dtype(0))
     rng, lanes = np.random.default_rng(m), width(np.zeros(1, dtype))
     for n in {1, lanes, 2 * lanes, 45}:
         a, b, out = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n), (m, n)))

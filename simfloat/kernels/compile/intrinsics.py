@@ -18,7 +18,9 @@ from fractions import Fraction
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
+
+from simfloat.kernels.compile.jit import overload
 
 
 def binade(x):
@@ -176,68 +178,68 @@ _llvm_trunc, _llvm_floor, _llvm_rint = _llvm_unary("trunc"), _llvm_unary("floor"
 _llvm_sqrt = _llvm_unary("sqrt")
 
 
-@overload(truncate, jit_options={"forceinline": True})
+@overload(truncate)
 def _truncate(x):
     return lambda x: _llvm_trunc(x)
 
 
-@overload(floor, jit_options={"forceinline": True})
+@overload(floor)
 def _floor(x):
     return lambda x: _llvm_floor(x)
 
 
-@overload(whole_number, jit_options={"forceinline": True})
+@overload(whole_number)
 def _whole_number(x):
     return lambda x: _llvm_rint(x)
 
 
-@overload(root, jit_options={"forceinline": True})
+@overload(root)
 def _root(x):
     return lambda x: _llvm_sqrt(x)
 
 
-@overload(shift_left, jit_options={"forceinline": True})
+@overload(shift_left)
 def _overload_shift_left(x, count):
     return lambda x, count: _llvm_shift_left(x, count)
 
 
-@overload(shift_right, jit_options={"forceinline": True})
+@overload(shift_right)
 def _overload_shift_right(x, count):
     return lambda x, count: _llvm_shift_right(x, count)
 
 
-@overload(rotate_right, jit_options={"forceinline": True})
+@overload(rotate_right)
 def _overload_rotate_right(x, count):
     return lambda x, count: _llvm_rotate_right(x, count)
 
 
-@overload(binade, jit_options={"forceinline": True})
+@overload(binade)
 def _binade(x):
     if x == types.float32:
         return lambda x: np.uint32(np.float32(x).view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
     return lambda x: np.uint64(np.float64(x).view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
 
 
-@overload(exponent_field, jit_options={"forceinline": True})
+@overload(exponent_field)
 def _exponent_field(x):
     if x == types.float32:
         return lambda x: np.int64(np.uint32(np.float32(x).view(np.uint32) >> np.uint32(23)) & np.uint32(0xFF))
     return lambda x: np.int64((np.float64(x).view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF))
 
 
-@overload(signed_field, jit_options={"forceinline": True})
+@overload(signed_field)
 def _signed_field(x):
     if x == types.float32:
         return lambda x: np.int64(np.uint32(np.float32(x).view(np.uint32) >> np.uint32(23)))
     return lambda x: np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
 
 
-@overload(fma, jit_options={"forceinline": True})
+@overload(fma)
 def _fma(a, b, c):
     return lambda a, b, c: _llvm_fma(a, b, c)
 
 
-@overload(round_sum_to_odd, jit_options={"forceinline": True})
+@overload(round_sum_to_odd)
 def _overload_round_sum_to_odd(s, e):
     # In the bit pattern as an integer, one less is the neighbour toward zero, and setting the last bit makes it odd.
     if s == types.float32:
@@ -262,7 +264,7 @@ def _overload_round_sum_to_odd(s, e):
     return odd64
 
 
-@overload(is_extreme, jit_options={"forceinline": True})
+@overload(is_extreme)
 def _is_extreme(x):
     if x == types.float32:
         return lambda x: False

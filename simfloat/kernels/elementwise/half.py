@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from simfloat.kernels.compile.jit import kernel, scalar
+from simfloat.kernels.compile.jit import kernel, overload, scalar
 from simfloat.kernels.elementwise.exact import fma_odd
 from simfloat.kernels.rounding.one_number import one_nan
 
@@ -125,7 +125,7 @@ def _on_images(operation, count):
 _llvm_multiply, _llvm_add, _llvm_fma = _on_images("fmul", 2), _on_images("fadd", 2), _on_images("fma", 3)
 
 
-@overload(round_to_half, jit_options={"forceinline": True})
+@overload(round_to_half)
 def _overload_round_to_half(x):
     if x == types.float32:
         return lambda x: _llvm_half(x)
@@ -134,48 +134,48 @@ def _overload_round_to_half(x):
     return lambda x: _llvm_half(single_odd(x))
 
 
-@overload(multiply_halves, jit_options={"forceinline": True})
+@overload(multiply_halves)
 def _multiply_halves(x, y):
     return lambda x, y: _llvm_multiply(x, y)
 
 
-@overload(add_halves, jit_options={"forceinline": True})
+@overload(add_halves)
 def _add_halves(a, b):
     return lambda a, b: _llvm_add(a, b)
 
 
-@overload(fma_halves, jit_options={"forceinline": True})
+@overload(fma_halves)
 def _fma_halves(a, b, c):
     return lambda a, b, c: _llvm_fma(a, b, c)
 
 
-@overload(negative, jit_options={"forceinline": True})
+@overload(negative)
 def _negative(x):
     if x == types.uint16:
         return lambda x: np.uint16(x ^ np.uint16(0x8000))
     return lambda x: -x
 
 
-@overload(magnitude, jit_options={"forceinline": True})
+@overload(magnitude)
 def _magnitude(x):
     if x == types.uint16:
         return lambda x: np.uint16(x & np.uint16(0x7FFF))
     return lambda x: abs(x)
 
 
-@overload(with_one_nan, jit_options={"forceinline": True})
+@overload(with_one_nan)
 def _overload_with_one_nan(x):
     if x == types.uint16:
         return lambda x: x
     return lambda x: one_nan(x)
 
 
-@overload(image, jit_options={"forceinline": True})
+@overload(image)
 def _image(x):
     return lambda x: _llvm_image(x)
 
 
-@overload(number, jit_options={"forceinline": True})
+@overload(number)
 def _number(image):
     return lambda image: _llvm_number(image)
 

@@ -22,7 +22,6 @@ MODULES = {
     "pairwise_loops": "sums",
     "processor": "instructions",
     "rounding_loops": "elementwise",
-    "sequential": "sums",
     "single": "elementwise",
     "stepwise": "sums",
     "tree_loops": "sums",

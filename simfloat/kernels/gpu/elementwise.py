@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from simfloat.kernels.compile.intrinsics import is_extreme, shift_left
-from simfloat.kernels.compile.jit import reader, scalar
+from simfloat.kernels.compile.jit import overload, reader, scalar
 from simfloat.kernels.elementwise.exact import round_pair_to_double, round_pair_to_odd, split
 from simfloat.kernels.elementwise.float32 import CONVERTED, SINGLE
 from simfloat.kernels.elementwise.half import round_to_half
@@ -206,7 +205,7 @@ def four_words(words, j):
     return user_words(words, j)
 
 
-@overload(four_words, jit_options={"forceinline": True})
+@overload(four_words)
 def _four_words(words, j):
     if isinstance(words, types.UniTuple):
         chosen = drawn_words if words.count > 1 else repeated_word

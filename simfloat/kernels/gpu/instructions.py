@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from simfloat.formats import BF16, FP32, Rounding, nearest_even
 from simfloat.formats.rounding import MODES as RULES
 from simfloat.kernels.compile.intrinsics import shift_left, shift_right
-from simfloat.kernels.compile.jit import scalar
+from simfloat.kernels.compile.jit import overload, scalar
 from simfloat.kernels.elementwise.exact import add_odd, fma_odd
 from simfloat.kernels.elementwise.half import fma_halves, image, number_with_one_nan
 from simfloat.kernels.gpu.threads import threads_over
@@ -76,10 +76,10 @@ def as_instruction(text: str, number: Any, count: int) -> Callable[[Callable], C
         signature = number(*[number] * count)
         if count == 2:
             two = intrinsic(lambda typing_context, a, b: (signature, generate))
-            overload(function, jit_options={"forceinline": True})(lambda a, b: lambda a, b: two(a, b))
+            overload(function)(lambda a, b: lambda a, b: two(a, b))
         else:
             three = intrinsic(lambda typing_context, a, b, c: (signature, generate))
-            overload(function, jit_options={"forceinline": True})(lambda a, b, c: lambda a, b, c: three(a, b, c))
+            overload(function)(lambda a, b, c: lambda a, b, c: three(a, b, c))
         return function
 
     return mark

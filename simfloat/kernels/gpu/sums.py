@@ -1,7 +1,6 @@
 """Sums of products on a GPU, with a thread for every element of the result: the loops of `kernels/sums`.
 
-* Sequential, with a thread for an element or for a tile of elements: see `kernels/sums/sequential.py`.
-* By the steps of an order: see `kernels/sums/rows.py`.
+* By the steps of an order: see `kernels/sums/rows.py`. In a sequential sum, a thread has an element or a tile of them.
 * Pairwise: see `kernels/sums/trees.py`. The tree is walked in the same way, product by product: sums that wait for
   their right neighbours are on the thread's stack, each with the word of its first product.
 * In the order of a program: see `kernels/sums/trees.py`.
@@ -16,7 +15,7 @@ import numpy as np
 
 from simfloat.kernels.compile.intrinsics import fma, shift_left
 from simfloat.kernels.compile.jit import scalar, scalar_from_text, tuple_text
-from simfloat.kernels.elementwise.exact import fma_wide, odd_sum, two_product
+from simfloat.kernels.elementwise.exact import odd_sum, two_product
 from simfloat.kernels.elementwise.half import fma_halves
 from simfloat.kernels.gpu import instructions
 from simfloat.kernels.gpu.elementwise import NO_WORDS, next_four_words, step_word
@@ -29,7 +28,7 @@ from simfloat.kernels.gpu.threads import (
     thread_stack,
     threads_over,
 )
-from simfloat.kernels.gpu.tiles import ELEMENT, FEW, QUICK, SIDE_BY_SIDE, PairedLoop, Tile, TileLoop, sum_body
+from simfloat.kernels.gpu.tiles import ELEMENT, FEW, QUICK, SIDE_BY_SIDE, PairedLoop, TileLoop, sum_body
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.random import (
     draw_shift,
@@ -40,29 +39,24 @@ from simfloat.kernels.rounding.random import (
     words_of_sum,
 )
 from simfloat.kernels.sums.orders import (
-    KINDS,
     KINDS_OF_ONE_FORMAT,
     Order,
     StepKind,
     StepOptions,
-    converted_odd_add,
-    native_product,
-    round_wide,
     running_sum,
-    wide_product,
 )
-from simfloat.kernels.sums.rows import finish_in_kind, make_loops, row_of_left, step_in_kind, top_of_right
-from simfloat.kernels.sums.sequential import DRAWING
+from simfloat.kernels.sums.rows import finish_in_kind, make_loops, step_in_kind
+from simfloat.kernels.sums.stacks import row_of_left, top_of_right
 
 
-def stepping(product, add):
-    """Return the step that adds one product to a sum, in a deterministic mode."""
-
-    @scalar
-    def step(total, x, y, options):
-        return add(total, product(x, y, 0.0, options), 0.0, options)
-
-    return step
+def one_sum(step, stages):
+    """Return a step of an order with one value in its state, in a deterministic mode."""
+    return scalar_from_text(
+        f"one_sum(step={step.__name__})",
+        "total, x, y, options",
+        f"step((total,), x, y, {tuple_text('0.0', stages)}, options)[0]",
+        step=step,
+    )
 
 
 def chaining(fma):
@@ -75,80 +69,6 @@ def chaining(fma):
     return step
 
 
-def sequential_random(product, add, rounds_products):
-    """Return the loop of stochastic steps, four at a time.
-
-    One call of Philox has the words of four steps, or one word has their draws. Sums draw from the stage of the
-    counter, products from the next stage.
-    """
-
-    @threads_over("out")
-    def loop(t, a, b, out, grid_numbers, product_numbers, place, seed):
-        options, counter = (
-            StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), 1.0, False),
-            unpack_counter(place),
-        )
-        depth, width, short, kind = a.shape[1], out.shape[1], draws_are_bytes(options.grid), out.dtype.type
-        i, j = row_and_column(t, out.shape)
-        row, column, element = numbers_from(a, i * depth), numbers_from(b, j), element_at(counter, i, j)
-        total, words, product_words, k = out[i, j], NO_WORDS, NO_WORDS, 0
-        while k < depth:
-            words = next_four_words(words, counter, element, k, 0, seed, short)
-            if rounds_products:
-                product_words = next_four_words(product_words, counter, element, k, 1, seed, short)
-            for s in range(4):
-                if k + s < depth:
-                    x, y, word = row[k + s], column[(k + s) * width], step_word(product_words, s, short)
-                    p = kind(product(x, y, word, options))
-                    total = kind(add(total, p, step_word(words, s, short), options))
-            k += 4
-        out[i, j] = total
-
-    return loop
-
-
-@threads_over("out")
-def sequential_wide(t, a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
-    """Sum with any operands, any grid and any mode."""
-    grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
-    options = StepOptions(grid, unpack_grid(product_numbers), sign, pair != 0)
-    (i, j), draws, short = row_and_column(t, out.shape), grid.random_step != 0.0, draws_are_bytes(grid)
-    total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
-    for k in range(a.shape[1]):
-        if draws and k % 4 == 0:
-            words = next_four_words(words, counter, element, k, 0, seed, short)
-            product_words = next_four_words(product_words, counter, element, k, 1, seed, short)
-        x, y = np.float64(a[i, k]), np.float64(b[k, j])
-        if rounds_products:
-            x, y = wide_product(x, y, step_word(product_words, k, short), options), 1.0
-        high, low, exponent = fma_wide(x, y, total, sign)
-        total = round_wide(high, low, exponent, step_word(words, k, short), grid, options.pair)
-    out[i, j] = total
-
-
-def _both_loops(kind: str) -> dict[str, Any]:
-    """Return the loops of a kind of step with exact products and with rounded ones."""
-    product, add, *_ = KINDS[kind]
-    fused, unfused = (stepping(multiply, add) for multiply in (native_product, product))
-    return {f"fused_{kind}": TileLoop(sum_body(fused)), f"unfused_{kind}": TileLoop(sum_body(unfused))}
-
-
-def _loops_by_instructions(kind: str, fused: Any, element: Tile = ELEMENT) -> dict[str, Any]:
-    """Return both loops in tiles, for steps of few instructions, which take less time than reading the operands."""
-    product, add, *_ = (KINDS | instructions.GPU_KINDS)[kind]
-    steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
-    # SIDE_BY_SIDE is for float32 by single instructions: 6.0 ms for 4096^3, compared with 12.0 for 8 by 4 read one by
-    # one, 6.8 for 8 by 8 and 6.6 for 4 by 4. Reading a step ahead was no gain (7.0 to 7.3), and FP16 pairs were slower
-    # in all tiles except 8 by 4.
-    tiles = (SIDE_BY_SIDE, QUICK) if kind == "native" or kind in instructions.MODES else (QUICK,)
-    return {
-        name: PairedLoop(sum_body(step), QUICK, element, pairs[name])
-        if name in pairs
-        else TileLoop(sum_body(step), *tiles, element=element)
-        for name, step in steps.items()
-    }
-
-
 def _unfused_pairs(fma, one, minus_zero):
     """Return an unfused step on pairs of bit patterns, by the fused multiply-add only."""
 
@@ -159,28 +79,74 @@ def _unfused_pairs(fma, one, minus_zero):
     return step
 
 
-#: Loops over pairs of columns. Words contain 16-bit patterns of `a` twice, and of `b` and `out` in pairs.
-pairs: dict[str, TileLoop] = {}
-for _kind, _constants in instructions.PAIRS.items():
-    pairs[f"fused_{_kind}"] = TileLoop(sum_body(chaining(_constants[0])), QUICK)
-    pairs[f"unfused_{_kind}"] = TileLoop(sum_body(_unfused_pairs(*_constants)), QUICK)
+#: Loops over pairs of columns, fused and unfused. Words contain 16-bit patterns of `a` twice, and of `b` and `out` in
+#: pairs.
+pairs = {
+    kind: {
+        "fused": TileLoop(sum_body(chaining(constants[0])), QUICK),
+        "unfused": TileLoop(sum_body(_unfused_pairs(*constants)), QUICK),
+    }
+    for kind, constants in instructions.PAIRS.items()
+}
+
+#: Fused steps of few instructions, which take less time than reading the operands, and the tile of an element.
+BY_INSTRUCTIONS = {
+    **{
+        kind: (chaining(multiply_add), FEW)
+        for kind, multiply_add in ({"native": fma, "halves": fma_halves} | instructions.FUSED).items()
+    },
+    **{kind: (step, ELEMENT) for kind, step in instructions.STEPS.items()},
+}
 
 
-steps: dict[str, Any] = {}
-for _kind in ("plain", "odd", "directed", "sticky", "converted"):
-    steps |= _both_loops(_kind)
-steps["fused_converted_odd"] = TileLoop(sum_body(stepping(native_product, converted_odd_add)))
-for _kind, _fma in ({"native": fma, "halves": fma_halves} | instructions.FUSED).items():
-    steps |= _loops_by_instructions(_kind, chaining(_fma), FEW)
-for _kind, _step in instructions.STEPS.items():
-    steps |= _loops_by_instructions(_kind, _step)
+def sequential_loop(order: Order, name: str, kind: StepKind) -> Any:
+    """Return the loop of a sequential sum in a deterministic mode, in tiles if its steps are few instructions."""
+    step = one_sum(step_in_kind(order, kind), order.stages)
+    if name not in BY_INSTRUCTIONS:
+        return TileLoop(sum_body(step))
+    fused, element = BY_INSTRUCTIONS[name]
+    body = sum_body(fused if order.fuses else step)
+    if name in pairs:
+        return PairedLoop(body, QUICK, element, pairs[name]["fused" if order.fuses else "unfused"])
+    # SIDE_BY_SIDE is for float32 by single instructions: 6.0 ms for 4096^3, compared with 12.0 for 8 by 4 read one by
+    # one, 6.8 for 8 by 8 and 6.6 for 4 by 4. Reading a step ahead was no gain (7.0 to 7.3), and FP16 pairs were slower
+    # in all tiles except 8 by 4.
+    tiles = (SIDE_BY_SIDE, QUICK) if name == "native" or name in instructions.MODES else (QUICK,)
+    return TileLoop(body, *tiles, element=element)
 
-random_steps = {f"fused_{kind}": sequential_random(native_product, KINDS[kind].add, False) for kind in DRAWING[:3]}
-random_steps |= {f"unfused_{kind}": sequential_random(*KINDS[kind][:2], True) for kind in DRAWING}
+
+def deterministic_loop(step: Any, finish: Any, state: int, stages: int) -> Any:
+    """Return the loop for deterministic steps of states of several values."""
+    first_state = scalar_from_text("first_state", "number, zero", f"(number, {tuple_text('zero', state - 1)[1:]}")
+    state_in_type = scalar_from_text("kept_state", "state, kind", tuple_text("kind(state[{}])", state))
+    no_draws = (0.0,) * stages
+
+    @threads_over("out")
+    def loop(t, a, b, out, grid_numbers, product_numbers, sign):
+        kind = out.dtype.type
+        options = StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), sign, False)
+        i, j = row_and_column(t, out.shape)
+        depth, width = a.shape[1], out.shape[1]
+        row, column = (
+            numbers_from(a, row_of_left(a, i) * depth),
+            numbers_from(b, top_of_right(a, b, out, i) * width + j),
+        )
+        numbers_of_state = first_state(out[i, j], kind(0))
+        x, y = first_factors(a, b, row, column)
+        for k in range(depth):
+            next_x, next_y = next_factors(row, column, k, depth, width)
+            numbers_of_state = state_in_type(step(numbers_of_state, x, y, no_draws, options), kind)
+            x, y = next_x, next_y
+        out[i, j] = kind(finish(numbers_of_state, 0.0, options))
+
+    return loop
 
 
-def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) -> Any:
-    """Return the loop for steps; `drawing` is True for stochastic steps, and None if the grid decides."""
+def stochastic_loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) -> Any:
+    """Return the loop for steps that may be stochastic; `drawing` is None if the grid decides.
+
+    One call of Philox has the words of four steps, or one word has their draws.
+    """
     first_state = scalar_from_text("first_state", "number, zero", f"(number, {tuple_text('zero', state - 1)[1:]}")
     state_in_type = scalar_from_text("kept_state", "state, kind", tuple_text("kind(state[{}])", state))
     no_words, finishes = (NO_WORDS,) * stages, finish is not running_sum
@@ -195,10 +161,10 @@ def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) 
     )
 
     @threads_over("out")
-    def loop(t, a, b, out, grid_numbers, sign, pair, place, seed):
+    def loop(t, a, b, out, grid_numbers, product_numbers, sign, pair, place, seed):
         grid, counter, kind = unpack_grid(grid_numbers), unpack_counter(place), out.dtype.type
-        options = StepOptions(grid, grid, sign, pair != 0)
-        draws, short = drawing or (drawing is None and grid.random_step != 0.0), draws_are_bytes(grid)
+        options = StepOptions(grid, unpack_grid(product_numbers), sign, pair != 0)
+        draws, short = drawing or grid.random_step != 0.0, draws_are_bytes(grid)
         i, j = row_and_column(t, out.shape)
         depth, width, element = a.shape[1], out.shape[1], element_at(counter, i, j)
         row, column = (
@@ -222,7 +188,12 @@ def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) 
 
 def _loop(order: Order, name: str, kind: StepKind) -> Any:
     """Return the loop of an order with a kind of operations."""
-    return loop(step_in_kind(order, kind), finish_in_kind(order, kind), order.state, order.stages, kind.draws)
+    if kind.draws is False and order.state == 1:
+        return sequential_loop(order, name, kind)
+    step, finish = step_in_kind(order, kind), finish_in_kind(order, kind)
+    if kind.draws is False:
+        return deterministic_loop(step, finish, order.state, order.stages)
+    return stochastic_loop(step, finish, order.state, order.stages, kind.draws)
 
 
 stepwise_loops = make_loops(_loop, GPU_KINDS)

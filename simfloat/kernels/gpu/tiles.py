@@ -18,7 +18,7 @@ from simfloat.kernels.compile.jit import scalar
 from simfloat.kernels.gpu.threads import WARP, ThreadLoop, load_four, numbers_from, registers, row_and_column
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.sums.orders import StepOptions
-from simfloat.kernels.sums.rows import row_of_left, top_of_right
+from simfloat.kernels.sums.stacks import row_of_left, top_of_right
 
 #: Minimum number of threads for tiles. With fewer threads, one thread per element is faster, because fewer wait for
 #: each other.
@@ -59,7 +59,7 @@ SIDE_BY_SIDE = Tile(4, 8, steps=2, side_by_side=4)
 
 
 class TileLoop:
-    """A loop over `out` (m, n), the product of `a` (m, k) and `b` (k, n) or a stack of them (`kernels/sums/rows.py`).
+    """A loop over `out` (m, n), the product of `a` (m, k) and `b` (k, n) or a stack of them (`kernels/sums/stacks.py`).
 
     It is called like the CPU's loop of the same name. `body_of` returns the body of a thread for a tile. The first of
     `tiles` that suits a result is used, otherwise `element`. Tiles are for steps of few instructions.

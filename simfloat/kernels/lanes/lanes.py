@@ -21,9 +21,10 @@ from numba import types
 from numba.core import cgutils
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.extending import intrinsic, lower_builtin, models, overload, register_model
+from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from simfloat.kernels.compile import intrinsics
+from simfloat.kernels.compile.jit import overload
 from simfloat.kernels.compile.processor import VECTORS
 
 
@@ -134,28 +135,28 @@ def _llvm_fma_lanes(typing_context, x, lanes, sums):
     return lanes(sums.dtype, lanes, sums), generate
 
 
-@overload(width, jit_options={"forceinline": True})
+@overload(width)
 def _width(array):
     count = VECTORS // array.dtype.bitwidth
     return lambda array: count
 
 
-@overload(load, jit_options={"forceinline": True})
+@overload(load)
 def _load(array, i, j):
     return lambda array, i, j: _llvm_load(array, i, j)
 
 
-@overload(load_bytes, jit_options={"forceinline": True})
+@overload(load_bytes)
 def _load_bytes(array, i, j):
     return lambda array, i, j: _llvm_load_bytes(array, i, j)
 
 
-@overload(store, jit_options={"forceinline": True})
+@overload(store)
 def _store(array, i, j, lanes):
     return lambda array, i, j, lanes: _llvm_store(array, i, j, lanes)
 
 
-@overload(fma_lanes, jit_options={"forceinline": True})
+@overload(fma_lanes)
 def _fma_lanes(x, lanes, sums):
     return lambda x, lanes, sums: _llvm_fma_lanes(x, lanes, sums)
 

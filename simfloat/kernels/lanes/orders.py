@@ -1,9 +1,9 @@
 """Sums in non-sequential orders, rounded at every step on lanes (`kernels/lanes/operations.py`).
 
-`a` is (m, k), `b` (k, n) and `out` (m, n), all float32; stacks of such matrices are accepted (`kernels/sums/rows.py`).
-The grid is an array of float64. Every order that is written as a step (`kernels/sums/orders.py`) has its loops, in
-tiles that keep their states in registers for a panel of products. Pairwise sums have a separate loop, for a row and two
-vectors of columns at a time.
+`a` is (m, k), `b` (k, n) and `out` (m, n), all float32; stacks of such matrices are accepted
+(`kernels/sums/stacks.py`). The grid is an array of float64. Every order that is written as a step
+(`kernels/sums/orders.py`) has its loops, in tiles that keep their states in registers for a panel of products. Pairwise
+sums have a separate loop, for a row and two vectors of columns at a time.
 
 If a result can leave the format in other ways than to the infinity of float32, every result beyond the largest number
 is replaced by NaN, which no later step turns into a number again. The loop returns True if this happened; all of its
@@ -26,7 +26,7 @@ from simfloat.kernels.lanes.tiles import DEPTH, TileSteps, row_adder, still_noth
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import one_nan
 from simfloat.kernels.sums.orders import ORDERS, Order
-from simfloat.kernels.sums.rows import make_nans_one, product_count, product_matrices
+from simfloat.kernels.sums.stacks import make_nans_one, product_count, product_matrices
 
 U32 = np.uint32
 
@@ -215,7 +215,8 @@ def _loops() -> dict[str, dict[str, Any]]:
     """Return the loops by order and steps; some exist without the check for results that are too large."""
     makers: dict[str, Callable[[LaneOperations, bool], Any]] = {"pairwise": pairwise_loop}
     for name, order in ORDERS.items():
-        if order.on_rows and order.finish is None:
+        # Sequential sums have loops with fewer registers (`tiles.py`).
+        if order.state > 1 and order.on_rows and order.finish is None:
             makers[name] = partial(stepwise_loop, order)
     return {
         name: {steps: make(LANE_OPERATIONS[steps], False) for steps in UNWATCHED}

@@ -21,9 +21,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from simfloat.kernels.compile import intrinsics, processor
+from simfloat.kernels.compile.jit import overload
 from simfloat.kernels.lanes.lanes import define, same, spread
 
 #: Rounding modes as arguments of LLVM's `set.rounding`, and of x86 instructions: the mode, and no exceptions.
@@ -152,7 +153,7 @@ def _llvm_set_mode(typing_context, mode):
     return types.void(types.int32), generate
 
 
-@overload(set_mode, jit_options={"forceinline": True})
+@overload(set_mode)
 def _set_mode(mode):
     if processor.ROUNDS_BY_INSTRUCTION:
         return lambda mode: np.int32(1)
@@ -167,7 +168,7 @@ def _set_mode(mode):
     return change
 
 
-@overload(restore_mode, jit_options={"forceinline": True})
+@overload(restore_mode)
 def _restore_mode(mode):
     if processor.ROUNDS_BY_INSTRUCTION:
         return lambda mode: None

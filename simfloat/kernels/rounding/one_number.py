@@ -25,10 +25,9 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from simfloat.kernels.compile.intrinsics import binade, fma, round_sum_to_odd, shift_left, shift_right
-from simfloat.kernels.compile.jit import out_of_line, scalar
+from simfloat.kernels.compile.jit import out_of_line, overload, scalar
 from simfloat.kernels.elementwise.exact import power_of_two, scale_by_power
 
 
@@ -193,13 +192,13 @@ def round_at_random(x, word, grid):
     return (_round_at_random32 if isinstance(x, np.float32) else _round_at_random64)(x, word, grid)
 
 
-@overload(threshold, jit_options={"forceinline": True})
+@overload(threshold)
 def _overload_threshold(word, grid):
     chosen = _threshold32 if grid.types[0] == types.float32 else _threshold64
     return lambda word, grid: chosen(word, grid)
 
 
-@overload(round_at_random, jit_options={"forceinline": True})
+@overload(round_at_random)
 def _overload_round_at_random(x, word, grid):
     chosen = _round_at_random32 if x == types.float32 else _round_at_random64
     return lambda x, word, grid: chosen(x, word, grid)

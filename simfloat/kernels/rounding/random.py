@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from simfloat.kernels.compile.jit import kernel, reader, scalar
+from simfloat.kernels.compile.jit import kernel, overload, reader, scalar
 
 U64 = np.uint64
 LOW = U64(0xFFFFFFFF)
@@ -223,7 +222,7 @@ def as_word(draw):
     return np.uint32(np.uint32(draw) << np.uint32(24)) if isinstance(draw, np.uint8) else draw
 
 
-@overload(as_word, jit_options={"forceinline": True})
+@overload(as_word)
 def _as_word(draw):
     if draw == types.uint8:
         return lambda draw: np.uint32(np.uint32(draw) << np.uint32(24))

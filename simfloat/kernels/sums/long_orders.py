@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from simfloat.kernels.compile.intrinsics import fma
-from simfloat.kernels.compile.jit import kernel, out_of_line, scalar
+from simfloat.kernels.compile.jit import copy_into, kernel, out_of_line, scalar
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import one_nan
 from simfloat.kernels.sums.orders import KINDS, StepOptions
@@ -160,7 +160,10 @@ def leaf_sums_side_by_side(add: Any) -> Any:
             lanes, row = space[0, : leaves * LANES], space[1, : leaves * LANES]
             # Leaves of a group have nearly the same length. The steps that all leaves have are done side by side; the
             # few remaining ones are added leaf by leaf below.
-            steps = counts[begin : begin + leaves].min() // LANES
+            least = counts[begin]
+            for leaf in range(1, leaves):
+                least = min(least, counts[begin + leaf])
+            steps = least // LANES
             for s in range(steps):
                 for leaf in range(leaves):
                     k = firsts[begin + leaf] + s * LANES
@@ -168,7 +171,7 @@ def leaf_sums_side_by_side(add: Any) -> Any:
                     for lane in range(LANES):
                         there[lane] = here[lane]
                 if s == 0:
-                    lanes[:] = row
+                    copy_into(lanes, row)
                 else:
                     for j in range(lanes.size):
                         lanes[j] = add(lanes[j], row[j], 0.0, options)
@@ -186,7 +189,7 @@ def leaf_sums_side_by_side(add: Any) -> Any:
                 for j in range(width):
                     totals[j] = add(left[j], right[j], 0.0, options)
             if steps:
-                sums[begin : begin + leaves] = lanes[:leaves]
+                copy_into(sums[begin : begin + leaves], lanes[:leaves])
 
     return sum_leaves
 

@@ -40,6 +40,7 @@ from simfloat.kernels.elementwise import half
 from simfloat.kernels.elementwise.exact import (
     add_odd,
     add_wide,
+    fma_wide,
     multiply_wide,
     odd_sum,
     round_pair_to_double,
@@ -70,7 +71,28 @@ class Order(NamedTuple):
     state: int  # the number of values in a state
     stages: int  # the roundings of a step, each with a separate stage of draws, and one for `finish` if it rounds
     finish: Callable | None = None  # add -> (state, draw, options) -> the sum; None: the first value of the state
+    fuses: bool = False  # True if `step` takes the fused multiply-add in place of the other operations
     on_rows: bool = True  # True if the step accepts rows in place of scalars
+
+
+def fused_step(fuse: Any) -> Any:
+    """Return the step of a sequential sum of exact products."""
+
+    @scalar
+    def step(state, x, y, draws, options):
+        return (fuse(state[0], x, y, draws[0], options),)
+
+    return step
+
+
+def unfused_step(multiply: Any, add: Any, subtract: Any) -> Any:
+    """Return the step of a sequential sum of rounded products."""
+
+    @scalar
+    def step(state, x, y, draws, options):
+        return (add(state[0], multiply(x, y, draws[1], options), draws[0], options),)
+
+    return step
 
 
 def kahan(multiply: Any, add: Any, subtract: Any) -> Any:
@@ -90,8 +112,10 @@ def kahan(multiply: Any, add: Any, subtract: Any) -> Any:
     return step
 
 
-#: Orders by the name of the function that creates the accumulator.
+#: Orders by the name of the function that creates the accumulator, and the two of `sequential`.
 ORDERS = {
+    "fused": Order(fused_step, state=1, stages=1, fuses=True),
+    "unfused": Order(unfused_step, state=1, stages=2),
     "kahan": Order(kahan, state=2, stages=5),
 }
 
@@ -243,6 +267,13 @@ def wide_add(a, b, draw, options):
     return round_wide(high, low, exponent, draw, options.grid, options.pair)
 
 
+@scalar
+def wide_fuse(total, x, y, draw, options):
+    """Return a sum plus a product of any operands, rounded once."""
+    high, low, exponent = fma_wide(np.float64(x), np.float64(y), total, options.sign)
+    return round_wide(high, low, exponent, draw, options.grid, options.pair)
+
+
 class StepOptions(NamedTuple):
     """Arguments for the operations of a step, in addition to operands and a draw."""
 
@@ -253,11 +284,12 @@ class StepOptions(NamedTuple):
 
 
 class StepKind(NamedTuple):
-    """A kind of step, which a loop is compiled with: its two functions, and True if it is stochastic."""
+    """A kind of step, which a loop is compiled with: its functions, and True if it is stochastic."""
 
     product: Any
     add: Any
     draws: bool | None = False  # None: as the grid requires
+    fuse: Any = None  # (total, x, y, draw, options) -> the sum; None: `add` of the carrier's product, which is exact
 
 
 KINDS = {
@@ -270,10 +302,21 @@ KINDS = {
     "drawn_odd": StepKind(product_rounded_at_random, add_rounded_at_random, True),
     "drawn_sums": StepKind(random_product, add_rounded_at_random, True),
     "likely": StepKind(stochastic_product_in_float64, stochastic_add_in_float64, True),
-    "wide": StepKind(wide_product, wide_add, None),
+    "wide": StepKind(wide_product, wide_add, None, wide_fuse),
     "converted": StepKind(converted_product, converted_add),
+    "converted_odd": StepKind(converted_product, converted_odd_add),
     "halves": StepKind(halves_product, halves_add),
 }
 
-#: Kinds for sums of terms that are already numbers of the format: these can always be drawn by bit patterns.
-KINDS_OF_ONE_FORMAT = {name: kind for name, kind in KINDS.items() if name != "random"}
+#: Kinds for sums of terms that are already numbers of the format: these can always be drawn by bit patterns, and a
+#: conversion by the hardware is correct.
+KINDS_OF_ONE_FORMAT = {name: kind for name, kind in KINDS.items() if name not in ("random", "converted_odd")}
+
+
+def kinds_of(order: Order) -> dict[str, StepKind]:
+    """Return the kinds of operations that an order needs."""
+    if order.state > 1:
+        return KINDS_OF_ONE_FORMAT
+    # Of the kinds that differ from another one only in one operation, a fused step needs the one for sums, an unfused
+    # step the one for products.
+    return {name: kind for name, kind in KINDS.items() if name != ("drawn_sums" if order.fuses else "converted_odd")}

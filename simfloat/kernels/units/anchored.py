@@ -28,7 +28,7 @@ from simfloat.kernels.compile.jit import kernel, scalar
 from simfloat.kernels.lanes.lanes import add_byte, choose, image, larger, load, load_bytes, number, store, width
 from simfloat.kernels.lanes.rounding import TO_ZERO, add_to_zero, fma_to_zero, restore_mode, set_mode
 from simfloat.kernels.lanes.tiles import copy_columns
-from simfloat.kernels.sums.rows import product_count, product_matrices
+from simfloat.kernels.sums.stacks import product_count, product_matrices
 from simfloat.kernels.units.integer_operands import (
     exponent_and_zero,
     exponents_in,

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 from numpy.typing import NDArray
 
 from simfloat.kernels.compile.intrinsics import shift_left, shift_right, truncate, whole_number
-from simfloat.kernels.compile.jit import reader, scalar
+from simfloat.kernels.compile.jit import overload, reader, scalar
 
 #: The mask of a bit pattern without its sign; the sign bit; the sum of the float32 exponent fields of a power of two
 #: and its inverse.
@@ -73,7 +72,7 @@ def integer_toward_zero(x):
     return np.int32(x) if abs(x) < 2.0**31 else SIGN
 
 
-@overload(integer_toward_zero, jit_options={"forceinline": True})
+@overload(integer_toward_zero)
 def _integer_toward_zero(x):
     assert isinstance(x, types.Float)
     return lambda x: np.int32(x)

@@ -40,7 +40,7 @@ from simfloat.kernels.rounding.random import (
     unpack_counter,
     word_row,
 )
-from simfloat.kernels.sums.rows import make_nans_one, product_count, product_matrices
+from simfloat.kernels.sums.stacks import make_nans_one, product_count, product_matrices
 from simfloat.kernels.units.aligned import ALIGNMENTS, NOTHING
 from simfloat.kernels.units.anchored import add_anchored_products
 from simfloat.kernels.units.integer_operands import (
