@@ -106,7 +106,8 @@ class WholeUpdates:
             memory = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
             arrays = {name: x for name, x in memory.items() if name != WEIGHT}
             in_order = {name: x for name, x in memory.items() if x.flags.c_contiguous}
-            stored = run.parameters.read(parameter)
+            # As every single operation does, this notices a change of policy since the last forward pass.
+            (stored,), _ = run.parameters.arguments_as_read(aten.add.Tensor, (parameter,), {})
             weight = memory[WEIGHT] if stored is parameter else numbers_of(stored)
             updated = run_as_program(group, place, weight, numbers_of(gradient), arrays, in_order)
             if updated is None:
