@@ -12,26 +12,29 @@ same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
-from simfloat.formats import Format
+from simfloat.formats import FP32, Format
 from simfloat.policy.roles import MOVEMENT
+from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.formulas import slopes
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
+from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.quick_recurrent import gradient_of, has_saved_tensor_hooks, is_plain, is_unwatched
+from simfloat.torch.quick_recurrent import gradient_of
 from simfloat.torch.rules.losses import nll_loss, nll_loss_slope
 from simfloat.torch.rules.pointwise import threshold_backward
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of, weight_path
+from simfloat.torch.single_calls import are_plain, has_saved_tensor_hooks, unwatched_place
+from simfloat.torch.tensors import Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -44,84 +47,157 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         run: Any = active_run()
-        x = input
         # With one call per linear layer and per update, a step of an MLP has 26 calls from PyTorch to Python instead of
         # 65. It takes 5.5 to 6.1 instead of 7.2 to 7.6 times as long as torch float32 on the Xeon of
         # benchmarks/history/intel-xeon.md.
-        if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
-            return by_operations(x, weight, bias)
+        place = None if run is None else unwatched_place(run, "linear")
+        if place is None:
+            return by_operations(input, weight, bias)
         # Every single operation starts with this: it notices a change of policy, and new memory of a parameter.
-        run.parameters.arguments_as_read(aten.t.default, (weight, bias), {})
-        rows = x if x.ndim == 2 else _view_with_note(run, aten.view.default, x, -1, x.shape[-1])
+        if run.parameters.is_outdated:
+            run.parameters.arguments_as_read(aten.t.default, (weight, bias), {})
+        tags = _tags_of(input, weight, bias)
+        if tags is None:
+            return by_operations(input, weight, bias)
+        layer = _layer_of(run, place, *tags)
+        rows, path = input, place.path
+        if input.ndim != 2:
+            rows = _view_with_note(run, aten.view.default, path, input, tags[0], -1, input.shape[-1])
         # The transposition is a separate node, as in PyTorch. Then shares of the weight's gradient meet in the same
         # node, and are added in the same order, as in the single operations.
-        weight = _view_with_note(run, aten.t.default, weight)
-        path = run.path
+        weight = _view_with_note(run, aten.t.default, path, weight, tags[1])
         run.operation_counts.begin(aten.mm.default if bias is None else aten.addmm.default, "rule", path)
-        product = apply_linear(run, run.simulation.place_at("linear", path, ()), rows, weight, bias)
-        return (
-            product
-            if x.ndim == 2
-            else _view_with_note(run, aten.view.default, product, *x.shape[:-1], product.shape[1])
-        )
+        product = apply_linear(layer, tags, rows, weight, bias)
+        if input.ndim == 2:
+            return product
+        return _view_with_note(run, aten.view.default, path, product, layer.tag, *input.shape[:-1], product.shape[1])
 
     return call
 
 
-def _are_plain(x: Any, weight: Any, bias: Any) -> bool:
-    """True if the operands are float32 rows and parameters of the model.
+class LinearLayer:
+    """The arithmetic of a linear layer at its place, determined at the first call with these parameters."""
+
+    def __init__(self, run: RunContext, place: Place, x_path: str | None, weight: Tag, bias: Tag | None) -> None:
+        self.run, self.place, self.weight, self.bias = run, place, weight, bias
+        self.products, self.inputs = place.forward, (place.input(x_path), place.input(weight.owner))
+        self.addition = place if bias is None else run.simulation.sibling(place, "add", place.path, ())
+        self.tag = Tag(self.addition.forward.format)
+
+    def enter(self, g: Tensor, note: LoggedOperation, number: int) -> NDArray:
+        """Return a gradient in the format of the gradients of the result, as the node of this number reads it."""
+        tag = tag_of(g)
+        if self.bias is not None and tag.is_gradient and tag.node != number and tag.format != self._entered:
+            g = Backward(note, self.run.simulation, None).in_result_format(g)
+        return numbers_of(g)
+
+    @cached_property
+    def _entered(self) -> Format:
+        return self.addition.to_activation(0, self.tag.format).format
+
+    def to_x(self, x: Operand) -> Arithmetic:
+        """Return the arithmetic of the gradient of this operand."""
+        if x.path is None:
+            return self.place.to_activation(0, x.format)
+        return self.place.to_weight(x.path, 0, x.format)
+
+    @cached_property
+    def to_weight(self) -> Arithmetic:
+        """The arithmetic of the gradient of the weight."""
+        return self.place.to_weight(str(self.weight.owner), 1, self.weight.format)
+
+    @cached_property
+    def to_bias(self) -> Arithmetic:
+        """The arithmetic of the gradient of the bias."""
+        # The gradient of a bias is a sum, so `roles_used` must include the role `reduce` for this place.
+        self.addition.has_summed = True
+        return self.addition.to_weight(str(self.bias and self.bias.owner), 1, self.tag.format)
+
+    def store(self, parameter: Tag, at: Place, array: NDArray, format: Format, number: int) -> Tensor | None:
+        """Return a parameter's gradient for autograd; None if it is complete and was stored as `.grad`, or added to it.
+
+        Autograd would do the same, but by up to three operations that each call Python.
+        """
+        path = str(parameter.owner)
+        leaf = self.run.backward_nodes.completed_parameter(path)
+        if leaf is None or leaf.grad is None:
+            gradient = tensor_of(array, torch.float32)
+            put_tag(gradient, Tag(format, True, None if leaf is None else path, node=number))
+            if leaf is None:
+                return gradient
+            leaf.grad = gradient
+            return None
+        if parameter is self.weight:
+            self.run.count_operation(aten.t.default, "movement")
+        self.run.operation_counts.begin(aten.add_.Tensor, "rule", self.run.paths.path or "")
+        arithmetic = at.to_stored(path, 1, parameter.format or FP32)
+        leaf.grad.copy_(torch.from_numpy(arithmetic.add(leaf.grad.numpy(), array)))
+        put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=arithmetic.format))
+        return None
+
+
+def _tags_of(x: Any, weight: Any, bias: Any) -> tuple[Tag, ...] | None:
+    """Return the tags of the operands; None unless they are float32 rows and parameters of the model.
 
     The rows are one matrix, or several that are contiguous in memory.
     """
-    if not all(map(is_plain, (x, weight) if bias is None else (x, weight, bias))):
-        return False
-    if x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        return False
-    if (x.ndim == 3 and not x.is_contiguous()) or tag_of(x).is_gradient or weight_path(weight) is None:
-        return False
-    return bias is None or (bias.shape == weight.shape[:1] and weight_path(bias) is not None)
+    operands = (x, weight) if bias is None else (x, weight, bias)
+    if not are_plain(*operands) or x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+        return None
+    if (x.ndim == 3 and not x.is_contiguous()) or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
+    tags = tuple([tag_of(operand) for operand in operands])
+    return None if tags[0].is_gradient or not all([tag.is_weight for tag in tags[1:]]) else tags
 
 
-def _view_with_note(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
-    """Return a view of a tensor, with the autograd node and the note of the operation."""
-    path = run.path
+def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> LinearLayer:
+    """Return the arithmetic of a layer for operands with these tags."""
+    key = x.owner if x.is_weight else None, weight.owner, bias and bias.owner
+    layer: LinearLayer | None = place.bound_layers.get(key)
+    if layer is None:
+        layer = place.bound_layers[key] = LinearLayer(run, place, key[0], weight, bias)
+    return layer
+
+
+def _view_with_note(run: RunContext, operation: Any, path: str, x: Tensor, tag: Tag, *shape: int) -> Tensor:
+    """Return a view of a tensor with this tag, with the autograd node and the note of the operation."""
     run.operation_counts.begin(operation, "movement", path)
     with without_dispatch():
         # Autograd creates its node in any case; only the call of Python is left out.
         view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
-        note = run.notes.begin(run.simulation.place_at(MOVEMENT, path, ()), [x])
+        note = run.notes.begin(run.simulation.place_at(MOVEMENT, path, ()), [x], [tag])
         if note is not None:
-            tag = tag_of(x)
             note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
     return view
 
 
 class LayerProduct(torch.autograd.Function):
-    """(run, place, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
+    """(layer, tags of the operands, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
 
     @staticmethod
     @in_usual_environment
-    def forward(context: Any, run: RunContext, place: Place, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        context: Any, layer: LinearLayer, tags: tuple[Tag, ...], x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         """Return the result."""
-        note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
+        note = layer.run.notes.begin(layer.place, (x, weight) if bias is None else (x, weight, bias), tags)
         # Otherwise autograd creates zeros for a missing gradient.
         context.set_materialize_grads(False)
-        context.run, context.note, context.are_turned = run, note, (_is_transposed(x), _is_transposed(weight))
+        context.layer, context.note = layer, note
+        context.are_turned = x.stride() == (1, x.shape[0]), weight.stride() == (1, weight.shape[0])
         # As in PyTorch, only the operands that the needed gradients read are saved.
         _, _, of_x, of_weight, _ = context.needs_input_grad
         context.save_for_backward(x if of_weight else None, weight if of_x else None)
         with without_dispatch():
-            arithmetic, read = place.forward, run.parameters.read
-            inputs = place.input(weight_path(x)), place.input(weight_path(weight))
-            result = arithmetic.matmul(numbers_of(read(x)), numbers_of(read(weight)), *inputs)
+            read = layer.run.parameters.read
+            result = layer.products.matmul(numbers_of(read(x)), numbers_of(read(weight)), *layer.inputs)
             if bias is not None:
-                arithmetic = run.simulation.sibling(place, "add", place.path, place.operations[:-1]).forward
-                result = arithmetic.add(result, numbers_of(read(bias)))
+                result = layer.addition.forward.add(result, numbers_of(read(bias)))
             product = tensor_of(result, x.dtype)
-        put_tag(product, Tag(arithmetic.format))
+        put_tag(product, layer.tag)
         if note is not None:
-            note.format, note.is_one_call = arithmetic.format, True
+            note.format, note.is_one_call = layer.tag.format, True
         return product
 
     @staticmethod
@@ -132,23 +208,18 @@ class LayerProduct(torch.autograd.Function):
             return (None,) * 5
         needed, (x, weight) = context.needs_input_grad[2:], context.saved_tensors
         if torch.is_grad_enabled():
-            return None, None, *_recorded_gradients(context, g, x, weight, needed)
+            return None, None, *_recorded_gradients(g, x, weight, needed, context.are_turned)
         with without_dispatch():
-            return None, None, *_array_gradients(context, g, x, weight, needed)
+            return None, None, *_array_gradients(context.layer, context.note, g, x, weight, needed)
 
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
 apply_linear: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
-def _is_transposed(x: Tensor) -> bool:
-    """True if the columns of a matrix are contiguous in memory."""
-    return x.stride() == (1, x.shape[0])
-
-
 def _recorded_gradients(
-    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
-) -> list[Tensor | None]:
+    g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool], are_turned: Sequence[bool]
+) -> list[Any]:
     """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients.
 
     Autograd itself sums the gradient of the bias.
@@ -156,52 +227,35 @@ def _recorded_gradients(
     of_x = of_weight = None
     # If the columns of an operand are contiguous, PyTorch's formula of mm computes its gradient as a transposed matrix.
     # This sets the memory layout for later operations.
-    is_x_turned, is_weight_turned = context.are_turned
     if weight is not None and needed[0]:
-        of_x = weight.mm(g.t()).t() if is_x_turned else g.mm(weight.t())
+        of_x = weight.mm(g.t()).t() if are_turned[0] else g.mm(weight.t())
     if x is not None and needed[1]:
-        of_weight = g.t().mm(x).t() if is_weight_turned else x.t().mm(g)
+        of_weight = g.t().mm(x).t() if are_turned[1] else x.t().mm(g)
     return [of_x, of_weight, g if needed[2] else None]
 
 
 def _array_gradients(
-    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
-) -> list[Tensor | None]:
+    layer: LinearLayer, note: LoggedOperation, g: Tensor, x: Tensor | None, weight: Tensor | None,
+    needed: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
     """Compute the gradients."""
-    run, note = context.run, context.note
-    way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
-    g = way.in_result_format(g)
-    values, gradients = numbers_of(g), list[Tensor | None]([None] * 3)
+    place, read, number = layer.place, layer.run.parameters.read, torch._C._current_autograd_node()._sequence_nr()
+    values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
-        to_x = way.to_operand(0).arithmetic(())
-        product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, place.input(weight_path(weight)))
-        gradients[0] = gradient_of(product, to_x.format, g.dtype)
+        to_x = layer.to_x(note.operands[0])
+        product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, layer.inputs[1])
+        gradients[0] = tensor_of(product, g.dtype)
+        put_tag(gradients[0], Tag(to_x.target.format, True, node=number))
     if x is not None and needed[1]:
-        to_weight = way.to_operand(1).arithmetic(())
-        product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
-        gradient = _parameter_gradient(run, note.operands[1].path, product, to_weight.format)
+        to_weight = layer.to_weight
+        product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, layer.inputs[0])
+        gradient = layer.store(layer.weight, place, product, to_weight.target.format, number)
         gradients[1] = None if gradient is None else gradient.t()
-    if needed[2]:
-        addition = way.of_bias()
-        # The gradient of a bias is a sum, so `roles_used` must include the role `reduce` for this place.
-        addition.place.has_summed = True
-        to_bias = addition.arithmetic(())
-        gradients[2] = _parameter_gradient(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
+    if needed[2] and layer.bias is not None:
+        to_bias = layer.to_bias
+        array, format = to_bias.sum(values, (0,)), to_bias.target.format
+        gradients[2] = layer.store(layer.bias, layer.addition, array, format, number)
     return gradients
-
-
-def _parameter_gradient(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:
-    """Return a parameter's gradient for autograd; None if it is complete and was stored as `.grad`.
-
-    Autograd would also store it unchanged, but by up to two operations that each call Python.
-    """
-    leaf = run.backward_nodes.completed_parameter(path)
-    gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
-    # A hook of the program may have set `.grad` during the pass, which began without one.
-    if leaf is None or leaf.grad is not None or not leaf.is_contiguous():
-        return gradient
-    leaf.grad = gradient
-    return None
 
 
 #: The axis of classes.
@@ -252,7 +306,7 @@ def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Tensor:
         run: Any = active_run()
         # Keyword calls and invalid calls go to PyTorch's function, which has the names and the errors.
-        if run is None or options or len(args) != 1 or has_saved_tensor_hooks() or not is_unwatched(run, RELU.name):
+        if run is None or options or len(args) != 1 or has_saved_tensor_hooks() or not unwatched_place(run, RELU.name):
             return function(*args, **options)
         if not _is_operand(args[0]):
             return function(*args)
@@ -295,13 +349,13 @@ def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int,
 
 def _is_served(run: RunContext, call: FormulaCall) -> bool:
     """True if the operation is not observed, and is not a composite that is rounded once."""
-    return is_unwatched(run, call.name) and not run.simulation.place(call.name, run.path).recipe.fused
+    return (place := unwatched_place(run, call.name)) is not None and not place.recipe.fused
 
 
 def _is_operand(x: Any) -> bool:
     """True if x is a contiguous tensor of a forward pass and not a parameter."""
     # Results of a formula are in C order. For any other layout the single operations reproduce PyTorch's layout.
-    if not is_plain(x) or not x.is_contiguous():
+    if not are_plain(x) or not x.is_contiguous():
         return False
     tag = tag_of(x)
     return not (tag.is_gradient or tag.is_weight)
