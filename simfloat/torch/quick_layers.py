@@ -1,4 +1,4 @@
-"""Run linear layers, ReLUs and cross-entropy as one call each, forward and backward, if no operation is observed.
+"""Run linear layers as one call each, forward and backward, if no operation is observed.
 
 PyTorch has up to four operations for a linear layer and nine for its backward pass, and more to save and find results;
 each of them calls Python. The results have the same bits as with these operations. An observer, random bits or an
@@ -13,28 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, Format
+from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.formulas import slopes
-from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
-from simfloat.torch.phases import Backward
-from simfloat.torch.quick_recurrent import gradient_of
-from simfloat.torch.rules.losses import nll_loss, nll_loss_slope
-from simfloat.torch.rules.pointwise import threshold_backward
+from simfloat.torch.phases import Backward, current_number
+from simfloat.torch.quick_formulas import store_gradient
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.single_calls import are_plain, has_saved_tensor_hooks, unwatched_place
-from simfloat.torch.tensors import Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
+from simfloat.torch.single_calls import are_plain, unwatched_place
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -112,28 +108,6 @@ class LinearLayer:
         # The gradient of a bias is a sum, so `roles_used` must include the role `reduce` for this place.
         self.addition.has_summed = True
         return self.addition.to_weight(str(self.bias and self.bias.owner), 1, self.tag.format)
-
-    def store(self, parameter: Tag, at: Place, array: NDArray, format: Format, number: int) -> Tensor | None:
-        """Return a parameter's gradient for autograd; None if it is complete and was stored as `.grad`, or added to it.
-
-        Autograd would do the same, but by up to three operations that each call Python.
-        """
-        path = str(parameter.owner)
-        leaf = self.run.backward_nodes.completed_parameter(path)
-        if leaf is None or leaf.grad is None:
-            gradient = tensor_of(array, torch.float32)
-            put_tag(gradient, Tag(format, True, None if leaf is None else path, node=number))
-            if leaf is None:
-                return gradient
-            leaf.grad = gradient
-            return None
-        if parameter is self.weight:
-            self.run.count_operation(aten.t.default, "movement")
-        self.run.operation_counts.begin(aten.add_.Tensor, "rule", self.run.paths.path or "")
-        arithmetic = at.to_stored(path, 1, parameter.format or FP32)
-        leaf.grad.copy_(torch.from_numpy(arithmetic.add(leaf.grad.numpy(), array)))
-        put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=arithmetic.format))
-        return None
 
 
 def _tags_of(x: Any, weight: Any, bias: Any) -> tuple[Tag, ...] | None:
@@ -239,7 +213,8 @@ def _array_gradients(
     needed: Sequence[bool],
 ) -> list[Tensor | None]:  # fmt: skip
     """Compute the gradients."""
-    place, read, number = layer.place, layer.run.parameters.read, torch._C._current_autograd_node()._sequence_nr()
+    run, place, read = layer.run, layer.place, layer.run.parameters.read
+    number = torch._C._current_autograd_node()._sequence_nr()
     values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         to_x = layer.to_x(note.operands[0])
@@ -249,175 +224,67 @@ def _array_gradients(
     if x is not None and needed[1]:
         to_weight = layer.to_weight
         product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, layer.inputs[0])
-        gradient = layer.store(layer.weight, place, product, to_weight.target.format, number)
+        format, view = to_weight.target.format, aten.t.default
+        gradient = store_gradient(run, place, note.operands[1], 1, product, format, number, view)
         gradients[1] = None if gradient is None else gradient.t()
     if needed[2] and layer.bias is not None:
         to_bias = layer.to_bias
         array, format = to_bias.sum(values, (0,)), to_bias.target.format
-        gradients[2] = layer.store(layer.bias, layer.addition, array, format, number)
+        gradients[2] = store_gradient(run, layer.addition, note.operands[2], 1, array, format, number)
     return gradients
 
 
-#: The axis of classes.
-CLASSES = 1
-
-
-class FormulaCall(NamedTuple):
-    """An operation and the operation of its backward pass, by their formulas: (arithmetic, *arguments) -> values.
-
-    The backward pass has these arguments: the gradient, the result (or the operand if `reads_result` is False), labels,
-    further arguments, and the additional outputs of the formula.
-    """
-
-    name: str  # in policies
-    operation: Any
-    formula: Callable[..., Any]
-    way_back: Any
-    slope: Callable[..., Any]
-    reads_result: bool = True
-    is_composite: bool = True  # its steps have their own places
-
-
-RELU = FormulaCall(
-    "relu",
-    aten.relu.default,
-    slopes.positive_part,
-    aten.threshold_backward.default,
-    threshold_backward,
-    is_composite=False,
-)
-LOG_SOFTMAX = FormulaCall(
-    "log_softmax",
-    aten._log_softmax.default,
-    lambda u, x: slopes.log_softmax(u, x, (CLASSES,)),
-    aten._log_softmax_backward_data.default,
-    lambda u, g, y, *_: slopes.log_softmax_slope(u, g, y, (CLASSES,)),
-)
-NLL_LOSS = FormulaCall(
-    "cross_entropy", aten.nll_loss_forward.default, nll_loss, aten.nll_loss_backward.default, nll_loss_slope,
-    reads_result=False,
-)  # fmt: skip
-
-
-def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap PyTorch's function of a ReLU."""
-
-    @wraps(function)
-    def call(*args: Any, **options: Any) -> Tensor:
-        run: Any = active_run()
-        # Keyword calls and invalid calls go to PyTorch's function, which has the names and the errors.
-        if run is None or options or len(args) != 1 or has_saved_tensor_hooks() or not unwatched_place(run, RELU.name):
-            return function(*args, **options)
-        if not _is_operand(args[0]):
-            return function(*args)
-        with without_dispatch():
-            return apply_formula(run, RELU, args[0], (), (), (0,))
-
-    return call
-
-
-def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap PyTorch's function of the cross-entropy."""
-
-    @wraps(function)
-    def call(*args: Any, **options: Any) -> Tensor:
-        run: Any = active_run()
-        # F.cross_entropy passes all six by position: input, target, weight, reduction, ignore_index and label_smoothing
-        # (torch 2.13).
-        if run is None or options or len(args) != 6 or has_saved_tensor_hooks() or not _are_classes(*args):
-            return function(*args, **options)
-        if not (_is_served(run, LOG_SOFTMAX) and _is_served(run, NLL_LOSS)):
-            return function(*args)
-        x, target, *others, _ = args
-        with without_dispatch():
-            # Two nodes, as in PyTorch: log_softmax and nll_loss have their own places and their own roundings. With
-            # ReLUs, cross-entropies and complete gradients in one call each, PyTorch calls Python 4 times in a step of
-            # an MLP (65 times with single operations). The step takes 3.7 times as long as torch float32 on Zen 4 (5.0
-            # before).
-            logarithms = apply_formula(run, LOG_SOFTMAX, x, (), (), (CLASSES, x.dtype))
-            return apply_formula(run, NLL_LOSS, logarithms, (target,), others, others)
-
-    return call
-
-
-def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int, smoothing: float) -> bool:
-    """True if the operands are rows of values with one class each, without class weights."""
-    if weight is not None or smoothing or not _is_operand(x) or x.ndim != 2:
-        return False
-    return type(target) is Tensor and target.dtype == torch.int64 and target.shape == x.shape[:1]
-
-
-def _is_served(run: RunContext, call: FormulaCall) -> bool:
-    """True if the operation is not observed, and is not a composite that is rounded once."""
-    return (place := unwatched_place(run, call.name)) is not None and not place.recipe.fused
-
-
-def _is_operand(x: Any) -> bool:
-    """True if x is a contiguous tensor of a forward pass and not a parameter."""
-    # Results of a formula are in C order. For any other layout the single operations reproduce PyTorch's layout.
-    if not are_plain(x) or not x.is_contiguous():
-        return False
-    tag = tag_of(x)
-    return not (tag.is_gradient or tag.is_weight)
-
-
-class FormulaNode(torch.autograd.Function):
-    """(run, call, x, labels, others, further) -> the call's formula of x, labels and others."""
+class BatchProduct(torch.autograd.Function):
+    """(run, place, a, b) -> a (..., m, k) times b (..., k, n); neither is a parameter."""
 
     @staticmethod
     @in_usual_environment
-    def forward(
-        context: Any, run: RunContext, call: FormulaCall, x: Tensor, labels: Any, others: Any, further: Any
-    ) -> Tensor:
-        """Return the result."""
-        # The table of the run lists the operation as if PyTorch had dispatched it.
-        run.count_operation(call.operation, "decomposition" if call.is_composite else "rule")
-        place = run.simulation.place(call.name, run.path)
-        note = run.notes.begin(place, (x,))
-        u: Any = CompositeArithmetic.forward(run.simulation, place, ()) if call.is_composite else place.forward
-        outputs = call.formula(u, numbers_of(x), *[label.numpy() for label in labels], *others)
-        result, *saved = outputs if isinstance(outputs, tuple) else (outputs,)
-        tensor, *saved = [_put_format(place, tensor_of(array, x.dtype)) for array in (result, *saved)]
+    def forward(context: Any, run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
+        """Return the product."""
+        note, arithmetic, operand = run.notes.begin(place, (a, b)), place.forward, place.input()
+        product = tensor_of(arithmetic.matmul(numbers_of(a), numbers_of(b), operand, operand), a.dtype)
+        put_tag(product, Tag(arithmetic.format))
         if note is not None:
-            note.format, note.is_one_call = place.forward.format, True
-        # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
+            note.format, note.is_one_call = arithmetic.format, True
         context.set_materialize_grads(False)
-        context.run, context.call, context.note = run, call, note
-        context.labels, context.further = len(labels), further
-        # Dispatch is off, so saving and unpacking call no operations. Autograd saves a detached alias of each of its
-        # own results, and each alias would call Python.
-        context.save_for_backward(tensor if call.reads_result else x, *labels, *saved)
-        return tensor
+        context.note = note
+        context.save_for_backward(a, b)
+        return product
 
     @staticmethod
     @in_usual_environment
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
-        """Return the gradient of x."""
-        if g is None:
-            return (None,) * 6
+        """Return the gradients of both factors."""
+        needed = context.needs_input_grad[2:]
         with without_dispatch():
-            call, saved = context.call, context.saved_tensors
-        read, labels, saved_outputs = saved[0], saved[1 : 1 + context.labels], saved[1 + context.labels :]
+            a, b = context.saved_tensors
+        if g is None:
+            return (None,) * 4
         if torch.is_grad_enabled():
-            # With create_graph=True the backward pass itself is recorded, and autograd needs PyTorch's operation for
-            # the node.
-            gradient = call.way_back(g, read, *labels, *context.further, *saved_outputs)
-        else:
-            with without_dispatch():
-                arrays = [numbers_of(g), numbers_of(read), *[label.numpy() for label in labels]]
-                arithmetic = Backward(context.note, context.run.simulation, None).to_operand(0).arithmetic(())
-                slope = call.slope(arithmetic, *arrays, *context.further, *map(numbers_of, saved_outputs))
-                tensor = gradient_of(slope, arithmetic.format, g.dtype)
-                gradient = match_layout(tensor, g)
-                put_tag(gradient, tag_of(tensor))
-        return None, None, gradient, None, None, None
+            of_a = g @ b.transpose(-2, -1) if needed[0] else None
+            return None, None, of_a, a.transpose(-2, -1) @ g if needed[1] else None
+        place, number, gradients = context.note.place, current_number(), list[Tensor | None]()
+        with without_dispatch():
+            values, left, right = numbers_of(g), numbers_of(a), numbers_of(b)
+            for i, operand in enumerate(context.note.operands):
+                if not needed[i]:
+                    gradients.append(None)
+                    continue
+                arithmetic = place.to_activation(i, operand.format)
+                if i == 0:
+                    product = arithmetic.matmul(values, right.swapaxes(-2, -1), place.gradient, place.input())
+                else:
+                    product = arithmetic.matmul(left.swapaxes(-2, -1), values, place.input(), place.gradient)
+                gradients.append(tensor_of(product, g.dtype))
+                put_tag(gradients[-1], Tag(arithmetic.format, True, node=number))
+        return None, None, *gradients
 
 
-#: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
-apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
+apply_product: Callable[..., Tensor] = super(torch.autograd.Function, BatchProduct).apply
 
 
-def _put_format(place: Place, made: Tensor) -> Tensor:
-    """Tag a result of the forward pass with its format, and return it."""
-    put_tag(made, Tag(place.forward.format))
-    return made
+def run_product(run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of two batches of matrices that are not parameters."""
+    run.operation_counts.begin(aten.bmm.default, "rule", place.path)
+    with without_dispatch():
+        return apply_product(run, place, a, b)

@@ -10,9 +10,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node
 from simfloat.torch.forward_log import is_recomputing
+from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import is_transformed
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.search import USERS
 
 
 def is_alone(run: RunContext) -> bool:

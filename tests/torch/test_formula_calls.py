@@ -8,7 +8,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
-from simfloat.torch import quick_layers
+from simfloat.torch import quick_formulas
 
 POLICIES = {
     "formats apart": sf.Policy(compute=sf.BF16, activations=sf.Format(3, 2), activation_gradients=sf.Format(4, 3)),
@@ -73,8 +73,8 @@ LEFT_TO_OPERATIONS = (
 @pytest.fixture
 def calls(monkeypatch):
     """What ReLUs as one call gave."""
-    found, apply = [], quick_layers.apply_formula
-    monkeypatch.setattr(quick_layers, "apply_formula", lambda *given: found.append(apply(*given)) or found[-1])
+    found, apply = [], quick_formulas.apply_formula
+    monkeypatch.setattr(quick_formulas, "apply_formula", lambda *given: found.append(apply(*given)) or found[-1])
     return found
 
 
