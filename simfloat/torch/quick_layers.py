@@ -56,17 +56,17 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         if tags is None:
             return by_operations(input, weight, bias)
         layer = _layer_of(run, place, *tags)
-        rows, path = input, place.path
+        rows = input
         if input.ndim != 2:
-            rows = _view_with_note(run, aten.view.default, path, input, tags[0], -1, input.shape[-1])
+            rows = _view_with_note(run, aten.view.default, place, input, tags[0], -1, input.shape[-1])
         # The transposition is a separate node, as in PyTorch. Then shares of the weight's gradient meet in the same
         # node, and are added in the same order, as in the single operations.
-        weight = _view_with_note(run, aten.t.default, path, weight, tags[1])
-        run.operation_counts.begin(aten.mm.default if bias is None else aten.addmm.default, "rule", path)
+        weight = _view_with_note(run, aten.t.default, place, weight, tags[1])
+        run.operation_counts.begin(aten.mm.default if bias is None else aten.addmm.default, "rule", place.path)
         product = apply_linear(layer, tags, rows, weight, bias)
         if input.ndim == 2:
             return product
-        return _view_with_note(run, aten.view.default, path, product, layer.tag, *input.shape[:-1], product.shape[1])
+        return _view_with_note(run, aten.view.default, place, product, layer.tag, *input.shape[:-1], product.shape[1])
 
     return call
 
@@ -133,14 +133,14 @@ def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | No
     return layer
 
 
-def _view_with_note(run: RunContext, operation: Any, path: str, x: Tensor, tag: Tag, *shape: int) -> Tensor:
-    """Return a view of a tensor with this tag, with the autograd node and the note of the operation."""
-    run.operation_counts.begin(operation, "movement", path)
+def _view_with_note(run: RunContext, operation: Any, beside: Place, x: Tensor, tag: Tag, *shape: int) -> Tensor:
+    """Return a view of a tensor with this tag, with the autograd node and the note of an operation beside a place."""
+    run.operation_counts.begin(operation, "movement", beside.path)
     with without_dispatch():
         # Autograd creates its node in any case; only the call of Python is left out.
         view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
-        note = run.notes.begin(run.simulation.place_at(MOVEMENT, path, ()), [x], [tag])
+        note = run.notes.begin(run.simulation.place_at(MOVEMENT, beside.path, beside.operations[:-1]), [x], [tag])
         if note is not None:
             note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
     return view
@@ -261,6 +261,7 @@ class BatchProduct(torch.autograd.Function):
         if g is None:
             return (None,) * 4
         if torch.is_grad_enabled():
+            g = g.view(g.shape)  # one node for both products, where shares of its gradient meet, as in PyTorch
             of_a = g @ b.transpose(-2, -1) if needed[0] else None
             return None, None, of_a, a.transpose(-2, -1) @ g if needed[1] else None
         place, number, gradients = context.note.place, current_number(), list[Tensor | None]()
@@ -285,6 +286,9 @@ apply_product: Callable[..., Tensor] = super(torch.autograd.Function, BatchProdu
 
 def run_product(run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two batches of matrices that are not parameters."""
+    # Each factor is a separate node, as in PyTorch, where it is a view with one axis for the batch. Then shares of its
+    # gradient, which gradients of gradients have, are added in the same order.
+    a, b = (_view_with_note(run, aten.view.default, place, x, tag_of(x), *x.shape) for x in (a, b))
     run.operation_counts.begin(aten.bmm.default, "rule", place.path)
     with without_dispatch():
         return apply_product(run, place, a, b)
