@@ -57,6 +57,11 @@ class FormulaCall(NamedTuple):
     outputs: tuple[int, ...] = ()  # the numbers of the outputs that it reads
     is_composite: bool = True  # its steps have their own places
 
+    @property
+    def how(self) -> str:
+        """The way of execution, for tables."""
+        return "decomposition" if self.is_composite else "rule"
+
 
 def _of_operand(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
     return g, arguments[0]
@@ -248,7 +253,7 @@ def run_formula(run: RunContext, call: FormulaCall, place: Place, arguments: Arg
     if run.parameters.is_outdated:
         run.parameters.arguments_as_read(call.operation, arguments, {})
     # The table of the run lists the operation as if PyTorch had dispatched it.
-    run.operation_counts.begin(call.operation, "decomposition" if call.is_composite else "rule", place.path)
+    run.operation_counts.begin(call.operation, call.how, place.path)
     with without_dispatch():
         return apply_formula(run, call, place, arguments, *[arguments[number] for number in call.operands])
 
@@ -332,6 +337,7 @@ class FormulaNode(torch.autograd.Function):
             gradients = call.way_back(*back)
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
         with without_dispatch():
+            run.count_operation(call.way_back, call.how)
             arrays = [array_of(run.parameters.read(x)) if isinstance(x, Tensor) else x for x in back]
             # The note has only the operands that are given.
             numbers = [sum(context.is_given[:i]) if x else None for i, x in enumerate(needed)]

@@ -247,7 +247,7 @@ class BatchProduct(torch.autograd.Function):
         if note is not None:
             note.format, note.is_one_call = arithmetic.format, True
         context.set_materialize_grads(False)
-        context.note = note
+        context.run, context.note = run, note
         context.save_for_backward(a, b)
         return product
 
@@ -272,6 +272,7 @@ class BatchProduct(torch.autograd.Function):
                     gradients.append(None)
                     continue
                 arithmetic = place.to_activation(i, operand.format)
+                context.run.count_operation(aten.bmm.default, "rule")
                 if i == 0:
                     product = arithmetic.matmul(values, right.swapaxes(-2, -1), place.gradient, place.input())
                 else:

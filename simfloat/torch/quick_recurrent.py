@@ -45,6 +45,11 @@ class RecurrentArithmetic(Elementwise):
         """Return the place of an operation."""
         return self._simulation.place(operation, self._path)
 
+    def apply(self, operation: str, *operands: NDArray) -> NDArray:
+        """Return the result of an operation of the catalog."""
+        arithmetic = self._arithmetics.get(operation)
+        return (self._at(operation) if arithmetic is None else arithmetic).apply(operation, *operands)
+
     def _at(self, operation: str) -> Arithmetic:
         # A step uses an arithmetic about ten times, and a layer has many steps, so each place is looked up once per
         # call of the layer.
@@ -55,10 +60,6 @@ class RecurrentArithmetic(Elementwise):
 
     def _arithmetic_of(self, place: Place) -> Arithmetic:
         return place.forward
-
-    def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """Return the result of an operation of the catalog."""
-        return self._at(operation).apply(operation, *operands)
 
     def relu(self, x: NDArray) -> NDArray:
         """Return x if it is above 0, otherwise 0."""

@@ -20,7 +20,6 @@ from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place, widest_format
 from simfloat.torch.backward import BackwardNodes, CurrentNode, Gradients, are_replicas, current_node
-from simfloat.torch.deferring import DeferredOperations
 from simfloat.torch.forward_log import (
     ACCUMULATING,
     ForwardLog,
@@ -158,9 +157,13 @@ class RunContext:
     def path(self) -> str:
         """The path of the module that runs forward or backward."""
         calls = self.paths.calls
+        return calls[-1][1] if calls else self.path_of(self.backward_nodes.current())
+
+    def path_of(self, node: CurrentNode | None) -> str:
+        """Return the path of the module that runs forward, otherwise the path of the node that runs backward."""
+        calls = self.paths.calls
         if calls:
             return calls[-1][1]
-        node = self.backward_nodes.current()
         return "" if node is None or node.note is None else node.note.place.path
 
     def at_path(self, path: str) -> AbstractContextManager[None]:
@@ -170,13 +173,6 @@ class RunContext:
     def count_operation(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""
         self.operation_counts.begin(func, how, self.path)
-
-    def deferred_operations(self) -> DeferredOperations | None:
-        """Return the operations of the current backward formula that wait; None if none of them may wait."""
-        # Parts of a composite do not wait: the composite itself has waited, or its rule names the operand of each
-        # gradient.
-        node = None if self.composites else self.backward_nodes.current()
-        return None if node is None or node.way is None else node.way.deferred
 
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Return the phase of an operation on these operands; None for counters of an optimizer."""
