@@ -274,7 +274,8 @@ class BackwardNodes:
         self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
         self._completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
         self.are_recorded = False  # True if the backward pass is recorded for gradients of gradients
-        self.forget()
+        self.are_whole = True  # True if the backward pass reaches all leaves
+        self._current = CurrentNode(-1, None, None)
 
     @property
     def are_running(self) -> bool:
@@ -301,6 +302,13 @@ class BackwardNodes:
     def share_count(self, node: Any) -> int:
         """Return the number of shares in the gradient of a leaf in the current backward pass; 0 for other nodes."""
         return self._nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
+
+    def reaches(self, node: Any) -> bool:
+        """True if the backward pass needs the gradient that an edge to this node passes on."""
+        try:
+            return bool(torch._C._will_engine_execute_node(node))
+        except RuntimeError:  # a leaf whose gradient torch.autograd.grad returns
+            return True
 
     def completed_parameter(self, path: str) -> Any:
         """Return the parameter at a path if a single call completes its gradient; otherwise None."""
@@ -329,8 +337,8 @@ class BackwardNodes:
         hooks: list[Any] = []
         # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
         # edges to a node is the number of shares in its gradient.
-        nodes, before, were_recorded = _nodes_behind(roots), self._gradients.policy_place, self.are_recorded
-        outer = self._nodes, self._completed
+        nodes, before = _nodes_behind(roots), self._gradients.policy_place
+        outer = self._nodes, self._completed, self.are_recorded, self.are_whole
         notes, leaves = dict[Any, LoggedOperation](), dict[Any, torch.Tensor]()
         for node in nodes:
             # The node of an operation without a derivative has the number of a leaf.
@@ -346,7 +354,7 @@ class BackwardNodes:
                 self.forget()
                 self._nodes, self._completed = nodes, {}
                 self._gradients.policy_place = next((note.place for note in notes.values()), None)
-                self.are_recorded = is_recorded
+                self.are_recorded, self.are_whole = is_recorded, is_whole
                 for node in nodes:
                     if node in leaves:
                         hooks += self._listen_to_leaf(leaves[node], accumulates)
@@ -355,9 +363,9 @@ class BackwardNodes:
             yield
         finally:
             with uninterrupted():
-                self._gradients.policy_place, self.ended, self.are_recorded = before, None, were_recorded
+                self._gradients.policy_place, self.ended = before, None
                 self.forget()
-                self._nodes, self._completed = outer
+                self._nodes, self._completed, self.are_recorded, self.are_whole = outer
                 for hook in hooks:
                     hook.remove()
                 for node in nodes:

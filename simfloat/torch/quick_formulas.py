@@ -318,7 +318,7 @@ class FormulaNode(torch.autograd.Function):
     @in_usual_environment
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
-        call, run, needed = context.call, context.run, context.needs_input_grad[4:]
+        call, run, needed = context.call, context.run, list(context.needs_input_grad[4:])
         if g is None:
             return (None,) * (4 + len(needed))
         with without_dispatch():
@@ -330,7 +330,12 @@ class FormulaNode(torch.autograd.Function):
             outputs[number] = x
         if call.way_back is None:
             return None, None, None, None, g
-        back = call.arguments_back(g, arguments, outputs, list(needed))
+        if not run.backward_nodes.are_whole:
+            # There is an edge for each operand that is given.
+            given = [number for number, is_given in enumerate(context.is_given) if is_given]
+            for number, (edge, _) in zip(given, current_node().next_functions, strict=True):
+                needed[number] = needed[number] and run.backward_nodes.reaches(edge)
+        back = call.arguments_back(g, arguments, outputs, needed)
         if torch.is_grad_enabled():
             # With create_graph=True the backward pass itself is recorded, and autograd needs PyTorch's operation for
             # the node.

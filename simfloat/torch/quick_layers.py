@@ -219,8 +219,8 @@ def _array_gradients(
     if weight is not None and needed[0]:
         to_x = layer.to_x(note.operands[0])
         product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, layer.inputs[1])
-        gradients[0] = tensor_of(product, g.dtype)
-        put_tag(gradients[0], Tag(to_x.target.format, True, node=number))
+        gradients[0] = of_x = tensor_of(product, g.dtype)
+        put_tag(of_x, Tag(to_x.target.format, True, node=number))
     if x is not None and needed[1]:
         to_weight = layer.to_weight
         product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, layer.inputs[0])
@@ -277,8 +277,9 @@ class BatchProduct(torch.autograd.Function):
                     product = arithmetic.matmul(values, right.swapaxes(-2, -1), place.gradient, place.input())
                 else:
                     product = arithmetic.matmul(left.swapaxes(-2, -1), values, place.input(), place.gradient)
-                gradients.append(tensor_of(product, g.dtype))
-                put_tag(gradients[-1], Tag(arithmetic.format, True, node=number))
+                gradient = tensor_of(product, g.dtype)
+                put_tag(gradient, Tag(arithmetic.format, True, node=number))
+                gradients.append(gradient)
         return None, None, *gradients
 
 

@@ -347,7 +347,7 @@ def backward_steps(
     return operand_gradients
 
 
-def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def layer_in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that wraps PyTorch's function of this name."""
 
     def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:

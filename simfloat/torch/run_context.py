@@ -330,7 +330,8 @@ class RunContext:
         if node is None:
             place = self.simulation.place(operation, self.path, self.composites)
             return self.notes.begin(self._in_operand_types(place, operands), operands)
-        note = self.gradients.note(current_node().variable) if node.number == ACCUMULATING else node.note
+        leaf: Any = current_node()
+        note = self.gradients.note(leaf.variable) if node.number == ACCUMULATING else node.note
         return None if note is None else self._note_of_backward(note.place, operands)
 
     def is_unrecorded(self, func: Any) -> bool:
