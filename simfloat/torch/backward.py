@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -269,7 +270,7 @@ class BackwardNodes:
 
     def __init__(self, note_of: Finder, gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
-        self._ways: dict[int, BackwardNode] = {}
+        self._ways: dict[int, BackwardNode | partial[BackwardNode]] = {}
         self.ended: BackwardNode | None = None  # the last one that ended: operations under it add its results to others
         self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
         self._completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
@@ -292,7 +293,10 @@ class BackwardNodes:
             return None
         # A formula has several operations, and each of them asks for its node. Numbers of nodes are not reused.
         if number != self._current.number:
-            self._current = CurrentNode(number, self._note_of(node), self._ways.get(number))
+            way = self._ways.get(number)
+            if isinstance(way, partial):
+                way = self._ways[number] = way()
+            self._current = CurrentNode(number, self._note_of(node), way)
         return self._current
 
     def forget(self) -> None:
@@ -382,16 +386,21 @@ class BackwardNodes:
         ]
 
     def _listen(self, node: Any, notes: Notes, leaves: Leaves, completes: bool) -> list[Any]:
-        note = notes[node]
-        way = self._ways[node._sequence_nr()] = BackwardNode(_operands(note, node, notes, leaves))
-        operands = [x for x in way.operands if x is not None]
+        note, number = notes[node], node._sequence_nr()
         is_sorted = note.is_one_call and not self.are_recorded  # its rule names the operand of each result
         if is_sorted and completes and not are_replicas():
             self._completed.update(self._parameters_completed_by(node, leaves))
+        is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
+        new_way = partial(_new_way, note, node, notes, leaves)
+        if (is_sorted or len(node.next_functions) < 2) and not is_added and note.place.observer is None:
+            # Most nodes are views or one call. Their operands are found only if an operation asks for them.
+            self._ways[number] = new_way
+            return []
+        way = self._ways[number] = new_way()
+        operands = [x for x in way.operands if x is not None]
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
         has_formats = note.place.takes_formats or any([x.path is not None for x in operands])
-        is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
         # A hook is a Python call for each node of the pass. With hooks only where gradients are added, and other
         # changes, the step of an MLP went from 5.0 to about 4.0 times the time of torch in float32.
         if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
@@ -415,6 +424,11 @@ class BackwardNodes:
             has_hooks = leaf._backward_hooks or leaf._post_accumulate_grad_hooks
             if path is not None and not has_hooks and _takes_whole(leaf.grad, path):
                 yield path, leaf
+
+
+def _new_way(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> BackwardNode:
+    """Return the backward pass through a node."""
+    return BackwardNode(_operands(note, node, notes, leaves))
 
 
 def _takes_whole(grad: torch.Tensor | None, path: str) -> bool:

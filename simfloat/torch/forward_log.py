@@ -99,27 +99,27 @@ class ForwardLog:
             return None
         # A rounded copy of a parameter is a tensor without history: the tensor of the program shows if the parameter
         # requires a gradient.
-        originals = [getattr(x, STORED, x) for x in operands]
-        if not any([x.requires_grad for x in originals]):
+        if not any([getattr(x, STORED, x).requires_grad for x in operands]):
             self.skip()
             return None
         # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
         # exists only if the value requires a gradient, follows the node of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
-        noted_operands = []
+        noted_operands, nodes = [], []
         for i, x in enumerate(operands):
             # The edges of autograd lead to the tensor of the program.
-            tag, original = tags[i] if tags else tag_of(x), originals[i]
+            tag, original = tags[i] if tags else tag_of(x), getattr(x, STORED, x)
             node, result = original.grad_fn, original.output_nr
             origin = Origin(ACCUMULATING, id(original)) if node is None else Origin(node._sequence_nr(), result)
+            nodes.append(origin.node)
             path = tag.owner if tag.is_weight else None
             noted_operands.append(Operand(i, path, tag.format or FORMAT_OF[x.dtype], origin))
         if in_place:  # the target keeps its dtype, and PyTorch converts the other operands to it
             noted_operands = [operand._replace(format=noted_operands[0].format) for operand in noted_operands]
         # If the base of a view was modified, autograd creates a new node for the view at its next read, after the node
         # of the reading operation.
-        if number in [operand.origin.node for operand in noted_operands if operand.origin is not None]:
+        if number in nodes:
             number = self._note_renewed(place, noted_operands, number)
             if number in self._notes:
                 return None
