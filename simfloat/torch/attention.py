@@ -23,10 +23,17 @@ from simfloat.torch.handlers import Handler
 from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward, Forward, target_operand
-from simfloat.torch.quick_formulas import MASKING, SAFE_SOFTMAX, SCALING, run_formula
+from simfloat.torch.quick_formulas import (
+    MASKING,
+    SAFE_SOFTMAX,
+    SCALING,
+    are_plain,
+    has_saved_tensor_hooks,
+    run_formula,
+    unwatched_place,
+)
 from simfloat.torch.quick_layers import run_product
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.single_calls import are_plain, has_saved_tensor_hooks, unwatched_place
 from simfloat.torch.tensors import NARROW, NOTHING, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
 
 Tensor = torch.Tensor

@@ -311,7 +311,7 @@ class BackwardNodes:
         """True if the backward pass needs the gradient that an edge to this node passes on."""
         try:
             return bool(torch._C._will_engine_execute_node(node))
-        except RuntimeError:  # a leaf whose gradient torch.autograd.grad returns
+        except RuntimeError:  # a leaf; torch.autograd.grad returns its gradient
             return True
 
     def completed_parameter(self, path: str) -> Any:

@@ -181,8 +181,8 @@ def observed_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
 
 _runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default=None)
 
-#: Returns the number of the node in whose backward pass a part of the forward pass runs again; None if none does. A
-#: backward pass inside that part has other nodes.
+#: Returns the number of the node that runs a part of the forward pass again in its backward pass; None if none does.
+#: A backward pass inside that part has other nodes.
 rerun_number = _runs_again.get
 
 

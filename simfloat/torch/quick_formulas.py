@@ -2,7 +2,8 @@
 
 A row (`FormulaCall`) names the formula, the formulas of the gradients, and the tensors that they read. `FormulaNode`
 runs every row. Its node is in the place of the node of PyTorch's operation, so that gradients are added in the same
-order, and the results have the bits of the single operations.
+order, and the results have the bits of the single operations. `is_alone` and `unwatched_place` check if one call may
+replace single operations, each of which calls Python.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
@@ -25,17 +27,54 @@ from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node
 from simfloat.torch.formula import array_of
-from simfloat.torch.forward_log import Operand
-from simfloat.torch.open_run import active_run, without_dispatch
+from simfloat.torch.forward_log import Operand, is_recomputing
+from simfloat.torch.handlers import USERS
+from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
 from simfloat.torch.rules import losses, norms
 from simfloat.torch.rules.pointwise import threshold_backward
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.single_calls import are_plain, has_saved_tensor_hooks, unwatched_place
 from simfloat.torch.tensors import Tag, match_layout, put_tag, tag_of, tensor_of
 
 Tensor = torch.Tensor
 Arguments = tuple[Any, ...]
 aten = torch.ops.aten
+
+
+def is_alone(run: RunContext) -> bool:
+    """True if only the run receives the operations: no observer, list, user's rule, mode or transform does."""
+    if run.simulation.observer is not None or run.shown is not None or USERS:
+        return False
+    # Another mode, such as a FlopCounterMode of the program, needs the single operations.
+    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
+
+
+def unwatched_place(run: RunContext, operation: str) -> Place | None:
+    """Return the place of an operation of the forward pass, if its operations need no separate places.
+
+    Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
+    """
+    # In a composite the operations have other places, and in an optimizer they are updates.
+    if not is_alone(run) or run.composites or run.optimizing.optimizer is not None:
+        return None
+    if torch.is_autocast_enabled("cpu") or not (current_node() is None or is_recomputing()):
+        return None
+    place = run.simulation.place_at(operation, run.path, ())
+    return place if place.is_uniform else None
+
+
+def has_saved_tensor_hooks() -> bool:
+    """True if hooks of the program save values for the backward pass, and may run operations again for it."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def are_plain(*tensors: Any) -> bool:
+    """True if all are ordinary, nonempty tensors of float32 values."""
+    for x in tensors:
+        if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype != torch.float32 or not x.numel():
+            return False
+        if x.layout is not torch.strided:
+            return False
+    return True
 
 
 class FormulaCall(NamedTuple):
@@ -278,6 +317,8 @@ def _arithmetic_at(run: RunContext, call: FormulaCall, place: Place) -> Any:
     """Return the arithmetic of a formula at its place."""
     if not call.is_composite:
         return place.forward
+    # All steps of a uniform place have one format. Determined anew in each call, the arithmetics of the steps took
+    # seven calls of Python for each operation.
     steps: Steps | None = place.bound_layers.get(Steps)
     if steps is None:
         steps = place.bound_layers[Steps] = Steps(run.simulation, place)
@@ -332,8 +373,8 @@ class FormulaNode(torch.autograd.Function):
             return None, None, None, None, g
         if not run.backward_nodes.are_whole:
             # There is an edge for each operand that is given.
-            given = [number for number, is_given in enumerate(context.is_given) if is_given]
-            for number, (edge, _) in zip(given, current_node().next_functions, strict=True):
+            tensors = [number for number, is_given in enumerate(context.is_given) if is_given]
+            for number, (edge, _) in zip(tensors, current_node().next_functions, strict=True):
                 needed[number] = needed[number] and run.backward_nodes.reaches(edge)
         back = call.arguments_back(g, arguments, outputs, needed)
         if torch.is_grad_enabled():

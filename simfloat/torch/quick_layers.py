@@ -27,9 +27,8 @@ from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward, current_number
-from simfloat.torch.quick_formulas import store_gradient
+from simfloat.torch.quick_formulas import are_plain, store_gradient, unwatched_place
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.single_calls import are_plain, unwatched_place
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
 Tensor = torch.Tensor
@@ -83,12 +82,12 @@ class LinearLayer:
     def enter(self, g: Tensor, note: LoggedOperation, number: int) -> NDArray:
         """Return a gradient in the format of the gradients of the result, as the node of this number reads it."""
         tag = tag_of(g)
-        if self.bias is not None and tag.is_gradient and tag.node != number and tag.format != self._entered:
+        if self.bias is not None and tag.is_gradient and tag.node != number and tag.format != self._result_gradients:
             g = Backward(note, self.run.simulation, None).in_result_format(g)
         return numbers_of(g)
 
     @cached_property
-    def _entered(self) -> Format:
+    def _result_gradients(self) -> Format:
         return self.addition.to_activation(0, self.tag.format).format
 
     def to_x(self, x: Operand) -> Arithmetic:
@@ -126,6 +125,8 @@ def _tags_of(x: Any, weight: Any, bias: Any) -> tuple[Tag, ...] | None:
 
 def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> LinearLayer:
     """Return the arithmetic of a layer for operands with these tags."""
+    # A change of policy replaces all places, so no layer outlives the policy that it was determined for. Layers are
+    # stored here and not in modules, because modules are copied, pickled and moved.
     key = x.owner if x.is_weight else None, weight.owner, bias and bias.owner
     layer: LinearLayer | None = place.bound_layers.get(key)
     if layer is None:
@@ -261,7 +262,7 @@ class BatchProduct(torch.autograd.Function):
         if g is None:
             return (None,) * 4
         if torch.is_grad_enabled():
-            g = g.view(g.shape)  # one node for both products, where shares of its gradient meet, as in PyTorch
+            g = g.view(g.shape)  # one node for both products: shares of its gradient meet there, as in PyTorch
             of_a = g @ b.transpose(-2, -1) if needed[0] else None
             return None, None, of_a, a.transpose(-2, -1) @ g if needed[1] else None
         place, number, gradients = context.note.place, current_number(), list[Tensor | None]()
@@ -288,8 +289,9 @@ apply_product: Callable[..., Tensor] = super(torch.autograd.Function, BatchProdu
 
 def run_product(run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two batches of matrices that are not parameters."""
-    # Each factor is a separate node, as in PyTorch, where it is a view with one axis for the batch. Then shares of its
-    # gradient, which gradients of gradients have, are added in the same order.
+    # Each factor is a separate node, as its view with one axis for the batch is in PyTorch. Then shares of its
+    # gradient, which gradients of gradients have, are added in the same order. Without these nodes the gradients of
+    # gradients of queries and keys had other bits.
     a, b = (_view_with_note(run, aten.view.default, place, x, tag_of(x), *x.shape) for x in (a, b))
     run.operation_counts.begin(aten.bmm.default, "rule", place.path)
     with without_dispatch():

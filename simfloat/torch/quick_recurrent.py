@@ -28,8 +28,8 @@ from simfloat.simulation.formulas.recurrent import CELLS, Cell, add_gradients
 from simfloat.simulation.place import Place
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import current_number, target_operand
+from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, unwatched_place
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.single_calls import are_plain, has_saved_tensor_hooks, unwatched_place
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tensor_of, weight_path
 
 

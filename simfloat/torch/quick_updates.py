@@ -19,8 +19,8 @@ from torch.autograd.graph import increment_version
 from simfloat.simulation.update_programs import WEIGHT, UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sgd
 from simfloat.torch.open_run import active_run, without_dispatch
+from simfloat.torch.quick_formulas import are_plain, is_alone
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.single_calls import are_plain, is_alone
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, weight_path
 
 Tensor = torch.Tensor

@@ -21,11 +21,10 @@ from simfloat.torch.attention import ATTENTION, attention
 from simfloat.torch.forward_log import forward_pass, reentrant, remembering
 from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
-from simfloat.torch.quick_formulas import FUNCTIONS, class_loss, in_one_call
+from simfloat.torch.quick_formulas import FUNCTIONS, class_loss, in_one_call, is_alone
 from simfloat.torch.quick_layers import linear_layer
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
-from simfloat.torch.single_calls import is_alone
 from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
 
 
