@@ -141,6 +141,7 @@ class Place:
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
         self.bound_update: Any = None  # the program of the last update
+        self.bound_layers: dict[Any, Any] = {}  # what a front end has determined for layers, by their parameters
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self._siblings: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path

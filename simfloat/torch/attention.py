@@ -23,6 +23,16 @@ from simfloat.torch.handlers import Handler
 from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward, Forward, target_operand
+from simfloat.torch.quick_formulas import (
+    MASKING,
+    SAFE_SOFTMAX,
+    SCALING,
+    are_plain,
+    has_saved_tensor_hooks,
+    run_formula,
+    unwatched_place,
+)
+from simfloat.torch.quick_layers import run_product
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import NARROW, NOTHING, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
 
@@ -56,10 +66,62 @@ def attention(
         return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
     # PyTorch's own composite kernel, above autograd. Its operations are dispatched one by one within this composite,
     # and autograd records each of them.
+    # Before the composite begins: inside it, operations have other places.
+    is_unwatched = unwatched_place(run, ATTENTION) is not None and not has_saved_tensor_hooks()
     with run.part_of(ATTENTION) as place:
+        if is_unwatched and not place.recipe.fused and _is_plain(*arguments, scale, enable_gqa):
+            return _by_formulas(run, place, *arguments, scale)
         if not (place.recipe.fused and _is_served(*arguments)):
             return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
         return _fused(run, place, *arguments, scale, enable_gqa)
+
+
+def _is_plain(
+    q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> bool:
+    """True for matrices of one batch in float32, and a mask without gradient, as PyTorch accepts them."""
+    if not are_plain(q, k, v) or enable_gqa or (scale is not None and scale <= 0) or q.ndim not in (3, 4):
+        return False
+    if q.shape[:-2] != k.shape[:-2] or k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
+        return False
+    if any((tag := tag_of(x)).is_gradient or tag.is_weight for x in (q, k, v)):
+        return False
+    if mask is None:
+        return True
+    if is_causal or type(mask) is not Tensor or mask.requires_grad or tag_of(mask).is_gradient:
+        return False
+    shape = (*q.shape[:-1], k.shape[-2])
+    is_known = mask.dtype == torch.bool or are_plain(mask)
+    fits = mask.ndim <= len(shape) and all(m in (1, n) for m, n in zip(mask.shape[::-1], shape[::-1], strict=False))
+    return is_known and fits
+
+
+def _by_formulas(
+    run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float,
+    is_causal: bool, scale: float | None,
+) -> Tensor:  # fmt: skip
+    """Return softmax(q k^T * scale + mask) v, with the steps of PyTorch's kernel as one call each."""
+
+    def place_of(operation: str) -> Place:
+        return run.simulation.place_at(operation, place.path, (ATTENTION,))
+
+    # As in PyTorch's kernel, each factor is multiplied by the root of the scale. With its single operations, attention
+    # of 4 heads has 26 calls from PyTorch to Python, and 24 in the backward pass.
+    root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.where(mask, 0.0, -torch.inf)
+    factor = place_of("multiply")
+    q = run_formula(run, SCALING, factor, (q, root))
+    k = run_formula(run, SCALING, factor, (k.transpose(-2, -1), root))
+    scores = run_product(run, place_of("matmul"), q, k)
+    if mask is not None:
+        scores = run_formula(run, MASKING, place_of("add"), (scores, mask))
+    weights = run_formula(run, SAFE_SOFTMAX, place_of("softmax"), (scores, -1))
+    if dropout_p > 0:
+        weights = torch.dropout(weights, dropout_p, True)
+    return run_product(run, place_of("matmul"), weights, v)
 
 
 class Attention(Handler):

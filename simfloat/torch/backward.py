@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,7 +22,7 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import PendingEvents
 from simfloat.simulation.place import Place, contains
 from simfloat.torch.deferring import DeferredOperations, DeferredRecordedOperations
-from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin, observed_at
+from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin, observed_at, rerun_number
 from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.phases import Backward, CompleteGradient, Forward, ReplicaMean
@@ -30,6 +31,7 @@ from simfloat.torch.tensors import (
     WIDE,
     Tag,
     check_unwrapped,
+    has_parts,
     put_own_tag,
     stored_format,
     tag_of,
@@ -200,7 +202,7 @@ class BackwardNode:
         self.operand = min([x for x in operands if x is not None], default=None, key=attrgetter("number"))
         self.events: list[PendingEvents] = []  # of the roundings so far
         self.deferred: DeferredOperations | None = None  # while the node computes
-        self._results: Sequence[Any] = ()
+        self.results: Sequence[Any] = ()  # after its end, until the next node has ended
 
     def begin(self, *_: Any) -> None:
         """Begin to defer the operations of a node whose operands have different roles."""
@@ -226,12 +228,12 @@ class BackwardNode:
             rounded_results.append(result)
         if deferred is not None:
             deferred.end()
-        self._results = rounded_results
+        self.results = rounded_results
         return (*rounded_results, *results[len(rounded_results) :])
 
     def forget(self) -> None:
         """Release the results, after autograd has added them to earlier gradients."""
-        self._results = ()
+        self.results = ()
 
     def _release_all_but(self, results: Sequence[Any]) -> None:
         """Pass on all events, except for the last roundings of these results, which may complete gradients."""
@@ -246,7 +248,7 @@ class BackwardNode:
 
     def operand_of_addition(self, operands: Sequence[torch.Tensor]) -> Operand | None:
         """Return the operand whose gradient is a term of this addition."""
-        for operand, result in zip(self.operands, self._results, strict=False):
+        for operand, result in zip(self.operands, self.results, strict=False):
             if operand is not None and any([result is x for x in operands]):
                 for events in (tag_of(x).events for x in operands):
                     if events is not None:
@@ -255,33 +257,68 @@ class BackwardNode:
         return self.operand
 
 
+class CurrentNode(NamedTuple):
+    """The autograd node that computes."""
+
+    number: int
+    note: LoggedOperation | None  # of the operation that created it
+    way: BackwardNode | None  # None if no operation of the run created it
+
+
 class BackwardNodes:
     """The nodes of the backward passes that run, by sequence number."""
 
     def __init__(self, note_of: Finder, gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
-        self._ways: dict[int, BackwardNode] = {}
+        self._ways: dict[int, BackwardNode | partial[BackwardNode]] = {}
         self.ended: BackwardNode | None = None  # the last one that ended: operations under it add its results to others
         self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
         self._completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
         self.are_recorded = False  # True if the backward pass is recorded for gradients of gradients
+        self.are_whole = True  # True if the backward pass reaches all leaves
+        self._current = CurrentNode(-1, None, None)
 
     @property
     def are_running(self) -> bool:
         """True if a backward pass runs, or work that it leaves to its end."""
         return bool(self._nodes)
 
-    def at_node(self, node: Any) -> BackwardNode | None:
-        """Return the backward pass through a node; None if no operation of the run created the node."""
-        return self._ways.get(node._sequence_nr())
+    def current(self) -> CurrentNode | None:
+        """Return the node whose backward pass runs; None in a forward pass, and while a part of one runs again."""
+        node = current_node()
+        if node is None:
+            return None
+        number = node._sequence_nr()
+        if number == rerun_number():
+            return None
+        # A formula has several operations, and each of them asks for its node. Numbers of nodes are not reused.
+        if number != self._current.number:
+            way = self._ways.get(number)
+            if isinstance(way, partial):
+                way = self._ways[number] = way()
+            self._current = CurrentNode(number, self._note_of(node), way)
+        return self._current
+
+    def forget(self) -> None:
+        """Forget the current node, when passes begin and end."""
+        self._current = CurrentNode(-1, None, None)
 
     def share_count(self, node: Any) -> int:
         """Return the number of shares in the gradient of a leaf in the current backward pass; 0 for other nodes."""
         return self._nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
 
-    def completed_parameter(self, path: str | None) -> Any:
+    def reaches(self, node: Any) -> bool:
+        """True if the backward pass needs the gradient that an edge to this node passes on."""
+        try:
+            return bool(torch._C._will_engine_execute_node(node))
+        except RuntimeError:  # a leaf; torch.autograd.grad returns its gradient
+            return True
+
+    def completed_parameter(self, path: str) -> Any:
         """Return the parameter at a path if a single call completes its gradient; otherwise None."""
-        return None if path is None else self._completed.get(path)
+        leaf = self._completed.get(path)
+        # A hook of the program may have set `.grad` during the pass.
+        return leaf if leaf is not None and leaf.is_contiguous() and _takes_whole(leaf.grad, path) else None
 
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         # Autograd adds the results of a node to older gradients only after the hooks of the node. So the results are
@@ -304,18 +341,24 @@ class BackwardNodes:
         hooks: list[Any] = []
         # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
         # edges to a node is the number of shares in its gradient.
-        nodes, before, were_recorded = _nodes_behind(roots), self._gradients.policy_place, self.are_recorded
-        outer = self._nodes, self._completed
-        notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
-        leaves = {node: node.variable for node in nodes if is_leaf(node)}
+        nodes, before = _nodes_behind(roots), self._gradients.policy_place
+        outer = self._nodes, self._completed, self.are_recorded, self.are_whole
+        notes, leaves = dict[Any, LoggedOperation](), dict[Any, torch.Tensor]()
+        for node in nodes:
+            # The node of an operation without a derivative has the number of a leaf.
+            if node._sequence_nr() == ACCUMULATING and hasattr(node, "variable"):
+                leaves[node] = node.variable
+            elif (note := self._note_of(node)) is not None:
+                notes[node] = note
         check_unwrapped(leaves.values())
         try:
             with uninterrupted():
                 # Ctrl-C between two of these lines would leave hooks of a pass that never ran on nodes that other
                 # passes share. `uninterrupted` takes about 1 us per backward pass.
+                self.forget()
                 self._nodes, self._completed = nodes, {}
                 self._gradients.policy_place = next((note.place for note in notes.values()), None)
-                self.are_recorded = is_recorded
+                self.are_recorded, self.are_whole = is_recorded, is_whole
                 for node in nodes:
                     if node in leaves:
                         hooks += self._listen_to_leaf(leaves[node], accumulates)
@@ -324,8 +367,9 @@ class BackwardNodes:
             yield
         finally:
             with uninterrupted():
-                self._gradients.policy_place, self.ended, self.are_recorded = before, None, were_recorded
-                self._nodes, self._completed = outer
+                self._gradients.policy_place, self.ended = before, None
+                self.forget()
+                self._nodes, self._completed, self.are_recorded, self.are_whole = outer
                 for hook in hooks:
                     hook.remove()
                 for node in nodes:
@@ -342,16 +386,21 @@ class BackwardNodes:
         ]
 
     def _listen(self, node: Any, notes: Notes, leaves: Leaves, completes: bool) -> list[Any]:
-        note = notes[node]
-        way = self._ways[node._sequence_nr()] = BackwardNode(_operands(note, node, notes, leaves))
-        operands = [x for x in way.operands if x is not None]
+        note, number = notes[node], node._sequence_nr()
         is_sorted = note.is_one_call and not self.are_recorded  # its rule names the operand of each result
         if is_sorted and completes and not are_replicas():
             self._completed.update(self._parameters_completed_by(node, leaves))
+        is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
+        new_way = partial(_new_way, note, node, notes, leaves)
+        if (is_sorted or len(node.next_functions) < 2) and not is_added and note.place.observer is None:
+            # Most nodes are views or one call. Their operands are found only if an operation asks for them.
+            self._ways[number] = new_way
+            return []
+        way = self._ways[number] = new_way()
+        operands = [x for x in way.operands if x is not None]
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
         has_formats = note.place.takes_formats or any([x.path is not None for x in operands])
-        is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
         # A hook is a Python call for each node of the pass. With hooks only where gradients are added, and other
         # changes, the step of an MLP went from 5.0 to about 4.0 times the time of torch in float32.
         if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
@@ -364,8 +413,7 @@ class BackwardNodes:
         A parameter is included only if its gradient has no other shares and no hooks.
         """
         # The edges of a LayerProduct lead to x, to the transposed weight, and to the bias. A view by `t()` is a
-        # separate node before the leaf of the weight. Hooks of the program, or an older `.grad`, need the gradient from
-        # autograd.
+        # separate node before the leaf of the weight. Hooks of the program need the gradient from autograd.
         for target, _ in node.next_functions[1:]:
             if self._nodes.get(target) == 1 and target.name() == "TBackward0":
                 ((target, _),) = target.next_functions
@@ -373,17 +421,25 @@ class BackwardNodes:
                 continue
             leaf = leaves[target]
             path = weight_path(leaf)
-            if (
-                path is not None
-                and leaf.grad is None
-                and not (leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
-            ):
+            has_hooks = leaf._backward_hooks or leaf._post_accumulate_grad_hooks
+            if path is not None and not has_hooks and _takes_whole(leaf.grad, path):
                 yield path, leaf
 
 
-def is_leaf(node: Any) -> bool:
-    """True for the node of a leaf. The node of an operation without a derivative has the same number."""
-    return node._sequence_nr() == ACCUMULATING and hasattr(node, "variable")
+def _new_way(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> BackwardNode:
+    """Return the backward pass through a node."""
+    return BackwardNode(_operands(note, node, notes, leaves))
+
+
+def _takes_whole(grad: torch.Tensor | None, path: str) -> bool:
+    """True if a complete gradient of the parameter at a path may be stored as `.grad`, or added to it in its memory."""
+    if grad is None:
+        return True
+    is_plain = type(grad) is torch.Tensor and grad.dtype == torch.float32 and grad.layout is torch.strided
+    if not is_plain or grad.requires_grad or not grad.is_contiguous() or has_parts(grad):
+        return False
+    tag = tag_of(grad)
+    return tag.is_gradient and tag.owner == path
 
 
 def _operands(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> list[Operand | None]:
@@ -410,7 +466,9 @@ def _edge_target(target: Any, result: int, notes: Notes, leaves: Leaves) -> tupl
     """Return the target of an edge: the path of the parameter that it leads to, if any, the format, and the origin."""
     leaf = leaves.get(target)
     if leaf is not None:
-        return weight_path(leaf), stored_format(leaf), Origin(ACCUMULATING, id(leaf))
+        tag = tag_of(leaf)
+        path = tag.owner if tag.is_weight else None
+        return path, tag.format or FORMAT_OF[leaf.dtype], Origin(ACCUMULATING, id(leaf))
     note, origin = notes.get(target), Origin(target._sequence_nr(), result)
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 

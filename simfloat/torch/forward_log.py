@@ -23,7 +23,7 @@ from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic, PendingEvents, WithPath
 from simfloat.simulation.place import Place
 from simfloat.torch.open_run import OpenRun, active_run
-from simfloat.torch.tensors import FORMAT_OF, STORED, tag_of
+from simfloat.torch.tensors import FORMAT_OF, STORED, Tag, tag_of
 
 #: The maximum number of operations in the log; the oldest are removed first.
 REMEMBERED = 1 << 20
@@ -57,13 +57,6 @@ class Operand(NamedTuple):
     origin: Origin | None = None
 
 
-def operand_of(number: int, x: torch.Tensor, original: torch.Tensor) -> Operand:
-    """Return a tensor as an operand; `original` is the tensor of the program, to which the edges of autograd lead."""
-    tag, node = tag_of(x), original.grad_fn
-    origin = Origin(ACCUMULATING, id(original)) if node is None else Origin(node._sequence_nr(), original.output_nr)
-    return Operand(number, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype], origin)
-
-
 class LoggedOperation:
     """A forward operation: its floating-point operands, and the format and the parameter of its result."""
 
@@ -86,8 +79,6 @@ class ForwardLog:
 
     def __init__(self) -> None:
         self._notes: dict[int, LoggedOperation | None] = {}
-        # The last lookup: a formula of several operations looks up its node at each. Numbers are not reused.
-        self._last_lookup: tuple[int, LoggedOperation | None] = (-1, None)
         self.in_place = False  # True if the next operation writes to its first operand
 
     @property
@@ -95,8 +86,10 @@ class ForwardLog:
         """True if the last node belongs to a noted operation, so that an operation without a node needs no note."""
         return not self.in_place and sequence_number() - 1 in self._notes
 
-    def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
+    def begin(self, place: Place, operands: Sequence[torch.Tensor], tags: Sequence[Tag] = ()) -> LoggedOperation | None:
         """Note the operation that has just begun, unless the last node belongs to an earlier one.
+
+        `tags` are the tags of the operands, if the caller has read them.
 
         If no operand requires a gradient, it has no node, and the last node may belong to a function of the program.
         """
@@ -106,24 +99,31 @@ class ForwardLog:
             return None
         # A rounded copy of a parameter is a tensor without history: the tensor of the program shows if the parameter
         # requires a gradient.
-        originals = [getattr(x, STORED, x) for x in operands]
-        if not any([x.requires_grad for x in originals]):
+        if not any([getattr(x, STORED, x).requires_grad for x in operands]):
             self.skip()
             return None
         # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
         # exists only if the value requires a gradient, follows the node of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
-        noted_operands = tuple([operand_of(i, x, originals[i]) for i, x in enumerate(operands)])
+        noted_operands, nodes = [], []
+        for i, x in enumerate(operands):
+            # The edges of autograd lead to the tensor of the program.
+            tag, original = tags[i] if tags else tag_of(x), getattr(x, STORED, x)
+            node, result = original.grad_fn, original.output_nr
+            origin = Origin(ACCUMULATING, id(original)) if node is None else Origin(node._sequence_nr(), result)
+            nodes.append(origin.node)
+            path = tag.owner if tag.is_weight else None
+            noted_operands.append(Operand(i, path, tag.format or FORMAT_OF[x.dtype], origin))
         if in_place:  # the target keeps its dtype, and PyTorch converts the other operands to it
-            noted_operands = tuple(operand._replace(format=noted_operands[0].format) for operand in noted_operands)
+            noted_operands = [operand._replace(format=noted_operands[0].format) for operand in noted_operands]
         # If the base of a view was modified, autograd creates a new node for the view at its next read, after the node
         # of the reading operation.
-        if number in [operand.origin.node for operand in noted_operands if operand.origin is not None]:
+        if number in nodes:
             number = self._note_renewed(place, noted_operands, number)
             if number in self._notes:
                 return None
-        note = self._notes[number] = LoggedOperation(place, noted_operands)
+        note = self._notes[number] = LoggedOperation(place, tuple(noted_operands))
         if len(self._notes) > REMEMBERED:
             # Autograd does not report that a node was freed, so the oldest notes are removed, half of them at once.
             # Then the cost of a note is constant on average.
@@ -150,11 +150,6 @@ class ForwardLog:
     def at_node(self, node: Any) -> LoggedOperation | None:
         """Return the note of a node; None if no operation of this run created it."""
         number = node._sequence_nr()
-        if number != self._last_lookup[0]:
-            self._last_lookup = number, self._note_at(number, node)
-        return self._last_lookup[1]
-
-    def _note_at(self, number: int, node: Any) -> LoggedOperation | None:
         # An operation that writes to a view creates two nodes after it: one for its base, and a new one for the view.
         name = node.name()
         # torch 2.13 calls the node torch::autograd::CopySlices, so only the end of the name is compared.
@@ -184,8 +179,11 @@ def observed_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
     return arithmetic.with_observer(WithPath(observer, path, "backward", wants_optional_counts(observer)))
 
 
-#: The number of the node in whose backward pass a part of the forward pass runs again.
 _runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default=None)
+
+#: Returns the number of the node that runs a part of the forward pass again in its backward pass; None if none does.
+#: A backward pass inside that part has other nodes.
+rerun_number = _runs_again.get
 
 
 @contextmanager
@@ -208,19 +206,6 @@ def is_recomputing() -> bool:
         return False
     node: Any = torch._C._current_autograd_node()
     return node is not None and node._sequence_nr() == number
-
-
-def differentiated_node() -> Any:
-    """Return the autograd node whose backward pass runs; None in a forward pass, and while a part of one runs again."""
-    node: Any = torch._C._current_autograd_node()
-    if node is None:
-        return None
-    return None if node._sequence_nr() == _runs_again.get() else node
-
-
-def is_within_rerun() -> bool:
-    """True if a part of the forward pass runs again, or a backward pass inside it."""
-    return _runs_again.get() is not None
 
 
 class RecomputedPart:

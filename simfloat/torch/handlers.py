@@ -41,6 +41,9 @@ from simfloat.torch.tensors import (
     tensor_of,
 )
 
+#: Rules of users, by the name of the operation with its library, such as ``mylib::op``.
+USERS: dict[str, Callable[..., Any]] = {}
+
 
 class Handler:
     """A way to carry out an operation; `how` is its name in tables."""

@@ -27,6 +27,9 @@ without_dispatch = torch._C._DisableTorchDispatch
 _thread = local()
 _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 
+#: Returns True if a GradScaler computes with its scale, which no policy rounds.
+is_scaling = _scales.get
+
 
 class OpenRun(Protocol):
     """A protocol: the part of a run that wrappers of PyTorch's functions use."""
@@ -94,11 +97,6 @@ def pause() -> Iterator[None]:
         yield
     finally:
         _thread.is_paused = False
-
-
-def is_scaling() -> bool:
-    """True if a GradScaler computes with its scale, which no policy rounds."""
-    return _scales.get()
 
 
 @contextmanager

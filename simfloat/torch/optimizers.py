@@ -88,6 +88,7 @@ class OptimizerSteps:
         self._parameters: Mapping[str, torch.nn.Parameter] = {}
         self._follow: Callable[[], None] = lambda: None
         self._before: dict[str, NDArray] = {}  # the values of moments before the step, by path
+        self._versions: dict[str, tuple[torch.Tensor, int]] = {}  # of moments before the step, by path
         self._moments: dict[str, MomentEvents] = {}  # the events of moments in the step, by path
 
     def begin(self, parameters: Mapping[str, torch.nn.Parameter], follow: Callable[[], None]) -> None:
@@ -122,7 +123,7 @@ class OptimizerSteps:
 
     def _end_step(self) -> None:
         self._step = None
-        self._before, self._moments = {}, {}
+        self._before, self._versions, self._moments = {}, {}, {}
         while self._fused:
             self._fused.pop()["fused"] = True
 
@@ -168,6 +169,7 @@ class OptimizerSteps:
         for name, moment in optimizer.state.get(parameter, {}).items():
             if isinstance(moment, torch.Tensor) and name not in COUNTERS:
                 put_tag(moment, tag_of(moment)._replace(is_gradient=False, owner=path, moment=name))
+                self._versions[f"{path}.{name}"] = moment, moment._version
                 if wants(self._simulation.observer, f"{path}.{name}", "update"):
                     self._before[f"{path}.{name}"] = numbers_of(moment).copy()
 
@@ -180,10 +182,17 @@ class OptimizerSteps:
                 if self._simulation.place("update", path).draws:
                     _LAST_UPDATES[parameter] = self._simulation.streams, _state_of(parameter)
                 for name, moment in optimizer.state.get(parameter, {}).items():
-                    if isinstance(moment, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
+                    is_moment = isinstance(moment, torch.Tensor) and name not in (*COUNTERS, COMPENSATION)
+                    # An optimizer skips a parameter without gradient, and then its moments stay as they are.
+                    if is_moment and (parameter.grad is not None or self._is_written(f"{path}.{name}", moment)):
                         self._store(path, name, moment)
                         self._tell(f"{path}.{name}", moment, parameter.grad)
         self._end_step()
+
+    def _is_written(self, path: str, moment: torch.Tensor) -> bool:
+        """True if the step created the moment at a path, or wrote to it."""
+        before, version = self._versions.get(path, (None, 0))
+        return before is not moment or moment._version != version
 
     def _tell(self, path: str, moment: torch.Tensor, gradient: torch.Tensor | None) -> None:
         """Pass the events of the moment at a path to the observer."""

@@ -54,8 +54,9 @@ class StoredParameters:
         self.by_path: dict[str, torch.nn.Parameter] = {}
         self._paths: dict[int, str] = {}  # by identity
         self._modules: set[int] = set()  # of the model, by identity
-        self._is_outdated = False  # True after a change of the policy
+        self.is_outdated = False  # True after a change of the policy
         self.copies: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # the stored tensor, and its rounded copy
+        self._memories: set[int] = set()  # that stored tensors with copies had
 
     def begin(self, model: torch.nn.Module) -> None:
         """Tag the memory of every parameter with its path."""
@@ -82,6 +83,7 @@ class StoredParameters:
             self.by_path.clear()
             self._paths.clear()
             self.copies.clear()
+            self._memories.clear()
             for path, parameter in before:
                 new = now.get(id(parameter), None if path in new_paths else path)
                 if new is None:
@@ -93,13 +95,13 @@ class StoredParameters:
 
     def renew(self) -> None:
         """Mark the parameters for rounding under the current policy, at their next use in a forward pass."""
-        self._is_outdated = True
+        self.is_outdated = True
 
     def _know_all(self) -> None:
         self._check_apart()
         for path, parameter in self.by_path.items():
             self._know(path, parameter.detach())
-        self._is_outdated = False
+        self.is_outdated = False
 
     def end(self) -> None:
         """Remove the tags."""
@@ -108,6 +110,7 @@ class StoredParameters:
         self.by_path.clear()
         self._paths.clear()
         self.copies.clear()
+        self._memories.clear()
 
     def check_known(self, path: str, module: torch.nn.Module) -> None:
         """Raise ValueError if a module of the model, or a part of it, got a new parameter after the block began."""
@@ -128,7 +131,7 @@ class StoredParameters:
     ) -> tuple[tuple[Any, ...], Options]:
         """Return the arguments as an operation reads them; views are taken of the stored values."""
         # A backward pass skips this: it continues with the parameters that its forward pass read.
-        if self._is_outdated and torch._C._current_autograd_node() is None:
+        if self.is_outdated and torch._C._current_autograd_node() is None:
             if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
                 self._know_all()
         for x in arguments:
@@ -140,20 +143,30 @@ class StoredParameters:
                     self.conform(self._paths[id(each)], each)  # it has other memory, as after `.data = ...`
         # A view of a parameter stays a view of the stored values: the program may write through it. Operations that
         # read it later receive the rounded values then.
-        if not self.copies or is_view(function):
+        if not self.copies or is_view(function) or not (options or self._may_be_copied(arguments)):
             return arguments, options
         if options:
             options = {name: x if name == "out" else replace_tensors(x, self.read) for name, x in options.items()}
         return read_by(function, arguments, self.read), options
 
+    def _may_be_copied(self, arguments: tuple[Any, ...]) -> bool:
+        """False if no argument is in the memory of a parameter that has a rounded copy."""
+        for x in arguments:
+            if isinstance(x, torch.Tensor):
+                if x.untyped_storage()._cdata in self._memories:
+                    return True
+            elif type(x) in (list, tuple, dict):
+                return True
+        return False
+
     def read(self, x: torch.Tensor) -> torch.Tensor:
         """Return the tensor that an operation reads: for a parameter its rounded copy, if there is one."""
-        if not self.copies:
+        if not self.copies or x.untyped_storage()._cdata not in self._memories:
             return x
         tag = tag_of(x)
         stored_and_copy = self.copies.get(str(tag.owner)) if tag.is_weight else None
         # for example a view of an earlier rounded copy
-        if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):
+        if stored_and_copy is None or stored_and_copy[0].untyped_storage()._cdata != x.untyped_storage()._cdata:
             return x
         copy = view_like(x, *stored_and_copy)
         # Autograd's attributes of the copy (requires_grad, grad_fn) are read from the tensor that it replaces.
@@ -195,6 +208,7 @@ class StoredParameters:
             copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(rounded)
             put_tag(copy, tag)
             self.copies[path] = tensor, copy
+            self._memories.add(memory_of(tensor))
 
     def update_place(self, path: str) -> Place:
         """Return the place of a parameter's update, in its own dtype if the policy is written for such dtypes."""

@@ -28,11 +28,8 @@ Call = tuple[FrameType | None, str]
 class _Hook:
     """A hook that is copied with its module, as functions are, and does nothing after unpickling."""
 
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
-
-    def __call__(self, *called: Any) -> None:
-        self._function(*called)
+    def __init__(self, paths: ModulePaths, module: torch.nn.Module) -> None:
+        self._paths, self._module = paths, module
 
     def __deepcopy__(self, _: Any) -> _Hook:
         return self
@@ -41,6 +38,25 @@ class _Hook:
         # torch.save of a model pickles its hooks. The file must be loadable without simfloat, and a hook must not act
         # in a copy, because the modules of the copy have no paths in this run.
         return getattr, (nullcontext(), "__exit__")  # accepts any arguments, and can be unpickled without simfloat
+
+
+class _Enter(_Hook):
+    """The hook that runs before a module."""
+
+    def __call__(self, called: torch.nn.Module, _: Any) -> None:
+        if self._paths.is_here():
+            # The frames are: this function, and torch's `inner`, which `_call_impl` calls. The frame of `_call_impl`
+            # exists as long as the call of the module, however it ends.
+            self._paths.enter(sys._getframe(2), self._module, called is self._module)
+
+
+class _Leave(_Hook):
+    """The hook that runs after a module."""
+
+    def __call__(self, called: torch.nn.Module, _: Any, result: Any) -> None:
+        run = active_run()
+        if run is not None and run.simulation is self._paths.simulation:
+            self._paths.leave(result)
 
 
 def _parts(module: torch.nn.Module) -> tuple[Any, ...]:
@@ -52,12 +68,13 @@ class ModulePaths:
     """The paths of the modules that run, the innermost last."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+        self.simulation = simulation
         self._hooks: list[Any] = []
         self.calls: list[Call] = []  # of the modules that run, the innermost last
         self._model = torch.nn.Module()
         self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
         self._path_of: dict[int, str] = {}  # of the modules with hooks, by identity
+        self._check: Callable[[str, torch.nn.Module], None] = lambda path, module: None
         self._when_moved: Callable[[torch.nn.Module], None] = lambda model: None
         self._node_numbers: list[int] = []  # the number of the next node at each change of the path
         self._paths: list[str | None] = []  # the path that began to run there; None outside the block
@@ -73,29 +90,17 @@ class ModulePaths:
         `check` is called for each module before it runs, but not for copies, which also have the hooks. `when_moved` is
         called if parts of the model have new paths.
         """
-        self._model, self._when_moved = model, when_moved
+        self._model, self._check, self._when_moved = model, check, when_moved
         self._log("")
         listed = list(model.named_modules())
         self._path_of = {id(module): path for path, module in listed}
         self._modules = [(module, _parts(module)) for _, module in listed]
         for _, module in listed:
-
-            def enter(called: torch.nn.Module, _: Any, module: torch.nn.Module = module) -> None:
-                if self._is_here():
-                    self.forget_ended_calls()
-                    if not self.calls and torch._C._current_autograd_node() is None:
-                        self.follow()
-                    path = self._path_of[id(module)]
-                    if called is module:
-                        check(path, module)
-                    self._enter(path)
-
             # `always_call` covers errors of a module, but torch's `_call_impl` catches only Exception: after Ctrl-C no
             # hook reports the end of the module. It is found later from the frames of the stack.
-            leave = _Hook(lambda *called: self._leave(called[-1]))
             self._hooks += [
-                module.register_forward_pre_hook(_Hook(enter)),
-                module.register_forward_hook(leave, always_call=True),
+                module.register_forward_pre_hook(_Enter(self, module)),
+                module.register_forward_hook(_Leave(self, module), always_call=True),
             ]
 
     def end(self) -> None:
@@ -174,42 +179,46 @@ class ModulePaths:
         if len(self._node_numbers) > REMEMBERED:
             del self._node_numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
-    def _is_here(self) -> bool:
+    def is_here(self) -> bool:
         """True if the module runs inside the open block of this run; ValueError if only another thread has the block.
 
         A copy that was created inside the block keeps its hooks; they do nothing after the block has ended.
         """
-        run = open_run()
-        if run is None and not self._hooks:
-            return False
-        if run is None:
+        run = active_run()
+        if run is not None:
+            return run.simulation is self.simulation
+        if open_run() is None and self._hooks:
             raise ValueError(
                 f"{type(self._model).__name__} is simulated in another thread's block, and would not be simulated in "
                 "this thread; call it in the thread that opened the block."
             )
-        return run.simulation is self._simulation and active_run() is run
+        return False
 
-    def _enter(self, path: str) -> None:
-        self._simulation.note_path(path)
-        # The frames are: this function, `enter`, `_Hook.__call__`, and torch's `inner`, which `_call_impl` calls. The
-        # frame of `_call_impl` exists as long as the call of the module, however it ends.
-        self.calls.append((sys._getframe(4), path))  # of the call of the module
+    def enter(self, call: FrameType, module: torch.nn.Module, is_own: bool) -> None:
+        """Note that a module begins, or a copy of it that has its hooks."""
+        if self.calls:
+            self.forget_ended_calls()
+        if not self.calls and torch._C._current_autograd_node() is None:
+            self.follow()
+        path = self._path_of[id(module)]
+        if is_own:
+            self._check(path, module)
+        self.simulation.note_path(path)
+        self.calls.append((call, path))
         self._log(path)
 
-    def _leave(self, result: Any) -> None:
-        run = active_run()
-        if run is None or run.simulation is not self._simulation:
-            return
+    def leave(self, result: Any) -> None:
+        """Note that a module ends with this result."""
         self.forget_ended_calls()
         if self.calls:
             self.calls.pop()
         if not self.calls:
             # A backward pass begins at the results of the model. A hook there is the only way to notice `backward()`
             # after the block, which would otherwise compute float32 gradients silently.
-            for x in tensors_in(result):
+            for x in (result,) if isinstance(result, torch.Tensor) else tensors_in(result):
                 if x.grad_fn is not None:
                     x.register_hook(self._check_open)
-        self.resume()
+        self._log(self.calls[-1][1] if self.calls else "")
 
     def forget_ended_calls(self) -> None:
         """Remove calls that ended in an error without a hook."""

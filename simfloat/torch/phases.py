@@ -30,6 +30,9 @@ ROUNDED_ON_ENTRY = "_simfloat_entered"
 # receive the number of the operand through this variable, because dispatch has no argument for it.
 _target: ContextVar[int | None] = ContextVar("simfloat.torch target operand", default=None)
 
+#: Returns the number of the operand whose gradient is computed; None if the rule does not name it.
+target_number = _target.get
+
 
 @contextmanager
 def target_operand(number: int) -> Iterator[None]:
@@ -42,11 +45,6 @@ def target_operand(number: int) -> Iterator[None]:
         yield
     finally:
         _target.reset(token)
-
-
-def target_number() -> int | None:
-    """Return the number of the operand whose gradient is computed; None if the rule does not name it."""
-    return _target.get()
 
 
 def current_number() -> int | None:
@@ -265,7 +263,11 @@ class Backward(Forward):
         # Operations of a formula that read only forward values, such as a mask, do not compute gradients: a product
         # with their result rounds it as an activation. Guessing by shape failed for activations and gradients of equal
         # shape.
-        is_gradient = not operands or any([tag_of(x).is_gradient for x in operands])
+        is_gradient = not operands
+        for x in operands:
+            if tag_of(x).is_gradient:  # mostly the first one
+                is_gradient = True
+                break
         return Tag(format, is_gradient, node=current_number(), events=self._events)
 
 

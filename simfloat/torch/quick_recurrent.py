@@ -1,7 +1,6 @@
 """Run recurrent layers with all steps of a layer in one call, if single operations are not observed.
 
-The steps use the arithmetic of the single operations, on arrays and on recorded tensors. `is_alone` and `is_unwatched`
-check if one call may replace the operations.
+The steps use the arithmetic of the single operations, on arrays and on recorded tensors.
 
 The steps of a layer in one direction are one operation of autograd, with the bits of the single operations.
 `StepWeights` gives each step its own tensor of the weights, because each step has its own node for them in PyTorch;
@@ -19,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
@@ -28,12 +26,10 @@ from simfloat.simulation.arithmetic import Arithmetic, Elementwise
 from simfloat.simulation.formulas import slopes
 from simfloat.simulation.formulas.recurrent import CELLS, Cell, add_gradients
 from simfloat.simulation.place import Place
-from simfloat.torch.backward import current_node
-from simfloat.torch.forward_log import is_recomputing
-from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
+from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import current_number, target_operand
+from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, unwatched_place
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.search import USERS
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tensor_of, weight_path
 
 
@@ -49,6 +45,11 @@ class RecurrentArithmetic(Elementwise):
         """Return the place of an operation."""
         return self._simulation.place(operation, self._path)
 
+    def apply(self, operation: str, *operands: NDArray) -> NDArray:
+        """Return the result of an operation of the catalog."""
+        arithmetic = self._arithmetics.get(operation)
+        return (self._at(operation) if arithmetic is None else arithmetic).apply(operation, *operands)
+
     def _at(self, operation: str) -> Arithmetic:
         # A step uses an arithmetic about ten times, and a layer has many steps, so each place is looked up once per
         # call of the layer.
@@ -59,10 +60,6 @@ class RecurrentArithmetic(Elementwise):
 
     def _arithmetic_of(self, place: Place) -> Arithmetic:
         return place.forward
-
-    def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """Return the result of an operation of the catalog."""
-        return self._at(operation).apply(operation, *operands)
 
     def relu(self, x: NDArray) -> NDArray:
         """Return x if it is above 0, otherwise 0."""
@@ -162,38 +159,6 @@ class RecordedGradients:
         """Return the gradient of the bias, the operand of this number."""
         with target_operand(number):
             return g.sum(0)
-
-
-def is_alone(run: RunContext) -> bool:
-    """True if only the run receives the operations: no observer, list, user's rule, mode or transform does."""
-    if run.simulation.observer is not None or run.shown is not None or USERS:
-        return False
-    # Another mode, such as a FlopCounterMode of the program, needs the single operations.
-    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
-
-
-def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
-    """True if the operations of a layer in the forward pass need no separate places.
-
-    Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
-    """
-    # In a composite the operations have other places, and in an optimizer they are updates.
-    if not is_alone(run) or run.is_inside or run.optimizing.optimizer is not None:
-        return False
-    if torch.is_autocast_enabled("cpu") or not run.simulation.place(operation, run.path).is_uniform:
-        return False
-    return current_node() is None or is_recomputing()
-
-
-def has_saved_tensor_hooks() -> bool:
-    """True if hooks of the program save values for the backward pass, and may run operations again for it."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-
-
-def is_plain(x: Any) -> bool:
-    """True if x is an ordinary, nonempty tensor of float32 values."""
-    is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
-    return is_usual and x.numel() > 0
 
 
 Tensor = torch.Tensor
@@ -307,11 +272,11 @@ class RecurrentSteps(torch.autograd.Function):
         with layer.without_run():
             tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
         if torch.is_grad_enabled():
-            way = layer.run.backward_nodes.at_node(torch._C._current_autograd_node())
-            if way is not None:
+            node = layer.run.backward_nodes.current()
+            if node is not None and node.way is not None:
                 # The prehook began to defer, because the operands have different roles. This node assigns all gradients
                 # itself.
-                way.deferred = None  # each gradient is computed once, and assigned
+                node.way.deferred = None  # each gradient is computed once, and assigned
             return None, *backward_steps(layer, RecordedGradients(), tensors, gradients, needed, torch.stack)
         u = RecurrentGradients(layer.run.simulation, layer.path)
         with without_dispatch():
@@ -382,15 +347,17 @@ def backward_steps(
     return operand_gradients
 
 
-def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def layer_in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that wraps PyTorch's function of this name."""
 
     def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             run: Any = active_run()
-            if run is None or options or len(args) != 9 or not (is_unwatched(run) and are_parameters(name, args)):
+            if run is None or options or len(args) != 9 or unwatched_place(run, "linear") is None:
                 return function(*args, **options)
+            if not are_parameters(name, args):
+                return function(*args)
             # With single operations, PyTorch calls Python 2,477 times in a step of nn.LSTM (2 layers of 64, 25 steps),
             # with 392,000 calls of Python functions, and it took 444 to 530 ms. With one call per layer, there are 110
             # calls; it takes 124 to 133 ms.
@@ -407,7 +374,7 @@ def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
     x, states, parameters, has_biases, count, *_, batch_first = arguments
     initial_states = states if isinstance(states, tuple | list) else (states,)
     tensors, each = (x, *initial_states, *parameters), 4 if has_biases else 2
-    if not all(map(is_plain, tensors)) or x.ndim != 3 or len(parameters) not in (count * each, 2 * count * each):
+    if not are_plain(*tensors) or x.ndim != 3 or len(parameters) not in (count * each, 2 * count * each):
         return False
     rows, size = parameters[1].shape[0], parameters[1].shape[-1]
     shape = (len(parameters) // each, x.shape[0 if batch_first else 1], size)

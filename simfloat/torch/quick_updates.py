@@ -19,7 +19,7 @@ from torch.autograd.graph import increment_version
 from simfloat.simulation.update_programs import WEIGHT, UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sgd
 from simfloat.torch.open_run import active_run, without_dispatch
-from simfloat.torch.quick_recurrent import is_alone, is_plain
+from simfloat.torch.quick_formulas import are_plain, is_alone
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, weight_path
 
@@ -97,7 +97,7 @@ class WholeUpdates:
         """Update a parameter by a program, if possible; return True if it was updated."""
         state = self._state_of(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
-        if path is None or not all(map(is_plain, (parameter, gradient, *state.values()))):
+        if path is None or not are_plain(parameter, gradient, *state.values()):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:
@@ -106,7 +106,8 @@ class WholeUpdates:
             memory = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
             arrays = {name: x for name, x in memory.items() if name != WEIGHT}
             in_order = {name: x for name, x in memory.items() if x.flags.c_contiguous}
-            stored = run.parameters.read(parameter)
+            # As every single operation does, this notices a change of policy since the last forward pass.
+            (stored,), _ = run.parameters.arguments_as_read(aten.add.Tensor, (parameter,), {})
             weight = memory[WEIGHT] if stored is parameter else numbers_of(stored)
             updated = run_as_program(group, place, weight, numbers_of(gradient), arrays, in_order)
             if updated is None:

@@ -43,7 +43,8 @@ class RuleCall(Elementwise):
     ) -> None:  # fmt: skip
         self.phase, self.operands, self.dtype, self.name, self._shown = phase, operands, dtype, name, shown
         self.arithmetic: Arithmetic
-        phase.in_type(dtype)
+        if phase.place.is_written:
+            phase.in_type(dtype)
         # In a narrow dtype of the program, an operation of several steps computes in FP32 and rounds its result. The
         # addition to `.grad` is a single step, so that an observer receives how many of its sums lose an addend.
         is_step = is_primitive or isinstance(phase, CompleteGradient) and phase.is_addition

@@ -19,15 +19,13 @@ from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place, widest_format
-from simfloat.torch.backward import BackwardNodes, Gradients, are_replicas, current_node
-from simfloat.torch.deferring import DeferredOperations
+from simfloat.torch.backward import BackwardNodes, CurrentNode, Gradients, are_replicas, current_node
 from simfloat.torch.forward_log import (
     ACCUMULATING,
     ForwardLog,
     LoggedOperation,
     Operand,
-    differentiated_node,
-    is_within_rerun,
+    rerun_number,
 )
 from simfloat.torch.open_run import is_scaling, this_thread
 from simfloat.torch.optimizers import OptimizerSteps
@@ -123,9 +121,7 @@ class RunContext:
         self.operation_counts = OperationCounts()
         self.shown: Shown | None = None  # only in a dry run, which lists operations without a rule
         self.constant_format: Format | None = None  # the format of values that depend on no tensor; None for data
-        self._composites: tuple[str, ...] = ()
-        # Every operation reads `path`. Within a backward formula it is the path of the node, which is looked up once.
-        self._path_of = -1, ""  # of the last node, by its number
+        self.composites: tuple[str, ...] = ()  # the composites that run, the outermost first
         self._thread = this_thread()
 
     def begin(self) -> None:
@@ -133,7 +129,8 @@ class RunContext:
         if self._thread is not this_thread():
             self._thread = this_thread()
             # Numbers of nodes are counted per thread: in another thread they denote other nodes.
-            self.notes, self._path_of = ForwardLog(), (-1, "")
+            self.notes = ForwardLog()
+            self.backward_nodes.forget()
             self.paths.forget()
         self.notes.skip()
 
@@ -160,54 +157,26 @@ class RunContext:
     def path(self) -> str:
         """The path of the module that runs forward or backward."""
         calls = self.paths.calls
+        return calls[-1][1] if calls else self.path_of(self.backward_nodes.current())
+
+    def path_of(self, node: CurrentNode | None) -> str:
+        """Return the path of the module that runs forward, otherwise the path of the node that runs backward."""
+        calls = self.paths.calls
         if calls:
             return calls[-1][1]
-        node = differentiated_node()
-        if node is None:
-            return ""
-        number = node._sequence_nr()
-        if number != self._path_of[0]:
-            note = self._note_of(node)
-            self._path_of = number, "" if note is None else note.place.path
-        return self._path_of[1]
+        return "" if node is None or node.note is None else node.note.place.path
 
     def at_path(self, path: str) -> AbstractContextManager[None]:
         """Open a block that runs at the path of this module."""
         return self.paths.at_path(path)
 
-    @property
-    def composites(self) -> tuple[str, ...]:
-        """The composites that run, the outermost first."""
-        return self._composites
-
-    @property
-    def is_inside(self) -> bool:
-        """True if a composite runs."""
-        return bool(self._composites)
-
-    @property
-    def differentiated_operation(self) -> LoggedOperation | None:
-        """The operation whose backward pass runs."""
-        node = differentiated_node()
-        return None if node is None else self._note_of(node)
-
     def count_operation(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""
         self.operation_counts.begin(func, how, self.path)
 
-    def deferred_operations(self) -> DeferredOperations | None:
-        """Return the operations of the current backward formula that wait; None if none of them may wait."""
-        node = differentiated_node()
-        # Parts of a composite do not wait: the composite itself has waited, or its rule names the operand of each
-        # gradient.
-        if node is None or self._composites:
-            return None
-        way = self.backward_nodes.at_node(node)
-        return None if way is None else way.deferred
-
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Return the phase of an operation on these operands; None for counters of an optimizer."""
-        node = differentiated_node()
+        node = self.backward_nodes.current()
         # If a policy rounded GradScaler's products, scales beyond its formats would raise errors; the first scale is
         # 2^16. The note makes the backward pass leave the gradient of this multiplication to PyTorch as well.
         if is_scaling():
@@ -242,7 +211,7 @@ class RunContext:
         for x in gradients:  # input data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         # The forward pass, or its recomputation by a checkpoint.
-        place = self._in_operand_types(self.simulation.place(operation, self.path, self._composites), operands)
+        place = self._in_operand_types(self.simulation.place(operation, self.path, self.composites), operands)
         is_written = self.notes.in_place
         note = None
         if torch.is_grad_enabled():
@@ -264,37 +233,39 @@ class RunContext:
     def _update(self, owner: str, into: Tag) -> Update:
         return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)
 
-    def _backward(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Forward | None:
-        if node._sequence_nr() == ACCUMULATING:
-            return self.gradients.phase(node, operation, operands)
-        note = self._note_of(node)
+    def _backward(self, node: CurrentNode, operation: str, operands: Sequence[torch.Tensor]) -> Forward | None:
+        if node.number == ACCUMULATING:
+            return self.gradients.phase(current_node(), operation, operands)
+        note, way = node.note, node.way
         if note is None:
+            name = current_node().name()
             raise ValueError(
-                f"The backward pass reached {node.name()}, but its forward pass ran outside the block; run both inside."
+                f"The backward pass reached {name}, but its forward pass ran outside the block; run both inside."
             )
         # The backward pass of `loss * scale` starts a backward pass under a GradScaler.
         if note.place.operation == SCALE:
             return None
-        if not note.operands and self._is_of_program(node):  # each operation of its backward pass has its own place
-            place = self.simulation.place(operation, note.place.path, self._composites)
+        # Each operation of the backward pass of a function of the program has its own place.
+        if not note.operands and self._is_of_program(current_node()):
+            place = self.simulation.place(operation, note.place.path, self.composites)
             note = LoggedOperation(self._in_operand_types(place, operands), ())
         # a backward pass inside a recomputed part: the observer received its events the first time
-        if is_within_rerun():
+        if rerun_number() is not None:
             note = copy(note)
             note.place = note.place.without_observer
         # If a rule has named its operand, that is the operand. Otherwise it follows from the node that the operation
         # belongs to. If neither is known, the gradient has the role of the gradient of an activation, in the widest
         # format of the operands.
-        number, way = target_number(), self.backward_nodes.at_node(node)
+        number = target_number()
         operand: Operand | None = None
         if number is not None:
             operand = note.operand(number)
         elif way is not None:
-            operand = way.operand_of_addition(operands)
+            operand = way.operand_of_addition(operands) if way.results else way.operand
         # The engine adds the results of a node to other gradients while that node is still the current one.
         kind = GradientSum if way is not None and way is self.backward_nodes.ended else Backward
         phase = kind(note, self.simulation, operand, None if way is None else way.events)
-        if self._composites and phase.is_fused:
+        if self.composites and phase.is_fused:
             return phase.inside(operation)
         return phase.of_bias() if phase.is_of_bias(operation) else phase
 
@@ -355,12 +326,13 @@ class RunContext:
         """Note an operation of the forward pass or of a backward pass, if autograd records it."""
         if not operands or not torch.is_grad_enabled():
             return None
-        node = differentiated_node()
+        node = self.backward_nodes.current()
         if node is None:
-            place = self.simulation.place(operation, self.path, self._composites)
+            place = self.simulation.place(operation, self.path, self.composites)
             return self.notes.begin(self._in_operand_types(place, operands), operands)
-        way = self.gradients.note(node.variable) if node._sequence_nr() == ACCUMULATING else self._note_of(node)
-        return None if way is None else self._note_of_backward(way.place, operands)
+        leaf: Any = current_node()
+        note = self.gradients.note(leaf.variable) if node.number == ACCUMULATING else node.note
+        return None if note is None else self._note_of_backward(note.place, operands)
 
     def is_unrecorded(self, func: Any) -> bool:
         """True if autograd creates no node for an operation that moves values."""
@@ -372,7 +344,7 @@ class RunContext:
 
     def place_of_movement(self, func: Any) -> Place:
         """Return the place of an operation that moves values."""
-        return self.simulation.place(_movement(func), self.path, self._composites)
+        return self.simulation.place(_movement(func), self.path, self.composites)
 
     @staticmethod
     def _in_operand_types(place: Place, operands: Sequence[torch.Tensor]) -> Place:
@@ -381,7 +353,7 @@ class RunContext:
 
     def keeps_own_types(self, operation: str) -> bool:
         """True if the policy at the place of an operation is written for the dtypes of the program."""
-        return self.simulation.place(operation, self.path, self._composites).is_written
+        return self.simulation.place(operation, self.path, self.composites).is_written
 
     def tag_of_moved(
         self, operands: Sequence[torch.Tensor], format_sources: Sequence[torch.Tensor] | None = None
@@ -393,7 +365,7 @@ class RunContext:
         """
         tags = [tag_of(x) for x in operands]
         formats = tags if format_sources is None else [tag_of(x) for x in format_sources]
-        in_backward = differentiated_node() is not None
+        in_backward = self.backward_nodes.current() is not None
         format = None
         if formats and all(tag.format == formats[0].format for tag in formats):
             format = formats[0].format
@@ -475,28 +447,28 @@ class RunContext:
     @contextmanager
     def part_of(self, operation: str) -> Iterator[Place]:
         """Open a block in which a program calls the parts of `operation`, above autograd; yield its place."""
-        before = self._composites
+        before = self.composites
         place = self.simulation.place(operation, self.path, before)
-        self._composites = (*before, operation)
+        self.composites = (*before, operation)
         try:
             yield place
         finally:
-            self._composites = before
+            self.composites = before
 
     @contextmanager
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
         """Open a block whose operations are parts of the composite `operation` on these operands."""
-        if not self._composites:
+        if not self.composites:
             note = self._note_operation(operation, operands)
             if note is not None:
                 note.is_composite = True
-        before = self._composites
-        self._composites = (*before, operation)
+        before = self.composites
+        self.composites = (*before, operation)
         try:
             with self.redispatch:
                 yield
         finally:
-            self._composites = before
+            self.composites = before
 
 
 def _movement(func: Any) -> str:

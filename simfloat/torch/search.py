@@ -15,6 +15,7 @@ from simfloat.torch.arguments import COMPLEX, NUMBER_ARGUMENTS, SPARSE
 from simfloat.torch.attention import ATTENTION, Attention
 from simfloat.torch.formula import CompositeGradients, Formula
 from simfloat.torch.handlers import (
+    USERS,
     Decomposition,
     ForEach,
     Handler,
@@ -127,9 +128,6 @@ RULES: dict[str, Handler] = {
     **images.TABLE,
     **spectra.TABLE,
 }
-
-#: Rules of users, by the name of the operation with its library, such as ``mylib::op``.
-USERS: dict[str, Callable[..., Any]] = {}
 
 
 def name_operation(name: str, kind: Kind) -> None:

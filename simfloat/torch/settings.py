@@ -21,8 +21,9 @@ from simfloat.torch.attention import ATTENTION, attention
 from simfloat.torch.forward_log import forward_pass, reentrant, remembering
 from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
-from simfloat.torch.quick_layers import class_loss, linear_layer, relu_layer
-from simfloat.torch.quick_recurrent import in_one_call, is_alone
+from simfloat.torch.quick_formulas import FUNCTIONS, class_loss, in_one_call, is_alone
+from simfloat.torch.quick_layers import linear_layer
+from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
 from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
 
@@ -239,10 +240,10 @@ SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
     *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
     function_setting(torch.nn.functional, "linear", linear_layer),
-    function_setting(torch, "relu", relu_layer),
     function_setting(torch._C._nn, "cross_entropy_loss", class_loss),
+    *(function_setting(owner, name, in_one_call(row, arrange)) for owner, name, row, arrange in FUNCTIONS),
     *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
-    *(function_setting(_VF, name, in_one_call(name)) for name in CELLS),
+    *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )

@@ -58,10 +58,13 @@ class DispatchMode(TorchDispatchMode):
         # and tensor subclasses would have to replace the user's parameters.
         handler, run = handler_of(func), self.run
         args, options = run.parameters.arguments_as_read(func, args, options)
-        deferred = run.deferred_operations()
+        node = run.backward_nodes.current()
+        # Parts of a composite do not wait: the composite itself has waited, or its rule names the operand of each
+        # gradient.
+        deferred = None if node is None or node.way is None or run.composites else node.way.deferred
         if deferred is not None and deferred.must_wait(func, handler.is_rule, args, options):
             return deferred.result(func, args, options, handler.plain, run.note)
-        run.operation_counts.begin(func, handler.how, run.path)
+        run.operation_counts.begin(func, handler.how, run.path_of(node))
         return handler(run, func, args, options)
 
 

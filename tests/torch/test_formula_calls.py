@@ -1,4 +1,4 @@
-"""ReLUs and the operations of cross-entropy are one call each where nobody looks, with the bits of operations."""
+"""Functions, norms, losses and steps of attention are one call each where nobody looks, with the bits of operations."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
-from simfloat.torch import quick_layers
+from simfloat.torch import quick_formulas
 
 POLICIES = {
     "formats apart": sf.Policy(compute=sf.BF16, activations=sf.Format(3, 2), activation_gradients=sf.Format(4, 3)),
@@ -73,8 +73,8 @@ LEFT_TO_OPERATIONS = (
 @pytest.fixture
 def calls(monkeypatch):
     """What ReLUs as one call gave."""
-    found, apply = [], quick_layers.apply_formula
-    monkeypatch.setattr(quick_layers, "apply_formula", lambda *given: found.append(apply(*given)) or found[-1])
+    found, apply = [], quick_formulas.apply_formula
+    monkeypatch.setattr(quick_formulas, "apply_formula", lambda *given: found.append(apply(*given)) or found[-1])
     return found
 
 
@@ -100,6 +100,75 @@ def test_the_bits_are_those_of_operations_as_an_observer_has_them(case, policy, 
     assert len(calls) == count
     for a, b in zip(one_call, watched, strict=True):
         assert np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
+
+
+class Calls(nn.Module):
+    """A function with a layer norm and a linear layer, which it may use twice."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.norm, self.linear = function, nn.LayerNorm(6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def heads(x):
+    """Two heads of width 3, of two sequences."""
+    return x.view(2, 4, 2, 3).transpose(1, 2)
+
+
+def attended(x, y, **options):
+    return functional.scaled_dot_product_attention(heads(x), heads(x * 0.5), heads(y), **options).flatten(1)
+
+
+LOWER = torch.ones(4, 4, dtype=torch.bool).tril()
+MODELS = {
+    "functions": lambda m, x: torch.tanh(x) * torch.sigmoid(x) + functional.gelu(m.linear(x)) - nn.Tanh()(x),
+    "a norm": lambda m, x: m.norm(x),
+    "a norm that is used twice": lambda m, x: m.norm(m.linear(m.norm(x))) + x,
+    "norms of other shapes": lambda m, x: (
+        functional.layer_norm(x, (8, 6)) + functional.layer_norm(x, (6,), m.norm.weight)
+    ),
+    "a norm with a computed weight": lambda m, x: functional.layer_norm(m.norm(x), (6,), m.norm.weight * 2),
+    "squares": lambda m, x: functional.mse_loss(m.linear(x), CLASSES[:, None].expand(8, 6).float().contiguous()),
+    "squares of two": lambda m, x: functional.mse_loss(m.norm(x), x, reduction="sum"),
+    "attention": lambda m, x: attended(m.norm(x), m.linear(x)),
+    "attention to what came before": lambda m, x: attended(x, m.linear(x), is_causal=True),
+    "attention by truth values": lambda m, x: attended(x, m.linear(x), attn_mask=LOWER),
+    "attention by numbers": lambda m, x: attended(x, m.linear(x), attn_mask=LOWER.float() / 3, scale=0.3),
+    "attention of one tensor": lambda m, x: (
+        functional.scaled_dot_product_attention(*[heads(x)] * 3).flatten(1) + x.reshape(2, 24)
+    ),
+}
+
+
+def trained(case, policy, observer, *, twice):
+    """The result, and gradients that two backward passes add; or the gradients of gradients."""
+    torch.manual_seed(0)
+    model, x = Calls(MODELS[case]), torch.linspace(-2, 3, 48).reshape(8, 6).sin().requires_grad_()
+    with sf.torch.simulate(model, policy, observer=observer):
+        for _ in range(1 if twice else 2):
+            y = model(x)
+            loss = y.square().sum()
+            if twice:
+                gradients = torch.autograd.grad(loss, [x, *model.parameters()], create_graph=True, allow_unused=True)
+                loss = sum(g.square().sum() for g in gradients if g is not None)
+            loss.backward()
+    return [y.detach(), *(p.grad for p in (x, *model.parameters()))]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("policy", ["formats apart", "upwards"])
+@pytest.mark.parametrize("case", MODELS)
+def test_models_have_the_bits_of_operations_as_an_observer_has_them(case, policy, twice, calls):
+    one_call = trained(case, POLICIES[policy], None, twice=twice)
+    count = len(calls)
+    watched = trained(case, POLICIES[policy], sf.Recorder(), twice=twice)
+    assert count and len(calls) == count
+    for a, b in zip(one_call, watched, strict=True):
+        assert (a is None) == (b is None)
+        assert a is None or np.array_equal(a.numpy(), b.numpy(), equal_nan=True)
 
 
 FORWARD = {

@@ -36,6 +36,32 @@ def test_steps_under_changing_policies_have_the_bits_of_our_own():
     assert run.switches == sim.switches and run.policy == sf.policies[NARROW]
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("first, second", [(NARROW, WIDE), (WIDE, NARROW)])
+def test_an_update_follows_a_switch_although_nothing_has_run_since(first, second, steps):
+    """It reads the stored parameters, and a parameter without gradient keeps its moments as they are."""
+    model = Theirs(3, 4, 2, "tanh")
+    own = Ours(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    own_optimizer = sf.optim.SGD(list(own.parameters()), lr=0.1, momentum=0.9)
+    run, sim = sf.torch.simulate(model, first), sf.simulate(first)
+    with run, sim:
+        for _ in range(steps):
+            step(model, optimizer, X)
+            step(own, own_optimizer, sf.Tensor(X.numpy()))
+        for each, x in ((model, X), (own, sf.Tensor(X.numpy()))):
+            z = each(x)
+            (z * z).mean().backward()
+        run.policy = sim.policy = second
+        if steps:
+            next(model.parameters()).grad = next(iter(own.parameters())).grad = None
+        optimizer.step()
+        own_optimizer.step()
+    assert [p.tolist() for p in model.parameters()] == [p.data.tolist() for p in own.parameters()]
+    moments = [state["momentum_buffer"].tolist() for state in optimizer.state.values()]
+    assert moments == [state["momentum_buffer"].tolist() for state in own_optimizer.state_dict()["state"].values()]
+
+
 def test_a_rule_switches_and_its_state_is_the_runs():
     model, recorder = Theirs(3, 4, 2, "tanh"), sf.Recorder()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)

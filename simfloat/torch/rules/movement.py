@@ -146,7 +146,8 @@ class Matches(Movement):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """Return the booleans."""
-        note = run.differentiated_operation
+        node = run.backward_nodes.current()
+        note = None if node is None else node.note
         place = None if note is None or note.place.operation not in COMPARING else note.place.without_observer
         are_floating = all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args)
         if place is None or place.is_widest or not are_floating:

@@ -1,0 +1,444 @@
+"""Run operations with a formula as one call each, forward and backward, if no operation is observed.
+
+A row (`FormulaCall`) names the formula, the formulas of the gradients, and the tensors that they read. `FormulaNode`
+runs every row. Its node is in the place of the node of PyTorch's operation, so that gradients are added in the same
+order, and the results have the bits of the single operations. `is_alone` and `unwatched_place` check if one call may
+replace single operations, each of which calls Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from simfloat.environment import in_usual_environment
+from simfloat.formats import Format
+from simfloat.simulation import Simulation
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.formulas import losses as loss_formulas
+from simfloat.simulation.formulas import slopes
+from simfloat.simulation.inside import CompositeArithmetic
+from simfloat.simulation.place import Place
+from simfloat.torch.backward import current_node
+from simfloat.torch.formula import array_of
+from simfloat.torch.forward_log import Operand, is_recomputing
+from simfloat.torch.handlers import USERS
+from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
+from simfloat.torch.rules import losses, norms
+from simfloat.torch.rules.pointwise import threshold_backward
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tensors import Tag, match_layout, put_tag, tag_of, tensor_of
+
+Tensor = torch.Tensor
+Arguments = tuple[Any, ...]
+aten = torch.ops.aten
+
+
+def is_alone(run: RunContext) -> bool:
+    """True if only the run receives the operations: no observer, list, user's rule, mode or transform does."""
+    if run.simulation.observer is not None or run.shown is not None or USERS:
+        return False
+    # Another mode, such as a FlopCounterMode of the program, needs the single operations.
+    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
+
+
+def unwatched_place(run: RunContext, operation: str) -> Place | None:
+    """Return the place of an operation of the forward pass, if its operations need no separate places.
+
+    Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
+    """
+    # In a composite the operations have other places, and in an optimizer they are updates.
+    if not is_alone(run) or run.composites or run.optimizing.optimizer is not None:
+        return None
+    if torch.is_autocast_enabled("cpu") or not (current_node() is None or is_recomputing()):
+        return None
+    place = run.simulation.place_at(operation, run.path, ())
+    return place if place.is_uniform else None
+
+
+def has_saved_tensor_hooks() -> bool:
+    """True if hooks of the program save values for the backward pass, and may run operations again for it."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def are_plain(*tensors: Any) -> bool:
+    """True if all are ordinary, nonempty tensors of float32 values."""
+    for x in tensors:
+        if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype != torch.float32 or not x.numel():
+            return False
+        if x.layout is not torch.strided:
+            return False
+    return True
+
+
+class FormulaCall(NamedTuple):
+    """An operation of PyTorch and its backward pass, by their formulas: (arithmetic, *arguments) -> values.
+
+    `arguments_back` returns the arguments of the backward pass for (g, arguments, outputs, mask), where `outputs` are
+    the values that the formula returns, and the mask contains a boolean for each operand. Tensors that the backward
+    pass does not read are None.
+    """
+
+    name: str  # in policies
+    operation: Any
+    formula: Callable[..., Any]
+    way_back: Any  # PyTorch's operation of the backward pass
+    slopes: tuple[Callable[..., NDArray] | None, ...]  # for each operand; None if the gradient passes unchanged
+    arguments_back: Callable[[Any, Sequence[Any], Sequence[Any], list[bool]], Arguments]
+    operands: tuple[int, ...] = (0,)  # the numbers of the arguments that have gradients
+    reads: tuple[int, ...] = ()  # the numbers of the arguments that the backward pass reads
+    outputs: tuple[int, ...] = ()  # the numbers of the outputs that it reads
+    is_composite: bool = True  # its steps have their own places
+
+    @property
+    def how(self) -> str:
+        """The way of execution, for tables."""
+        return "decomposition" if self.is_composite else "rule"
+
+
+def _of_operand(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
+    return g, arguments[0]
+
+
+def _of_result(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
+    return g, outputs[0]
+
+
+def _of_softmax(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
+    return g, outputs[0], arguments[1], torch.float32
+
+
+def _by_function(name: str, operation: Any, way_back: Any, slope: Callable[..., NDArray]) -> FormulaCall:
+    """Return the row of a function of the catalog with a derivative of its result."""
+    return FormulaCall(
+        name, operation, lambda u, x: u.apply(name, x), way_back, (slope,), _of_result, outputs=(0,),
+        is_composite=False,
+    )  # fmt: skip
+
+
+RELU = FormulaCall(
+    "relu", aten.relu.default, slopes.positive_part, aten.threshold_backward.default, (threshold_backward,),
+    lambda g, arguments, outputs, mask: (g, outputs[0], 0), outputs=(0,), is_composite=False,
+)  # fmt: skip
+TANH = _by_function("tanh", aten.tanh.default, aten.tanh_backward.default, slopes.tanh)
+SIGMOID = _by_function("sigmoid", aten.sigmoid.default, aten.sigmoid_backward.default, slopes.sigmoid)
+GELU = FormulaCall(
+    "gelu", aten.gelu.default, lambda u, x: u.apply("gelu", x), aten.gelu_backward.default,
+    (lambda u, g, x: slopes.gelu(u, g, None, x),), _of_operand, reads=(0,), is_composite=False,
+)  # fmt: skip
+LOG_SOFTMAX = FormulaCall(
+    "log_softmax", aten._log_softmax.default, lambda u, x, axis, _: slopes.log_softmax(u, x, (axis,)),
+    aten._log_softmax_backward_data.default, (lambda u, g, y, axis, _: slopes.log_softmax_slope(u, g, y, (axis,)),),
+    _of_softmax, outputs=(0,),
+)  # fmt: skip
+SAFE_SOFTMAX = FormulaCall(
+    "softmax", aten._safe_softmax.default, lambda u, x, axis: slopes.safe_softmax(u, x, (x.ndim + axis,)),
+    aten._softmax_backward_data.default, (lambda u, g, y, axis, _: slopes.softmax_slope(u, g, y, (y.ndim + axis,)),),
+    _of_softmax, outputs=(0,),
+)  # fmt: skip
+NLL_LOSS = FormulaCall(
+    "cross_entropy", aten.nll_loss_forward.default, losses.nll_loss, aten.nll_loss_backward.default,
+    (losses.nll_loss_slope,), lambda g, arguments, outputs, mask: (g, *arguments, outputs[1]), reads=(0, 1),
+    outputs=(1,),
+)  # fmt: skip
+MSE_LOSS = FormulaCall(
+    "mse_loss", aten.mse_loss.default, losses.with_reduction_name(loss_formulas.mse_loss, 2),
+    aten.mse_loss_backward.default, (losses.with_reduction_name(loss_formulas.mse_loss_slope, 3),),
+    lambda g, arguments, outputs, mask: (g, *arguments), reads=(0, 1),
+)  # fmt: skip
+LAYER_NORM = FormulaCall(
+    "layer_norm", aten.native_layer_norm.default, norms.layer_norm, aten.native_layer_norm_backward.default,
+    (norms.layer_to_x, norms.layer_to_weight, norms.layer_to_bias),
+    lambda g, arguments, outputs, mask: (g, *arguments[:2], *outputs[1:], *arguments[2:4], mask),
+    operands=(0, 2, 3), reads=(0, 2, 3), outputs=(1, 2),
+)  # fmt: skip
+SCALING = FormulaCall(
+    "multiply", aten.mul.Scalar, lambda u, x, factor: u.multiply(x, np.array(factor)), aten.mul.Scalar,
+    (lambda u, g, factor: u.multiply(g, np.array(factor)),), lambda g, arguments, outputs, mask: (g, arguments[1]),
+    is_composite=False,
+)  # fmt: skip
+MASKING = FormulaCall(
+    "add", aten.add.Tensor, lambda u, x, mask: u.add(x, mask), None, (None,), _of_operand, is_composite=False
+)
+
+
+def in_one_call(call: FormulaCall, arrange: Callable[..., Arguments | None]) -> Callable[..., Any]:
+    """Return a decorator of PyTorch's function that runs the row `call` if possible.
+
+    `arrange` returns the arguments of the row for the arguments of the function; None if the row does not support them.
+    """
+
+    def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def one_call(*args: Any, **options: Any) -> Any:
+            run: Any = active_run()
+            # Calls with other options and invalid calls go to PyTorch's function, which has the names and the errors.
+            if run is None or has_saved_tensor_hooks():
+                return function(*args, **options)
+            place = served_place(run, call)
+            try:
+                arguments = None if place is None else arrange(*args, **options)
+            except TypeError:
+                arguments = None
+            if place is None or arguments is None:
+                return function(*args, **options)
+            return run_formula(run, call, place, arguments)
+
+        return one_call
+
+    return wrapper
+
+
+def served_place(run: RunContext, call: FormulaCall) -> Place | None:
+    """Return the place of an operation if it is not observed, and no composite that is rounded once."""
+    place = unwatched_place(run, call.name)
+    return None if place is None or (call.is_composite and place.recipe.fused) else place
+
+
+def is_operand(x: Any) -> bool:
+    """True if x is a contiguous tensor of a forward pass and not a parameter."""
+    # Results of a formula are in C order. For any other layout the single operations reproduce PyTorch's layout.
+    if not are_plain(x) or not x.is_contiguous():
+        return False
+    tag = tag_of(x)
+    return not (tag.is_gradient or tag.is_weight)
+
+
+def _are_parameters(shape: Sequence[int], *parameters: Any) -> bool:
+    """True if each is None, or a contiguous parameter of this shape."""
+    for x in parameters:
+        if x is not None and not (are_plain(x) and x.is_contiguous() and tuple(x.shape) == tuple(shape)):
+            return False
+        if x is not None and not tag_of(x).is_weight:
+            return False
+    return True
+
+
+def one_operand(x: Any) -> Arguments | None:
+    """Return the argument of a function of one tensor."""
+    return (x,) if is_operand(x) else None
+
+
+def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float, cudnn: bool) -> Arguments | None:
+    """Return the arguments of the normalization of layers."""
+    shape = tuple(shape)
+    if not is_operand(x) or not shape or tuple(x.shape[-len(shape) :]) != shape:
+        return None
+    return (x, shape, weight, bias, eps) if _are_parameters(shape, weight, bias) else None
+
+
+def mse_loss(x: Any, y: Any, reduction: int) -> Arguments | None:
+    """Return the arguments of the mean squared error, for a target without gradient."""
+    if not is_operand(x) or not is_operand(y) or x.shape != y.shape or y.requires_grad:
+        return None
+    return x, y, reduction
+
+
+def gelu(x: Any, approximate: str = "none") -> Arguments | None:
+    """Return the argument of the exact GELU."""
+    return one_operand(x) if approximate == "none" else None
+
+
+#: The functions of PyTorch that are one call, each with its row.
+FUNCTIONS: tuple[tuple[Any, str, FormulaCall, Callable[..., Arguments | None]], ...] = (
+    (torch, "relu", RELU, one_operand),
+    (torch, "tanh", TANH, one_operand),
+    (torch, "sigmoid", SIGMOID, one_operand),
+    (torch.nn.functional, "gelu", GELU, gelu),
+    (torch, "layer_norm", LAYER_NORM, layer_norm),
+    (torch._C._nn, "mse_loss", MSE_LOSS, mse_loss),
+)
+
+
+def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap PyTorch's function of the cross-entropy."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Tensor:
+        run: Any = active_run()
+        # F.cross_entropy passes all six by position: input, target, weight, reduction, ignore_index and label_smoothing
+        # (torch 2.13).
+        if run is None or options or len(args) != 6 or has_saved_tensor_hooks() or not _are_classes(*args):
+            return function(*args, **options)
+        logarithms_place, place = served_place(run, LOG_SOFTMAX), served_place(run, NLL_LOSS)
+        if logarithms_place is None or place is None:
+            return function(*args)
+        x, *others, _ = args
+        # Two nodes, as in PyTorch: log_softmax and nll_loss have their own places and their own roundings. With ReLUs,
+        # cross-entropies and complete gradients in one call each, PyTorch calls Python 4 times in a step of an MLP (65
+        # times with single operations). The step takes 3.7 times as long as torch float32 on Zen 4 (5.0 before).
+        logarithms = run_formula(run, LOG_SOFTMAX, logarithms_place, (x, 1, x.dtype))
+        return run_formula(run, NLL_LOSS, place, (logarithms, *others))
+
+    return call
+
+
+def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int, smoothing: float) -> bool:
+    """True if the operands are rows of values with one class each, without class weights."""
+    if weight is not None or smoothing or not is_operand(x) or x.ndim != 2:
+        return False
+    return type(target) is Tensor and target.dtype == torch.int64 and target.shape == x.shape[:1]
+
+
+def run_formula(run: RunContext, call: FormulaCall, place: Place, arguments: Arguments) -> Tensor:
+    """Return the result of a row for the arguments of PyTorch's operation."""
+    # Every single operation starts with this: it notices a change of policy, and new memory of a parameter.
+    if run.parameters.is_outdated:
+        run.parameters.arguments_as_read(call.operation, arguments, {})
+    # The table of the run lists the operation as if PyTorch had dispatched it.
+    run.operation_counts.begin(call.operation, call.how, place.path)
+    with without_dispatch():
+        return apply_formula(run, call, place, arguments, *[arguments[number] for number in call.operands])
+
+
+class Steps(CompositeArithmetic):
+    """The arithmetic of a composite whose steps have uniform places: each step has one arithmetic in all calls."""
+
+    def __init__(self, simulation: Simulation, place: Place) -> None:
+        super().__init__(simulation, place, lambda step, _: step.forward)
+        self._arithmetics: dict[str, Arithmetic] = {}
+
+    def apply(self, operation: str, *operands: NDArray) -> NDArray:
+        """Compute an elementwise operation, which is also the name of the step."""
+        arithmetic = self._arithmetics.get(operation)
+        if arithmetic is None:
+            arithmetic = self._arithmetics[operation] = self._place(operation).forward
+            self._format = arithmetic.format
+        return arithmetic.apply(operation, *operands)
+
+
+def _arithmetic_at(run: RunContext, call: FormulaCall, place: Place) -> Any:
+    """Return the arithmetic of a formula at its place."""
+    if not call.is_composite:
+        return place.forward
+    # All steps of a uniform place have one format. Determined anew in each call, the arithmetics of the steps took
+    # seven calls of Python for each operation.
+    steps: Steps | None = place.bound_layers.get(Steps)
+    if steps is None:
+        steps = place.bound_layers[Steps] = Steps(run.simulation, place)
+    return steps
+
+
+class FormulaNode(torch.autograd.Function):
+    """(run, row, place, arguments, *operands) -> the formula of the row for these arguments."""
+
+    @staticmethod
+    @in_usual_environment
+    def forward(
+        context: Any, run: RunContext, call: FormulaCall, place: Place, arguments: Arguments, *operands: Tensor | None
+    ) -> Tensor:
+        """Return the result."""
+        note = run.notes.begin(place, [x for x in operands if x is not None])
+        u, read = _arithmetic_at(run, call, place), run.parameters.read
+        arrays = [array_of(read(x)) if isinstance(x, Tensor) else x for x in arguments]
+        outputs = call.formula(u, *arrays)
+        format = u.format_of(outputs[0] if isinstance(outputs, tuple) else outputs) if call.is_composite else u.format
+        tensors, tag = [], Tag(format)
+        for array in outputs if isinstance(outputs, tuple) else (outputs,):
+            tensors.append(tensor_of(array, torch.float32))
+            put_tag(tensors[-1], tag)
+        if note is not None:
+            note.format, note.is_one_call = format, True
+        # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
+        context.set_materialize_grads(False)
+        context.run, context.call, context.note, context.count = run, call, note, len(tensors)
+        context.is_given = [x is not None for x in operands]
+        context.arguments = [None if isinstance(x, Tensor) else x for x in arguments]
+        # Dispatch is off, so saving and unpacking call no operations. Autograd saves a detached alias of each of its
+        # own results, and each alias would call Python.
+        context.save_for_backward(*[arguments[i] for i in call.reads], *[tensors[i] for i in call.outputs])
+        return tensors[0]
+
+    @staticmethod
+    @in_usual_environment
+    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
+        """Return the gradients of the operands."""
+        call, run, needed = context.call, context.run, list(context.needs_input_grad[4:])
+        if g is None:
+            return (None,) * (4 + len(needed))
+        with without_dispatch():
+            saved = context.saved_tensors
+        arguments, outputs = list(context.arguments), [None] * context.count
+        for number, x in zip(call.reads, saved, strict=False):
+            arguments[number] = x
+        for number, x in zip(call.outputs, saved[len(call.reads) :], strict=True):
+            outputs[number] = x
+        if call.way_back is None:
+            return None, None, None, None, g
+        if not run.backward_nodes.are_whole:
+            # There is an edge for each operand that is given.
+            tensors = [number for number, is_given in enumerate(context.is_given) if is_given]
+            for number, (edge, _) in zip(tensors, current_node().next_functions, strict=True):
+                needed[number] = needed[number] and run.backward_nodes.reaches(edge)
+        back = call.arguments_back(g, arguments, outputs, needed)
+        if torch.is_grad_enabled():
+            # With create_graph=True the backward pass itself is recorded, and autograd needs PyTorch's operation for
+            # the node.
+            gradients = call.way_back(*back)
+            return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
+        with without_dispatch():
+            run.count_operation(call.way_back, call.how)
+            arrays = [array_of(run.parameters.read(x)) if isinstance(x, Tensor) else x for x in back]
+            # The note has only the operands that are given.
+            numbers = [sum(context.is_given[:i]) if x else None for i, x in enumerate(needed)]
+            return None, None, None, None, *_gradients(run, call, context.note, g, arrays, numbers)
+
+
+#: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
+apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
+
+
+def _gradients(
+    run: RunContext, call: FormulaCall, note: Any, g: Tensor, arrays: list[Any], numbers: Sequence[int | None]
+) -> list[Tensor | None]:
+    """Compute the gradients of the operands with these numbers in the note; None for one that is not needed."""
+    node, gradients = current_node()._sequence_nr(), list[Tensor | None]()
+    for slope, number in zip(call.slopes, numbers, strict=True):
+        if slope is None or number is None:
+            gradients.append(None)
+            continue
+        operand = note.operands[number]
+        if operand.path is None:
+            arithmetic = note.place.to_activation(number, operand.format)
+        else:
+            arithmetic = note.place.to_weight(operand.path, number, operand.format)
+        array, format = slope(arithmetic, *arrays), arithmetic.target.format
+        gradient = store_gradient(run, note.place, operand, number, array, format, node)
+        if gradient is not None and number == 0 and not g.is_contiguous():
+            tag, gradient = tag_of(gradient), match_layout(gradient, g)
+            put_tag(gradient, tag)
+        gradients.append(gradient)
+    return gradients
+
+
+def store_gradient(
+    run: RunContext, place: Place, operand: Operand, number: int, array: NDArray, format: Format, node: int,
+    view: Any = None,
+) -> Tensor | None:  # fmt: skip
+    """Return the gradient of an operand for autograd; None if it completes a parameter's, and was stored as `.grad`.
+
+    If `.grad` exists, the gradient was added to it. Autograd would do the same, but by up to three operations that each
+    call Python. `number` is the number of the operand at the place, and `view` the operation between the parameter and
+    the operand.
+    """
+    leaf = None if operand.path is None else run.backward_nodes.completed_parameter(operand.path)
+    if leaf is not None and leaf.grad is not None:
+        if view is not None:
+            run.count_operation(view, "movement")
+        run.operation_counts.begin(aten.add_.Tensor, "rule", run.paths.path or "")
+        arithmetic = place.to_stored(operand.path, number, operand.format)
+        leaf.grad.copy_(torch.from_numpy(arithmetic.add(leaf.grad.numpy(), array)))
+        put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=arithmetic.format))
+        return None
+    gradient = tensor_of(array, torch.float32)
+    put_tag(gradient, Tag(format, True, None if leaf is None else operand.path, node=node))
+    if leaf is None:
+        return gradient
+    leaf.grad = gradient
+    return None
