@@ -76,7 +76,7 @@ def composite_operation(
 
 def _derivative(simulation: Simulation, started: BegunOperation, number: int, slope: Slope) -> Derivative:
     """Return the gradient of operand `number` by its slope."""
-    operand, place, path = started.operands[number], started.place, started.paths[number]
+    operand, place, path = started.operands[number], started.place, started.bound.paths[number]
     shape = operand.shape
     if not place.recipe.fused:
         return lambda u, g: sum_to_shape(u, slope(u, g), shape)

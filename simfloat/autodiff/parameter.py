@@ -132,7 +132,7 @@ class Parameter(Owned, Tensor):
         self.format = self.made_with = None
 
     @property
-    def current_format(self) -> Format | None:
+    def current_format(self) -> Format | None:  # type: ignore[override]
         """The format of the values, if it is known; None after a read of `data`: callers may write to that array."""
         return None if self._is_lent else self.format
 
@@ -211,8 +211,10 @@ class RoundedParameter(Variable):
     is_weight = True
 
     def __init__(self, parameter: Parameter, numbers: NDArray, format: Format) -> None:
-        super().__init__(numbers, parameter.requires_grad, format)
-        self._parameter = parameter
+        # The constructor of the base class, written out: operations create one for each rounded parameter.
+        self.numbers, self.requires_grad, self.format, self.node = numbers, parameter.requires_grad, format, None
+        self.trace = self._parameter = parameter
+        self.current_format = format
 
     @property
     def path(self) -> str:
@@ -223,16 +225,6 @@ class RoundedParameter(Variable):
     def _outermost(self) -> Any:
         """The outermost owner of the parameter."""
         return self._parameter._outermost
-
-    @property
-    def trace(self) -> Variable:
-        """The parameter, which the record refers to."""
-        return self._parameter
-
-    @property
-    def current_format(self) -> Format | None:
-        """The format of the values."""
-        return self.format
 
     @property
     def origin(self) -> Guard:
@@ -254,4 +246,4 @@ def begin_update(parameter: Parameter, simulation: Simulation | None = None) -> 
     """Return the place of the update of a parameter; warn if the simulation repeats random bits of an earlier one."""
     simulation = current() if simulation is None else simulation
     simulation.repeated_draws.update(parameter.made_with)
-    return simulation.place_at("update", simulation.path_of(parameter), ())
+    return simulation.update_place(parameter)

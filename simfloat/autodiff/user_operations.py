@@ -430,7 +430,7 @@ class Primitive:
         """Return the rounding of the operands of a contraction, by name."""
         if self._row.kind != "contraction":
             return {}
-        inputs = {name: started.input(number) for number, name in enumerate(self._row.operands)}
+        inputs = dict(zip(self._row.operands, started.bound.inputs, strict=True))
         return {**inputs, GRADIENT: started.place.gradient}
 
     def _gradient(
