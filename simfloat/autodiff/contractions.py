@@ -132,7 +132,7 @@ class Contractions(Operations[Result]):
         automatic mixed precision, linear layers and convolutions of PyTorch add their bias in the format that they
         compute in. Its gradient has that format, or the format of the bias unless that is wider.
         """
-        started = begin("add", self, bias if isinstance(bias, Variable) else as_variable(bias))
+        started = begin("add", self, bias)
         place, (product, used) = started.bound.place, started.operands
         numbers, added, shape = (
             product.numbers,
@@ -446,6 +446,6 @@ def moving_average(name: str, old: Operand, new: Operand, factor: float) -> NDAr
 
     This is used for the statistics of batch norm. `name` is the operation of the catalog that stores the average.
     """
-    started = begin(name, as_variable(old), as_variable(new))
+    started = begin(name, old, new)
     (before, now), arithmetic = started.operands, started.forward
     return norms.moving_average(arithmetic, before.numbers, now.numbers, factor)

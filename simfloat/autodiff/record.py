@@ -23,6 +23,7 @@ from simfloat.autodiff.variable import (
     SplitPart,
     Trace,
     Variable,
+    as_variable,
     change_error,
 )
 from simfloat.environment import in_usual_environment
@@ -32,7 +33,7 @@ from simfloat.simulation.bound import BoundOperation
 from simfloat.simulation.context import CONTEXT, context_in_block
 from simfloat.simulation.formulas import Rounded
 from simfloat.simulation.place import Place, widest_format
-from simfloat.simulation.simulation import current
+from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.streams import Streams
 
 #: The class of the tensors that operations return.
@@ -66,6 +67,7 @@ class BegunOperation(NamedTuple):
     bound: BoundOperation
     operands: tuple[Variable, ...]  # as used: parameters are rounded to the role weights
     is_recorded: bool  # True if it is recorded for backward
+    simulation: Simulation
 
     @property
     def place(self) -> Place:
@@ -83,17 +85,18 @@ class BegunOperation(NamedTuple):
         return place.forward_in(widest_format(x.stored_format for x in counting))
 
 
-def begin(operation: str, *operands: Variable) -> BegunOperation:
+def begin(operation: str, *operands: Operand) -> BegunOperation:
     """Begin an operation, which may read only the values of `BegunOperation.operands`, not of `operands`.
 
     A parameter with values outside its format is used as rounded to it; the stored values do not change.
     """
+    variables = [x if isinstance(x, Variable) else as_variable(x) for x in operands]
     now = CONTEXT.get()
     if now.is_in_generator or now.simulation is None:
         now = context_in_block()
     simulation = now.simulation
     used, paths, requires_grad = [], [], False
-    for x in operands:
+    for x in variables:
         path = None
         if x.is_weight:
             place = simulation.update_place(x)
@@ -113,7 +116,7 @@ def begin(operation: str, *operands: Variable) -> BegunOperation:
     is_recorded = now.recording and requires_grad
     if is_recorded and bound.border is not None:
         used = [_enter_fused_composite(x, path, bound.border) for x, path in zip(used, paths, strict=True)]
-    return BegunOperation(bound, tuple(used), is_recorded)
+    return BegunOperation(bound, tuple(used), is_recorded, simulation)
 
 
 def _enter_fused_composite(x: Variable, path: str | None, border: Place) -> Variable:
@@ -150,7 +153,7 @@ def finish(
     The arrays that derivatives read are guarded until the backward pass. A view may share the array of the first
     operand. `inside` are the places of the steps of a composite.
     """
-    bound, operands, is_recorded = started
+    bound, operands, is_recorded, _ = started
     place = bound.place
     moved = _parameter_of(operands[0]) if is_view and place.kind == "movement" else None
     if not is_recorded:

@@ -161,6 +161,11 @@ class Place:
         return next((names for names in around if _recipe(self.active_policy.policy, self.path, names).fused), ())
 
     @cached_property
+    def is_fused(self) -> bool:
+        """True if this is a composite that the policy rounds once."""
+        return self.recipe.fused
+
+    @cached_property
     def is_written(self) -> bool:
         """True if the policy follows the dtypes of the program here."""
         return bool(self.recipe.written)

@@ -12,6 +12,7 @@ from simfloat.arithmetic import BitStream, GivenBits, Observer
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import check_observer, set_observer_finder, wants
 from simfloat.common import did_you_mean, is_integer
+from simfloat.formats import FP32
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
@@ -280,9 +281,11 @@ class Simulation:
         `composites` are the names of the composites around the operation.
         """
         untyped = place.untyped
-        is_in_force = untyped.active_policy is self._active_policy
-        find = self.place_at if is_in_force else untyped.sibling
-        return find(operation, path, composites).in_type(place.type)
+        if untyped.active_policy is self._active_policy:
+            other = self._places.get((operation, path, composites)) or self._new_place(operation, path, composites)
+        else:
+            other = untyped.sibling(operation, path, composites)
+        return other if place.type is FP32 else other.in_type(place.type)
 
     def places(self) -> list[Place]:
         """Return every place that was used under the policy in force, in order of first use."""
@@ -290,8 +293,7 @@ class Simulation:
 
     def place_at(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         """Return the place of an operation at this path, inside of these composites."""
-        place = self._places.get((operation, path, composites))
-        return self._new_place(operation, path, composites) if place is None else place
+        return self._places.get((operation, path, composites)) or self._new_place(operation, path, composites)
 
     def _new_place(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         place = Place(self._active_policy, path, (*composites, operation))
@@ -315,7 +317,7 @@ class Simulation:
         entry = self._parameters.get(id(parameter))
         is_current = entry is not None and entry.state is TREES.state and entry.parameter() is parameter
         path = entry.path if entry is not None and is_current else self.path_of(parameter)
-        return self._places.get(("update", path, ())) or self.place_at("update", path, ())
+        return self._places.get(("update", path, ())) or self._new_place("update", path, ())
 
     def stream(self, operation: str) -> BitStream:
         """Return the random stream of a forward operation that uses random bits itself, in the running module."""
