@@ -430,7 +430,7 @@ def _is_cupys(kind: type) -> bool:
 
 def as_array(x: Any, name: str = "an operand") -> Any:
     """Return `x` if it is a CuPy array, otherwise as a NumPy array; ValueError with its name if it is not an array."""
-    return x if is_on_gpu(x) or type(x) is ndarray else as_rectangular_array(x, name)
+    return x if type(x) is ndarray or is_on_gpu(x) else as_rectangular_array(x, name)
 
 
 def on_cpu(array: Any) -> ndarray:

@@ -262,8 +262,14 @@ def broadcast_vectors(operands: list[NDArray]) -> tuple[tuple[int, ...], list[ND
     for operand in operands:
         if operand.shape != shape:
             shape = broadcast_shape(operands)
-            return shape, [_broadcast_vector(operand, shape) for operand in operands]
-    return shape, list(map(flat, operands))
+            break
+    # The usual case of `flat`, written out: an array takes 0.1 us less.
+    return shape, [
+        x.reshape(-1)
+        if type(x) is ndarray and x.flags.carray and (x.shape == shape or x.size == 1)
+        else _broadcast_vector(x, shape)
+        for x in operands
+    ]
 
 
 def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:

@@ -29,7 +29,6 @@ from simfloat.autodiff.record import (
     Result,
     begin,
     finish,
-    round_to_shape,
     sum_to_shape,
 )
 from simfloat.autodiff.variable import Variable, as_variable
@@ -134,18 +133,16 @@ class Contractions(Operations[Result]):
         """
         started = begin("add", self, bias)
         place, (product, used) = started.bound.place, started.operands
-        numbers, added, shape = (
-            product.numbers,
-            used.numbers if part is None else used.numbers[part],
-            used.numbers.shape,
-        )
+        numbers, shape = product.numbers, used.numbers.shape
+        added = used.numbers if part is None else used.numbers[part]
         arithmetic = place.forward_in(product.stored_format) if place.is_widest else place.forward
 
         def to_product(u: Arithmetic, g: NDArray) -> NDArray:
             return u.round(g)
 
         def to_bias(u: Arithmetic, g: NDArray) -> NDArray:
-            gradient = round_to_shape(u, g if axis == -1 else np.moveaxis(g, axis, -1), added.shape)
+            rows = g if axis == -1 else np.moveaxis(g, axis, -1)
+            gradient = u.round(rows) if rows.shape == added.shape else sum_to_shape(u, rows, added.shape)
             return gradient if part is None else _among_zeros(gradient, shape, part)
 
         behind = [1] * (numbers.ndim - 1 - axis % numbers.ndim)

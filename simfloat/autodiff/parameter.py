@@ -171,7 +171,7 @@ class Parameter(Owned, Tensor):
 
     def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
         """True if `numbers` equals, bit for bit, the values of the parameter rounded to `format`."""
-        if numbers is self.numbers and not self._is_lent:
+        if not self._is_lent and (numbers is self.numbers or numbers is (self._rounded or (format, None))[1]):
             return True
         try:
             return same_bits(self.numbers if format is None else self._as_rounded(format), numbers)

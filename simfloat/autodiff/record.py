@@ -331,8 +331,9 @@ def _contribution(
     observer: Observer | None = None,
 ) -> NDArray:
     """Return the gradient of a parent including the contribution of this use; `complete` is True for the last use."""
-    parent, bound = node.parents[number], node.bound
-    arithmetic = bound.backward(number, node.formats[number] if node.formats else None)
+    parent, bound, formats = node.parents[number], node.bound, node.formats
+    arithmetic = bound.backward(number, formats[number]) if formats else bound.to_operands[number]
+    arithmetic = bound.backward(number) if arithmetic is None else arithmetic
     if observer is not None:
         arithmetic = arithmetic.with_observer(observer)
     gradient = node.derivatives[number](arithmetic, incoming)

@@ -22,8 +22,8 @@ class BoundOperation:
     def __init__(self, place: Place, paths: tuple[str | None, ...], border: Place | None) -> None:
         self.place, self.paths, self.border = place, paths, border
         self.is_observed = tuple([place.observer is not None and path is not None for path in paths])
-        # Without formats of operands, the arithmetic to an operand is the same in every backward pass.
-        self._backward: list[Arithmetic | None] = [None] * len(paths)
+        # The arithmetic of the backward pass to each operand, from its first use on, if it does not depend on a format.
+        self.to_operands: list[Arithmetic | None] = [None] * len(paths)
         self._forward_inputs: dict[int, tuple[Format, Input]] = {}
 
     @cached_property
@@ -47,10 +47,8 @@ class BoundOperation:
 
     def backward(self, number: int, format: Format | None = None) -> Arithmetic:
         """Return the arithmetic of the backward pass to an operand; `format` is its format, if gradients take it."""
-        arithmetic = self._backward[number] if format is None else None
-        if arithmetic is None:
-            path, place = self.paths[number], self.place
-            arithmetic = place.to_activation(number, format) if path is None else place.to_weight(path, number, format)
-            if format is None:
-                self._backward[number] = arithmetic
+        path, place = self.paths[number], self.place
+        arithmetic = place.to_activation(number, format) if path is None else place.to_weight(path, number, format)
+        if format is None:
+            self.to_operands[number] = arithmetic
         return arithmetic
