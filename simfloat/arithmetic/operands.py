@@ -339,10 +339,9 @@ def zeros(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDA
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """Return the values in another dtype and in C order."""
-    machine = device_of(x)
-    if x.size < LEAST_ALIGNED and machine is CPU:
+    if x.size < LEAST_ALIGNED and type(x) is ndarray:
         return x.astype(dtype, "C")
-    out = empty(x.shape, dtype, machine)
+    out = empty(x.shape, dtype, device_of(x))
     out[...] = x
     return out
 

@@ -429,7 +429,7 @@ class ConstantProducts(Operations[Result]):
         used = started.operands[0]
         format = widest_format((FP32, used.stored_format))
         unobserved = Target(format, nearest_even, carrier_of(format), operation="scale")
-        observed = unobserved._replace(observer=started.place.forward_in(format).target.observer)
+        observed = unobserved._replace(observer=started.bound.place.forward_in(format).target.observer)
 
         def derivative(_: Arithmetic, g: NDArray) -> NDArray:
             return compute_with_draw("multiply", [g, by], unobserved, None)

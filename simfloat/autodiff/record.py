@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.catalog import Reads
-from simfloat.arithmetic.target import Observer, wants
+from simfloat.arithmetic.target import wants
 from simfloat.autodiff.variable import (
+    BoundOperation,
     ChangeGuard,
     Derivative,
     Guard,
@@ -25,11 +26,11 @@ from simfloat.autodiff.variable import (
     Variable,
     as_variable,
     change_error,
+    guard_of,
 )
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
-from simfloat.simulation.bound import BoundOperation
 from simfloat.simulation.context import CONTEXT, context_in_block
 from simfloat.simulation.formulas import Rounded
 from simfloat.simulation.place import Place, widest_format
@@ -70,11 +71,6 @@ class BegunOperation(NamedTuple):
     simulation: Simulation
 
     @property
-    def place(self) -> Place:
-        """The place of the operation."""
-        return self.bound.place
-
-    @property
     def forward(self) -> Arithmetic:
         """The arithmetic of the result."""
         place = self.bound.place
@@ -110,13 +106,25 @@ def begin(operation: str, *operands: Operand) -> BegunOperation:
         paths.append(path)
         requires_grad = requires_grad or x.requires_grad
     key = operation, now.path, now.composites, tuple(paths)
-    bound = simulation.bound_operations.get(key) or simulation.bind(*key)
+    bound = simulation.bound_operations.get(key) or _bind(simulation, *key)
     if not simulation.repeated_draws.has_begun:
         simulation.repeated_draws.begin(simulation.policy, now.path, operation, [x.numbers for x in used])
     is_recorded = now.recording and requires_grad
     if is_recorded and bound.border is not None:
         used = [_enter_fused_composite(x, path, bound.border) for x, path in zip(used, paths, strict=True)]
     return BegunOperation(bound, tuple(used), is_recorded, simulation)
+
+
+def _bind(
+    simulation: Simulation, operation: str, path: str, composites: tuple[str, ...], parameters: tuple[str | None, ...]
+) -> BoundOperation:
+    """Return an operation at its place, on operands that are the parameters at these paths, or activations."""
+    place = simulation.place_at(operation, path, composites)
+    around = place.fused_composite
+    border = simulation.place_at(around[-1], path, around[:-1]) if around else None
+    key = operation, path, composites, parameters
+    bound: BoundOperation = simulation.bound_operations.setdefault(key, BoundOperation(place, parameters, border))
+    return bound
 
 
 def _enter_fused_composite(x: Variable, path: str | None, border: Place) -> Variable:
@@ -189,8 +197,10 @@ def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
         if x.node is not None:
             origin = x.node.origin
             guards.append(origin if origin.watched is None else origin.guard())
-        elif x.is_weight or x.numbers.ndim or type(x) is not Variable:
+        elif x.is_weight:
             guards.append(x.origin)
+        elif x.numbers.ndim or type(x) is not Variable:
+            guards.append(guard_of(x.numbers))
     return guards
 
 
@@ -246,12 +256,13 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 gradient_here, before = incoming, gradients.get(id(parent))
                 if balance is not None:
                     gradient_here, before = balance.rescale(variable, node, number, incoming, before)
+                arithmetic = bound.to_operands[number] or node.arithmetic(number)
                 contribution = _observed_contribution if bound.is_observed[number] else _contribution
-                gradients[id(parent)] = contribution(node, number, gradient_here, before, complete, splits)
+                gradients[id(parent)] = contribution(node, number, arithmetic, gradient_here, before, complete, splits)
                 if complete:
                     ready.append(parent)
                     if parent.node is not None and takes_formats:
-                        formats[id(parent)] = node.arithmetic(number).format
+                        formats[id(parent)] = arithmetic.format
 
 
 def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
@@ -300,17 +311,21 @@ def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, form
 
 
 def _observed_contribution(
-    node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
+    node: Node,
+    number: int,
+    arithmetic: Arithmetic,
+    incoming: NDArray,
+    before: NDArray | None,
+    complete: bool,
+    splits: SplitGradients,
 ) -> NDArray:
-    """Return the gradient of a parameter as `_contribution` does; an observer receives the last rounding at its
-    path.
-    """
-    parent, place, path = node.parents[number], node.bound.place, node.bound.paths[number]
+    """Return the gradient of a parent as `_contribution` does; the observer receives the last rounding at its path."""
+    parent, place, path = node.parents[number], node.place, node.paths[number]
     observer = place.observer
     if path is None or not (wants(observer, path, "backward") or wants(observer, place.path, "backward")):
-        return _contribution(node, number, incoming, before, complete, splits)
+        return _contribution(node, number, arithmetic, incoming, before, complete, splits)
     events = PendingEvents(observer, place.path)
-    gradient = _contribution(node, number, incoming, before, complete, splits, events)
+    gradient = _contribution(node, number, arithmetic.with_observer(events), incoming, before, complete, splits)
     if complete and parent.node is None:
         # The gradient of a sum is one rounded value that is broadcast to all elements; its events count for each of
         # them.
@@ -324,26 +339,21 @@ def _observed_contribution(
 def _contribution(
     node: Node,
     number: int,
+    arithmetic: Arithmetic,
     incoming: NDArray,
     before: NDArray | None,
     complete: bool,
     splits: SplitGradients,
-    observer: Observer | None = None,
 ) -> NDArray:
     """Return the gradient of a parent including the contribution of this use; `complete` is True for the last use."""
-    parent, bound, formats = node.parents[number], node.bound, node.formats
-    arithmetic = bound.backward(number, formats[number]) if formats else bound.to_operands[number]
-    arithmetic = bound.backward(number) if arithmetic is None else arithmetic
-    if observer is not None:
-        arithmetic = arithmetic.with_observer(observer)
-    gradient = node.derivatives[number](arithmetic, incoming)
+    parent, gradient = node.parents[number], node.derivatives[number](arithmetic, incoming)
     if isinstance(gradient, SplitPart):
         gradient = splits.with_part(parent, before, gradient, arithmetic)
     elif before is not None:
         gradient = arithmetic.apply("add", before, gradient)
     if complete and parent.node is None and parent._grad is not None:
         # As in PyTorch, the gradient of earlier backward calls is added only when the new gradient is complete.
-        stored = node.to_stored(number, arithmetic) if bound.place.takes_formats else arithmetic
+        stored = node.to_stored(number, arithmetic) if node.bound.place.takes_formats else arithmetic
         gradient = stored.apply("add", parent._grad, gradient)
     return gradient
 

@@ -431,7 +431,7 @@ class Primitive:
         if self._row.kind != "contraction":
             return {}
         inputs = dict(zip(self._row.operands, started.bound.inputs, strict=True))
-        return {**inputs, GRADIENT: started.place.gradient}
+        return {**inputs, GRADIENT: started.bound.place.gradient}
 
     def _gradient(
         self, number: int, result: NDArray, arrays: list[NDArray], options: dict[str, Any], inputs: Inputs,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
@@ -26,8 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.bound import BoundOperation
+from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 
@@ -152,6 +151,41 @@ class SplitPart(NamedTuple):
 Derivative = Callable[[Arithmetic, NDArray], NDArray | SplitPart]
 
 
+class BoundOperation:
+    """An operation at its place, on operands that are parameters at certain paths, or activations.
+
+    It contains what does not depend on the values of the operands. A simulation keeps it until its policy changes.
+    `paths` are the paths of the operands that are parameters, moved or not. `border` is the place of the outermost
+    fused composite around the operation, if there is one.
+    """
+
+    def __init__(self, place: Place, paths: tuple[str | None, ...], border: Place | None) -> None:
+        self.place, self.paths, self.border = place, paths, border
+        self.is_observed = tuple([place.observer is not None and path is not None for path in paths])
+        # The arithmetic of the backward pass to each operand, from its first use on, if it does not depend on a format.
+        self.to_operands: list[Arithmetic | None] = [None] * len(paths)
+        self._forward_inputs: dict[int, tuple[Format, Input]] = {}
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """The rounding of each operand of a contraction, in the backward pass and, for activations, in both."""
+        return tuple([self.place.input(path) for path in self.paths])
+
+    def forward_input(self, number: int, format: Format | None) -> Input:
+        """Return the rounding of an operand of a contraction in the forward pass, when the format of a parameter is
+        known.
+
+        Before the backward pass, the parameter may be written to, so `inputs` assume no format.
+        """
+        if format is None:
+            return self.inputs[number]
+        last_format, last_input = self._forward_inputs.get(number, (None, None))
+        if last_format is not format or last_input is None:
+            last_input = self.place.input(self.paths[number], format)
+            self._forward_inputs[number] = format, last_input
+        return last_input
+
+
 class Node(NamedTuple):
     """A recorded operation: its parents, derivatives and place."""
 
@@ -176,7 +210,11 @@ class Node(NamedTuple):
 
     def arithmetic(self, number: int) -> Arithmetic:
         """Return the arithmetic of the backward pass to parent `number`."""
-        return self.bound.backward(number, self.formats[number] if self.formats else None)
+        place, path, format = self.place, self.paths[number], self.formats[number] if self.formats else None
+        arithmetic = place.to_activation(number, format) if path is None else place.to_weight(path, number, format)
+        if format is None:
+            self.bound.to_operands[number] = arithmetic
+        return arithmetic
 
     def to_stored(self, number: int, arithmetic: Arithmetic) -> Arithmetic:
         """Return the arithmetic that adds a gradient of this arithmetic to the gradient of an earlier backward pass, if

@@ -18,7 +18,6 @@ from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
 from simfloat.policy.policy import as_policy, draws_bits, takes_formats
 from simfloat.simulation.arithmetic import WithPath, WorkMeter
-from simfloat.simulation.bound import BoundOperation
 from simfloat.simulation.context import (
     TREES,
     Names,
@@ -124,7 +123,7 @@ class Simulation:
             policy, streams, self.observer, self.histories, takes_formats(policy), self._meter
         )
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
-        self.bound_operations: dict[Any, BoundOperation] = {}
+        self.bound_operations: dict[Any, Any] = {}  # of the front end, by its own keys
         follow = getattr(self.observer, "follow_policy", None)  # an observer need not inherit from Observer
         if follow is not None:
             follow(policy)
@@ -301,16 +300,6 @@ class Simulation:
         if operation != "update":
             self._operations.update(dict.fromkeys(place.operations))
         return self._places.setdefault((operation, path, composites), place)
-
-    def bind(
-        self, operation: str, path: str, composites: tuple[str, ...], parameters: tuple[str | None, ...]
-    ) -> BoundOperation:
-        """Return an operation at its place, on operands that are the parameters at these paths, or activations."""
-        place = self.place_at(operation, path, composites)
-        around = place.fused_composite
-        border = self.place_at(around[-1], path, around[:-1]) if around else None
-        bound = BoundOperation(place, parameters, border)
-        return self.bound_operations.setdefault((operation, path, composites, parameters), bound)
 
     def update_place(self, parameter: HasPath) -> Place:
         """Return the place of the updates of a parameter."""
