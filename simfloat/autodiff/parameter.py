@@ -17,7 +17,7 @@ from simfloat.arithmetic.operands import as_operand, same_bits
 from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.tensor import Tensor
-from simfloat.autodiff.variable import Guard, ParameterGuard, Variable
+from simfloat.autodiff.variable import Variable
 from simfloat.common import check_flags
 from simfloat.formats import Format, nearest_even
 from simfloat.simulation.place import Place
@@ -164,11 +164,6 @@ class Parameter(Owned, Tensor):
             ) from None
         return RoundedParameter(self, rounded, weights)
 
-    @property
-    def origin(self) -> Guard:
-        """The parameter with its current values."""
-        return ParameterGuard(self, self.numbers, self.format)
-
     def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
         """True if `numbers` equals, bit for bit, the values of the parameter rounded to `format`."""
         if not self._is_lent and (numbers is self.numbers or numbers is (self._rounded or (format, None))[1]):
@@ -213,23 +208,7 @@ class RoundedParameter(Variable):
     def __init__(self, parameter: Parameter, numbers: NDArray, format: Format) -> None:
         # The constructor of the base class, written out: operations create one for each rounded parameter.
         self.numbers, self.requires_grad, self.format, self.node = numbers, parameter.requires_grad, format, None
-        self.trace = self._parameter = parameter
-        self.current_format = format
-
-    @property
-    def path(self) -> str:
-        """The path of the parameter."""
-        return self._parameter.path
-
-    @property
-    def _outermost(self) -> Any:
-        """The outermost owner of the parameter."""
-        return self._parameter._outermost
-
-    @property
-    def origin(self) -> Guard:
-        """The parameter with the values that are used."""
-        return ParameterGuard(self._parameter, self.numbers, self.format)
+        self.trace, self.current_format = parameter, format
 
 
 def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:

@@ -311,22 +311,15 @@ def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, form
 
 
 def _observed_contribution(
-    node: Node,
-    number: int,
-    arithmetic: Arithmetic,
-    incoming: NDArray,
-    before: NDArray | None,
-    complete: bool,
-    splits: SplitGradients,
+    node: Node, number: int, u: Arithmetic, g: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
 ) -> NDArray:
     """Return the gradient of a parent as `_contribution` does; the observer receives the last rounding at its path."""
-    parent, place, path = node.parents[number], node.place, node.paths[number]
-    observer = place.observer
-    if path is None or not (wants(observer, path, "backward") or wants(observer, place.path, "backward")):
-        return _contribution(node, number, arithmetic, incoming, before, complete, splits)
-    events = PendingEvents(observer, place.path)
-    gradient = _contribution(node, number, arithmetic.with_observer(events), incoming, before, complete, splits)
-    if complete and parent.node is None:
+    observer, layer, path = node.place.observer, node.place.path, node.paths[number]
+    if path is None or not (wants(observer, path, "backward") or wants(observer, layer, "backward")):
+        return _contribution(node, number, u, g, before, complete, splits)
+    events = PendingEvents(observer, layer)
+    gradient = _contribution(node, number, u.with_observer(events), g, before, complete, splits)
+    if complete and node.parents[number].node is None:
         # The gradient of a sum is one rounded value that is broadcast to all elements; its events count for each of
         # them.
         is_spread = 0 in gradient.strides
@@ -337,23 +330,19 @@ def _observed_contribution(
 
 
 def _contribution(
-    node: Node,
-    number: int,
-    arithmetic: Arithmetic,
-    incoming: NDArray,
-    before: NDArray | None,
-    complete: bool,
-    splits: SplitGradients,
+    node: Node, number: int, u: Arithmetic, g: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
 ) -> NDArray:
-    """Return the gradient of a parent including the contribution of this use; `complete` is True for the last use."""
-    parent, gradient = node.parents[number], node.derivatives[number](arithmetic, incoming)
+    """Return the gradient of a parent including the contribution of this use, computed from the gradient `g` of the
+    result; `complete` is True for the last use.
+    """
+    parent, gradient = node.parents[number], node.derivatives[number](u, g)
     if isinstance(gradient, SplitPart):
-        gradient = splits.with_part(parent, before, gradient, arithmetic)
+        gradient = splits.with_part(parent, before, gradient, u)
     elif before is not None:
-        gradient = arithmetic.apply("add", before, gradient)
+        gradient = u.apply("add", before, gradient)
     if complete and parent.node is None and parent._grad is not None:
         # As in PyTorch, the gradient of earlier backward calls is added only when the new gradient is complete.
-        stored = node.to_stored(number, arithmetic) if node.bound.place.takes_formats else arithmetic
+        stored = node.to_stored(number, u) if node.bound.place.takes_formats else u
         gradient = stored.apply("add", parent._grad, gradient)
     return gradient
 

@@ -69,23 +69,10 @@ def guard_of(array: NDArray) -> ChangeGuard:
     return guard
 
 
-class Guarded(Protocol):
-    """The members of a parameter that its guard uses."""
-
-    @property
-    def path(self) -> str:
-        """The path in its model, if it has one."""
-        ...
-
-    def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
-        """True if it is used with these values, in this format."""
-        ...
-
-
 class ParameterGuard(NamedTuple):
     """A guard of a parameter: the values that the forward pass used."""
 
-    parameter: Guarded
+    parameter: Any  # a Parameter
     watched: NDArray
     format: Format | None
 
@@ -98,7 +85,7 @@ class ParameterGuard(NamedTuple):
 
     def is_intact(self) -> bool:
         """True if the parameter still has these values."""
-        return self.parameter.has_numbers(self.watched, self.format)
+        return bool(self.parameter.has_numbers(self.watched, self.format))
 
     def __str__(self) -> str:
         return (
@@ -300,6 +287,8 @@ class Variable:
     @property
     def origin(self) -> Guard:
         """The guard of its array, which belongs to an operation, a parameter or the caller."""
+        if self.is_weight:
+            return ParameterGuard(self if self.trace is None else self.trace, self.numbers, self.format)
         return guard_of(self.numbers) if self.node is None else self.node.origin
 
     @property
