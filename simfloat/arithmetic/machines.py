@@ -455,11 +455,6 @@ def freeze(array: Any) -> None:
         array.flags.writeable = False
 
 
-def is_frozen(array: Any) -> bool:
-    """Return True if an array is read-only."""
-    return not is_on_gpu(array) and not array.flags.writeable
-
-
 def check_reachable(array: Any, name: str = "an operand") -> None:
     """Raise ValueError, with its name, for an array on a GPU that is not a CuPy array."""
     if type(array) is not ndarray and hasattr(array, "__cuda_array_interface__") and not is_on_gpu(array):
