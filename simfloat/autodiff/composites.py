@@ -87,7 +87,7 @@ def _fused_derivative(
     format = operand.stored_format if place.takes_formats else None
 
     def rounds(step: Place, _: Any) -> Arithmetic:
-        return step.to_activation(number, format) if path is None else step.to_weight(path, number, format)
+        return step.to_operand(path, number, format)
 
     def fused(u: Arithmetic, g: NDArray) -> NDArray:
         inside = CompositeArithmetic(simulation, place, rounds)

@@ -277,8 +277,7 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
     simulation = current()
     path, place = simulation.path_of(root) if root.is_weight else None, simulation.place("add")
     format = root.operand_in(simulation).stored_format
-    arithmetic = place.to_activation(0, format) if path is None else place.to_weight(path, 0, format)
-    root.grad = arithmetic.add(root.grad, gradient)
+    root.grad = place.to_operand(path, 0, format).add(root.grad, gradient)
 
 
 def _uses(root: Variable) -> dict[int, int]:

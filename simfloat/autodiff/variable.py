@@ -197,8 +197,8 @@ class Node(NamedTuple):
 
     def arithmetic(self, number: int) -> Arithmetic:
         """Return the arithmetic of the backward pass to parent `number`."""
-        place, path, format = self.place, self.paths[number], self.formats[number] if self.formats else None
-        arithmetic = place.to_activation(number, format) if path is None else place.to_weight(path, number, format)
+        format = self.formats[number] if self.formats else None
+        arithmetic = self.place.to_operand(self.paths[number], number, format)
         if format is None:
             self.bound.to_operands[number] = arithmetic
         return arithmetic

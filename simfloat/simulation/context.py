@@ -167,11 +167,6 @@ class no_grad(ContextDecorator):
         return "no_grad()"
 
 
-def is_recording() -> bool:
-    """True if operations are recorded for backward."""
-    return current_context().recording
-
-
 class changed_context:
     """A ``with`` block that sets fields of the context: for a running module or a composite operation."""
 
@@ -192,9 +187,9 @@ class changed_context:
 def restore_context(before: Context, inside: Context) -> None:
     """Set the context `before`, at the end of a call or a block that set the context `inside`."""
     now = CONTEXT.get()
-    # Blocks that were opened or closed inside, by hand or by a generator, remain so.
-    same = now is inside
-    CONTEXT.set(before if same else now._replace(path=before.path, composites=before.composites, names=before.names))
+    if now is not inside:  # blocks that were opened or closed inside, by hand or by a generator, remain so
+        before = now._replace(path=before.path, composites=before.composites, names=before.names)
+    CONTEXT.set(before)
 
 
 def composite(name: str) -> changed_context:
@@ -216,8 +211,7 @@ def context_of_module(before: Context, module: Module, find: Callable[[Module], 
         names = find(module)
     path = names.modules[id(module)]
     now.simulation.known_paths[path] = None
-    blocks, simulation, recording, is_in_generator, _, composites, _ = before
-    return Context(blocks, simulation, recording, is_in_generator, path, composites, names)
+    return Context(*before[:4], path, before.composites, names)
 
 
 def _holder() -> FrameType | None:

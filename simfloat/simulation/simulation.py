@@ -12,7 +12,6 @@ from simfloat.arithmetic import BitStream, GivenBits, Observer
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import check_observer, set_observer_finder, wants
 from simfloat.common import did_you_mean, is_integer
-from simfloat.formats import FP32
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
@@ -280,11 +279,9 @@ class Simulation:
         `composites` are the names of the composites around the operation.
         """
         untyped = place.untyped
-        if untyped.active_policy is self._active_policy:
-            other = self._places.get((operation, path, composites)) or self._new_place(operation, path, composites)
-        else:
-            other = untyped.sibling(operation, path, composites)
-        return other if place.type is FP32 else other.in_type(place.type)
+        find = self.place_at if untyped.active_policy is self._active_policy else untyped.sibling
+        other = find(operation, path, composites)
+        return other if place is untyped else other.in_type(place.type)
 
     def places(self) -> list[Place]:
         """Return every place that was used under the policy in force, in order of first use."""
