@@ -263,7 +263,7 @@ def broadcast_vectors(operands: list[NDArray]) -> tuple[tuple[int, ...], list[ND
         if operand.shape != shape:
             shape = broadcast_shape(operands)
             break
-    # The usual case of `flat`, written out: an array takes 0.1 us less.
+    # The usual case of `flat` is written out: a call takes three times as long.
     return shape, [
         x.reshape(-1)
         if type(x) is ndarray and x.flags.carray and (x.shape == shape or x.size == 1)

@@ -141,7 +141,7 @@ Derivative = Callable[[Arithmetic, NDArray], NDArray | SplitPart]
 class BoundOperation:
     """An operation at its place, on operands that are parameters at certain paths, or activations.
 
-    It contains what does not depend on the values of the operands. A simulation keeps it until its policy changes.
+    Its attributes do not depend on the values of the operands. The simulation stores it until the policy changes.
     `paths` are the paths of the operands that are parameters, moved or not. `border` is the place of the outermost
     fused composite around the operation, if there is one.
     """
