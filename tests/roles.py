@@ -4,7 +4,7 @@ import numpy as np
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import CLASS_OF
-from simfloat.autodiff.variable import Variable
+from simfloat.autodiff import record
 from simfloat.simulation.simulation import current
 from simfloat.sums.operands import first_outside_format
 
@@ -25,7 +25,7 @@ EACH_ITS_OWN = sf.Policy(
 
 def keep_numbers(monkeypatch):
     """Let the record hold the numbers of all results, which it frees otherwise once no derivative reads them."""
-    monkeypatch.setattr(Variable, "trace", property(lambda variable: variable))
+    monkeypatch.setattr(record, "Trace", lambda result: result)
 
 
 def recorded(root):

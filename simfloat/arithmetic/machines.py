@@ -424,7 +424,7 @@ def _is_cupys(kind: type) -> bool:
 
 def as_array(x: Any, name: str = "an operand") -> Any:
     """Return `x` if it is a CuPy array, otherwise as a NumPy array; ValueError with its name if it is not an array."""
-    return x if is_on_gpu(x) or type(x) is ndarray else as_rectangular_array(x, name)
+    return x if type(x) is ndarray or is_on_gpu(x) else as_rectangular_array(x, name)
 
 
 def on_cpu(array: Any) -> ndarray:
@@ -447,11 +447,6 @@ def freeze(array: Any) -> None:
     """Make an array read-only, if it is on the CPU: CuPy arrays cannot be read-only."""
     if not is_on_gpu(array):
         array.flags.writeable = False
-
-
-def is_frozen(array: Any) -> bool:
-    """Return True if an array is read-only."""
-    return not is_on_gpu(array) and not array.flags.writeable
 
 
 def check_reachable(array: Any, name: str = "an operand") -> None:

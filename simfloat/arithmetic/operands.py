@@ -262,8 +262,14 @@ def broadcast_vectors(operands: list[NDArray]) -> tuple[tuple[int, ...], list[ND
     for operand in operands:
         if operand.shape != shape:
             shape = broadcast_shape(operands)
-            return shape, [_broadcast_vector(operand, shape) for operand in operands]
-    return shape, list(map(flat, operands))
+            break
+    # The usual case of `flat` is written out: a call takes three times as long.
+    return shape, [
+        x.reshape(-1)
+        if type(x) is ndarray and x.flags.carray and (x.shape == shape or x.size == 1)
+        else _broadcast_vector(x, shape)
+        for x in operands
+    ]
 
 
 def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
@@ -333,10 +339,9 @@ def zeros(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDA
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """Return the values in another dtype and in C order."""
-    machine = device_of(x)
-    if x.size < LEAST_ALIGNED and machine is CPU:
+    if x.size < LEAST_ALIGNED and type(x) is ndarray:
         return x.astype(dtype, "C")
-    out = empty(x.shape, dtype, machine)
+    out = empty(x.shape, dtype, device_of(x))
     out[...] = x
     return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, overload
@@ -15,6 +16,8 @@ from simfloat.arithmetic.exact_operations import ROUND, operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Device, device_of
 from simfloat.arithmetic.operands import (
+    FLOAT32,
+    LEAST_ALIGNED,
     FloatType,
     OperandLike,
     as_operand,
@@ -96,7 +99,8 @@ def compute(
         target = target._replace(operation=operation)
     draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
     routes = {} if routes is None else routes
-    key = operation, *common_type_and_device(arrays)
+    are_usual = all([type(x) is np.ndarray and x.dtype is FLOAT32 for x in arrays])
+    key = (operation, True, CPU) if are_usual else (operation, *common_type_and_device(arrays))
     route = routes.get(key)
     if route is None:
         route = routes[key] = route_of(operation, target.format, target.rounding, *key[1:])
@@ -142,7 +146,8 @@ def _compute_results(
     plan, observer = route.plan, target.observer
     shape, vectors = broadcast_vectors(arrays)
     if out is None:
-        results = empty(shape, target.dtype, plan.device)
+        is_small = plan.device is CPU and math.prod(shape) < LEAST_ALIGNED
+        results = np.empty(shape, target.dtype) if is_small else empty(shape, target.dtype, plan.device)
     else:
         results = output_array(out, shape, vectors, plan, target, route.source.reads_once)
     is_straight = draw is None and observer is None and plan.has_nan
@@ -343,7 +348,8 @@ def round_vector(
         carrier: FloatType = x.dtype.type
         plan = plan_for(target.format, target.rounding, carrier, device_of(x))
     if out is None:
-        results = empty(shape, target.dtype, plan.device)
+        is_small = plan.device is CPU and x.size < LEAST_ALIGNED
+        results = np.empty(shape, target.dtype) if is_small else empty(shape, target.dtype, plan.device)
     else:
         results = output_array(out, shape, (x,), plan, target, reads_once=True)
     alone = draw is None and target.observer is None and plan.has_nan

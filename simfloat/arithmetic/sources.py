@@ -259,20 +259,16 @@ class _RoundedInFloat32(InFloat64):
 
     makes_blocks = makes_exact = False
 
-    @classmethod
-    def round_few(cls, route: Route, vectors: list[NDArray], out: NDArray) -> None:
-        cls.round_vectors(route, vectors + route.padding, out)
-
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        self.round_vectors(self.route, self.vectors if stop - start == self.size else self.block(start, stop), out)
+        self.round_few(self.route, self.vectors if stop - start == self.size else self.block(start, stop), out)
 
     @staticmethod
-    def round_vectors(route: Route, vectors: list[NDArray], out: NDArray) -> None:
-        """Round the results of three operands of the route; missing operands are zeros.
+    def round_few(route: Route, vectors: list[NDArray], out: NDArray) -> None:
+        """Round the results for these operands of the route; missing operands are zeros.
 
         The loop takes copies of the first operand for missing ones, because a scalar would be turned into a vector.
         """
-        a, b, c = vectors
+        a, b, c = vectors if len(vectors) == 3 else vectors + route.padding
         if route.padding and route.plan.device is CPU:
             b, c = a if len(route.padding) == 2 else b, a
         route.loop(a, b, c, *route.sign_argument, out, *route.rounds)

@@ -30,7 +30,7 @@ from simfloat.autodiff.record import (
     sum_to_shape,
 )
 from simfloat.autodiff.reductions import Axes, normalized_axes
-from simfloat.autodiff.variable import Derivative, Variable, as_variable
+from simfloat.autodiff.variable import Derivative, Variable
 from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
@@ -38,7 +38,7 @@ from simfloat.simulation.context import composite
 from simfloat.simulation.formulas import Rounded, Slope, keepdims_shape, slopes
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
-from simfloat.simulation.simulation import Simulation, current
+from simfloat.simulation.simulation import current
 
 
 def composite_operation(
@@ -56,38 +56,42 @@ def composite_operation(
     backward pass, as it says for the composite. If the composite is fused, steps are rounded to the format of
     `reduce`, and the result and each gradient once, to their roles.
     """
-    started, simulation = begin(name, *map(as_variable, operands)), current()
-    arrays = [x.numbers for x in started.operands]
-    inside = CompositeArithmetic.forward(simulation, started.place, [(x.numbers, x.format) for x in started.operands])
+    started = begin(name, *operands)
+    place, arrays = started.bound.place, [x.numbers for x in started.operands]
+    inside = CompositeArithmetic.forward(started.simulation, place, [(x.numbers, x.format) for x in started.operands])
     outputs = formula(inside, *arrays)
     result = inside.round_result(outputs[0] if isinstance(outputs, tuple) else outputs, tuple(arrays))
-    if started.place.recipe.fused:
+    if place.is_fused:
         outputs = (result, *outputs[1:]) if isinstance(outputs, tuple) else result
     read_outputs = outputs
     if reads not in ("result", "both"):  # do not keep arrays that no slope reads
         read_outputs = (None, *outputs[1:]) if isinstance(outputs, tuple) else None
     read = arrays if reads in ("operands", "both") else [None] * len(arrays)
-    derivatives = [
-        _derivative(simulation, started, number, lambda u, g, slope=slope: slope(u, g, read_outputs, *read))
-        for number, slope in enumerate(slopes)
-    ]
+    derivative = _fused_derivative if place.is_fused else _derivative
+    derivatives = [derivative(started, number, slope, read_outputs, read) for number, slope in enumerate(slopes)]
     return finish(started, result, inside.format_of(result), *derivatives, reads=reads, inside=inside.places)
 
 
-def _derivative(simulation: Simulation, started: BegunOperation, number: int, slope: Slope) -> Derivative:
+def _derivative(started: BegunOperation, number: int, slope: Slope, outputs: Any, read: Sequence[Any]) -> Derivative:
     """Return the gradient of operand `number` by its slope."""
-    operand, place, path = started.operands[number], started.place, started.paths[number]
-    shape = operand.shape
-    if not place.recipe.fused:
-        return lambda u, g: sum_to_shape(u, slope(u, g), shape)
+    shape = started.operands[number].numbers.shape
+    return lambda u, g: sum_to_shape(u, slope(u, g, outputs, *read), shape)
+
+
+def _fused_derivative(
+    started: BegunOperation, number: int, slope: Slope, outputs: Any, read: Sequence[Any]
+) -> Derivative:
+    """Return the gradient of operand `number` of a composite that is rounded once."""
+    bound, operand, simulation = started.bound, started.operands[number], started.simulation
+    place, path, shape = bound.place, bound.paths[number], operand.numbers.shape
     format = operand.stored_format if place.takes_formats else None
 
     def rounds(step: Place, _: Any) -> Arithmetic:
-        return step.to_activation(number, format) if path is None else step.to_weight(path, number, format)
+        return step.to_operand(path, number, format)
 
     def fused(u: Arithmetic, g: NDArray) -> NDArray:
         inside = CompositeArithmetic(simulation, place, rounds)
-        return u.round(sum_to_shape(inside, slope(inside, g), shape))
+        return u.round(sum_to_shape(inside, slope(inside, g, outputs, *read), shape))
 
     return fused
 
@@ -153,7 +157,7 @@ def run_composite(
     name: str, steps: Callable[..., Any], operands: Sequence[Variable], from_result: Callable[[OperationResult], Result]
 ) -> Result:
     """Run the composite `name` of the catalog: `steps` of the operands, whose operations run inside the composite."""
-    is_fused = current().place(name).recipe.fused
+    is_fused = current().place(name).is_fused
     inside = [from_result(_enter(name, x)) for x in operands] if is_fused else operands
     with composite(name):
         result = steps(*inside)

@@ -29,7 +29,6 @@ from simfloat.autodiff.record import (
     Result,
     begin,
     finish,
-    round_to_shape,
     sum_to_shape,
 )
 from simfloat.autodiff.variable import Variable, as_variable
@@ -74,13 +73,14 @@ class Contractions(Operations[Result]):
         if not a_shape or not b_shape or a_shape[-1] != b_shape[max(len(b_shape) - 2, 0)]:
             raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {a_shape} and {b_shape}.")
         started = begin("matmul", self, right)
-        a, b = (operand.numbers for operand in started.operands)
-        a_input, b_input, g_input = started.input(0), started.input(1), started.place.gradient
+        bound, (used, used_right) = started.bound, started.operands
+        a, b = used.numbers, used_right.numbers
+        (a_input, b_input), g_input = bound.inputs, bound.place.gradient
         # During the product, vectors are matrices of one row or column.
         x = a if a.ndim > 1 else a[np.newaxis]
         y = b if b.ndim > 1 else b[:, np.newaxis]
         arithmetic = started.forward
-        inputs = started.forward_input(0), started.forward_input(1)
+        inputs = bound.forward_input(0, used.current_format), bound.forward_input(1, used_right.current_format)
         product = weighted_values(arithmetic, x, y, inputs) if are_weights else arithmetic.matmul(x, y, *inputs)
         full = product.shape
 
@@ -98,28 +98,30 @@ class Contractions(Operations[Result]):
 
     def linear(self, weight: Operand, part: slice | None = None) -> Result:
         """Multiply x (..., inputs) by the transpose of `weight` (outputs, inputs), or of a part of its rows."""
-        weight = as_variable(weight)
-        shape, w_shape = self.shape, weight.shape
+        weight = weight if isinstance(weight, Variable) else as_variable(weight)
+        shape, w_shape = self.numbers.shape, weight.numbers.shape
         if len(w_shape) != 2:
             raise ValueError(f"The weight of a linear layer must have the shape (outputs, inputs), got {w_shape}.")
         inputs = w_shape[1]
         if not shape or shape[-1] != inputs:
             raise ValueError(f"A linear layer of {inputs} inputs takes (..., {inputs}), got {shape}.")
         started = begin("linear", self, weight)
-        x, used = started.operands
-        x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
+        bound, (x, used) = started.bound, started.operands
+        (x_input, w_input), g_input = bound.inputs, bound.place.gradient
         rows, w = x.numbers.reshape(math.prod(shape[:-1]), inputs), used.numbers if part is None else used.numbers[part]
         arithmetic = started.forward
-        product = arithmetic.matmul(rows, w.T, x_input, started.forward_input(1))
+        product = arithmetic.matmul(rows, w.T, x_input, bound.forward_input(1, used.current_format))
 
         def by_input(u: Arithmetic, g: NDArray) -> NDArray:
             return u.matmul(g.reshape(product.shape), w, g_input, w_input).reshape(shape)
 
         def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-            return _among_zeros(u.matmul(g.reshape(product.shape).T, rows, g_input, x_input), w_shape, part)
+            gradient = u.matmul(g.reshape(product.shape).T, rows, g_input, x_input)
+            return gradient if part is None else _among_zeros(gradient, w_shape, part)
 
         result = product.reshape(*shape[:-1], len(w))
-        return self.from_result(finish(started, result, arithmetic.format, by_input, by_weight, reads="other"))
+        format = arithmetic.target.format
+        return self.from_result(finish(started, result, format, by_input, by_weight, reads="other"))
 
     def add_bias(self, bias: Operand, axis: int = -1, part: slice | None = None) -> Result:
         """Add `bias`, or a part of it, with one element for each position along `axis`: the second operation of a
@@ -129,36 +131,32 @@ class Contractions(Operations[Result]):
         automatic mixed precision, linear layers and convolutions of PyTorch add their bias in the format that they
         compute in. Its gradient has that format, or the format of the bias unless that is wider.
         """
-        started = begin("add", self, as_variable(bias))
-        product, used = started.operands
-        added, shape = used.numbers if part is None else used.numbers[part], used.shape
-        place, format = started.place, product.stored_format
-        arithmetic = place.forward_in(format) if place.is_widest else place.forward
+        started = begin("add", self, bias)
+        place, (product, used) = started.bound.place, started.operands
+        numbers, shape = product.numbers, used.numbers.shape
+        added = used.numbers if part is None else used.numbers[part]
+        arithmetic = place.forward_in(product.stored_format) if place.is_widest else place.forward
 
         def to_product(u: Arithmetic, g: NDArray) -> NDArray:
             return u.round(g)
 
         def to_bias(u: Arithmetic, g: NDArray) -> NDArray:
-            return _among_zeros(
-                round_to_shape(u, g if axis == -1 else np.moveaxis(g, axis, -1), added.shape), shape, part
-            )
+            rows = g if axis == -1 else np.moveaxis(g, axis, -1)
+            gradient = u.round(rows) if rows.shape == added.shape else sum_to_shape(u, rows, added.shape)
+            return gradient if part is None else _among_zeros(gradient, shape, part)
 
-        behind = [1] * (product.ndim - 1 - axis % product.ndim)
-        total = arithmetic.add(product.numbers, added.reshape(*added.shape, *behind))
-        result = finish(started, total, arithmetic.format, to_product, to_bias)
+        behind = [1] * (numbers.ndim - 1 - axis % numbers.ndim)
+        total = arithmetic.apply("add", numbers, added.reshape(*added.shape, *behind))
+        result = finish(started, total, arithmetic.target.format, to_product, to_bias)
         if result.node is None or not place.takes_formats:
             return self.from_result(result)
-        bias_format = used.stored_format
+        format, bias_format = product.stored_format, used.stored_format
         formats = format, format if contains(bias_format, format) else bias_format
         return self.from_result(result._replace(node=result.node._replace(formats=formats)))
 
 
-def _among_zeros(gradient: NDArray, shape: tuple[int, ...], part: slice | None) -> NDArray:
-    """Return the gradient of a part of the first axis of an operand, with zeros for the rest; unchanged without a
-    part.
-    """
-    if part is None:
-        return gradient
+def _among_zeros(gradient: NDArray, shape: tuple[int, ...], part: slice) -> NDArray:
+    """Return the gradient of a part of the first axis of an operand, with zeros for the rest."""
     full = np.zeros(shape, gradient.dtype, like=gradient)
     full[part] = gradient
     return full
@@ -349,10 +347,11 @@ def _convolve(x: Variable, weight: Variable, contraction: ConvolutionFormula) ->
     """Carry out a convolution or a transposed convolution, whose names do not depend on the number of axes."""
     x_shape, w_shape = x.shape, weight.shape
     started = begin("conv_transpose2d" if contraction.is_transposed else "conv2d", x, weight)
-    x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
-    images, kernels = (operand.numbers for operand in started.operands)
-    u = started.forward
-    result = contraction.result(u, images, kernels, (x_input, started.forward_input(1)))
+    bound, (used, used_weight) = started.bound, started.operands
+    (x_input, w_input), g_input = bound.inputs, bound.place.gradient
+    images, kernels, u = used.numbers, used_weight.numbers, started.forward
+    inputs = x_input, bound.forward_input(1, used_weight.current_format)
+    result = contraction.result(u, images, kernels, inputs)
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
         return contraction.to_x(u, g, kernels, x_shape, (g_input, w_input))
@@ -430,7 +429,7 @@ class ConstantProducts(Operations[Result]):
         used = started.operands[0]
         format = widest_format((FP32, used.stored_format))
         unobserved = Target(format, nearest_even, carrier_of(format), operation="scale")
-        observed = unobserved._replace(observer=started.place.forward_in(format).target.observer)
+        observed = unobserved._replace(observer=started.bound.place.forward_in(format).target.observer)
 
         def derivative(_: Arithmetic, g: NDArray) -> NDArray:
             return compute_with_draw("multiply", [g, by], unobserved, None)
@@ -444,6 +443,6 @@ def moving_average(name: str, old: Operand, new: Operand, factor: float) -> NDAr
 
     This is used for the statistics of batch norm. `name` is the operation of the catalog that stores the average.
     """
-    started = begin(name, as_variable(old), as_variable(new))
+    started = begin(name, old, new)
     (before, now), arithmetic = started.operands, started.forward
     return norms.moving_average(arithmetic, before.numbers, now.numbers, factor)

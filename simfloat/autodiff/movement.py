@@ -105,7 +105,7 @@ class Reshaping(Operations[Result]):
         if constant.ndim:
             raise ValueError(f"The value of pad must be one number, got {value!r}.")
         if used.format is not None:
-            constant = started.place.round_constant(constant, used.format)
+            constant = started.bound.place.round_constant(constant, used.format)
         before = [(0, 0)] * (used.ndim - len(widths) // 2)
         around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
         inside = tuple(slice(first, first + size) for (first, _), size in zip(around, used.shape, strict=True))
@@ -313,7 +313,7 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> OperationResult:
 
 def _constant_in_format(started: BegunOperation, x: Variable, format: Format | None) -> Variable:
     """Round a constant to the format, if there is one."""
-    return x if format is None else Variable(started.place.round_constant(x.numbers, format), format=format)
+    return x if format is None else Variable(started.bound.place.round_constant(x.numbers, format), format=format)
 
 
 def common_format(parts: Sequence[Variable]) -> Format | None:

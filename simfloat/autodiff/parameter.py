@@ -17,7 +17,7 @@ from simfloat.arithmetic.operands import as_operand, same_bits
 from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.tensor import Tensor
-from simfloat.autodiff.variable import Guard, ParameterGuard, Variable
+from simfloat.autodiff.variable import Variable
 from simfloat.common import check_flags
 from simfloat.formats import Format, nearest_even
 from simfloat.simulation.place import Place
@@ -132,7 +132,7 @@ class Parameter(Owned, Tensor):
         self.format = self.made_with = None
 
     @property
-    def current_format(self) -> Format | None:
+    def current_format(self) -> Format | None:  # type: ignore[override]
         """The format of the values, if it is known; None after a read of `data`: callers may write to that array."""
         return None if self._is_lent else self.format
 
@@ -164,14 +164,9 @@ class Parameter(Owned, Tensor):
             ) from None
         return RoundedParameter(self, rounded, weights)
 
-    @property
-    def origin(self) -> Guard:
-        """The parameter with its current values."""
-        return ParameterGuard(self, self.numbers, self.format)
-
     def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
         """True if `numbers` equals, bit for bit, the values of the parameter rounded to `format`."""
-        if numbers is self.numbers and not self._is_lent:
+        if not self._is_lent and (numbers is self.numbers or numbers is (self._rounded or (format, None))[1]):
             return True
         try:
             return same_bits(self.numbers if format is None else self._as_rounded(format), numbers)
@@ -211,33 +206,9 @@ class RoundedParameter(Variable):
     is_weight = True
 
     def __init__(self, parameter: Parameter, numbers: NDArray, format: Format) -> None:
-        super().__init__(numbers, parameter.requires_grad, format)
-        self._parameter = parameter
-
-    @property
-    def path(self) -> str:
-        """The path of the parameter."""
-        return self._parameter.path
-
-    @property
-    def _outermost(self) -> Any:
-        """The outermost owner of the parameter."""
-        return self._parameter._outermost
-
-    @property
-    def trace(self) -> Variable:
-        """The parameter, which the record refers to."""
-        return self._parameter
-
-    @property
-    def current_format(self) -> Format | None:
-        """The format of the values."""
-        return self.format
-
-    @property
-    def origin(self) -> Guard:
-        """The parameter with the values that are used."""
-        return ParameterGuard(self._parameter, self.numbers, self.format)
+        # The constructor of the base class, written out: operations create one for each rounded parameter.
+        self.numbers, self.requires_grad, self.format, self.node = numbers, parameter.requires_grad, format, None
+        self.trace, self.current_format = parameter, format
 
 
 def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:
@@ -254,4 +225,4 @@ def begin_update(parameter: Parameter, simulation: Simulation | None = None) -> 
     """Return the place of the update of a parameter; warn if the simulation repeats random bits of an earlier one."""
     simulation = current() if simulation is None else simulation
     simulation.repeated_draws.update(parameter.made_with)
-    return simulation.place_at("update", simulation.path_of(parameter), ())
+    return simulation.update_place(parameter)

@@ -20,7 +20,6 @@ from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, Operation
 from simfloat.arithmetic.spacing import clamp, clip_by_extremes, larger, smaller
 from simfloat.autodiff.record import (
     Operand,
-    OperationResult,
     Operations,
     Reads,
     begin,
@@ -28,7 +27,7 @@ from simfloat.autodiff.record import (
     round_to_shape,
     sum_to_shape,
 )
-from simfloat.autodiff.variable import Derivative, as_variable
+from simfloat.autodiff.variable import Derivative
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.formulas import Slope, activations, slopes
 
@@ -66,29 +65,25 @@ class Differentiable:
         self.operation = self.operation or name
         self.__doc__ = self.__doc__ or OPERATIONS[name].meaning
 
-    def carry_out(self, *operands: Operand) -> OperationResult:
-        """Compute the operation on tensors, arrays and numbers."""
-        started = begin(self.operation, *map(as_variable, operands))
+    def __call__(self, tensor: Any, *others: Operand) -> Any:
+        """Compute the operation as a method of a tensor, on other tensors, arrays and numbers."""
+        if len(others) != len(self.slopes) - 1:
+            takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} in addition to the tensor"
+            raise TypeError(f"{self.__qualname__} takes {takes}, got {len(others)}.")
+        started = begin(self.operation, tensor, *others)
         arrays, arithmetic = [x.numbers for x in started.operands], started.forward
         result = self.forward(arithmetic, *arrays) if self.forward else arithmetic.apply(self.__name__, *arrays)
         # Do not keep arrays that no derivative reads.
         y = result if self._reads in ("result", "both") else None
         read = arrays if self._reads not in ("", "result") else [None] * len(arrays)
         derivatives = [self._derivative(slope, x.shape, y, read) for slope, x in zip(self.slopes, arrays, strict=True)]
-        return finish(started, result, arithmetic.format, *derivatives, reads=self._reads)
+        return tensor.from_result(finish(started, result, arithmetic.target.format, *derivatives, reads=self._reads))
 
     def _derivative(
         self, slope: Slope, shape: tuple[int, ...], y: NDArray | None, read: Sequence[NDArray | None]
     ) -> Derivative:
         reach = round_to_shape if self.passes else sum_to_shape
         return lambda arithmetic, g: reach(arithmetic, slope(arithmetic, g, y, *read), shape)
-
-    def __call__(self, tensor: Any, *others: Operand) -> Any:
-        """Compute the operation as a method of a tensor."""
-        if len(others) != len(self.slopes) - 1:
-            takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} in addition to the tensor"
-            raise TypeError(f"{self.__qualname__} takes {takes}, got {len(others)}.")
-        return tensor.from_result(self.carry_out(tensor, *others))
 
 
 class Unary(Differentiable):

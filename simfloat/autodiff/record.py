@@ -14,16 +14,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.catalog import Reads
-from simfloat.arithmetic.machines import is_frozen, is_on_gpu
 from simfloat.arithmetic.target import wants
-from simfloat.autodiff.variable import ChangeGuard, Derivative, Guard, Node, SplitPart, Variable, check_unchanged
+from simfloat.autodiff.variable import (
+    BoundOperation,
+    ChangeGuard,
+    Derivative,
+    Guard,
+    Node,
+    SplitPart,
+    Trace,
+    Variable,
+    as_variable,
+    change_error,
+    guard_of,
+)
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format
-from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
-from simfloat.simulation.context import context_in_block
+from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
+from simfloat.simulation.context import CONTEXT, context_in_block
 from simfloat.simulation.formulas import Rounded
 from simfloat.simulation.place import Place, widest_format
-from simfloat.simulation.simulation import current
+from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.streams import Streams
 
 #: The class of the tensors that operations return.
@@ -45,54 +56,47 @@ class OperationResult(NamedTuple):
 class Operations(Variable, Generic[Result]):
     """Operations as methods: each returns its result as a tensor."""
 
-    def from_result(self, result: OperationResult) -> Result:
+    @staticmethod
+    def from_result(result: OperationResult) -> Result:
         """Return a result as a tensor."""
-        raise TypeError(f"{type(self).__name__} makes no tensors.")
+        raise NotImplementedError
 
 
 class BegunOperation(NamedTuple):
-    """An operation on these operands, at its place, before it is computed."""
+    """An operation on these operands, before it is computed."""
 
-    place: Place
+    bound: BoundOperation
     operands: tuple[Variable, ...]  # as used: parameters are rounded to the role weights
-    paths: tuple[str | None, ...]  # paths of the operands that are parameters, moved or not
     is_recorded: bool  # True if it is recorded for backward
+    simulation: Simulation
 
     @property
     def forward(self) -> Arithmetic:
         """The arithmetic of the result."""
-        if not self.place.is_widest:
-            return self.place.forward
+        place = self.bound.place
+        if not place.is_widest:
+            return place.forward
         # As in array promotion, constants without axes are ignored next to arrays.
         counting = [x for x in self.operands if x.format is not None or x.ndim] or self.operands
-        return self.place.forward_in(widest_format(x.stored_format for x in counting))
-
-    def input(self, number: int) -> Input:
-        """Return the rounding of an operand of a contraction."""
-        return self.place.input(self.paths[number])
-
-    def forward_input(self, number: int) -> Input:
-        """Return the rounding of an operand of a contraction in the forward pass, when the format of a parameter is
-        known.
-
-        Before the backward pass, the parameter may be written to, so `input` assumes no format.
-        """
-        return self.place.input(self.paths[number], self.operands[number].current_format)
+        return place.forward_in(widest_format(x.stored_format for x in counting))
 
 
-def begin(operation: str, *operands: Variable) -> BegunOperation:
+def begin(operation: str, *operands: Operand) -> BegunOperation:
     """Begin an operation, which may read only the values of `BegunOperation.operands`, not of `operands`.
 
     A parameter with values outside its format is used as rounded to it; the stored values do not change.
     """
-    now = context_in_block()
+    variables = [x if isinstance(x, Variable) else as_variable(x) for x in operands]
+    now = CONTEXT.get()
+    if now.is_in_generator or now.simulation is None:
+        now = context_in_block()
     simulation = now.simulation
     used, paths, requires_grad = [], [], False
-    for x in operands:
+    for x in variables:
         path = None
         if x.is_weight:
-            path = simulation.path_of(x)
-            x = x.operand_at(simulation.place_at("update", path, ()))
+            place = simulation.update_place(x)
+            path, x = place.path, x.operand_at(place)
         else:
             if x.moved is not None:
                 path = simulation.path_of(x.moved)
@@ -101,14 +105,26 @@ def begin(operation: str, *operands: Variable) -> BegunOperation:
         used.append(x)
         paths.append(path)
         requires_grad = requires_grad or x.requires_grad
-    place = simulation.place_at(operation, now.path, now.composites)
+    key = operation, now.path, now.composites, tuple(paths)
+    bound = simulation.bound_operations.get(key) or _bind(simulation, *key)
     if not simulation.repeated_draws.has_begun:
-        simulation.repeated_draws.begin(simulation.policy, place.path, operation, [x.numbers for x in used])
+        simulation.repeated_draws.begin(simulation.policy, now.path, operation, [x.numbers for x in used])
     is_recorded = now.recording and requires_grad
-    if is_recorded and place.fused_composite:
-        border = simulation.place(place.fused_composite[-1], place.path, place.fused_composite[:-1])
-        used = [_enter_fused_composite(x, path, border) for x, path in zip(used, paths, strict=True)]
-    return BegunOperation(place, tuple(used), tuple(paths), is_recorded)
+    if is_recorded and bound.border is not None:
+        used = [_enter_fused_composite(x, path, bound.border) for x, path in zip(used, paths, strict=True)]
+    return BegunOperation(bound, tuple(used), is_recorded, simulation)
+
+
+def _bind(
+    simulation: Simulation, operation: str, path: str, composites: tuple[str, ...], parameters: tuple[str | None, ...]
+) -> BoundOperation:
+    """Return an operation at its place, on operands that are the parameters at these paths, or activations."""
+    place = simulation.place_at(operation, path, composites)
+    around = place.fused_composite
+    border = simulation.place_at(around[-1], path, around[:-1]) if around else None
+    key = operation, path, composites, parameters
+    bound: BoundOperation = simulation.bound_operations.setdefault(key, BoundOperation(place, parameters, border))
+    return bound
 
 
 def _enter_fused_composite(x: Variable, path: str | None, border: Place) -> Variable:
@@ -121,8 +137,14 @@ def _enter_fused_composite(x: Variable, path: str | None, border: Place) -> Vari
     if not x.requires_grad or (x.node is not None and x.node.place.operations[: len(around)] == around):
         return x
     formats = (x.stored_format,) if border.takes_formats else ()
-    node = Node((x.trace,), (lambda u, g: u.round(g),), border, (path,), formats, x.origin)
+    bound = BoundOperation(border, (path,), None)
+    node = Node((_trace_of(x),), (lambda u, g: u.round(g),), bound, formats, x.origin)
     return Variable(x.numbers, True, x.format, node)
+
+
+def _trace_of(x: Variable) -> Variable:
+    """Return the variable that the record keeps: a leaf, a parameter, or the history of a result."""
+    return x.trace if x.trace is not None else x if x.node is None else Trace(x)
 
 
 def finish(
@@ -139,9 +161,10 @@ def finish(
     The arrays that derivatives read are guarded until the backward pass. A view may share the array of the first
     operand. `inside` are the places of the steps of a composite.
     """
-    place, operands, paths, _ = started
+    bound, operands, is_recorded, _ = started
+    place = bound.place
     moved = _parameter_of(operands[0]) if is_view and place.kind == "movement" else None
-    if not started.is_recorded:
+    if not is_recorded:
         return OperationResult(numbers, format, None, place.streams, moved)
     formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
     read = tuple([x.numbers for x in operands]) if place.is_contraction else ()
@@ -149,14 +172,15 @@ def finish(
     guards = _guards(operands, reads) if reads else []
     if reads in ("result", "both"):
         guards.append(origin)
-    parents = tuple([x.trace for x in operands])
-    node = Node(parents, derivatives, place, paths, formats, origin, guards, read, inside)
+    # As in `_trace_of`, written out.
+    parents = tuple([x.trace if x.trace is not None else x if x.node is None else Trace(x) for x in operands])
+    node = Node(parents, derivatives, bound, formats, origin, guards, read, inside)
     return OperationResult(numbers, format, node, place.streams, moved)
 
 
 def _parameter_of(operand: Variable) -> Variable | None:
     """Return the parameter that an operand is, or of which it is a moved view."""
-    return operand.trace if operand.is_weight else operand.moved
+    return _trace_of(operand) if operand.is_weight else operand.moved
 
 
 def _shares(a: NDArray, b: NDArray) -> bool:
@@ -171,9 +195,12 @@ def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
     guards: list[Guard] = []
     for x in operands if reads != "result" else ():
         if x.node is not None:
-            guards.append(x.node.origin.guard())
-        elif x.is_weight or x.numbers.ndim or type(x) is not Variable:
+            origin = x.node.origin
+            guards.append(origin if origin.watched is None else origin.guard())
+        elif x.is_weight:
             guards.append(x.origin)
+        elif x.numbers.ndim or type(x) is not Variable:
+            guards.append(guard_of(x.numbers))
     return guards
 
 
@@ -212,11 +239,15 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         node, incoming = variable.node, gradients.pop(id(variable))
         if node is None:
             # A broadcast gradient is a read-only view of few elements.
-            variable.receive(incoming.copy() if is_frozen(incoming) or is_on_gpu(incoming) else incoming)
+            is_own = type(incoming) is np.ndarray and incoming.flags.writeable
+            variable._grad = incoming if is_own else incoming.copy()
             continue
-        if node.guards:
-            check_unchanged(node.guards, node.place)
-        if node.place.takes_formats:
+        bound = node.bound
+        for guard in node.guards:
+            if guard.watched is not None and not guard.is_intact():
+                raise change_error(guard, bound.place)
+        takes_formats = bound.place.takes_formats
+        if takes_formats:
             incoming = _in_format_of_result(variable, node, incoming, formats[id(variable)])
         for number, parent in enumerate(node.parents):
             if parent.requires_grad:
@@ -225,11 +256,13 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 gradient_here, before = incoming, gradients.get(id(parent))
                 if balance is not None:
                     gradient_here, before = balance.rescale(variable, node, number, incoming, before)
-                gradients[id(parent)] = _contribution(node, number, gradient_here, before, complete, splits)
+                arithmetic = bound.to_operands[number] or node.arithmetic(number)
+                contribution = _observed_contribution if bound.is_observed[number] else _contribution
+                gradients[id(parent)] = contribution(node, number, arithmetic, gradient_here, before, complete, splits)
                 if complete:
                     ready.append(parent)
-                    if parent.node is not None and node.place.takes_formats:
-                        formats[id(parent)] = node.arithmetic(number).format
+                    if parent.node is not None and takes_formats:
+                        formats[id(parent)] = arithmetic.format
 
 
 def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
@@ -243,8 +276,8 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
         return
     simulation = current()
     path, place = simulation.path_of(root) if root.is_weight else None, simulation.place("add")
-    node = Node((root,), (), place, (path,), (root.operand_in(simulation).stored_format,), root.origin)
-    root.grad = node.arithmetic(0).add(root.grad, gradient)
+    format = root.operand_in(simulation).stored_format
+    root.grad = place.to_operand(path, 0, format).add(root.grad, gradient)
 
 
 def _uses(root: Variable) -> dict[int, int]:
@@ -276,22 +309,16 @@ def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, form
     return gradient if arithmetic.format == format else arithmetic.round(gradient)
 
 
-def _contribution(
-    node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
+def _observed_contribution(
+    node: Node, number: int, u: Arithmetic, g: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
 ) -> NDArray:
-    """Return the gradient of a parent including the contribution of this use; `complete` is True for the last use."""
-    parent, place, path = node.parents[number], node.place, node.paths[number]
-    arithmetic = node.arithmetic(number)
-    observer = place.observer
-    if (
-        observer is None
-        or path is None
-        or not (wants(observer, path, "backward") or wants(observer, place.path, "backward"))
-    ):
-        return _gradient(node, number, arithmetic, incoming, before, complete, splits)
-    events = PendingEvents(observer, place.path)
-    gradient = _gradient(node, number, arithmetic.with_observer(events), incoming, before, complete, splits)
-    if complete and parent.node is None:
+    """Return the gradient of a parent as `_contribution` does; the observer receives the last rounding at its path."""
+    observer, layer, path = node.place.observer, node.place.path, node.paths[number]
+    if path is None or not (wants(observer, path, "backward") or wants(observer, layer, "backward")):
+        return _contribution(node, number, u, g, before, complete, splits)
+    events = PendingEvents(observer, layer)
+    gradient = _contribution(node, number, u.with_observer(events), g, before, complete, splits)
+    if complete and node.parents[number].node is None:
         # The gradient of a sum is one rounded value that is broadcast to all elements; its events count for each of
         # them.
         is_spread = 0 in gradient.strides
@@ -301,23 +328,21 @@ def _contribution(
     return gradient
 
 
-def _gradient(
-    node: Node,
-    number: int,
-    arithmetic: Arithmetic,
-    incoming: NDArray,
-    before: NDArray | None,
-    complete: bool,
-    splits: SplitGradients,
+def _contribution(
+    node: Node, number: int, u: Arithmetic, g: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
 ) -> NDArray:
-    parent, gradient = node.parents[number], node.derivatives[number](arithmetic, incoming)
+    """Return the gradient of a parent including the contribution of this use, computed from the gradient `g` of the
+    result; `complete` is True for the last use.
+    """
+    parent, gradient = node.parents[number], node.derivatives[number](u, g)
     if isinstance(gradient, SplitPart):
-        gradient = splits.with_part(parent, before, gradient, arithmetic)
+        gradient = splits.with_part(parent, before, gradient, u)
     elif before is not None:
-        gradient = arithmetic.add(before, gradient)
-    if complete and parent.node is None and parent.grad is not None:
+        gradient = u.apply("add", before, gradient)
+    if complete and parent.node is None and parent._grad is not None:
         # As in PyTorch, the gradient of earlier backward calls is added only when the new gradient is complete.
-        gradient = node.to_stored(number, arithmetic).add(parent.grad, gradient)
+        stored = node.to_stored(number, u) if node.bound.place.takes_formats else u
+        gradient = stored.apply("add", parent._grad, gradient)
     return gradient
 
 

@@ -268,9 +268,18 @@ class Tensor(
         self.numbers = as_operand(value, "data")
         self.format = self.made_with = None
 
-    def from_result(self, result: OperationResult) -> Tensor:
+    @staticmethod
+    def from_result(result: OperationResult) -> Tensor:
         """Return the result of an operation as a tensor."""
-        return tensor_of(result)
+        tensor = Tensor.__new__(Tensor)
+        # The constructor of `Variable`, written out: every operation creates a tensor.
+        tensor.numbers, tensor.requires_grad = result.numbers, result.node is not None
+        tensor.format, tensor.node, tensor._grad = result.format, result.node, None
+        if result.made_with is not None:
+            tensor.made_with = result.made_with
+        if result.moved is not None:
+            tensor.moved = result.moved
+        return tensor
 
     def detach(self) -> Tensor:
         """Return a tensor with the same data and without history."""
@@ -358,15 +367,8 @@ def as_tensor(x: Operand) -> Tensor:
     return tensor_of(OperationResult(as_operand(x, "data"), None, None))
 
 
-def tensor_of(result: OperationResult) -> Tensor:
-    """Return the result of an operation as a tensor."""
-    tensor = Tensor.__new__(Tensor)
-    Variable.__init__(tensor, result.numbers, result.node is not None, result.format, result.node)
-    if result.made_with is not None:
-        tensor.made_with = result.made_with
-    if result.moved is not None:
-        tensor.moved = result.moved
-    return tensor
+#: The function that returns the result of an operation as a tensor.
+tensor_of = Tensor.from_result
 
 
 def compose(name: str, steps: Callable[..., Tensor], *operands: Operand) -> Tensor:

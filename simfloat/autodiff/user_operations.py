@@ -22,7 +22,7 @@ from simfloat.autodiff.parameter import Parameter
 from simfloat.autodiff.record import BegunOperation, begin, finish, sum_to_shape
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.tensor import Tensor, compose, tensor_of
-from simfloat.autodiff.variable import Variable, as_variable
+from simfloat.autodiff.variable import Variable
 from simfloat.formats import Format
 from simfloat.simulation import no_grad, simulate
 from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
@@ -402,7 +402,7 @@ class Primitive:
         """Compute the operation on tensors, arrays and numbers, and record it for backward."""
         bound = self.__signature__.bind(*operands, **options)
         bound.apply_defaults()
-        started = begin(self._row.name, *map(as_variable, bound.args))
+        started = begin(self._row.name, *bound.args)
         inputs = self._inputs(started)
         arrays, arithmetic = _on_one_device([x.numbers for x in started.operands]), started.forward
         result = self._run_forward(arithmetic, inputs, arrays, bound.kwargs)
@@ -430,8 +430,8 @@ class Primitive:
         """Return the rounding of the operands of a contraction, by name."""
         if self._row.kind != "contraction":
             return {}
-        inputs = {name: started.input(number) for number, name in enumerate(self._row.operands)}
-        return {**inputs, GRADIENT: started.place.gradient}
+        inputs = dict(zip(self._row.operands, started.bound.inputs, strict=True))
+        return {**inputs, GRADIENT: started.bound.place.gradient}
 
     def _gradient(
         self, number: int, result: NDArray, arrays: list[NDArray], options: dict[str, Any], inputs: Inputs,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 
@@ -40,48 +40,40 @@ LARGE = 1 << 14
 class ChangeGuard:
     """Detects writes to the array of a tensor after it was returned to a caller; views of an array share its guard."""
 
-    __slots__ = ("_digest", "_watched")
-
-    def __init__(self, watched: NDArray | None = None) -> None:
-        self._watched, self._digest = watched, 0 if watched is None else digest_of(watched)
+    watched: NDArray | None = None  # the array, once it was returned
+    _digest = 0
 
     def watch(self, array: NDArray) -> None:
         """Record that callers receive the array, or a view of it, for the first time."""
-        if self._watched is None:
+        if self.watched is None:
             while isinstance(array.base, np.ndarray):
                 array = array.base
-            self._watched, self._digest = array, digest_of(array)
+            self.watched, self._digest = array, digest_of(array)
 
     def guard(self) -> Guard:
-        """Return a guard of the current values: itself, unless the array was returned to a caller."""
-        return self if self._watched is None else ChangeGuard(self._watched)
+        """Return a guard of the current values of the array that callers received."""
+        return self if self.watched is None else guard_of(self.watched)
 
     def is_intact(self) -> bool:
-        """True if the values have not changed since callers received the array, or no caller has."""
-        return self._watched is None or digest_of(self._watched) == self._digest
+        """True if the values have not changed since callers received the array."""
+        return self.watched is None or digest_of(self.watched) == self._digest
 
     def __str__(self) -> str:
         return "an array that it reads was written to"
 
 
-class Guarded(Protocol):
-    """The members of a parameter that its guard uses."""
-
-    @property
-    def path(self) -> str:
-        """The path in its model, if it has one."""
-        ...
-
-    def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
-        """True if it is used with these values, in this format."""
-        ...
+def guard_of(array: NDArray) -> ChangeGuard:
+    """Return a guard of the current values of an array that callers have."""
+    guard = ChangeGuard()
+    guard.watched, guard._digest = array, digest_of(array)
+    return guard
 
 
 class ParameterGuard(NamedTuple):
     """A guard of a parameter: the values that the forward pass used."""
 
-    parameter: Guarded
-    numbers: NDArray
+    parameter: Any  # a Parameter
+    watched: NDArray
     format: Format | None
 
     def guard(self) -> Guard:
@@ -93,7 +85,7 @@ class ParameterGuard(NamedTuple):
 
     def is_intact(self) -> bool:
         """True if the parameter still has these values."""
-        return self.parameter.has_numbers(self.numbers, self.format)
+        return bool(self.parameter.has_numbers(self.watched, self.format))
 
     def __str__(self) -> str:
         return (
@@ -126,14 +118,12 @@ def _factors() -> NDArray[np.uint64]:
     return np.random.default_rng(0).integers(0, 1 << 63, SAMPLE, np.uint64) * np.uint64(2) + np.uint64(1)
 
 
-def check_unchanged(guards: Sequence[Guard], place: Place) -> None:
-    """Raise ValueError if an array or parameter that the backward pass of an operation reads was changed."""
-    for guard in guards:
-        if not guard.is_intact():
-            raise ValueError(
-                f"{place.where}: {guard} between the forward pass and backward, which needs its original values. Call "
-                "backward() before optimizer.step() and before you write to the array, or pass a copy: array.copy()."
-            )
+def change_error(guard: Guard, place: Place) -> ValueError:
+    """Return the error for a changed array or parameter that the backward pass of an operation reads."""
+    return ValueError(
+        f"{place.where}: {guard} between the forward pass and backward, which needs its original values. Call "
+        "backward() before optimizer.step() and before you write to the array, or pass a copy: array.copy()."
+    )
 
 
 class SplitPart(NamedTuple):
@@ -148,30 +138,75 @@ class SplitPart(NamedTuple):
 Derivative = Callable[[Arithmetic, NDArray], NDArray | SplitPart]
 
 
+class BoundOperation:
+    """An operation at its place, on operands that are parameters at certain paths, or activations.
+
+    Its attributes do not depend on the values of the operands. The simulation stores it until the policy changes.
+    `paths` are the paths of the operands that are parameters, moved or not. `border` is the place of the outermost
+    fused composite around the operation, if there is one.
+    """
+
+    def __init__(self, place: Place, paths: tuple[str | None, ...], border: Place | None) -> None:
+        self.place, self.paths, self.border = place, paths, border
+        self.is_observed = tuple([place.observer is not None and path is not None for path in paths])
+        # The arithmetic of the backward pass to each operand, from its first use on, if it does not depend on a format.
+        self.to_operands: list[Arithmetic | None] = [None] * len(paths)
+        self._forward_inputs: dict[int, tuple[Format, Input]] = {}
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """The rounding of each operand of a contraction, in the backward pass and, for activations, in both."""
+        return tuple([self.place.input(path) for path in self.paths])
+
+    def forward_input(self, number: int, format: Format | None) -> Input:
+        """Return the rounding of an operand of a contraction in the forward pass, when the format of a parameter is
+        known.
+
+        Before the backward pass, the parameter may be written to, so `inputs` assume no format.
+        """
+        if format is None:
+            return self.inputs[number]
+        last_format, last_input = self._forward_inputs.get(number, (None, None))
+        if last_format is not format or last_input is None:
+            last_input = self.place.input(self.paths[number], format)
+            self._forward_inputs[number] = format, last_input
+        return last_input
+
+
 class Node(NamedTuple):
     """A recorded operation: its parents, derivatives and place."""
 
     parents: tuple[Variable, ...]
     derivatives: tuple[Derivative, ...]
-    place: Place
-    paths: tuple[str | None, ...]  # paths of the parents that are parameters, moved or not
+    bound: BoundOperation
     formats: tuple[Format, ...]  # formats of the parents, if gradients take them
     origin: Guard  # guard of the values of the result
     guards: Sequence[Guard] = ()  # guards of the arrays that derivatives read
     read: tuple[NDArray, ...] = ()  # the operands of a contraction as used
     inside: Sequence[Place] = ()  # places of the steps of a composite that a formula computed
 
+    @property
+    def place(self) -> Place:
+        """The place of the operation."""
+        return self.bound.place
+
+    @property
+    def paths(self) -> tuple[str | None, ...]:
+        """The paths of the parents that are parameters, moved or not."""
+        return self.bound.paths
+
     def arithmetic(self, number: int) -> Arithmetic:
         """Return the arithmetic of the backward pass to parent `number`."""
-        path, format = self.paths[number], self.formats[number] if self.formats else None
-        if path is None:
-            return self.place.to_activation(number, format)
-        return self.place.to_weight(path, number, format)
+        format = self.formats[number] if self.formats else None
+        arithmetic = self.place.to_operand(self.paths[number], number, format)
+        if format is None:
+            self.bound.to_operands[number] = arithmetic
+        return arithmetic
 
     def to_stored(self, number: int, arithmetic: Arithmetic) -> Arithmetic:
-        """Return the arithmetic that adds a gradient of this arithmetic to the gradient of an earlier backward pass."""
-        if not self.place.takes_formats:
-            return arithmetic
+        """Return the arithmetic that adds a gradient of this arithmetic to the gradient of an earlier backward pass, if
+        gradients take formats.
+        """
         path = self.paths[number]
         own_format = (
             self.parents[number].stored_format if path is None else self.place.recipe_of_parameter(path).weights
@@ -201,7 +236,8 @@ class Variable:
 
     is_weight = False  # True if its gradient has the role of a weight
     moved: Variable | None = None  # the parameter of which this is a moved view; it is used as a weight
-    _trace: Trace | None = None
+    trace: Variable | None = None  # the variable that the record keeps, if it is another one
+    current_format: Format | None = None  # a format that contains all current values, if one is known
     gradient_scaler: GradientScaler | None = None  # for backward passes that start here
     made_with: Streams | None = None  # the random streams of the simulation that computed it, if it used them
 
@@ -249,28 +285,16 @@ class Variable:
         return self.node is None
 
     @property
-    def trace(self) -> Variable:
-        """The part that the record keeps: the variable if it is a leaf, otherwise its history without its values."""
-        if self.node is None:
-            return self
-        if self._trace is None:
-            self._trace = Trace(self)
-        return self._trace
-
-    @property
     def origin(self) -> Guard:
         """The guard of its array, which belongs to an operation, a parameter or the caller."""
-        return ChangeGuard(self.numbers) if self.node is None else self.node.origin
+        if self.is_weight:
+            return ParameterGuard(self if self.trace is None else self.trace, self.numbers, self.format)
+        return guard_of(self.numbers) if self.node is None else self.node.origin
 
     @property
     def stored_format(self) -> Format:
         """The format of the values; for input data FP32 or FP64, as in the array."""
         return self.format or (FP32 if self.numbers.dtype == np.float32 else FP64)
-
-    @property
-    def current_format(self) -> Format | None:
-        """A format that contains all current values; None if it is unknown."""
-        return None
 
     @property
     def grad(self) -> NDArray[np.floating] | None:
@@ -289,15 +313,11 @@ class Variable:
         gradient = as_operand(value, what)
         if gradient.shape != self.shape:
             raise ValueError(f"{what} must have the shape of its data, {self.shape}, got {gradient.shape}.")
-        self.receive(gradient)
-
-    def receive(self, gradient: NDArray[np.floating]) -> None:
-        """Store the gradient that backward computed, an array with the shape of the data."""
         self._grad = gradient
 
     def operand_in(self, simulation: Simulation) -> Variable:
         """Return the operand that operations read: the variable, or a parameter rounded to its weights format."""
-        return self.operand_at(simulation.place("update", simulation.path_of(self))) if self.is_weight else self
+        return self.operand_at(simulation.update_place(self)) if self.is_weight else self
 
     def operand_at(self, place: Place) -> Variable:
         """Return the operand that operations read; for a parameter, rounded to the weights of this update place."""
@@ -313,7 +333,7 @@ class Variable:
 
 
 class Trace(Variable):
-    """The history of a result, with its shape and format, as the backward pass needs it.
+    """The history of a result, with its shape and format, as the record keeps it for the backward pass.
 
     Derivatives keep the arrays that they read; an array that none of them reads is freed with the tensor.
     """
@@ -322,6 +342,7 @@ class Trace(Variable):
         self.requires_grad, self.format, self.node = result.requires_grad, result.format, result.node
         self._shape = result.numbers.shape
         self._grad = None
+        result.trace = self
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -98,7 +98,7 @@ def attention_composite(
     q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float
 ) -> Tensor:
     """Compute attention as one operation if the policy rounds it as a whole, otherwise from scaled query and key."""
-    is_fused = current().place(ATTENTION).recipe.fused
+    is_fused = current().place(ATTENTION).is_fused
 
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if is_fused:

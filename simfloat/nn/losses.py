@@ -251,7 +251,7 @@ def _same_shape_tensors(name: str, input: Operand, target: Operand, reduction: s
     """Return input and target as tensors; raise ValueError if their shapes differ."""
     check_reduction(reduction)
     x, y = as_tensor(input), as_tensor(target)
-    if x.shape != y.shape:
+    if x.numbers.shape != y.numbers.shape:
         raise ValueError(f"{name} needs input and target of one shape, got {x.shape} and {y.shape}.")
     return x, y
 

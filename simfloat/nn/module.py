@@ -19,7 +19,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.parameter import Owned, forget_gradients, outermost_owner
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.simulation.context import TREES, Names, module_running
+from simfloat.simulation.context import CONTEXT, TREES, Names, context_of_module, restore_context
 
 #: The attribute in which a module caches the result of `names_of` and its path at that time. The space in it keeps it
 #: apart from the attributes that users write. Copies and pickles omit it.
@@ -359,8 +359,13 @@ class Module(Owned):
     def __call__(self: HasForward[P, R], *inputs: P.args, **options: P.kwargs) -> R:
         """Run `forward` as the layer at this module's path."""
         module: Any = self
-        with module_running(module, names_of):
+        before = inside = CONTEXT.get()
+        try:
+            inside = context_of_module(before, module, names_of)
+            CONTEXT.set(inside)
             return self.forward(*inputs, **options)
+        finally:
+            restore_context(before, inside)
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
         """Yield pairs of path and module, each once: this one first, then the modules inside in the order of

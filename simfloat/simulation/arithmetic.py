@@ -140,7 +140,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
             if plan is None:
                 carrier: FloatType = x.dtype.type
                 plan = self.options_cache[single] = plan_for(target.format, target.rounding, carrier, CPU)
-            return round_vector(flat(x), plan, x.shape, target, draw)
+            return round_vector(x.reshape(-1) if x.flags.carray else flat(x), plan, x.shape, target, draw)
         except ValueError as error:
             raise self._with_place(error) from None
 

@@ -86,18 +86,20 @@ class Context(NamedTuple):
 
 
 _NOTHING = Context()
-_context: ContextVar[Context] = ContextVar("simfloat context", default=_NOTHING)
+
+#: The context of the running thread or task. Hot paths read it here and save the call of `current_context`.
+CONTEXT: ContextVar[Context] = ContextVar("simfloat context", default=_NOTHING)
 
 
 def current_context() -> Context:
     """Return the current context."""
-    now = _context.get()
+    now = CONTEXT.get()
     return now.with_blocks(now.blocks) if now.is_in_generator else now
 
 
 def context_in_block() -> Context:
     """Return the current context inside a `simulate` block; ValueError outside of any."""
-    now = _context.get()
+    now = CONTEXT.get()
     if now.is_in_generator:
         now = now.with_blocks(now.blocks)
     if now.simulation is None:
@@ -107,8 +109,8 @@ def context_in_block() -> Context:
 
 def open_block(opener: object, field: str, value: Any) -> None:
     """Set `field` of the context to `value` until the block is closed."""
-    now = _context.get()
-    _context.set(now.with_blocks((*now.blocks, OpenBlock(opener, field, value, _holder()))))
+    now = CONTEXT.get()
+    CONTEXT.set(now.with_blocks((*now.blocks, OpenBlock(opener, field, value, _holder()))))
 
 
 def close_block(opener: object, error: type[BaseException] | None) -> bool:
@@ -118,7 +120,7 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
     close; but not if an `error` is already propagating.
     """
     with uninterrupted():
-        now, holder = _context.get(), _holder()
+        now, holder = CONTEXT.get(), _holder()
         mine = [i for i, block in enumerate(now.blocks) if block.opener is opener]
         if not mine:
             if error is None:
@@ -128,7 +130,7 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
             return False
         place = next((i for i in reversed(mine) if now.blocks[i].holder is holder), mine[-1])
         left = now.blocks[:place] + now.blocks[place + 1 :]
-        _context.set(now.with_blocks(left) if left else _NOTHING)
+        CONTEXT.set(now.with_blocks(left) if left else _NOTHING)
     inside = [block for block in now.blocks[place + 1 :] if block.holder is now.blocks[place].holder]
     if inside and error is None:
         raise ValueError(
@@ -165,11 +167,6 @@ class no_grad(ContextDecorator):
         return "no_grad()"
 
 
-def is_recording() -> bool:
-    """True if operations are recorded for backward."""
-    return current_context().recording
-
-
 class changed_context:
     """A ``with`` block that sets fields of the context: for a running module or a composite operation."""
 
@@ -179,39 +176,42 @@ class changed_context:
         self._changes = changes
 
     def __enter__(self) -> None:
-        self._before = _context.get()
+        self._before = CONTEXT.get()
         self._after = self._before._replace(**self._changes)
-        _context.set(self._after)
+        CONTEXT.set(self._after)
 
     def __exit__(self, *_: object) -> None:
-        now, before = _context.get(), self._before
-        # Blocks that were opened or closed inside, by hand or by a generator, remain so.
-        same = now is self._after
-        _context.set(
-            before if same else now._replace(path=before.path, composites=before.composites, names=before.names)
-        )
+        restore_context(self._before, self._after)
+
+
+def restore_context(before: Context, inside: Context) -> None:
+    """Set the context `before`, at the end of a call or a block that set the context `inside`."""
+    now = CONTEXT.get()
+    if now is not inside:  # blocks that were opened or closed inside, by hand or by a generator, remain so
+        before = now._replace(path=before.path, composites=before.composites, names=before.names)
+    CONTEXT.set(before)
 
 
 def composite(name: str) -> changed_context:
     """Return a ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
-    return changed_context(composites=(*_context.get().composites, name))
+    return changed_context(composites=(*CONTEXT.get().composites, name))
 
 
-def module_running(module: Module, find: Callable[[Module], Names]) -> changed_context:
-    """Return a ``with`` block in which `module` runs, at its path in the running root module.
+def context_of_module(before: Context, module: Module, find: Callable[[Module], Names]) -> Context:
+    """Return the context in which `module` runs, at its path in the running root module; `before` is the current one.
 
     A module that the root does not contain becomes a root itself: `find` returns its names, with the path from its
     first owner. Names are renewed if a module has gained or lost a part since.
     """
-    now = context_in_block()
+    now = context_in_block() if before.is_in_generator or before.simulation is None else before
     names = now.names
     if names is not None and names.state is not TREES.state:
         names = names.renew()
     if names is None or id(module) not in names.modules:
         names = find(module)
     path = names.modules[id(module)]
-    now.simulation.note_path(path)
-    return changed_context(path=path, names=names)
+    now.simulation.known_paths[path] = None
+    return Context(*before[:4], path, before.composites, names)
 
 
 def _holder() -> FrameType | None:

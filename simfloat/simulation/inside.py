@@ -63,13 +63,13 @@ def _owner(x: NDArray) -> NDArray:
 class CompositeArithmetic(Elementwise):
     """The arithmetic for the formula of a composite whose steps have their own places.
 
-    `rounds` returns the arithmetic of a step at its place, which is inside of `place`, the place of the composite.
-    `formats` has the formats of operands and, later, of results, if steps may have different formats; otherwise it is
-    None.
+    `rounds` returns the arithmetic of a step at its place, which is inside of `place`, the place of the composite; None
+    stands for the arithmetic of the forward pass. `formats` has the formats of operands and, later, of results, if
+    steps may have different formats; otherwise it is None.
     """
 
     def __init__(
-        self, simulation: Simulation, place: Place, rounds: Rounds, formats: ArrayFormats | None = None
+        self, simulation: Simulation, place: Place, rounds: Rounds | None = None, formats: ArrayFormats | None = None
     ) -> None:
         self.place, self.formats = place, formats
         self.places: list[Place] = []  # of the steps so far, including steps of composites inside of this one
@@ -83,20 +83,21 @@ class CompositeArithmetic(Elementwise):
         simulation: Simulation,
         place: Place,
         operands: Iterable[tuple[NDArray, Format | None]],
-        fitting: Callable[[Place, Arithmetic], Arithmetic] = lambda place, arithmetic: arithmetic,
+        fitting: Callable[[Place, Arithmetic], Arithmetic] | None = None,
     ) -> CompositeArithmetic:
         """Return the arithmetic of the forward pass, for operands with formats (None if unknown).
 
         With `fitting`, a front end can change the arithmetic of a place.
         """
         if not place.takes_formats and not place.active_policy.policy.overrides:
-            return cls(simulation, place, lambda step, _: fitting(step, step.forward))
+            return cls(simulation, place, None if fitting is None else lambda step, _: fitting(step, step.forward))
         formats = ArrayFormats()
         for x, format in operands:
             formats.note(x, format)
 
         def rounds(step: Place, operands: tuple[NDArray, ...]) -> Arithmetic:
-            return fitting(step, step.forward_in(formats.widest(operands)) if step.is_widest else step.forward)
+            arithmetic = step.forward_in(formats.widest(operands)) if step.is_widest else step.forward
+            return arithmetic if fitting is None else fitting(step, arithmetic)
 
         return cls(simulation, place, rounds, formats)
 
@@ -105,7 +106,8 @@ class CompositeArithmetic(Elementwise):
         return self._format if self.formats is None else self.formats.format_of(x)
 
     def _arithmetic(self, operation: str, operands: tuple[NDArray, ...]) -> Arithmetic:
-        return self._rounds(self._place(operation), operands)
+        place = self._steps.get(operation) or self._place(operation)
+        return place.forward if self._rounds is None else self._rounds(place, operands)
 
     def _place(self, operation: str) -> Place:
         place = self._steps.get(operation)
@@ -116,13 +118,14 @@ class CompositeArithmetic(Elementwise):
         return place
 
     def _sum_arithmetic(self, operation: str, x: NDArray) -> Arithmetic:
-        self._place(operation).has_summed = True
-        return self._arithmetic(operation, (x,))
+        arithmetic = self._arithmetic(operation, (x,))
+        self._steps[operation].has_summed = True
+        return arithmetic
 
     def _note_format(self, result: NDArray, arithmetic: Arithmetic) -> NDArray:
-        self._format = arithmetic.format
+        self._format = format = arithmetic.target.format
         if self.formats is not None:
-            self.formats.note(result, arithmetic.format)
+            self.formats.note(result, format)
         return result
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
@@ -170,9 +173,9 @@ class CompositeArithmetic(Elementwise):
 
     def round_result(self, result: NDArray, operands: tuple[NDArray, ...]) -> NDArray:
         """Return the result of the composite on these operands: rounded once if it is fused, otherwise unchanged."""
-        if not self.place.recipe.fused:
+        if not self.place.is_fused:
             return result
-        arithmetic = self._rounds(self.place, operands)
+        arithmetic = self.place.forward if self._rounds is None else self._rounds(self.place, operands)
         return self._note_format(arithmetic.round(result), arithmetic)
 
 

@@ -131,6 +131,8 @@ class Place:
         self.operations = operations
         self.operation = operations[-1]  # without the composites around it
         self.recipe = _recipe(in_force.policy, path, operations)
+        self.is_fused = self.recipe.fused  # True for a composite that the policy rounds once
+        self.is_widest = self.recipe.activations == WIDEST  # True if results take the widest format of the operands
         self.observer = in_force.observer
         self.streams = in_force.streams  # None if the policy uses no random bits
         self.takes_formats = in_force.takes_formats
@@ -170,11 +172,6 @@ class Place:
     def is_for_cuda(self) -> bool:
         """True if it follows the rules of PyTorch for CUDA kernels, not for CPU kernels."""
         return self.recipe.written == CUDA
-
-    @cached_property
-    def is_widest(self) -> bool:
-        """True if results take the widest format of the operands."""
-        return self.recipe.activations == WIDEST
 
     def sibling(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         """Return the place of another operation under the same policy."""
@@ -266,6 +263,10 @@ class Place:
             )
         return arithmetic
 
+    def to_operand(self, parameter: str | None, operand: int, format: Format | None = None) -> Arithmetic:
+        """Return the arithmetic of the backward pass to the parameter at this path, or to an activation."""
+        return self.to_activation(operand, format) if parameter is None else self.to_weight(parameter, operand, format)
+
     def to_stored(self, parameter: str | None, operand: int, own_format: Format) -> Arithmetic:
         """Return the arithmetic that adds a gradient to the one of an earlier backward pass, of a parameter or of
         data.
@@ -274,10 +275,7 @@ class Place:
         parameter or data, `own_format`. Only the contributions within one pass are added in the narrower format of a
         product.
         """
-        if parameter is None:
-            arithmetic = self.to_activation(operand, own_format)
-        else:
-            arithmetic = self.to_weight(parameter, operand, own_format)
+        arithmetic = self.to_operand(parameter, operand, own_format)
         if not self.takes_formats or not contains(own_format, arithmetic.format):
             return arithmetic
         refusal = _refusal(own_format, arithmetic.target.rounding, "weight_gradients", self.where)

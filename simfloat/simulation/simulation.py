@@ -111,7 +111,7 @@ class Simulation:
         self._switches = Switches(policy)
         self._meter: WorkMeter | None = None
         self._activate(policy)
-        self._paths: dict[str, None] = {}  # everything that ran, in order
+        self.known_paths: dict[str, None] = {}  # everything that ran, in order
         self._operations: dict[str, None] = {}
         self._parameters: dict[int, KnownParameter] = {}
 
@@ -122,6 +122,7 @@ class Simulation:
             policy, streams, self.observer, self.histories, takes_formats(policy), self._meter
         )
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
+        self.bound_operations: dict[Any, Any] = {}  # of the front end, by its own keys
         follow = getattr(self.observer, "follow_policy", None)  # an observer need not inherit from Observer
         if follow is not None:
             follow(policy)
@@ -184,7 +185,7 @@ class Simulation:
         self._check_matched()
         self._switches.log += (Switch(step, policy),)
         for place in self._places.values():
-            self._paths.update(dict.fromkeys(place.recipes))
+            self.known_paths.update(dict.fromkeys(place.recipes))
         self._activate(policy)
 
     @property
@@ -203,7 +204,7 @@ class Simulation:
             is_outermost = close_block(self, kind)
             if is_outermost and self._torch_module_check is not None:
                 foreign, self._torch_module_check = self._torch_module_check, None
-                foreign.end(kind is not None or bool(self._paths))
+                foreign.end(kind is not None or bool(self.known_paths))
         if is_outermost and kind is None:
             self._check_matched()
             self.repeated_draws.end()
@@ -241,21 +242,21 @@ class Simulation:
     @contextmanager
     def trial_run(self) -> Iterator[None]:
         """Return a block that continues from here and restores everything at its end; the observer receives nothing."""
-        before = self._active_policy, self._places, self.observer
+        before = self._active_policy, self._places, self.bound_operations, self.observer
         try:
             self.observer = None
             self._activate(self.policy)
             with self.replay_from(self.stream_positions()):
                 yield
         finally:
-            self._active_policy, self._places, self.observer = before
+            self._active_policy, self._places, self.bound_operations, self.observer = before
 
     def _check_matched(self) -> None:
         """Raise ValueError if an override matched nothing, or only another name of a tied parameter; also for
         `draws`.
         """
         parameters = (path for place in list(self._places.values()) for path in place.recipes)
-        paths = dict.fromkeys((*self._paths, *parameters))
+        paths = dict.fromkeys((*self.known_paths, *parameters))
         self.policy.check_matched(paths, list(self._operations))
         tied = {name: path for place in self.places() for name, path in place.tied.items()}
         check_tied(self.policy.overrides, tied)
@@ -278,9 +279,9 @@ class Simulation:
         `composites` are the names of the composites around the operation.
         """
         untyped = place.untyped
-        is_in_force = untyped.active_policy is self._active_policy
-        find = self.place_at if is_in_force else untyped.sibling
-        return find(operation, path, composites).in_type(place.type)
+        find = self.place_at if untyped.active_policy is self._active_policy else untyped.sibling
+        other = find(operation, path, composites)
+        return other if place is untyped else other.in_type(place.type)
 
     def places(self) -> list[Place]:
         """Return every place that was used under the policy in force, in order of first use."""
@@ -288,8 +289,7 @@ class Simulation:
 
     def place_at(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         """Return the place of an operation at this path, inside of these composites."""
-        place = self._places.get((operation, path, composites))
-        return self._new_place(operation, path, composites) if place is None else place
+        return self._places.get((operation, path, composites)) or self._new_place(operation, path, composites)
 
     def _new_place(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         place = Place(self._active_policy, path, (*composites, operation))
@@ -298,13 +298,20 @@ class Simulation:
             self._operations.update(dict.fromkeys(place.operations))
         return self._places.setdefault((operation, path, composites), place)
 
+    def update_place(self, parameter: HasPath) -> Place:
+        """Return the place of the updates of a parameter."""
+        entry = self._parameters.get(id(parameter))
+        is_current = entry is not None and entry.state is TREES.state and entry.parameter() is parameter
+        path = entry.path if entry is not None and is_current else self.path_of(parameter)
+        return self._places.get(("update", path, ())) or self._new_place("update", path, ())
+
     def stream(self, operation: str) -> BitStream:
         """Return the random stream of a forward operation that uses random bits itself, in the running module."""
         return self.streams.stream_at(current_context().path, "forward", operation)
 
     def note_path(self, path: str) -> None:
         """Add the path to the paths that occurred."""
-        self._paths[path] = None
+        self.known_paths[path] = None
 
     def path_of(self, parameter: HasPath) -> str:
         """Return the path of a parameter in this simulation.

@@ -38,7 +38,7 @@ OF_A_CLASS = (
 )  # fmt: skip
 
 #: Attributes of tensors that record their use and do not affect values.
-BOOKKEEPING = {"node", "moved", "made_with", "_is_lent", "_rounded", "_owners", "_trace"}
+BOOKKEEPING = {"node", "moved", "made_with", "_is_lent", "_rounded", "_owners", "trace"}
 
 #: The types of functools.cache functions and of threading.Lock objects.
 CACHED, LOCK = type(cache(len)), type(Lock())

@@ -103,7 +103,8 @@ class OperandPlan(NamedTuple):
         if already_in_format or self.is_identity[single]:
             return x
         target, plan = self.targets[single]
-        return round_vector(flat(x), plan, x.shape, target, None)
+        vector = x.reshape(-1) if type(x) is np.ndarray and x.flags.carray else flat(x)
+        return round_vector(vector, plan, x.shape, target, None)
 
     def round_with_bounds(
         self,

@@ -63,7 +63,10 @@ def sums_of_matrices(
             _as_engine_reads(a, carrier, quiet, 1, True), _as_engine_reads(b, carrier, quiet, m, True), sums, region
         )
     else:
-        engine.run(as_carrier(a, carrier, quiet), as_carrier(b, carrier, quiet, m), sums, region)
+        # Small operands that need no copy, for which `as_carrier` would do nothing.
+        left = a if a.dtype == carrier and a.flags.carray else as_carrier(a, carrier, quiet)
+        is_ready = b.dtype == carrier and b.size < LEAST_ALIGNED and b.flags.carray
+        engine.run(left, b if is_ready else as_carrier(b, carrier, quiet, m), sums, region)
     return np.ascontiguousarray(sums.T) if swap else sums
 
 

@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation.context import is_recording
+from simfloat.simulation.context import current_context
 from simfloat.simulation.simulation import current
 
 NOT_IN_FORCE = "put it inside `with simfloat.simulate"
+
+
+def is_recording():
+    """Whether operations are recorded for backward."""
+    return current_context().recording
 
 
 def policy_in_force():
