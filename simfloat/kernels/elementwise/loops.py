@@ -192,8 +192,8 @@ class OperationLoops:
                 self._by_parts(finish, *operands, sign, out[start:stop], *words, *how[1:])
             return
         if self.is_function:
-            # So that a long formula is compiled once, not for each type. Of arithmetic, the conversion took longer than
-            # the operation on a few numbers.
+            # So that a long formula is compiled once, not for each type. A conversion took longer than an operation of
+            # arithmetic on a few numbers, so arithmetic is compiled for each type.
             a, b, c = _as_float64(a), _as_float64(b), _as_float64(c)
         parts = np.empty(3 * out.size)
         self.parts(a, b, c, sign, parts)
