@@ -266,7 +266,7 @@ def broadcast_vectors(operands: list[NDArray]) -> tuple[tuple[int, ...], list[ND
     # The usual case of `flat` is written out: a call takes three times as long.
     return shape, [
         x.reshape(-1)
-        if type(x) is ndarray and x.flags.carray and (x.shape == shape or x.size == 1)
+        if type(x) is ndarray and (flags := x.flags).c_contiguous and flags.carray and (x.shape == shape or x.size == 1)
         else _broadcast_vector(x, shape)
         for x in operands
     ]

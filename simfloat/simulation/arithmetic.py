@@ -140,7 +140,9 @@ class Arithmetic(Elementwise, ArithmeticFields):
             if plan is None:
                 carrier: FloatType = x.dtype.type
                 plan = self.options_cache[single] = plan_for(target.format, target.rounding, carrier, CPU)
-            return round_vector(x.reshape(-1) if x.flags.carray else flat(x), plan, x.shape, target, draw)
+            # Contiguity first, as in `flat`.
+            vector = x.reshape(-1) if (flags := x.flags).c_contiguous and flags.carray else flat(x)
+            return round_vector(vector, plan, x.shape, target, draw)
         except ValueError as error:
             raise self._with_place(error) from None
 

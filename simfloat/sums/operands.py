@@ -103,7 +103,9 @@ class OperandPlan(NamedTuple):
         if already_in_format or self.is_identity[single]:
             return x
         target, plan = self.targets[single]
-        vector = x.reshape(-1) if type(x) is np.ndarray and x.flags.carray else flat(x)
+        # Contiguity first, as in `flat`.
+        is_vector = type(x) is np.ndarray and (flags := x.flags).c_contiguous and flags.carray
+        vector = x.reshape(-1) if is_vector else flat(x)
         return round_vector(vector, plan, x.shape, target, None)
 
     def round_with_bounds(

@@ -64,8 +64,11 @@ def sums_of_matrices(
         )
     else:
         # Small operands that need no copy, for which `as_carrier` would do nothing.
-        left = a if a.dtype == carrier and a.flags.carray else as_carrier(a, carrier, quiet)
-        is_ready = b.dtype == carrier and b.size < LEAST_ALIGNED and b.flags.carray
+        # Contiguity first, as in `flat`.
+        flags = a.flags
+        left = a if a.dtype == carrier and flags.c_contiguous and flags.carray else as_carrier(a, carrier, quiet)
+        flags = b.flags
+        is_ready = b.dtype == carrier and b.size < LEAST_ALIGNED and flags.c_contiguous and flags.carray
         engine.run(left, b if is_ready else as_carrier(b, carrier, quiet, m), sums, region)
     return np.ascontiguousarray(sums.T) if swap else sums
 
@@ -126,8 +129,8 @@ def as_carrier(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, read
     if x.dtype == carrier:
         # A vector that crosses a cache line needs two loads: products of aligned operands and sums took 0.6 to 0.8 of
         # the time. A copy pays off if rows are read often.
-        lies_well = x.flags.carray and (reads < LEAST_ALIGNED_READS or x.size < LEAST_ALIGNED or is_cache_aligned(x))
-        return x if lies_well else copy(x, carrier)
+        lies_well = reads < LEAST_ALIGNED_READS or x.size < LEAST_ALIGNED or is_cache_aligned(x)
+        return x if lies_well and (flags := x.flags).c_contiguous and flags.carray else copy(x, carrier)
     if has_no_signalling_nan:
         return copy(x, carrier)
     with np.errstate(invalid="ignore"):

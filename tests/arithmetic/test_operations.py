@@ -152,6 +152,23 @@ def test_specials_of_ieee_754():
     assert_bits(sf.fma([inf, 2.0, -0.0], [0.0, inf, 1.0], [1.0, -inf, -0.0], sf.FP16), [nan, nan, -0.0])
 
 
+def test_broadcast_arrays_are_operands_without_a_warning(rng):
+    # NumPy warns if the flag `writeable` of such an array is read; warnings are errors here.
+    for dtype in (np.float32, np.float64):
+        column, row = rng.standard_normal((3, 1)).astype(dtype), rng.standard_normal((1, 4)).astype(dtype)
+        x, y = np.broadcast_arrays(column, row)
+        want = np.ascontiguousarray(x), np.ascontiguousarray(y)
+        assert_bits(sf.add(x, y, sf.BF16), sf.add(*want, sf.BF16))
+        assert_bits(sf.round(x, sf.BF16), sf.round(want[0], sf.BF16))
+        for accumulate in (sf.FP16, sf.kahan(sf.FP16), sf.pairwise(sf.BF16)):
+            assert_bits(sf.matmul(x, y.T, accumulate=accumulate), sf.matmul(want[0], want[1].T, accumulate=accumulate))
+        assert_bits(sf.sum(x, accumulate=sf.FP16), sf.sum(want[0], accumulate=sf.FP16))
+        with sf.simulate("bf16-standard"):
+            assert_bits((sf.Tensor(x) * y).data, (sf.Tensor(want[0]) * want[1]).data)
+            layer = sf.nn.Linear(4, 2, rng=0)
+            assert_bits(layer(y).data, layer(want[1]).data)
+
+
 def test_broadcasting_and_dtypes(rng):
     a, b = rng.standard_normal((4, 1, 3)).astype(np.float32), rng.standard_normal((5, 1)).astype(np.float32)
     out = sf.add(a, b, sf.BF16)
