@@ -99,6 +99,8 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
         "reveal_type(sf.plots.Curve)\n"
         "reveal_type(sf.Tensor(1.0).sum())\n"
         "reveal_type((sf.Parameter([1.0]) @ [1.0]).exp())\n"
+        "reveal_type(sf.nn.Linear(1, 1)([1.0]))\n"
+        "reveal_type(sf.nn.LSTM(1, 1)([[1.0]])[0])\n"
         "sf.FP61\n"
         "sf.optim.Adagard\n"
         "sf.tensor_core('hoper')\n"
@@ -107,10 +109,11 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     command = [sys.executable, "-m", "mypy", str(snippet)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     lines = [line.split(": ", 2)[1:] for line in done.stdout.splitlines()[:-1]]
-    assert [kind for kind, _ in lines] == ["note"] * 8 + ["error"] * 4, done.stdout
+    assert [kind for kind, _ in lines] == ["note"] * 10 + ["error"] * 4, done.stdout
     assert not any('"Any"' in text for _, text in lines)
-    assert 'has no attribute "FP61"' in lines[8][1] and 'has no attribute "Adagard"' in lines[9][1]
-    assert "Literal['volta', " in lines[10][1] and "Literal['cdna1', " in lines[11][1]
+    assert all('.Tensor"' in text for _, text in lines[6:10]), "calls of modules return what forward does"
+    assert 'has no attribute "FP61"' in lines[10][1] and 'has no attribute "Adagard"' in lines[11][1]
+    assert "Literal['volta', " in lines[12][1] and "Literal['cdna1', " in lines[13][1]
 
 
 @pytest.mark.parametrize("room, name, hint", [
