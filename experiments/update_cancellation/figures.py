@@ -9,7 +9,8 @@ import numpy as np
 
 from experiments.curves import curves, last, short
 from experiments.experiment import drawn_as
-from experiments.measurement import final, select
+from experiments.measurement import select
+from experiments.update_cancellation.findings import ratios_to_fp32
 from experiments.update_cancellation.policies import VARIANTS
 from experiments.update_cancellation.problems import ALPHA, synthetic_data
 from experiments.update_cancellation.theorem1 import largest_input, safe_radius
@@ -47,21 +48,20 @@ def draw_training(results: list[Result], path: Path) -> None:
         draw_curves(below, curves(runs, "unchanged", STYLES, smooth=5), xlabel="iteration", ylabel=share)
         below.set_ylim(-0.03, 1.03)
     add_legend(figure, axes[0][0], columns=3, caption=CAPTION)
-    ratios = _ratios_to_fp32(results)
+    ratios = _mean_ratios(results)
     if ratios and np.isfinite([ratio for ratio, *_ in ratios]).all():
         ratio, label, title = max(ratios)
         add_title(figure, f"{label} ends at {short(ratio)} times the loss of fp32 ({title})")
     save_figure(figure, path)
 
 
-def _ratios_to_fp32(results: list[Result]) -> list[tuple[float, str, str]]:
-    """Return the mean ratio of final losses to those of fp32, with its variant and problem, as the findings have it."""
+def _mean_ratios(results: list[Result]) -> list[tuple[float, str, str]]:
+    """Return the mean ratio of the findings for each variant and problem, with the names of both."""
     ratios = []
     for problem, (title, _) in TITLES.items():
         labels = {run["variant"]: run["label"] for run in select(results, problem=problem)}
-        reference = final(results, problem, "fp32")
         for variant in labels.keys() - {"fp32"}:
-            ratios.append((float(np.mean(final(results, problem, variant) / reference)), labels[variant], title))
+            ratios.append((float(np.mean(ratios_to_fp32(results, problem, variant))), labels[variant], title))
     return ratios
 
 

@@ -41,14 +41,15 @@ def findings(results: list[Result]) -> list[Finding]:
     ]
 
 
-def _ratios(results: list[Result], problem: str, variant: str) -> NDArray[np.float64]:
+def ratios_to_fp32(results: list[Result], problem: str, variant: str) -> NDArray[np.float64]:
+    """Return the final losses of a variant over those of fp32, for every seed in order."""
     return final(results, problem, variant) / final(results, problem, "fp32")
 
 
 @claim("synthetic: rounding the update to nearest saturates the loss far above fp32", f"loss / fp32 loss > {FAR:g}")
 def _synthetic_saturates(results: list[Result]) -> Measured:
     update, fp32 = final(results, "synthetic", "update-only"), final(results, "synthetic", "fp32")
-    standard = _ratios(results, "synthetic", "bf16-standard")
+    standard = ratios_to_fp32(results, "synthetic", "bf16-standard")
     return f"{spread(update / fp32)} (all roundings: {spread(standard)})", ratio_test(update, fp32, above=FAR)
 
 
@@ -60,8 +61,8 @@ def _synthetic_forward_backward(results: list[Result]) -> Measured:
     variant, rounded = "forward-backward-only", "bf16-fp32-weights"
     test = compare(final(results, "synthetic", variant), final(results, "synthetic", "fp32"))
     return (
-        f"{spread(_ratios(results, 'synthetic', variant), 3)}; with data in BF16, too (fp32-weights), "
-        f"{spread(_ratios(results, 'synthetic', rounded), 3)}"
+        f"{spread(ratios_to_fp32(results, 'synthetic', variant), 3)}; with data in BF16, too (fp32-weights), "
+        f"{spread(ratios_to_fp32(results, 'synthetic', rounded), 3)}"
     ), test
 
 
@@ -101,7 +102,10 @@ def _diabetes_saturates(results: list[Result]) -> Measured:
     least = least_diabetes_loss()
     update, fp32 = (final(results, "diabetes", variant) - least for variant in ("update-only", "fp32"))
     test = ratio_test(update, fp32, above=1)
-    return f"{spread(update / fp32, 1)}; loss {spread(_ratios(results, 'diabetes', 'update-only'))} times fp32's", test
+    return (
+        f"{spread(update / fp32, 1)}; loss {spread(ratios_to_fp32(results, 'diabetes', 'update-only'))} times fp32's",
+        test,
+    )
 
 
 @claim(
@@ -112,7 +116,7 @@ def _diabetes_remedies(results: list[Result]) -> Measured:
     variants = (*REMEDIES, "forward-backward-only")
     fp32 = final(results, "diabetes", "fp32")
     test = all_of([compare(final(results, "diabetes", variant), fp32) for variant in variants])
-    return ", ".join(f"{_short(v)} {spread(_ratios(results, 'diabetes', v), 3)}" for v in variants), test
+    return ", ".join(f"{_short(v)} {spread(ratios_to_fp32(results, 'diabetes', v), 3)}" for v in variants), test
 
 
 @claim("digits: standard 16-bit training reaches a higher held-out loss than fp32", "loss / fp32 loss > 1")

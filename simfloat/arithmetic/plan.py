@@ -30,7 +30,6 @@ from simfloat.kernels.rounding.events import (
     WIDE,
     add_optional_counts,
     events_for,
-    no_events,
 )
 
 #: The elements of a block: its exact results and random words stay in the second-level cache.
@@ -159,7 +158,7 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
         if observer is None:
             source.round_block(plan, 0, size, NO_WORDS, results)
         else:
-            events = events_for(observer) if getattr(observer, "more", False) else no_events()
+            events = events_for(observer)
             _round_and_count(source, plan, 0, NO_WORDS, results, events)
             notify(observer, events, target.operation)
     else:

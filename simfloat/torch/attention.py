@@ -69,9 +69,9 @@ def attention(
     # Before the composite begins: inside it, operations have other places.
     is_unwatched = unwatched_place(run, ATTENTION) is not None and not has_saved_tensor_hooks()
     with run.part_of(ATTENTION) as place:
-        if is_unwatched and not place.recipe.fused and _is_plain(*arguments, scale, enable_gqa):
+        if is_unwatched and not place.is_fused and _is_plain(*arguments, scale, enable_gqa):
             return _by_formulas(run, place, *arguments, scale)
-        if not (place.recipe.fused and _is_served(*arguments)):
+        if not (place.is_fused and _is_served(*arguments)):
             return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
         return _fused(run, place, *arguments, scale, enable_gqa)
 

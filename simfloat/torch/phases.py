@@ -67,7 +67,7 @@ class Forward:
     @property
     def is_fused(self) -> bool:
         """True for a composite that computes in the format of `reduce`, and rounds its result once."""
-        return self.place.recipe.fused
+        return self.place.is_fused
 
     def sibling(self, operation: str, format: Format) -> Forward:
         """Return the phase of another operation in the same place, with a result of this format."""

@@ -198,7 +198,7 @@ def in_one_call(call: FormulaCall, arrange: Callable[..., Arguments | None]) -> 
 def served_place(run: RunContext, call: FormulaCall) -> Place | None:
     """Return the place of an operation if it is not observed, and no composite that is rounded once."""
     place = unwatched_place(run, call.name)
-    return None if place is None or (call.is_composite and place.recipe.fused) else place
+    return None if place is None or (call.is_composite and place.is_fused) else place
 
 
 def is_operand(x: Any) -> bool:
@@ -404,10 +404,7 @@ def _gradients(
             gradients.append(None)
             continue
         operand = note.operands[number]
-        if operand.path is None:
-            arithmetic = note.place.to_activation(number, operand.format)
-        else:
-            arithmetic = note.place.to_weight(operand.path, number, operand.format)
+        arithmetic = note.place.to_operand(operand.path, number, operand.format)
         array, format = slope(arithmetic, *arrays), arithmetic.target.format
         gradient = store_gradient(run, note.place, operand, number, array, format, node)
         if gradient is not None and number == 0 and not g.is_contiguous():

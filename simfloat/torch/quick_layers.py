@@ -92,9 +92,7 @@ class LinearLayer:
 
     def to_x(self, x: Operand) -> Arithmetic:
         """Return the arithmetic of the gradient of this operand."""
-        if x.path is None:
-            return self.place.to_activation(0, x.format)
-        return self.place.to_weight(x.path, 0, x.format)
+        return self.place.to_operand(x.path, 0, x.format)
 
     @cached_property
     def to_weight(self) -> Arithmetic:

@@ -165,11 +165,8 @@ def _source_files(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:
 
 def digest_of(sources: dict[str, str], modules: Iterable[str]) -> str:
     """Return a digest of the sources of some modules; empty if there are none."""
-    digest, count = hashlib.sha256(), 0
-    for module in sorted(modules):
-        digest.update(f"{module} {len(sources[module])}\n{sources[module]}".encode())
-        count += 1
-    return digest.hexdigest()[:16] if count else ""
+    texts = [f"{module} {len(sources[module])}\n{sources[module]}" for module in sorted(modules)]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16] if texts else ""
 
 
 #: The sources of all kernels of the processor. They are read when kernels are imported: later edits do not affect the
@@ -254,7 +251,7 @@ def count_kernels(place: Path) -> int:
 
 def is_current(path: Path) -> bool:
     """True if a file of a kernel belongs to the current sources, by the digest in its name."""
-    return path.name.split("-")[1:2] != [] and path.name.split("-")[1] in current_digests()
+    return not current_digests().isdisjoint(path.name.split("-")[1:2])
 
 
 @cache

@@ -69,11 +69,6 @@ SIZE = PRECISE + 1
 OPTIONAL_COUNTS = ("saturated", "inexact")
 
 
-def no_events() -> NDArray[np.int64]:
-    """Return an event vector of zeros."""
-    return np.zeros(SIZE, np.int64)
-
-
 def wants_optional_counts(observer: Any) -> bool:
     """Return True if an observer requests the optional counts."""
     return bool(getattr(observer, "more", False))
@@ -81,7 +76,14 @@ def wants_optional_counts(observer: Any) -> bool:
 
 def events_for(observer: Any) -> NDArray[np.int64]:
     """Return an event vector of zeros, with optional entries if the observer requests them."""
-    return np.zeros(SIZE + len(OPTIONAL_COUNTS), np.int64) if wants_optional_counts(observer) else no_events()
+    # As in `wants_optional_counts`, written out: small operations call this for every rounding.
+    size = SIZE + len(OPTIONAL_COUNTS) if getattr(observer, "more", False) else SIZE
+    return np.zeros(size, np.int64)
+
+
+def no_events() -> NDArray[np.int64]:
+    """Return an event vector of zeros without optional entries."""
+    return events_for(None)
 
 
 def add_optional_counts(
