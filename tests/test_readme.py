@@ -242,6 +242,11 @@ def test_the_tutorial_runs_and_shows_what_it_says():
     assert len(names["checked"]) >= 11
 
 
+def test_the_programs_of_the_page_of_symptoms_find_the_causes_that_it_names():
+    pytest.importorskip("torch")
+    assert len(run(snippets("docs/symptoms.md"), {})["checked"]) >= 15
+
+
 @pytest.mark.parametrize("snippet", [pytest.param(code, id=title) for title, code in recipes("docs/cookbook.md")])
 def test_a_recipe_runs_by_itself(snippet, tmp_path):
     run([snippet], {"np": np, "sf": sf, "folder": tmp_path})
