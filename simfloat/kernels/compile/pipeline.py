@@ -41,7 +41,7 @@ UNUSED = {
     *(untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.MakeFunctionToJitFunction),
     *(untyped_passes.InlineInlinables, untyped_passes.FindLiterallyCalls, untyped_passes.LiteralUnroll),
     *(untyped_passes.RewriteDynamicRaises, untyped_passes.LiteralPropagationSubPipelinePass),
-    *(typed_passes.InlineOverloads, typed_passes.NopythonRewrites, typed_passes.DumpParforDiagnostics),
+    *(typed_passes.NopythonRewrites, typed_passes.DumpParforDiagnostics),
 }
 
 
@@ -124,44 +124,45 @@ class _LevelLowering(NativeLowering):
 
 
 class _KernelLibrary(JITCodeLibrary):
-    """The code of a kernel."""
+    """The code of a kernel. LLVM optimises it once, together with the functions that it calls."""
 
     def _optimize_functions(self, module: Any) -> None:
-        """Carry out LLVM's passes on the functions of a module. Numba prepares them for each declaration as well."""
+        # LLVM's passes on single functions would repeat what its passes on the whole kernel do.
+        module.data_layout = self._codegen._data_layout
+
+
+class _LinkedLibrary(JITCodeLibrary):
+    """The code of a function that kernels call. It is compiled to machine code only inside its callers.
+
+    LLVM simplifies each function once, and optimises it only inside its callers. If it optimised each of them before,
+    with all that it calls, compilation of a kernel would take a tenth longer.
+    """
+
+    def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
         manager, builder = self._codegen._function_pass_manager()
         for function in module.functions:
             if not function.is_declaration:
                 manager.run(function, builder)
 
-
-class _LinkedLibrary(_KernelLibrary):
-    """The code of a function that kernels call. It is compiled to machine code only inside its callers."""
+    def _optimize_final_module(self) -> None:
+        """Do nothing."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
 
 
-class _UnoptimisedLibrary(_LinkedLibrary):
-    """The code of a function that is optimised only inside its callers."""
-
-    def _optimize_final_module(self) -> None:
-        """Do nothing."""
-
-
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InnerLowering(NativeLowering):
     _name = "inner_lowering"
-    _library: type[_LinkedLibrary] = _LinkedLibrary
 
     @property
     def lowering_class(self) -> type[Lower]:
-        # Inner functions need the attribute also: LLVM vectorises their loops before it inlines them into a kernel.
         return _LevelLower
 
     def run_pass(self, state: Any) -> bool:
-        state.library = self._library(CODEGEN, state.func_id.func_qualname)
+        state.library = _LinkedLibrary(CODEGEN, state.func_id.func_qualname)
         # Inner functions are inlined as LLVM code. Compiling them to machine code of their own, with entry points for
         # Python and C, took a third of the time of all compilation.
         state.flags.no_compile = True
@@ -171,12 +172,6 @@ class _InnerLowering(NativeLowering):
         state.targetctx.insert_user_function(function, state["cr"].fndesc, [state.library])
         state["cr"] = state["cr"]._replace(cfunc=function)
         return True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _LaneLowering(_InnerLowering):
-    _name = "lane_lowering"
-    _library = _UnoptimisedLibrary
 
 
 class CompilerOfKernels(CompilerBase):
@@ -208,12 +203,6 @@ class InnerCompiler(CompilerOfKernels):
     """The compiler of functions that kernels call: it produces no machine code."""
 
     lowering = _InnerLowering
-
-
-class LaneCompiler(CompilerOfKernels):
-    """The compiler of loops over lanes, in which LLVM finds nothing to vectorise."""
-
-    lowering = _LaneLowering
 
 
 class KernelDispatcher(CPUDispatcher):
