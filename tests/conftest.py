@@ -4,6 +4,9 @@ import gc
 import importlib.util
 import os
 
+# What is imported and collected is no garbage: to look for some in it took a tenth of the time of collection.
+gc.disable()
+
 # Threads of the libraries below NumPy and PyTorch wait for work in loops: beside other processes of tests that takes
 # several times as long as what they do. Read when these are imported, here and in processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -77,6 +80,7 @@ def pytest_collection_finish():
     """Look for garbage less often, and not among what was imported: that took a tenth of the processor's time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 20)
 
 

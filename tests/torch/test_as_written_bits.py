@@ -10,8 +10,6 @@ import simfloat as sf
 
 pytest.importorskip("expecttest", reason="PyTorch's list of its operations needs it")
 
-from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo  # noqa: E402
-
 from benchmarks.opinfo import entries, inputs_of, refusal, title_of  # noqa: E402
 from benchmarks.verdicts import same  # noqa: E402
 
@@ -60,6 +58,8 @@ def first_results(entry, dtype, count):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 def test_elementwise_operations_have_the_bits_of_pytorchs_cpu(dtype):
     exceptions = {*LIBRARY} if dtype == torch.float32 else {*TWICE}
+    from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo  # takes 2.5 s
+
     chosen = [entry for entry in entries(()) if isinstance(entry, UnaryUfuncInfo | BinaryUfuncInfo)]
     differ, equal = set(), set()
     for entry in chosen:

@@ -20,160 +20,31 @@ process and no other function is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import numba
 from numba.core import config, types
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager, register_pass
-from numba.core.lowering import Lower
-from numba.core.registry import CPUDispatcher
-from numba.core.target_extension import CPU, get_local_target
-from numba.core.typed_passes import NativeLowering
-from numba.core.types import unliteral
+from numba.core.target_extension import CPU, get_local_target, jit_registry
 from numba.core.typing.templates import infer, infer_global, make_overload_template
 
 from simfloat.environment import in_usual_environment
-from simfloat.kernels.compile import processor
 from simfloat.kernels.compile.cache import KernelCache
-from simfloat.kernels.compile.processor import CODEGEN
+from simfloat.kernels.compile.pipeline import (
+    CompilerOfKernels,
+    InnerCompiler,
+    InnerDispatcher,
+    KernelDispatcher,
+    Kernels,
+    LaneCompiler,
+    LevelCompiler,
+)
 
 #: The dispatchers of all kernels in imported modules. A dispatcher lists the types that it was compiled for.
 KERNELS: list[Any] = []
 
-PREFER_512_BITS = '"prefer-vector-width"="512"'
-
-
-class _LevelLower(Lower):
-    """Lowering of a function to LLVM's language."""
-
-    def setup_function(self, fndesc: Any) -> None:
-        super().setup_function(fndesc)
-        if processor.VECTORS == 512:
-            # A vector on the stack then fills one cache line instead of parts of two.
-            self.function.attributes.alignstack = 64
-            set.add(self.function.attributes, PREFER_512_BITS)  # llvmlite's `add` accepts no attributes with values
-
-    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
-        processor.wrap(self, release_gil)
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _LevelLowering(NativeLowering):
-    _name = "level_lowering"
-
-    @property
-    def lowering_class(self) -> type[Lower]:
-        return _LevelLower
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = CODEGEN.create_library(state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        return super().run_pass(state)
-
-
-class _LinkedLibrary(JITCodeLibrary):
-    """The code of a function that kernels call. It is compiled to machine code only inside its callers."""
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-
-class _UnoptimisedLibrary(_LinkedLibrary):
-    """The code of a function that is optimised only inside its callers."""
-
-    def _optimize_final_module(self) -> None:
-        """Do nothing."""
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _InnerLowering(NativeLowering):
-    _name = "inner_lowering"
-    _library: type[_LinkedLibrary] = _LinkedLibrary
-
-    @property
-    def lowering_class(self) -> type[Lower]:
-        # Inner functions need the attribute also: LLVM vectorises their loops before it inlines them into a kernel.
-        return _LevelLower
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = self._library(CODEGEN, state.func_id.func_qualname)
-        # Inner functions are inlined as LLVM code. Compiling them to machine code of their own, with entry points for
-        # Python and C, took a third of the time of all compilation.
-        state.flags.no_compile = True
-        super().run_pass(state)
-        state.library.finalize()
-        function = object()  # stands in for Numba's Python entry point, by which callers look up the code
-        state.targetctx.insert_user_function(function, state["cr"].fndesc, [state.library])
-        state["cr"] = state["cr"]._replace(cfunc=function)
-        return True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _LaneLowering(_InnerLowering):
-    _name = "lane_lowering"
-    _library = _UnoptimisedLibrary
-
-
-class _LoweringCompiler(CompilerBase):
-    """Numba's compiler with another lowering pass."""
-
-    lowering: type[NativeLowering]
-
-    def define_pipelines(self) -> list[PassManager]:
-        """Return Numba's pipeline with one pass replaced."""
-        manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        manager.passes = [(self.lowering if kind is NativeLowering else kind, text) for kind, text in manager.passes]
-        return [manager]
-
-
-class LevelCompiler(_LoweringCompiler):
-    """The compiler of kernels: it targets the instruction level instead of the processor, and sets the vector width."""
-
-    lowering = _LevelLowering
-
-
-class InnerCompiler(_LoweringCompiler):
-    """The compiler of functions that kernels call: it produces no machine code."""
-
-    lowering = _InnerLowering
-
-
-class LaneCompiler(_LoweringCompiler):
-    """The compiler of loops over lanes, in which LLVM finds nothing to vectorise."""
-
-    lowering = _LaneLowering
-
-
-class InnerDispatcher(CPUDispatcher):
-    """The dispatcher of functions that kernels call. It compiles no machine code and no entry points for Python and C,
-    which took a third of the time of all compilation.
-
-    Calls from Python, which are few, go to a separate version.
-    """
-
-    def _insert(self, *version: Any, **options: Any) -> None:
-        """Do not register a version for calls from Python, which would jump to an invalid address."""
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Use one version for all values of a type: LLVM detects constants when it inlines the version."""
-        return super().get_call_template(tuple(map(unliteral, args)), kws)
-
-    def _compile_for_args(self, *args: Any, **options: Any) -> Any:
-        """Return the function that Python calls instead, for all types."""
-        return self.outer
-
-    @cached_property
-    def outer(self) -> Any:
-        """The version that Python can call."""
-        return numba.njit(error_model="numpy", pipeline_class=LevelCompiler)(self.py_func)
-
-
-def _inner(function: Callable, compiler: type[_LoweringCompiler] = InnerCompiler, **options: Any) -> Any:
+def _inner(function: Callable, compiler: type[CompilerOfKernels] = InnerCompiler, **options: Any) -> Any:
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
     # With error_model "numpy" a division by zero returns an infinity or NaN. Python's model would test every divisor,
@@ -198,6 +69,10 @@ def out_of_line(function: Callable) -> Any:
     return _inner(function)
 
 
+#: Numba compiles its own functions that kernels call by this decorator: like `out_of_line`.
+jit_registry[Kernels] = lambda **options: partial(_inner, **options)
+
+
 def _inlined_body(**options: Any) -> Any:
     return on_lanes
 
@@ -215,7 +90,7 @@ def overload(function: Callable) -> Callable[[Callable], Callable]:
         def decorator_of_target(self: Any) -> Any:
             # Numba would compile each body to machine code, which nothing calls: a fifth of the time of all
             # compilation. On a GPU it does not.
-            return _inlined_body if get_local_target(self.context) is CPU else of_target(self)
+            return _inlined_body if issubclass(get_local_target(self.context), CPU) else of_target(self)
 
         template._get_jit_decorator = decorator_of_target
         infer(template)
@@ -231,8 +106,8 @@ def kernel(function: Callable) -> Any:
         return in_usual_environment(function)
     # Not `cache=True`: every process writes Numba's index files, and their key covers one source file, while the code
     # of a kernel depends on all source files (`cache.py`).
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    dispatcher: Any = numba.njit(pipeline_class=LevelCompiler, **options)(_name_closure(function))
+    options = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "boundscheck": None}
+    dispatcher: Any = KernelDispatcher(_name_closure(function), targetoptions=options, pipeline_class=LevelCompiler)
     dispatcher._cache = KernelCache(dispatcher.py_func)
     KERNELS.append(dispatcher)
     return dispatcher

@@ -1,0 +1,272 @@
+"""The way of a kernel through Numba and LLVM: passes, libraries of code, and dispatchers.
+
+Compilation takes most of the time of a first session, so everything that kernels do not need is left out:
+
+* Numba's passes for language features that no kernel has (`UNUSED`);
+* machine code and entry points for functions that only kernels call, also for Numba's own (`Kernels`);
+* Python's garbage collection, which finds nothing, because the compiler keeps what it allocates.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numba
+from numba.core import typed_passes, untyped_passes
+from numba.core.analysis import compute_cfg_from_blocks
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
+from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
+from numba.core.target_extension import CPU, dispatcher_registry
+from numba.core.targetconfig import Option
+from numba.core.typed_passes import NativeLowering
+from numba.core.types import unliteral
+
+from simfloat.kernels.compile import processor
+from simfloat.kernels.compile.processor import CODEGEN
+
+PREFER_512_BITS = '"prefer-vector-width"="512"'
+
+#: Numba's passes that change nothing in functions of this package: for functions and list comprehensions inside
+#: functions, `with` blocks, expressions of whole arrays, loops over tuples of mixed types, and functions that Numba
+#: inlines. A function that needed one would not compile. Without them compilation takes a tenth less time.
+UNUSED = {
+    *(untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.MakeFunctionToJitFunction),
+    *(untyped_passes.InlineInlinables, untyped_passes.FindLiterallyCalls, untyped_passes.LiteralUnroll),
+    *(untyped_passes.RewriteDynamicRaises, untyped_passes.LiteralPropagationSubPipelinePass),
+    *(typed_passes.NopythonRewrites, typed_passes.DumpParforDiagnostics),
+}
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Keep Python from looking for garbage, which took 7 % of the time of compilation, and found nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class Kernels(CPU):
+    """The target of kernels, by which Numba chooses a decorator for its own functions that kernels call."""
+
+
+class KernelFlags(Flags):
+    """Numba's flags of a function, as a key of the versions of what it calls. They do not change.
+
+    Numba compares flags at every call, and lists all of them for a comparison: 5 % of the time of compilation.
+    """
+
+    of_kernels = Option(type=bool, default=True, doc="distinguishes these versions from those of other callers")
+
+    @cached_property
+    def _contents(self) -> dict[str, Any]:
+        return super().values()
+
+    def values(self) -> dict[str, Any]:
+        """Return all flags."""
+        return self._contents
+
+    @cached_property
+    def _digest(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._digest
+
+    __eq__ = Flags.__eq__
+
+
+class _CompilerFlags(Flags):
+    """Numba's flags of the function that is compiled; a copy describes it to what it calls."""
+
+    def copy(self) -> KernelFlags:
+        """Return the flags as they are now."""
+        return KernelFlags(self)
+
+
+class _LevelLower(Lower):
+    """Lowering of a function to LLVM's language."""
+
+    def setup_function(self, fndesc: Any) -> None:
+        super().setup_function(fndesc)
+        if processor.VECTORS == 512:
+            # A vector on the stack then fills one cache line instead of parts of two.
+            self.function.attributes.alignstack = 64
+            set.add(self.function.attributes, PREFER_512_BITS)  # llvmlite's `add` accepts no attributes with values
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        processor.wrap(self, release_gil)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LevelLowering(NativeLowering):
+    _name = "level_lowering"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return _LevelLower
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _KernelLibrary(CODEGEN, state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().run_pass(state)
+
+
+class _KernelLibrary(JITCodeLibrary):
+    """The code of a kernel. LLVM optimises it once, together with the functions that it calls."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        # LLVM's passes on single functions would repeat what its passes on the whole kernel do.
+        module.data_layout = self._codegen._data_layout
+
+
+class _LinkedLibrary(JITCodeLibrary):
+    """The code of a function that kernels call. It is compiled to machine code only inside its callers."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+        manager, builder = self._codegen._function_pass_manager()
+        for function in module.functions:
+            if not function.is_declaration:
+                manager.run(function, builder)
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class _UnoptimisedLibrary(_LinkedLibrary):
+    """The code of a function that LLVM simplifies alone, and optimises only inside its callers."""
+
+    def _optimize_final_module(self) -> None:
+        """Do nothing."""
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _InnerLowering(NativeLowering):
+    _name = "inner_lowering"
+
+    def _library_class(self, state: Any) -> type[_LinkedLibrary]:
+        # LLVM vectorises a loop before it inlines it into a kernel. Where it found only the loop inside the kernel, sums
+        # of matrix units ran up to a fifth slower, and random sums in trees a quarter.
+        has_loops = compute_cfg_from_blocks(state.func_ir.blocks).loops()
+        return _LinkedLibrary if has_loops else _UnoptimisedLibrary
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return _LevelLower
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = self._library_class(state)(CODEGEN, state.func_id.func_qualname)
+        # Inner functions are inlined as LLVM code. Compiling them to machine code of their own, with entry points for
+        # Python and C, took a third of the time of all compilation.
+        state.flags.no_compile = True
+        super().run_pass(state)
+        state.library.finalize()
+        function = object()  # stands in for Numba's Python entry point, by which callers look up the code
+        state.targetctx.insert_user_function(function, state["cr"].fndesc, [state.library])
+        state["cr"] = state["cr"]._replace(cfunc=function)
+        return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LaneLowering(_InnerLowering):
+    _name = "lane_lowering"
+
+    def _library_class(self, state: Any) -> type[_LinkedLibrary]:
+        return _UnoptimisedLibrary
+
+
+class CompilerOfKernels(CompilerBase):
+    """Numba's compiler with another lowering pass, for another target."""
+
+    lowering: type[NativeLowering]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.state.targetctx = self.state.targetctx.subtarget(target=Kernels)
+        self.state.flags = _CompilerFlags(self.state.flags)
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return Numba's pipeline with one pass replaced, and for functions of this package without some passes."""
+        manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        unused = UNUSED if self.state.func_id.modname.startswith("simfloat.") else set()
+        passes = [(kind, text) for kind, text in manager.passes if kind not in unused]
+        manager.passes = [(self.lowering if kind is NativeLowering else kind, text) for kind, text in passes]
+        return [manager]
+
+
+class LevelCompiler(CompilerOfKernels):
+    """The compiler of kernels: it targets the instruction level instead of the processor, and sets the vector width."""
+
+    lowering = _LevelLowering
+
+
+class InnerCompiler(CompilerOfKernels):
+    """The compiler of functions that kernels call: it produces no machine code."""
+
+    lowering = _InnerLowering
+
+
+class LaneCompiler(CompilerOfKernels):
+    """The compiler of loops over lanes, in which LLVM finds nothing to vectorise."""
+
+    lowering = _LaneLowering
+
+
+class KernelDispatcher(CPUDispatcher):
+    """The dispatcher of kernels."""
+
+    def compile(self, signature: Any) -> Any:
+        """Return the entry of a version; compile it if no file contains it."""
+        with global_compiler_lock, without_collections():
+            return super().compile(signature)
+
+
+class InnerDispatcher(CPUDispatcher):
+    """The dispatcher of functions that kernels call. It compiles no machine code and no entry points for Python and C,
+    which took a third of the time of all compilation.
+
+    Calls from Python, which are few, go to a separate version.
+    """
+
+    def _insert(self, *version: Any, **options: Any) -> None:
+        """Do not register a version for calls from Python, which would jump to an invalid address."""
+
+    def compile(self, signature: Any) -> Any:
+        """Compile a version, without Numba's timers: they observe each call of LLVM, and each call inside another."""
+        arguments, result = normalize_signature(signature)
+        with global_compiler_lock, self._compiling_counter:
+            if arguments not in self.overloads:
+                self.add_overload(self._compiler.compile(arguments, result))
+            return self.overloads[arguments].entry_point
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Use one version for all values of a type: LLVM detects constants when it inlines the version."""
+        return super().get_call_template(tuple(map(unliteral, args)), kws)
+
+    def _compile_for_args(self, *args: Any, **options: Any) -> Any:
+        """Return the function that Python calls instead, for all types."""
+        return self.outer
+
+    @cached_property
+    def outer(self) -> Any:
+        """The version that Python can call."""
+        return numba.njit(error_model="numpy", pipeline_class=LevelCompiler)(self.py_func)
+
+
+
+
+dispatcher_registry[Kernels] = InnerDispatcher
