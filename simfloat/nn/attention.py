@@ -91,7 +91,7 @@ def scaled_dot_product_attention(
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
     masks += [] if attn_mask is None else [as_array(attn_mask)]
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return attention_composite(q, k, v, masks, scale, as_probability(dropout_p, "dropout_p"))
+    return attention_composite(q, k, v, masks, scale, as_probability("dropout_p", dropout_p))
 
 
 def attention_composite(
@@ -220,7 +220,7 @@ class MultiHeadAttention(Module):
         if add_bias_kv or add_zero_attn:
             raise ValueError("add_bias_kv and add_zero_attn must be False: they are not supported.")
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, bool(batch_first)
-        self.dropout = as_probability(dropout, "dropout")
+        self.dropout = as_probability("dropout", dropout)
         generator = generator_of(rng)
         shapes = {"in_proj_weight": (3 * embed_dim, embed_dim)}
         if not self.kdim == self.vdim == embed_dim:

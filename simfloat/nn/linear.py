@@ -280,7 +280,7 @@ class EmbeddingBag(Embedding):
 
 def _check_plain(max_norm: Any, norm_type: Any, scale_grad_by_freq: Any, sparse: Any) -> None:
     """Raise ValueError for options of PyTorch's tables that are not supported, with the reason and a replacement."""
-    as_number(norm_type, "norm_type")
+    as_number("norm_type", norm_type)
     if max_norm is not None:
         raise ValueError(
             f"max_norm must be None, got {max_norm!r}: the forward pass of a simulation never changes a parameter, "

@@ -13,12 +13,13 @@ from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.environment import in_usual_environment
-from simfloat.nn.arguments import as_number
+from simfloat.nn.arguments import as_number, as_positive, one_of
 from simfloat.simulation.formulas import Slope, losses
 from simfloat.simulation.formulas import losses as loss_formulas
 
-#: How the losses of all examples are combined.
-REDUCTIONS = ("mean", "sum", "none")
+#: Read the word that tells how the losses of all examples are combined.
+as_reduction = one_of("mean", "sum", "none")
+as_divergence_reduction = one_of("mean", "sum", "none", "batchmean")
 
 
 @in_usual_environment
@@ -71,7 +72,7 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
         >>> loss.item()
         0.8125
     """
-    beta = as_number(beta, "beta", 0.0)
+    beta = as_number("beta", beta, 0.0)
     x, y = _same_shape_tensors("smooth_l1_loss", input, target, reduction)
 
     slopes: tuple[Slope, ...] = (
@@ -103,7 +104,7 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
         >>> loss.item()
         0.5
     """
-    delta = check_delta(delta)
+    delta = as_positive("delta", delta)
     x, y = _same_shape_tensors("huber_loss", input, target, reduction)
     slopes: tuple[Slope, ...] = (
         lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, x, y, reduction, delta),
@@ -142,13 +143,6 @@ def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tens
 def reduce_tensor_losses(losses: Tensor, reduction: str) -> Tensor:
     """Return the mean of losses, their sum, or the losses themselves."""
     return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
-
-
-def check_delta(delta: float) -> float:
-    """Return the distance at which Huber's loss becomes a line; raise ValueError unless it is above 0."""
-    if as_number(delta, "delta") <= 0:
-        raise ValueError(f"delta must be above 0, got {delta!r}.")
-    return float(delta)
 
 
 @in_usual_environment
@@ -241,15 +235,9 @@ def binary_cross_entropy_with_logits(
     return tensor_of(composite_operation("binary_cross_entropy_with_logits", formula, slopes, x, y, reads="operands"))
 
 
-def check_reduction(reduction: str) -> None:
-    """Raise ValueError if the reduction is unknown."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}.")
-
-
 def _same_shape_tensors(name: str, input: Operand, target: Operand, reduction: str) -> tuple[Tensor, Tensor]:
     """Return input and target as tensors; raise ValueError if their shapes differ."""
-    check_reduction(reduction)
+    as_reduction("reduction", reduction)
     x, y = as_tensor(input), as_tensor(target)
     if x.numbers.shape != y.numbers.shape:
         raise ValueError(f"{name} needs input and target of one shape, got {x.shape} and {y.shape}.")
@@ -295,7 +283,7 @@ def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_targ
         >>> loss.item()
         0.13081201910972595
     """
-    check_divergence(reduction)
+    as_divergence_reduction("reduction", reduction)
     x, y = as_tensor(input), as_tensor(target)
     if x.shape != y.shape:
         raise ValueError(f"kl_div needs input and target of one shape, got {x.shape} and {y.shape}.")
@@ -315,10 +303,3 @@ def xlogy(x: Operand, y: Operand) -> Tensor:
         lambda u, g, outputs, x, y: losses.xlogy_to_y(u, g, x, y),
     )
     return tensor_of(composite_operation("xlogy", losses.xlogy, slopes, x, y, reads="operands"))
-
-
-def check_divergence(reduction: str) -> None:
-    """Raise ValueError if the reduction of a divergence is unknown."""
-    reductions = (*REDUCTIONS, "batchmean")
-    if reduction not in reductions:
-        raise ValueError(f"reduction must be one of {', '.join(map(repr, reductions))}, got {reduction!r}.")

@@ -65,7 +65,7 @@ class LayerNorm(Module):
         sizes = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
         for size in sizes or (None,):
             check_sizes(normalized_shape=size)
-        self.normalized_shape, self.eps = tuple(int(size) for size in sizes), as_number(eps, "eps", 0.0)
+        self.normalized_shape, self.eps = tuple(int(size) for size in sizes), as_number("eps", eps, 0.0)
         self.weight = Parameter(np.ones(self.normalized_shape)) if elementwise_affine else None
         self.bias = Parameter(np.zeros(self.normalized_shape)) if elementwise_affine and bias else None
 
@@ -141,7 +141,7 @@ class GroupNorm(Module):
         if num_channels % num_groups:
             raise ValueError(f"num_channels must be a multiple of num_groups, got {num_channels} and {num_groups}.")
         self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = as_number(eps, "eps", 0.0), bool(affine)
+        self.eps, self.affine = as_number("eps", eps, 0.0), bool(affine)
         self.weight = Parameter(np.ones(num_channels, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_channels, np.float32)) if affine and bias else None
 
@@ -208,7 +208,7 @@ class RMSNorm(Module):
         for size in sizes or (None,):
             check_sizes(normalized_shape=size)
         self.normalized_shape = tuple(int(size) for size in sizes)
-        self.eps = None if eps is None else as_number(eps, "eps", 0.0)
+        self.eps = None if eps is None else as_number("eps", eps, 0.0)
         self.elementwise_affine = bool(elementwise_affine)
         self.weight = Parameter(np.ones(self.normalized_shape, np.float32)) if elementwise_affine else None
 
@@ -247,8 +247,8 @@ class _BatchNorm(Module):
         super().__init__()
         check_flags(affine=affine, track_running_stats=track_running_stats)
         check_sizes(num_features=num_features)
-        self.num_features, self.eps = num_features, as_number(eps, "eps", 0.0)
-        self.momentum = None if momentum is None else as_number(momentum, "momentum")
+        self.num_features, self.eps = num_features, as_number("eps", eps, 0.0)
+        self.momentum = None if momentum is None else as_number("momentum", momentum)
         self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_features, np.float32)) if affine else None
@@ -431,8 +431,8 @@ class _InstanceNorm(Module):
         check_sizes(num_features=num_features)
         if track_running_stats:
             raise ValueError("Running statistics of instance norms are not supported; leave track_running_stats out.")
-        self.num_features, self.eps = num_features, as_number(eps, "eps", 0.0)
-        self.momentum, self.affine = as_number(momentum, "momentum"), bool(affine)
+        self.num_features, self.eps = num_features, as_number("eps", eps, 0.0)
+        self.momentum, self.affine = as_number("momentum", momentum), bool(affine)
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_features, np.float32)) if affine and bias else None
 

@@ -112,7 +112,7 @@ class Recurrent(Module):
         check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
-        self.dropout, self.proj_size = as_probability(dropout, "dropout"), self._projection(proj_size)
+        self.dropout, self.proj_size = as_probability("dropout", dropout), self._projection(proj_size)
         generator, bound = generator_of(rng), 1 / math.sqrt(hidden_size)
         for layer in range(num_layers):
             shapes = self._shapes(self.output_size * self.directions if layer else input_size)

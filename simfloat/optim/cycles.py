@@ -16,7 +16,6 @@ from simfloat.optim.options import (
     Reader,
     count_from_one,
     decay,
-    flag,
     number,
     number_above_zero,
     number_from_zero,
@@ -24,6 +23,7 @@ from simfloat.optim.options import (
     word,
 )
 from simfloat.optim.scheduler import LRScheduler
+from simfloat.options import flag
 
 
 class CycledMomentum(LRScheduler):

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import isfinite
 from numbers import Real
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.common import check_flags, did_you_mean, is_integer, message_text, type_name
+from simfloat.common import did_you_mean, is_integer, message_text, type_name
+from simfloat.options import Declaration, Reader
 
 Value = TypeVar("Value")
-
-#: (name, value) -> the value of an option for updates; raises ValueError, with the name, if the value is invalid.
-Reader = Callable[[str, Any], Value]
 
 
 class Grouped(Protocol):
@@ -28,14 +26,11 @@ class Grouped(Protocol):
     param_groups: list[dict[str, Any]]
 
 
-class Option(Generic[Value]):
+class Option(Declaration[Value]):
     """An option of an optimizer as its attribute, with one value for all groups; assigning sets it in all of them.
 
     Reading raises ValueError if the groups have different values.
     """
-
-    def __init__(self, read: Reader[Value]) -> None:
-        self.read = read
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -109,14 +104,6 @@ def integer(least: int, most: int) -> Reader[int]:
 
 #: A number of steps, epochs or calls.
 count_from_zero, count_from_one = integer(0, 2**53), integer(1, 2**53)
-
-
-def flag(name: str, value: Any) -> bool:
-    """Return a value that must be True or False."""
-    if value is True or value is False:
-        return value
-    check_flags(**{name: value})
-    return bool(value)
 
 
 def word(*words: str) -> Reader[str | None]:

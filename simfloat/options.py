@@ -1,0 +1,132 @@
+"""Options that a class declares: each is one line, which gives a parameter of its constructor and an attribute.
+
+    @declared
+    class ELU(Layer):
+        alpha: float = option(finite_number, default=1.0)
+        inplace: InitVar[bool] = option(not_in_place, default=False)
+
+has ``__init__(self, alpha: float = 1.0, inplace: bool = False)``, for Python and for type checkers. Parameters below a
+line ``_: KW_ONLY`` are passed by name. A class inherits the options of its bases, and may give them other defaults. The
+constructor passes all arguments by name to the next ``__init__`` that a base class wrote out. This one reads each value
+with the reader of its option and stores it. The value of an `InitVar` is checked, but becomes no attribute.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import KW_ONLY, InitVar
+from functools import cache
+from inspect import Parameter, Signature, get_annotations
+from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
+
+from simfloat.common import check_flags
+
+__all__ = [
+    "KW_ONLY", "Declaration", "InitVar", "Reader", "anything", "declared", "flag", "option", "options_of",
+    "stored_options",
+]  # fmt: skip
+
+Value = TypeVar("Value")
+Class = TypeVar("Class", bound=type)
+
+#: (name, value) -> the value of an option as it is used; raises ValueError, with the name, if the value is invalid.
+Reader = Callable[[str, Any], Value]
+
+
+def anything(name: str, value: Any) -> Any:
+    """Return a value that is not checked here."""
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a value that must be True or False."""
+    if value is True or value is False:
+        return value
+    check_flags(**{name: value})
+    return bool(value)
+
+
+#: The file name of written constructors in tracebacks.
+FILE = "<declared options>"
+
+#: The attribute of a class with the options that it and its bases declare, by name.
+OPTIONS = "__options__"
+
+
+class Declaration(Generic[Value]):
+    """The reader and the default of an option, in the body of a class."""
+
+    def __init__(self, read: Reader[Value], default: Any = Parameter.empty, alias: str = "") -> None:
+        self.read, self.default, self.alias = read, default, alias
+
+
+def option(read: Reader[Any], *, default: Any = Parameter.empty, alias: str = "") -> Any:
+    """Return the declaration of an option; with an alias, the parameter of the constructor has this name."""
+    return Declaration(read, default, alias)
+
+
+class DeclaredOption(NamedTuple):
+    """An option of a class: its reader, its parameter of the constructor, and True if it becomes an attribute."""
+
+    read: Reader[Any]
+    parameter: Parameter
+    is_stored: bool
+
+
+def options_of(owner: type) -> dict[str, DeclaredOption]:
+    """Return the options that a class and its bases declare, by the names of the parameters."""
+    return getattr(owner, OPTIONS, {})
+
+
+@cache
+def stored_options(owner: type) -> tuple[str, ...]:
+    """Return the names of the options of a class that are attributes."""
+    return tuple(name for name, declared_option in options_of(owner).items() if declared_option.is_stored)
+
+
+@dataclass_transform(field_specifiers=(option,))
+def declared(owner: Class) -> Class:
+    """Write the constructor of a class from the options in its body, unless the body has a constructor."""
+    options = dict(options_of(owner))
+    kind: Any = Parameter.POSITIONAL_OR_KEYWORD
+    for name, annotation in get_annotations(owner).items():
+        value = vars(owner).get(name)
+        if annotation == "KW_ONLY":
+            kind = Parameter.KEYWORD_ONLY
+        elif isinstance(value, Declaration):
+            passed = annotation.removeprefix("InitVar[")
+            is_stored = passed == annotation
+            parameter = Parameter(
+                value.alias or name, kind, default=value.default, annotation=passed if is_stored else passed[:-1]
+            )
+            options[parameter.name] = DeclaredOption(value.read, parameter, is_stored)
+            if type(value) is Declaration:  # a subclass of it is a descriptor, and remains
+                delattr(owner, name)
+    setattr(owner, OPTIONS, options)
+    if "__init__" not in vars(owner):
+        owner.__init__ = _constructor(owner, [each.parameter for each in options.values()])  # type: ignore[misc]
+    return owner
+
+
+def _constructor(owner: type, parameters: list[Parameter]) -> Callable[..., None]:
+    """Return an ``__init__`` with these parameters, which passes them by name to the next one that is written out."""
+    constructors = (vars(base)["__init__"] for base in owner.__mro__ if "__init__" in vars(base))
+    written_out = next(each for each in constructors if not hasattr(each, OPTIONS))
+    # Those without a default that are passed by name follow those with one that are passed by position.
+    signature = Signature(
+        [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *sorted(parameters, key=lambda each: each.kind)],
+        return_annotation="None",
+    )
+    arguments = ", ".join(f"{each.name}={each.name}" for each in parameters)
+    text = (
+        f"def within(written_out):\n  def __init__{signature}:\n    written_out(self, {arguments})\n  return __init__"
+    )
+    space: dict[str, Any] = {}  # with the names of the modules that declare options, for the types of the parameters
+    for base in reversed(owner.__mro__):
+        space |= vars(sys.modules[base.__module__]) if OPTIONS in vars(base) else {}
+    exec(compile(text, FILE, "exec", dont_inherit=True), space)
+    constructor = space["within"](written_out)
+    constructor.__qualname__ = f"{owner.__qualname__}.__init__"
+    setattr(constructor, OPTIONS, True)
+    return constructor
