@@ -14,7 +14,7 @@ with the reader of its option and stores it. The value of an `InitVar` is checke
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, InitVar
 from functools import cache
 from inspect import Parameter, Signature, get_annotations
@@ -24,7 +24,7 @@ from simfloat.common import check_flags
 
 __all__ = [
     "KW_ONLY", "Declaration", "InitVar", "Reader", "anything", "declared", "flag", "option", "options_of",
-    "stored_options",
+    "read_options", "stored_options",
 ]  # fmt: skip
 
 Value = TypeVar("Value")
@@ -80,9 +80,18 @@ def options_of(owner: type) -> dict[str, DeclaredOption]:
 
 
 @cache
-def stored_options(owner: type) -> tuple[str, ...]:
-    """Return the names of the options of a class that are attributes."""
-    return tuple(name for name, declared_option in options_of(owner).items() if declared_option.is_stored)
+def stored_options(owner: Any) -> tuple[str, ...]:
+    """Return the names of the options of a class that become attributes."""
+    return tuple(name for name, each in options_of(owner).items() if each.is_stored)
+
+
+def read_options(owner: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values by name that become attributes, as their readers return them; check the others first."""
+    options = options_of(owner)
+    for name, value in arguments.items():
+        if not options[name].is_stored:
+            options[name].read(name, value)
+    return {name: options[name].read(name, value) for name, value in arguments.items() if options[name].is_stored}
 
 
 @dataclass_transform(field_specifiers=(option,))

@@ -13,7 +13,7 @@ from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.nn.module import Module
-from simfloat.options import options_of, stored_options
+from simfloat.options import read_options, stored_options
 from simfloat.simulation.formulas import Rounded
 
 
@@ -22,11 +22,8 @@ class Layer(Module):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        options = options_of(type(self))
-        for name in sorted(arguments, key=lambda name: options[name].is_stored):  # values that are only checked first
-            checked = options[name].read(name, arguments[name])
-            if options[name].is_stored:
-                setattr(self, name, checked)
+        for name, value in read_options(type(self), arguments).items():
+            setattr(self, name, value)
         self._start(**arguments)
 
     def _start(self, **arguments: Any) -> None:

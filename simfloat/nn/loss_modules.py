@@ -41,17 +41,21 @@ class _Loss(Layer):
         """Return the options and the weights by name."""
         return {name: getattr(self, name) for name in options_of(type(self))}
 
-    def forward(self, input: Operand, target: Operand) -> Tensor:
-        """Return the loss of an input and a target of one shape."""
-        return self._function(input, target, **self._options())
-
     def extra_repr(self) -> str:
         """Return the reduction as text, unless it is the mean."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
 
+class _LossOfTensors(_Loss):
+    """A loss with gradients of the input and of the target."""
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """Return the loss of an input and a target of one shape."""
+        return self._function(input, target, **self._options())
+
+
 @declared
-class MSELoss(_Loss):
+class MSELoss(_LossOfTensors):
     """`mse_loss` as a module: the mean of (input - target)^2.
 
     Parameters:
@@ -74,7 +78,7 @@ class MSELoss(_Loss):
 
 
 @declared
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(_LossOfTensors):
     """`smooth_l1_loss` as a module: d^2 / (2 beta) if d = |input - target| < beta, otherwise d - beta / 2.
 
     Parameters:
@@ -99,7 +103,7 @@ class SmoothL1Loss(_Loss):
 
 
 @declared
-class L1Loss(_Loss):
+class L1Loss(_LossOfTensors):
     """`l1_loss` as a module: the mean of |input - target|.
 
     Parameters:
@@ -122,7 +126,7 @@ class L1Loss(_Loss):
 
 
 @declared
-class HuberLoss(_Loss):
+class HuberLoss(_LossOfTensors):
     """`huber_loss` as a module: d^2 / 2 if d = |input - target| < delta, otherwise delta * (d - delta / 2).
 
     Parameters:
@@ -146,7 +150,7 @@ class HuberLoss(_Loss):
 
 
 @declared
-class KLDivLoss(_Loss):
+class KLDivLoss(_LossOfTensors):
     """`kl_div` as a module: the Kullback-Leibler divergence of a target from an input of logarithms.
 
     Parameters:
@@ -200,7 +204,7 @@ class BCELoss(_Loss):
 
 
 @declared
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(_LossOfTensors):
     """`binary_cross_entropy_with_logits` as a module, for logits and targets from 0 to 1.
 
     Parameters:
@@ -315,7 +319,7 @@ class CTCLoss(_Loss):
 
     _function = staticmethod(ctc_loss)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, log_probs: Operand, targets: ArrayLike, input_lengths: ArrayLike, target_lengths: ArrayLike
     ) -> Tensor:
         """Return the loss of log_probs (T, N, C), targets, and the lengths of both."""

@@ -290,7 +290,7 @@ class AdaptivePooling(PoolingLayer):
                 "is a positive integer, None, or a triple of them",
             )[self.axes - 1]
             raise ValueError(f"output_size {must}, got {output_size!r}.")
-        self.output_size: Any = tuple(sizes) if is_free else int(sizes[0])
+        self.output_size: Any = tuple(sizes) if is_free else sizes[0]
 
     def extra_repr(self) -> str:
         """Return the size of the result as text."""

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from simfloat.environment import in_callers_environment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import (
-    Reader,
     count_from_one,
     decay,
     number,
@@ -23,7 +22,7 @@ from simfloat.optim.options import (
     word,
 )
 from simfloat.optim.scheduler import LRScheduler
-from simfloat.options import flag
+from simfloat.options import Reader, flag
 
 
 class CycledMomentum(LRScheduler):

@@ -19,7 +19,8 @@ from simfloat.autodiff.variable import Variable
 from simfloat.common import check_count
 from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import number
+from simfloat.optim.options import number, number_that, optional
+from simfloat.options import KW_ONLY, declared, option, read_options
 
 #: The smallest scale: its reciprocal is still a number of FP32.
 SMALLEST = 2.0**-126
@@ -245,7 +246,27 @@ def as_scale(name: str, value: Any) -> float:
     return scale
 
 
-class DynamicLossScale(LossScale):
+def count(name: str, value: Any, least: int = 1) -> int:
+    """Return an integer of at least `least`."""
+    check_count(name, value, least)
+    return int(value)
+
+
+class DeclaredLossScale(LossScale):
+    """The common base of loss scales that declare their options; `init_scale` is 1 unless it is one of them."""
+
+    def __init__(self, **arguments: Any) -> None:
+        options = read_options(type(self), arguments)
+        super().__init__(options.get("init_scale", 1.0))
+        vars(self).update(options)
+        self._start(**arguments)
+
+    def _start(self, **arguments: Any) -> None:
+        """Check the options together, and store the initial counts and averages."""
+
+
+@declared
+class DynamicLossScale(DeclaredLossScale):
     """S * growth_factor after growth_interval finite steps in a row, and S * backoff_factor after an overflow.
 
     The rule and its defaults are those of torch.amp.GradScaler; S never grows to infinity. The settings of Apex and
@@ -275,37 +296,22 @@ class DynamicLossScale(LossScale):
     """
 
     state_names = {
-        "growth_factor": False,
-        "backoff_factor": False,
-        "growth_interval": False,
-        "_growth_tracker": False,
-        "min_scale": True,
-        "max_scale": True,
-        "hysteresis": True,
-        "_hysteresis_tracker": True,
+        **dict.fromkeys(("growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"), False),
+        **dict.fromkeys(("min_scale", "max_scale", "hysteresis", "_hysteresis_tracker"), True),
     }
 
-    def __init__(
-        self,
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        *,
-        min_scale: float | None = None,
-        max_scale: float | None = None,
-        hysteresis: int = 1,
-    ) -> None:
-        super().__init__(as_scale("init_scale", init_scale))
-        _check_factors(growth_factor, backoff_factor)
-        check_count("growth_interval", growth_interval)
-        check_count("hysteresis", hysteresis)
-        self.growth_factor, self.backoff_factor = float(growth_factor), float(backoff_factor)
-        self.growth_interval, self.hysteresis = int(growth_interval), int(hysteresis)
-        self.min_scale = None if min_scale is None else as_scale("min_scale", min_scale)
-        self.max_scale = None if max_scale is None else as_scale("max_scale", max_scale)
+    init_scale: float = option(as_scale, default=2.0**16)
+    growth_factor: float = option(number_that(lambda x: x > 1, "be greater than 1"), default=2.0)
+    backoff_factor: float = option(number_that(lambda x: 0 < x < 1, "lie between 0 and 1"), default=0.5)
+    growth_interval: int = option(count, default=2000)
+    _: KW_ONLY
+    min_scale: float | None = option(optional(as_scale), default=None)
+    max_scale: float | None = option(optional(as_scale), default=None)
+    hysteresis: int = option(count, default=1)
+
+    def _start(self, **arguments: Any) -> None:
         if not (self.min_scale or 0) <= self._scale <= (self.max_scale or np.inf):
-            raise ValueError(f"init_scale must lie between min_scale and max_scale, got {init_scale!r}.")
+            raise ValueError(f"init_scale must lie between min_scale and max_scale, got {arguments['init_scale']!r}.")
         self._growth_tracker, self._hysteresis_tracker = 0, self.hysteresis
 
     @classmethod
@@ -340,18 +346,8 @@ class DynamicLossScale(LossScale):
         options = {name: value for name, value in state.items() if not name.startswith("_") and name != "scale"}
         fresh = type(self)(state["scale"], **options)
         for name in ("_growth_tracker", "_hysteresis_tracker"):
-            check_count(name, state[name], 0)
-            setattr(fresh, name, int(state[name]))
+            setattr(fresh, name, count(name, state[name], 0))
         return fresh
-
-
-def _check_factors(growth: Any, backoff: Any) -> None:
-    number("growth_factor", growth)
-    number("backoff_factor", backoff)
-    if not growth > 1:
-        raise ValueError(f"growth_factor must be greater than 1, got {growth!r}.")
-    if not 0 < backoff < 1:
-        raise ValueError(f"backoff_factor must lie between 0 and 1, got {backoff!r}.")
 
 
 def _float32(x: float) -> float:

@@ -81,6 +81,16 @@ def number_that(holds: Callable[[float], bool], must: str) -> Reader[float]:
     return read
 
 
+def both(first: Reader[Any], second: Reader[Value]) -> Reader[Value]:
+    """Return a reader for values that two readers accept; the first one is asked first."""
+
+    def read(name: str, value: Any) -> Value:
+        first(name, value)
+        return second(name, value)
+
+    return read
+
+
 number_from_zero = number_that(lambda x: x >= 0, "not be negative")
 number_up_to_zero = number_that(lambda x: x <= 0, "not be positive")
 number_from_one = number_that(lambda x: x >= 1, "be at least 1")
@@ -106,7 +116,7 @@ def integer(least: int, most: int) -> Reader[int]:
 count_from_zero, count_from_one = integer(0, 2**53), integer(1, 2**53)
 
 
-def word(*words: str) -> Reader[str | None]:
+def word(*words: str) -> Reader[Any]:
     """Return a reader for one of these words, or None."""
 
     def read(name: str, value: Any) -> str | None:
