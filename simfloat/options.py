@@ -1,6 +1,6 @@
 """Options that a class declares: each is one line, which gives a parameter of its constructor and an attribute.
 
-    @declared
+    @with_options
     class ELU(Layer):
         alpha: float = option(finite_number, default=1.0)
         inplace: InitVar[bool] = option(not_in_place, default=False)
@@ -16,14 +16,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, InitVar
-from functools import cache
 from inspect import Parameter, Signature, get_annotations
 from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
 
 from simfloat.common import check_flags
 
 __all__ = [
-    "KW_ONLY", "Declaration", "InitVar", "Reader", "anything", "declared", "flag", "option", "options_of",
+    "KW_ONLY", "Declaration", "InitVar", "Reader", "anything", "with_options", "flag", "option", "options_of",
     "read_options", "stored_options",
 ]  # fmt: skip
 
@@ -50,8 +49,9 @@ def flag(name: str, value: Any) -> bool:
 #: The file name of written constructors in tracebacks.
 FILE = "<declared options>"
 
-#: The attribute of a class with the options that it and its bases declare, by name.
-OPTIONS = "__options__"
+#: The attributes of a class with the options that it and its bases declare, by name, and with the names of those that
+#: become attributes.
+OPTIONS, STORED = "__options__", "__stored_options__"
 
 
 class Declaration(Generic[Value]):
@@ -79,10 +79,9 @@ def options_of(owner: type) -> dict[str, DeclaredOption]:
     return getattr(owner, OPTIONS, {})
 
 
-@cache
-def stored_options(owner: Any) -> tuple[str, ...]:
+def stored_options(owner: type) -> tuple[str, ...]:
     """Return the names of the options of a class that become attributes."""
-    return tuple(name for name, each in options_of(owner).items() if each.is_stored)
+    return getattr(owner, STORED, ())
 
 
 def read_options(owner: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def read_options(owner: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass_transform(field_specifiers=(option,))
-def declared(owner: Class) -> Class:
+def with_options(owner: Class) -> Class:
     """Write the constructor of a class from the options in its body, unless the body has a constructor."""
     options = dict(options_of(owner))
     kind: Any = Parameter.POSITIONAL_OR_KEYWORD
@@ -113,6 +112,7 @@ def declared(owner: Class) -> Class:
             if type(value) is Declaration:  # a subclass of it is a descriptor, and remains
                 delattr(owner, name)
     setattr(owner, OPTIONS, options)
+    setattr(owner, STORED, tuple(name for name, each in options.items() if each.is_stored))
     if "__init__" not in vars(owner):
         owner.__init__ = _constructor(owner, [each.parameter for each in options.values()])  # type: ignore[misc]
     return owner

@@ -10,12 +10,12 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.nn.arguments import as_axis, as_number, check_not_in_place, either, number_from_zero
 from simfloat.nn.layer import Activation, Layer, composite, method
-from simfloat.options import InitVar, declared, option
+from simfloat.options import InitVar, option, with_options
 from simfloat.simulation.formulas import activations
 from simfloat.simulation.formulas.activations import gelu_tanh, gelu_tanh_slope
 
 
-@declared
+@with_options
 class ReLU(Activation):
     """max(x, 0).
 
@@ -38,7 +38,7 @@ class ReLU(Activation):
     _function = method("relu")
 
 
-@declared
+@with_options
 class LeakyReLU(Activation):
     """x if x > 0, otherwise negative_slope * x, rounded once.
 
@@ -63,7 +63,7 @@ class LeakyReLU(Activation):
     _function = method("leaky_relu")
 
 
-@declared
+@with_options
 class Tanh(Activation):
     """The hyperbolic tangent of x, rounded once.
 
@@ -78,7 +78,7 @@ class Tanh(Activation):
     _function = method("tanh")
 
 
-@declared
+@with_options
 class Sigmoid(Activation):
     """1 / (1 + exp(-x)), rounded once as a single operation.
 
@@ -93,7 +93,7 @@ class Sigmoid(Activation):
     _function = method("sigmoid")
 
 
-@declared
+@with_options
 class GELU(Layer):
     """x * Phi(x), where Phi is the distribution function of the standard normal distribution.
 
@@ -123,7 +123,7 @@ class GELU(Layer):
         return tensor_of(composite_operation("gelu_tanh", gelu_tanh, (gelu_tanh_slope,), x, reads="operands"))
 
 
-@declared
+@with_options
 class Softmax(Activation):
     """exp(d) / sum(exp(d)) with d = x - max(x), along one axis.
 
@@ -146,7 +146,7 @@ class Softmax(Activation):
     _function = method("softmax")
 
 
-@declared
+@with_options
 class LogSoftmax(Activation):
     """The logarithm of Softmax: d - log(sum(exp(d))) with d = x - max(x), along one axis.
 
@@ -169,7 +169,7 @@ class LogSoftmax(Activation):
     _function = method("log_softmax")
 
 
-@declared
+@with_options
 class Hardtanh(Activation):
     """min(max(x, min_val), max_val); the derivative is 1 between the bounds, and 0 at both of them.
 
@@ -224,7 +224,7 @@ class ReLU6(Hardtanh):
         return ""
 
 
-@declared
+@with_options
 class Hardsigmoid(Activation):
     """min(max(x + 3, 0), 6) / 6.
 
@@ -247,7 +247,7 @@ class Hardsigmoid(Activation):
     _function = composite("hardsigmoid", activations.hardsigmoid, activations.hardsigmoid_slope)
 
 
-@declared
+@with_options
 class Hardswish(Activation):
     """x * min(max(x + 3, 0), 6) / 6.
 
@@ -272,7 +272,7 @@ class Hardswish(Activation):
     _function = composite("hardswish", activations.hardswish, activations.hardswish_slope)
 
 
-@declared
+@with_options
 class Softshrink(Activation):
     """x - lambd if x > lambd, x + lambd if x < -lambd, and 0 otherwise.
 
@@ -295,7 +295,7 @@ class Softshrink(Activation):
     _function = composite("softshrink", activations.softshrink, activations.shrink_slope)
 
 
-@declared
+@with_options
 class Hardshrink(Softshrink):
     """x if |x| > lambd, otherwise 0.
 

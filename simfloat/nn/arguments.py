@@ -78,18 +78,10 @@ def check_not_in_place(name: str, inplace: Any) -> None:
 
 def either(first: str, second: str) -> Reader[Any]:
     """Return a reader for one of two words."""
-    return _word((first, second), f"{first!r} or {second!r}")
 
-
-def one_of(*words: str) -> Reader[Any]:
-    """Return a reader for one of several words."""
-    return _word(words, f"one of {', '.join(map(repr, words))}")
-
-
-def _word(words: tuple[str, ...], must: str) -> Reader[Any]:
     def read(name: str, value: Any) -> Any:
-        if value not in words:
-            raise ValueError(f"{name} must be {must}, got {value!r}.")
+        if value not in (first, second):
+            raise ValueError(f"{name} must be {first!r} or {second!r}, got {value!r}.")
         return value
 
     return read

@@ -13,7 +13,7 @@ from simfloat.nn.arguments import as_axis, generator_of
 from simfloat.nn.layer import Layer
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
-from simfloat.options import declared, option
+from simfloat.options import option, with_options
 
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
@@ -203,7 +203,7 @@ class Identity(Module):
         return as_tensor(x)
 
 
-@declared
+@with_options
 class Flatten(Layer):
     """x with the axes from `start_dim` to `end_dim` merged into one.
 

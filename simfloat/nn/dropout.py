@@ -13,11 +13,11 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.nn.arguments import as_probability, check_not_in_place
 from simfloat.nn.layer import Layer
-from simfloat.options import InitVar, declared, option
+from simfloat.options import InitVar, option, with_options
 from simfloat.simulation.simulation import current
 
 
-@declared
+@with_options
 class Dropout(Layer):
     """x * mask / (1 - p) in training, where each element of the mask is 0 with probability `p` and otherwise 1.
 

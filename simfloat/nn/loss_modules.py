@@ -23,7 +23,7 @@ from simfloat.nn.losses import (
     mse_loss,
     smooth_l1_loss,
 )
-from simfloat.options import KW_ONLY, InitVar, anything, declared, flag, option, options_of
+from simfloat.options import KW_ONLY, InitVar, anything, flag, option, options_of, with_options
 
 
 class _Loss(Layer):
@@ -54,7 +54,7 @@ class _LossOfTensors(_Loss):
         return self._function(input, target, **self._options())
 
 
-@declared
+@with_options
 class MSELoss(_LossOfTensors):
     """`mse_loss` as a module: the mean of (input - target)^2.
 
@@ -77,7 +77,7 @@ class MSELoss(_LossOfTensors):
     _function = staticmethod(mse_loss)
 
 
-@declared
+@with_options
 class SmoothL1Loss(_LossOfTensors):
     """`smooth_l1_loss` as a module: d^2 / (2 beta) if d = |input - target| < beta, otherwise d - beta / 2.
 
@@ -102,7 +102,7 @@ class SmoothL1Loss(_LossOfTensors):
     _function = staticmethod(smooth_l1_loss)
 
 
-@declared
+@with_options
 class L1Loss(_LossOfTensors):
     """`l1_loss` as a module: the mean of |input - target|.
 
@@ -125,7 +125,7 @@ class L1Loss(_LossOfTensors):
     _function = staticmethod(l1_loss)
 
 
-@declared
+@with_options
 class HuberLoss(_LossOfTensors):
     """`huber_loss` as a module: d^2 / 2 if d = |input - target| < delta, otherwise delta * (d - delta / 2).
 
@@ -149,7 +149,7 @@ class HuberLoss(_LossOfTensors):
     _function = staticmethod(huber_loss)
 
 
-@declared
+@with_options
 class KLDivLoss(_LossOfTensors):
     """`kl_div` as a module: the Kullback-Leibler divergence of a target from an input of logarithms.
 
@@ -174,7 +174,7 @@ class KLDivLoss(_LossOfTensors):
     _function = staticmethod(kl_div)
 
 
-@declared
+@with_options
 class BCELoss(_Loss):
     """`binary_cross_entropy` as a module, for probabilities and targets from 0 to 1.
 
@@ -203,7 +203,7 @@ class BCELoss(_Loss):
         return self._function(input, target, **self._options())
 
 
-@declared
+@with_options
 class BCEWithLogitsLoss(_LossOfTensors):
     """`binary_cross_entropy_with_logits` as a module, for logits and targets from 0 to 1.
 
@@ -230,7 +230,7 @@ class BCEWithLogitsLoss(_LossOfTensors):
     _function = staticmethod(binary_cross_entropy_with_logits)
 
 
-@declared
+@with_options
 class NLLLoss(_Loss):
     """`nll_loss` as a module: the mean of -input[target], for logarithms of probabilities.
 
@@ -261,7 +261,7 @@ class NLLLoss(_Loss):
         return self._function(input, target, **self._options())
 
 
-@declared
+@with_options
 class CrossEntropyLoss(_Loss):
     """`cross_entropy` as a module: the mean of -log_softmax(input)[target].
 
@@ -294,7 +294,7 @@ class CrossEntropyLoss(_Loss):
         return self._function(input, target, **self._options())
 
 
-@declared
+@with_options
 class CTCLoss(_Loss):
     """`ctc_loss` as a module: -log of the probability of the targets, summed over all alignments.
 

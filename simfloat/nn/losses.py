@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,13 +15,22 @@ from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.environment import in_usual_environment
-from simfloat.nn.arguments import as_number, as_positive, one_of
+from simfloat.nn.arguments import as_positive, number_from_zero
 from simfloat.simulation.formulas import Slope, losses
 from simfloat.simulation.formulas import losses as loss_formulas
 
-#: Read the word that tells how the losses of all examples are combined.
-as_reduction = one_of("mean", "sum", "none")
-as_divergence_reduction = one_of("mean", "sum", "none", "batchmean")
+#: How the losses of all examples are combined.
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def as_reduction(name: str, value: Any, words: tuple[str, ...] = REDUCTIONS) -> str:
+    """Return one of these words; raise ValueError for anything else."""
+    if value not in words:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, got {value!r}.")
+    return value
+
+
+as_divergence_reduction = partial(as_reduction, words=(*REDUCTIONS, "batchmean"))
 
 
 @in_usual_environment
@@ -42,13 +53,8 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
         >>> loss.item()
         2.0
     """
-    x, y = _same_shape_tensors("mse_loss", input, target, reduction)
-    slopes: tuple[Slope, ...] = (
-        lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, x, y, reduction),
-        lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, y, x, reduction),
-    )
-    formula = partial(loss_formulas.mse_loss, reduction=reduction)
-    return tensor_of(composite_operation("mse_loss", formula, slopes, x, y, reads="operands"))
+    formula, slope = loss_formulas.mse_loss, loss_formulas.mse_loss_slope
+    return _symmetric_loss("mse_loss", formula, slope, input, target, reduction)
 
 
 @in_usual_environment
@@ -72,15 +78,9 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
         >>> loss.item()
         0.8125
     """
-    beta = as_number("beta", beta, 0.0)
-    x, y = _same_shape_tensors("smooth_l1_loss", input, target, reduction)
-
-    slopes: tuple[Slope, ...] = (
-        lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
-        lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
-    )
-    formula = partial(loss_formulas.smooth_l1_loss, reduction=reduction, beta=beta)
-    return tensor_of(composite_operation("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
+    beta = number_from_zero("beta", beta)
+    formula, slope = loss_formulas.smooth_l1_loss, loss_formulas.smooth_l1_loss_slope
+    return _symmetric_loss("smooth_l1_loss", formula, slope, input, target, reduction, beta=beta)
 
 
 @in_usual_environment
@@ -105,13 +105,27 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
         0.5
     """
     delta = as_positive("delta", delta)
-    x, y = _same_shape_tensors("huber_loss", input, target, reduction)
+    formula, slope = loss_formulas.huber_loss, loss_formulas.huber_loss_slope
+    return _symmetric_loss("huber_loss", formula, slope, input, target, reduction, delta=delta)
+
+
+def _symmetric_loss(
+    name: str,
+    formula: Callable[..., NDArray],
+    slope: Callable[..., NDArray],
+    input: Operand,
+    target: Operand,
+    reduction: str,
+    **options: float,
+) -> Tensor:
+    """Return a loss of |input - target|: its derivative is one formula for the input, and exchanged for the target."""
+    x, y = _same_shape_tensors(name, input, target, reduction)
     slopes: tuple[Slope, ...] = (
-        lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, x, y, reduction, delta),
-        lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, y, x, reduction, delta),
+        lambda u, g, outputs, x, y: slope(u, g, x, y, reduction, **options),
+        lambda u, g, outputs, x, y: slope(u, g, y, x, reduction, **options),
     )
-    formula = partial(loss_formulas.huber_loss, reduction=reduction, delta=delta)
-    return tensor_of(composite_operation("huber_loss", formula, slopes, x, y, reads="operands"))
+    formula = partial(formula, reduction=reduction, **options)
+    return tensor_of(composite_operation(name, formula, slopes, x, y, reads="operands"))
 
 
 @in_usual_environment

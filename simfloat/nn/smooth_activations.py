@@ -13,12 +13,12 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.nn.arguments import as_axis, as_number, as_positive, as_size, check_not_in_place
 from simfloat.nn.layer import Activation, Layer, composite
-from simfloat.options import InitVar, declared, option
+from simfloat.options import InitVar, option, with_options
 from simfloat.simulation.formulas import Rounded, activations
 from simfloat.simulation.formulas.losses import log_sigmoid
 
 
-@declared
+@with_options
 class SiLU(Layer):
     """x * sigmoid(x), the composite `silu`, also known as swish.
 
@@ -46,7 +46,7 @@ class SiLU(Layer):
         return tensor_of(composite_operation("silu", formula, (slope,), x, reads="operands"))
 
 
-@declared
+@with_options
 class Mish(Activation):
     """x * tanh(softplus(x)).
 
@@ -71,7 +71,7 @@ class Mish(Activation):
     _function = composite("mish", activations.mish, activations.mish_slope)
 
 
-@declared
+@with_options
 class Softplus(Activation):
     """log1p(exp(beta * x)) / beta, or x itself if beta * x > threshold.
 
@@ -96,7 +96,7 @@ class Softplus(Activation):
     _function = composite("softplus", activations.softplus, activations.softplus_slope)
 
 
-@declared
+@with_options
 class LogSigmoid(Activation):
     """log(sigmoid(x)), computed as min(x, 0) - log1p(exp(-|x|)), so that no exponential overflows.
 
@@ -111,7 +111,7 @@ class LogSigmoid(Activation):
     _function = composite("log_sigmoid", log_sigmoid, activations.log_sigmoid_slope)
 
 
-@declared
+@with_options
 class ELU(Activation):
     """x if x > 0, otherwise expm1(x) * alpha.
 
@@ -138,7 +138,7 @@ class ELU(Activation):
     _function = composite("elu", activations.elu, activations.elu_slope)
 
 
-@declared
+@with_options
 class CELU(ELU):
     """x if x > 0, otherwise expm1(x / alpha) * alpha.
 
@@ -170,7 +170,7 @@ class CELU(ELU):
         return self._function(x, alpha=self.alpha, input_scale=1 / self.alpha)
 
 
-@declared
+@with_options
 class SELU(Layer):
     """scale * x if x > 0, otherwise scale * alpha * expm1(x), with scale = 1.0507... and alpha = 1.6732...
 
@@ -199,7 +199,7 @@ class SELU(Layer):
         return ELU._function(x, alpha=activations.SELU_ALPHA, scale=activations.SELU_SCALE)
 
 
-@declared
+@with_options
 class GLU(Layer):
     """a * sigmoid(b), where a and b are the first and the second half of x along one axis.
 
@@ -231,7 +231,7 @@ class GLU(Layer):
         return self._function(x, axis=self.dim)
 
 
-@declared
+@with_options
 class PReLU(Layer):
     """x if x > 0, otherwise weight * x with a learned weight.
 

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from simfloat.optim.optimizer import Optimizer, Step
 from simfloat.optim.options import decay, number_from_zero, several
-from simfloat.options import KW_ONLY, declared, flag, option
+from simfloat.options import KW_ONLY, flag, option, with_options
 
 
-@declared
+@with_options
 class Adam(Optimizer):
     """m = b1 m + (1 - b1) d; v = b2 v + (1 - b2) d^2; w = w - lr (m / c1) / (sqrt(v / c2) + eps).
 
@@ -83,7 +83,7 @@ class Adam(Optimizer):
         return step.divide(step.divide(m, 1 - b1**t), step.add(root, options.eps))
 
 
-@declared
+@with_options
 class AdamW(Adam):
     """Adam with decoupled weight decay: weight_decay w is added to the direction instead of the gradient.
 
@@ -132,7 +132,7 @@ class AdamW(Adam):
         return step.multiply(-options.lr, step.with_decay(d, options.weight_decay))
 
 
-@declared
+@with_options
 class Adamax(Optimizer):
     """m = b1 m + (1 - b1) d; n = max(b2 n, |d| + eps); w = w - lr / (1 - b1^t) m / n, with d = g + weight_decay w.
 
@@ -191,7 +191,7 @@ class Adamax(Optimizer):
         return step.divide(step.times(-(options.lr / (1 - b1**t)), m), n)
 
 
-@declared
+@with_options
 class NAdam(Optimizer):
     """Adam with Nesterov's momentum, where mu = b1 (1 - 0.96^(t momentum_decay) / 2) in step t.
 
@@ -270,7 +270,7 @@ def apply_decay(step: Step, gradient: NDArray, options: SimpleNamespace) -> NDAr
     return gradient
 
 
-@declared
+@with_options
 class RAdam(Optimizer):
     """Adam with a learning rate that is rectified in the first steps, when v has averaged few gradients.
 

@@ -16,11 +16,11 @@ from simfloat.optim.options import (
     several,
     share,
 )
-from simfloat.options import KW_ONLY, declared, flag, option
+from simfloat.options import KW_ONLY, flag, option, with_options
 from simfloat.simulation.updates import COMPENSATION, STEP
 
 
-@declared
+@with_options
 class Adagrad(Optimizer):
     """s = s + d^2; w = w - lr / (1 + (t - 1) lr_decay) * d / (sqrt(s) + eps), with d = g + weight_decay w.
 
@@ -79,7 +79,7 @@ class Adagrad(Optimizer):
         return step.multiply(-lr, step.divide(d, step.add(step.sqrt(s), options.eps)))
 
 
-@declared
+@with_options
 class Adadelta(Optimizer):
     """v = rho v + (1 - rho) d^2; x = d sqrt(a + eps) / sqrt(v + eps); a = rho a + (1 - rho) x^2; w = w - lr x.
 
@@ -143,7 +143,7 @@ class Adadelta(Optimizer):
         return step.times(-options.lr, x)
 
 
-@declared
+@with_options
 class Adafactor(Optimizer):
     """Updates by g divided by the root of a second moment; for matrices, only its row and column means are stored.
 
@@ -231,7 +231,7 @@ class Adafactor(Optimizer):
         return step.divide(step.multiply(row, column), step.at_least(eps1, step.mean(row, -2)))
 
 
-@declared
+@with_options
 class RMSprop(Optimizer):
     """v = alpha v + (1 - alpha) d^2; w = w - lr d / (sqrt(v) + eps), with d = g + weight_decay w.
 

@@ -21,13 +21,13 @@ from simfloat.formats import Format, nearest_even
 from simfloat.optim.clipping import sum_of_squares
 from simfloat.optim.loss_scale import DeclaredLossScale, Losses, as_scale, count
 from simfloat.optim.options import both, number, number_from_one, number_from_zero, number_that
-from simfloat.options import KW_ONLY, declared, option
+from simfloat.options import KW_ONLY, option, with_options
 
 OPTIONS = ("log_max", "beta1", "beta2", "deviations", "min_scale", "max_scale", "overflow")
 COUNTERS = ("iteration", "mean", "center", "variance")
 
 
-@declared
+@with_options
 class LogNormalLossScale(DeclaredLossScale):
     """S = 2^(log_max - (mean + deviations * sigma)), limited to [min_scale, max_scale], with initial value 1.
 
@@ -127,7 +127,7 @@ FANS: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {
 }
 
 
-@declared
+@with_options
 class LayerwiseLossScale(DeclaredLossScale):
     """Adaptive loss scaling: each contraction multiplies the gradient that it passes on by a separate factor.
 

@@ -20,7 +20,7 @@ from simfloat.common import check_count
 from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import number, number_that, optional
-from simfloat.options import KW_ONLY, declared, option, read_options
+from simfloat.options import KW_ONLY, option, read_options, with_options
 
 #: The smallest scale: its reciprocal is still a number of FP32.
 SMALLEST = 2.0**-126
@@ -265,7 +265,7 @@ class DeclaredLossScale(LossScale):
         """Check the options together, and store the initial counts and averages."""
 
 
-@declared
+@with_options
 class DynamicLossScale(DeclaredLossScale):
     """S * growth_factor after growth_interval finite steps in a row, and S * backoff_factor after an overflow.
 

@@ -20,7 +20,7 @@ from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update, forget_gradients
 from simfloat.environment import in_usual_environment
 from simfloat.optim.options import LABELS, Option, check_names, groups_in, name_of, number_from_zero, read_group
-from simfloat.options import Declaration, InitVar, anything, declared, option
+from simfloat.options import Declaration, InitVar, anything, option, with_options
 from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.update_programs import UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, COUNTERS, STEP, UpdateArithmetic
@@ -170,7 +170,7 @@ Work = tuple[Parameter, dict[str, NDArray], NDArray, SimpleNamespace, UpdateGrou
 FIXED = (bool, int, float, str, tuple, NoneType)
 
 
-@declared
+@with_options
 class Optimizer:
     """The base class of optimizers; each kind defines its options and its `update`.
 

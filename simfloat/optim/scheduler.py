@@ -16,7 +16,7 @@ from simfloat.common import is_integer
 from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import count_from_zero, decay, integer, number, number_from_zero, optional, word
-from simfloat.options import Declaration, Reader, anything, declared, option
+from simfloat.options import Declaration, Reader, anything, option, with_options
 
 #: Keys that PyTorch's schedule states contain only for its warnings.
 WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
@@ -24,7 +24,7 @@ WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
 last_epochs = integer(-1, 2**53)
 
 
-@declared
+@with_options
 class LRScheduler(InUsualEnvironment):
     """The base class of schedules, which set the learning rate of every group.
 
@@ -190,7 +190,7 @@ def as_measure(name: str, value: Any) -> float:
     return float(value)
 
 
-@declared
+@with_options
 class ReduceLROnPlateau(LRScheduler):
     """lr is multiplied by `factor` after more than `patience` calls of `step` without a better measure.
 

@@ -17,10 +17,10 @@ from simfloat.environment import in_callers_environment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import count_from_one, number, number_from_zero, number_that, share
 from simfloat.optim.scheduler import LRScheduler, last_epochs
-from simfloat.options import Reader, declared, option
+from simfloat.options import Reader, option, with_options
 
 
-@declared
+@with_options
 class StepLR(LRScheduler):
     """lr is multiplied by gamma every step_size epochs.
 
@@ -55,7 +55,7 @@ class StepLR(LRScheduler):
         return lr * self.gamma if self.last_epoch and self.last_epoch % self.step_size == 0 else lr
 
 
-@declared
+@with_options
 class LinearLR(LRScheduler):
     """lr moves linearly from start_factor times the first lr to end_factor times the first lr, in total_iters epochs.
 
@@ -103,7 +103,7 @@ class LinearLR(LRScheduler):
         return lr * max(factor, 0.0)  # with a tiny end_factor, a rounding error can make it negative
 
 
-@declared
+@with_options
 class CosineAnnealingLR(LRScheduler):
     """lr falls to eta_min in T_max epochs, along half a cosine, and rises again in the next T_max epochs.
 
@@ -227,7 +227,7 @@ class LambdaLR(LRScheduler):
         return list(value)
 
 
-@declared
+@with_options
 class ExponentialLR(LRScheduler):
     """lr is multiplied by gamma every epoch.
 
@@ -323,7 +323,7 @@ class MultiStepLR(LRScheduler):
         return {"milestones": list(self.milestones.elements()), "gamma": self.gamma}
 
 
-@declared
+@with_options
 class PolynomialLR(LRScheduler):
     """lr is the first lr times (1 - epoch / total_iters)^power; after total_iters epochs it remains zero.
 
@@ -361,7 +361,7 @@ class PolynomialLR(LRScheduler):
         return lr * ((1.0 - epoch / total) / (1.0 - (epoch - 1) / total)) ** self.power
 
 
-@declared
+@with_options
 class ConstantLR(LRScheduler):
     """lr is factor times the first lr for total_iters epochs, and then the first lr.
 
@@ -402,7 +402,7 @@ class ConstantLR(LRScheduler):
         return lr * (1.0 / self.factor) if self.factor else base
 
 
-@declared
+@with_options
 class CosineAnnealingWarmRestarts(LRScheduler):
     """lr falls to eta_min in T_0 epochs, along half a cosine, and restarts; each cycle is T_mult times as long.
 
@@ -440,9 +440,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     T_mult: int = option(count_from_one, default=1)
     eta_min: float = option(number, default=0.0)
     last_epoch: int = option(last_epochs, default=-1)
-
-    T_cur: float
-    T_i: int
 
     def begin(self) -> None:
         """Set the lr of the first epoch."""

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from simfloat.autodiff import Parameter
 from simfloat.optim.optimizer import Optimizer, Step
 from simfloat.optim.options import decay, integer, name_of, number, number_from_zero, several, word
-from simfloat.options import KW_ONLY, declared, flag, option
+from simfloat.options import KW_ONLY, flag, option, with_options
 from simfloat.simulation.updates import sgd
 
 
-@declared
+@with_options
 class SGD(Optimizer):
     """d = g + weight_decay * w; m = momentum * m + (1 - dampening) * d; w = w - lr * m (Nesterov: d + momentum * m).
 
@@ -68,7 +68,7 @@ class SGD(Optimizer):
         return sgd(step, gradient, options)
 
 
-@declared
+@with_options
 class Lion(Optimizer):
     """w = w - lr (sign(b1 m + (1 - b1) g) + weight_decay w); then m = b2 m + (1 - b2) g.
 
@@ -130,7 +130,7 @@ ADJUSTMENTS = {
 }
 
 
-@declared
+@with_options
 class Muon(Optimizer):
     """Updates of matrices by their averaged gradient, which is orthogonalized by the Newton-Schulz iteration.
 
