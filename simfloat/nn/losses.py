@@ -251,7 +251,8 @@ def binary_cross_entropy_with_logits(
 
 def _same_shape_tensors(name: str, input: Operand, target: Operand, reduction: str) -> tuple[Tensor, Tensor]:
     """Return input and target as tensors; raise ValueError if their shapes differ."""
-    as_reduction("reduction", reduction)
+    if reduction not in REDUCTIONS:
+        as_reduction("reduction", reduction)
     x, y = as_tensor(input), as_tensor(target)
     if x.numbers.shape != y.numbers.shape:
         raise ValueError(f"{name} needs input and target of one shape, got {x.shape} and {y.shape}.")

@@ -71,7 +71,7 @@ class LayerNorm(Module):
         if x.shape[-count:] != self.normalized_shape:
             raise ValueError(f"A LayerNorm of {self.normalized_shape} takes (..., *that shape), got {x.shape}.")
         together, shared = norms.inner_axes(x.ndim, count), norms.outer_axes(x.ndim, count)
-        return _normalized(
+        return _normalize(
             "layer_norm",
             x,
             [p for p in (self.weight, self.bias) if p is not None],
@@ -131,7 +131,7 @@ class GroupNorm(Module):
         x, groups = as_tensor(x), self.num_groups
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ValueError(f"A GroupNorm of {self.num_channels} channels takes (N, channels, ...), got {x.shape}.")
-        return _normalized(
+        return _normalize(
             "group_norm",
             x,
             [p for p in (self.weight, self.bias) if p is not None],
@@ -302,10 +302,10 @@ def normalized_by_batch(x: Tensor, parameters: Sequence[Tensor], eps: float, sta
         return result, mean, factor
 
     slopes = norms.batch_norm_to_x, norms.batch_norm_to_weight, norms.batch_norm_to_bias
-    return _normalized("batch_norm", x, parameters, formula, *slopes)
+    return _normalize("batch_norm", x, parameters, formula, *slopes)
 
 
-def _normalized(
+def _normalize(
     name: str,
     x: Tensor,
     parameters: Sequence[Tensor],
@@ -428,7 +428,7 @@ class _InstanceNorm(Module):
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_features, np.float32)) if affine and bias else None
 
-    def _normalize(self, x: Tensor) -> Tensor:
+    def _of_examples(self, x: Tensor) -> Tensor:
         if x.ndim != self._ndim or x.shape[1] != self.num_features:
             raise ValueError(
                 f"{type(self).__name__}({self.num_features}) needs {self._shapes} with C = {self.num_features}, got "
@@ -478,7 +478,7 @@ class InstanceNorm1d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, L), or (C, L) for one sequence, to a tensor of the same shape."""
-        return apply_to_batch(self._normalize, x, 1)
+        return apply_to_batch(self._of_examples, x, 1)
 
 
 class InstanceNorm2d(_InstanceNorm):
@@ -513,4 +513,4 @@ class InstanceNorm2d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, H, W), or (C, H, W) for one image, to a tensor of the same shape."""
-        return apply_to_batch(self._normalize, x, 2)
+        return apply_to_batch(self._of_examples, x, 2)
