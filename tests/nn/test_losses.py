@@ -139,32 +139,29 @@ def test_a_fused_loss_is_rounded_once():
             assert_bits(got.data, sf.round(loss(X, target).data, sf.BF16))
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.mse_loss(X, Y, reduction="avg"), "reduction must be one of 'mean', 'sum', 'none', got 'avg'"),
-        (lambda: sf.nn.cross_entropy(X, CLASSES, reduction=None), "reduction must be one of"),
-        (lambda: sf.nn.smooth_l1_loss(X, Y, beta=-1.0), "beta must be a finite number from 0.0, got -1.0"),
-        (lambda: sf.nn.smooth_l1_loss(X, Y, beta="a"), "beta must hold real numbers"),
-        (lambda: sf.nn.smooth_l1_loss(X, Y[0]), r"one shape, got \(6, 4\) and \(4,\)"),
-        (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, weight=np.ones(3)), r"weight of shape \(3,\) does not"),
-        (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, pos_weight=np.ones((2, 6, 4))), "pos_weight of shape"),
-        (lambda: sf.nn.cross_entropy(X, CLASSES, weight=np.ones(3)), "one element for each of 4 classes"),
-        (
-            lambda: sf.nn.cross_entropy(X, CLASSES, label_smoothing=2),
-            "label_smoothing is a probability, a number from 0 to 1",
-        ),
-        (lambda: sf.nn.nll_loss(X, CLASSES[:5]), r"nll_loss needs a target of shape \(6,\), got \(5,\)"),
-        (
-            lambda: sf.nn.nll_loss(X, Y),
-            r"takes class numbers as integers, got dtype float64. Convert .* target.argmax\(-1\)",
-        ),
-        (lambda: sf.nn.cross_entropy(IMAGES, CLASSES), r"shape \(2, 4, 3\) or \(2, 3, 5\), got \(6,\)"),
-        (lambda: sf.nn.cross_entropy(IMAGES, MASKS, axis=-1), r"target of shape \(2, 4, 3\), got \(2, 3, 5\)"),
-        (lambda: sf.nn.cross_entropy(X, CLASSES, axis=0), "axis, the axis of classes, must be -1 .* got 0"),
-        (lambda: sf.nn.cross_entropy(X, np.full(6, -1)), "Class numbers must be from 0 to 3, got -1 to"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.mse_loss(X, Y, reduction="avg"), "reduction must be one of 'mean', 'sum', 'none', got 'avg'"),
+    (lambda: sf.nn.cross_entropy(X, CLASSES, reduction=None), "reduction must be one of"),
+    (lambda: sf.nn.smooth_l1_loss(X, Y, beta=-1.0), "beta must be a finite number from 0.0, got -1.0"),
+    (lambda: sf.nn.smooth_l1_loss(X, Y, beta="a"), "beta must hold real numbers"),
+    (lambda: sf.nn.smooth_l1_loss(X, Y[0]), r"one shape, got \(6, 4\) and \(4,\)"),
+    (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, weight=np.ones(3)), r"weight of shape \(3,\) does not"),
+    (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, pos_weight=np.ones((2, 6, 4))), "pos_weight of shape"),
+    (lambda: sf.nn.cross_entropy(X, CLASSES, weight=np.ones(3)), "one element for each of 4 classes"),
+    (
+        lambda: sf.nn.cross_entropy(X, CLASSES, label_smoothing=2),
+        "label_smoothing is a probability, a number from 0 to 1",
+    ),
+    (lambda: sf.nn.nll_loss(X, CLASSES[:5]), r"nll_loss needs a target of shape \(6,\), got \(5,\)"),
+    (
+        lambda: sf.nn.nll_loss(X, Y),
+        r"takes class numbers as integers, got dtype float64. Convert .* target.argmax\(-1\)",
+    ),
+    (lambda: sf.nn.cross_entropy(IMAGES, CLASSES), r"shape \(2, 4, 3\) or \(2, 3, 5\), got \(6,\)"),
+    (lambda: sf.nn.cross_entropy(IMAGES, MASKS, axis=-1), r"target of shape \(2, 4, 3\), got \(2, 3, 5\)"),
+    (lambda: sf.nn.cross_entropy(X, CLASSES, axis=0), "axis, the axis of classes, must be -1 .* got 0"),
+    (lambda: sf.nn.cross_entropy(X, np.full(6, -1)), "Class numbers must be from 0 to 3, got -1 to"),
+])  # fmt: skip
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

@@ -66,28 +66,22 @@ def test_replaced_attributes_leave_the_model():
     assert [path for path, _ in model.named_parameters()] == ["weight"]
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.MLP([3]), r"at least the sizes of its input and its output, got \[3\]"),
-        (lambda: sf.nn.Linear(2, 2).train("no"), "mode must be True or False, got 'no'"),
-        (lambda: sf.nn.MLP(3), r"at least the sizes of its input and its output, got \[3\]"),
-        (
-            lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((2, 2)), "bas": 1}),
-            r"missing \['bias'\], unknown",
-        ),
-        (
-            lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((3, 2)), "bias": np.ones(2)}),
-            r"weight has shape \(2, 2\), the state \(3, 2\)",
-        ),
-        (lambda: sf.nn.mse_loss(sf.Tensor([1.0, 2.0]), [[1.0], [2.0]]), r"of one shape, got \(2,\) and \(2, 1\)"),
-        (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [2]), "must be from 0 to 1, got 2 to 2"),
-        (lambda: sf.nn.cross_entropy(1.0, 0), r"of shape \(..., classes\), got a single number"),
-        (lambda: sf.nn.cross_entropy([1.0, 2.0], 0.0), "class numbers as integers, got dtype float64"),
-        (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0.0]), "class numbers as integers"),
-        (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0, 1]), r"target of shape \(1,\), got \(2,\)"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.MLP([3]), r"at least the sizes of its input and its output, got \[3\]"),
+    (lambda: sf.nn.Linear(2, 2).train("no"), "mode must be True or False, got 'no'"),
+    (lambda: sf.nn.MLP(3), r"at least the sizes of its input and its output, got \[3\]"),
+    (lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((2, 2)), "bas": 1}), r"missing \['bias'\], unknown"),
+    (
+        lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((3, 2)), "bias": np.ones(2)}),
+        r"weight has shape \(2, 2\), the state \(3, 2\)",
+    ),
+    (lambda: sf.nn.mse_loss(sf.Tensor([1.0, 2.0]), [[1.0], [2.0]]), r"of one shape, got \(2,\) and \(2, 1\)"),
+    (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [2]), "must be from 0 to 1, got 2 to 2"),
+    (lambda: sf.nn.cross_entropy(1.0, 0), r"of shape \(..., classes\), got a single number"),
+    (lambda: sf.nn.cross_entropy([1.0, 2.0], 0.0), "class numbers as integers, got dtype float64"),
+    (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0.0]), "class numbers as integers"),
+    (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0, 1]), r"target of shape \(1,\), got \(2,\)"),
+])  # fmt: skip
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

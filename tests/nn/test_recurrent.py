@@ -233,35 +233,26 @@ def test_a_batch_may_be_empty():
     assert out.shape == (4, 0, 2) and h.shape == (1, 0, 2)
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.LSTM(0, 2), "input_size must be a positive integer, got 0"),
-        (lambda: sf.nn.GRU(2, 2, num_layers=1.5), "num_layers must be a positive integer, got 1.5"),
-        (lambda: sf.nn.RNN(2, 2, nonlinearity="sin"), "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
-        (lambda: sf.nn.RNN(2, 2, dropout=2), "dropout is a probability, a number from 0 to 1, got 2"),
-        (lambda: sf.nn.RNN(2, 2)(X), r"RNN takes \(L, N, 2\) or \(L, 2\) with at least one step, got \(4, 3, 5\)"),
-        (
-            lambda: sf.nn.RNN(5, 2, batch_first=True)(X[0, 0]),
-            r"\(N, L, 5\) or \(L, 5\) with at least one.*got \(5,\)",
-        ),
-        (lambda: sf.nn.GRU(5, 2)(X[:0]), r"at least one step.*got \(0, 3, 5\)"),
-        (
-            lambda: sf.nn.LSTM(5, 2)(X, np.zeros((1, 3, 2))),
-            r"LSTM takes a pair \(h, c\) of initial states, got ndarray",
-        ),
-        (
-            lambda: sf.nn.GRU(5, 2, 2)(X, np.zeros((1, 3, 2))),
-            r"An initial state of this GRU is \(2, 3, 2\), got \(1, 3, 2\)",
-        ),
-        (
-            lambda: sf.nn.LSTM(5, 4, proj_size=2)(X, (np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))),
-            r"An initial state of this LSTM is \(1, 3, 2\), got \(1, 3, 4\)",
-        ),
-        (lambda: sf.nn.LSTM(5, 4, proj_size=4), "proj_size must be an integer from 0, .* below hidden_size, 4; got 4"),
-        (lambda: sf.nn.GRU(5, 4, proj_size=2), "proj_size must be .* got 2. It is for LSTM only"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.LSTM(0, 2), "input_size must be a positive integer, got 0"),
+    (lambda: sf.nn.GRU(2, 2, num_layers=1.5), "num_layers must be a positive integer, got 1.5"),
+    (lambda: sf.nn.RNN(2, 2, nonlinearity="sin"), "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
+    (lambda: sf.nn.RNN(2, 2, dropout=2), "dropout is a probability, a number from 0 to 1, got 2"),
+    (lambda: sf.nn.RNN(2, 2)(X), r"RNN takes \(L, N, 2\) or \(L, 2\) with at least one step, got \(4, 3, 5\)"),
+    (lambda: sf.nn.RNN(5, 2, batch_first=True)(X[0, 0]), r"\(N, L, 5\) or \(L, 5\) with at least one.*got \(5,\)"),
+    (lambda: sf.nn.GRU(5, 2)(X[:0]), r"at least one step.*got \(0, 3, 5\)"),
+    (lambda: sf.nn.LSTM(5, 2)(X, np.zeros((1, 3, 2))), r"LSTM takes a pair \(h, c\) of initial states, got ndarray"),
+    (
+        lambda: sf.nn.GRU(5, 2, 2)(X, np.zeros((1, 3, 2))),
+        r"An initial state of this GRU is \(2, 3, 2\), got \(1, 3, 2\)",
+    ),
+    (
+        lambda: sf.nn.LSTM(5, 4, proj_size=2)(X, (np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))),
+        r"An initial state of this LSTM is \(1, 3, 2\), got \(1, 3, 4\)",
+    ),
+    (lambda: sf.nn.LSTM(5, 4, proj_size=4), "proj_size must be an integer from 0, .* below hidden_size, 4; got 4"),
+    (lambda: sf.nn.GRU(5, 4, proj_size=2), "proj_size must be .* got 2. It is for LSTM only"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()
