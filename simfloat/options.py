@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, InitVar
-from inspect import Parameter, Signature, get_annotations
+from inspect import Parameter, get_annotations
 from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
 
 from simfloat.common import check_flags
@@ -99,15 +99,14 @@ def with_options(owner: Class) -> Class:
     options = dict(options_of(owner))
     kind: Any = Parameter.POSITIONAL_OR_KEYWORD
     for name, annotation in get_annotations(owner).items():
-        value = vars(owner).get(name)
-        if annotation == "KW_ONLY":
+        value, text = vars(owner).get(name), str(annotation)
+        if annotation is KW_ONLY or text == "KW_ONLY":
             kind = Parameter.KEYWORD_ONLY
         elif isinstance(value, Declaration):
-            passed = annotation.removeprefix("InitVar[")
-            is_stored = passed == annotation
-            parameter = Parameter(
-                value.alias or name, kind, default=value.default, annotation=passed if is_stored else passed[:-1]
-            )
+            is_stored = not (isinstance(annotation, InitVar) or text.startswith("InitVar["))
+            if not is_stored:  # a type, or its text under ``from __future__ import annotations``
+                annotation = annotation.type if isinstance(annotation, InitVar) else text[len("InitVar[") : -1]
+            parameter = Parameter(value.alias or name, kind, default=value.default, annotation=annotation)
             options[parameter.name] = DeclaredOption(value.read, parameter, is_stored)
             if type(value) is Declaration:  # a subclass of it is a descriptor, and remains
                 delattr(owner, name)
@@ -122,20 +121,27 @@ def _constructor(owner: type, parameters: list[Parameter]) -> Callable[..., None
     """Return an ``__init__`` with these parameters, which passes them by name to the next one that is written out."""
     constructors = (vars(base)["__init__"] for base in owner.__mro__ if "__init__" in vars(base))
     written_out = next(each for each in constructors if not hasattr(each, OPTIONS))
-    # Those without a default that are passed by name follow those with one that are passed by position.
-    signature = Signature(
-        [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *sorted(parameters, key=lambda each: each.kind)],
-        return_annotation="None",
-    )
+    defaults = {each.name: each.default for each in parameters if each.default is not Parameter.empty}
+
+    def of_kind(kind: Any) -> list[str]:
+        names = [each.name for each in parameters if each.kind is kind]
+        return [f"{name}=defaults[{name!r}]" if name in defaults else name for name in names]
+
+    by_name = of_kind(Parameter.KEYWORD_ONLY)
+    taken = ["self", *of_kind(Parameter.POSITIONAL_OR_KEYWORD), *(["*"] if by_name else []), *by_name]
     arguments = ", ".join(f"{each.name}={each.name}" for each in parameters)
-    text = (
-        f"def within(written_out):\n  def __init__{signature}:\n    written_out(self, {arguments})\n  return __init__"
-    )
+    text = f"""
+def within(first, defaults):
+    def __init__({", ".join(taken)}):
+        first(self, {arguments})
+    return __init__
+"""
     space: dict[str, Any] = {}  # with the names of the modules that declare options, for the types of the parameters
     for base in reversed(owner.__mro__):
         space |= vars(sys.modules[base.__module__]) if OPTIONS in vars(base) else {}
     exec(compile(text, FILE, "exec", dont_inherit=True), space)
-    constructor = space["within"](written_out)
+    constructor = space["within"](written_out, defaults)
+    constructor.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": "None"}
     constructor.__qualname__ = f"{owner.__qualname__}.__init__"
     setattr(constructor, OPTIONS, True)
     return constructor

@@ -42,12 +42,42 @@ from simfloat.optim.schedules import (
 from simfloat.optim.sgd import SGD, Lion, Muon
 
 __all__ = [
-    "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ConstantLR", "CosineAnnealingLR",
-    "CosineAnnealingWarmRestarts", "CyclicLR", "DynamicLossScale", "ExponentialLR", "LRScheduler", "LambdaLR",
-    "LinearLR", "LayerwiseLossScale", "Lion", "LogNormalLossScale", "LossScale", "MultiStepLR", "Muon", "NAdam",
-    "OneCycleLR", "Optimizer", "PolynomialLR", "RAdam", "RMSprop", "ReduceLROnPlateau", "SequentialLR",
-    "StaticLossScale", "Step", "StepLR", "clip_grad_norm_", "clip_grad_value_",
-]  # fmt: skip
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "DynamicLossScale",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "LayerwiseLossScale",
+    "Lion",
+    "LogNormalLossScale",
+    "LossScale",
+    "MultiStepLR",
+    "Muon",
+    "NAdam",
+    "OneCycleLR",
+    "Optimizer",
+    "PolynomialLR",
+    "RAdam",
+    "RMSprop",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StaticLossScale",
+    "Step",
+    "StepLR",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+]
 
 if not _typing.TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
