@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from simfloat.nn.windows import (
-    AdaptiveAveraging,
-    AdaptiveMaximum,
-    AveragePooling,
-    Convolution,
-    MaxPooling,
-    TransposedConvolution,
-)
+from simfloat.nn import windows
 
 
-class Conv2d(Convolution):
+class Conv2d(windows.Convolution):
     """Convolution of images plus bias; the contraction and the addition are each rounded.
 
     Each sum runs over (input channel, kernel row, kernel column); see :mod:`simfloat.autodiff.contractions`. weight is
@@ -46,7 +39,7 @@ class Conv2d(Convolution):
     axes = 2
 
 
-class ConvTranspose2d(TransposedConvolution):
+class ConvTranspose2d(windows.TransposedConvolution):
     """Transposed convolution of images plus bias; the contraction and the addition are each rounded.
 
     The contraction is the gradient of Conv2d with respect to its images. weight is (in_channels, out_channels / groups,
@@ -81,7 +74,7 @@ class ConvTranspose2d(TransposedConvolution):
     axes = 2
 
 
-class MaxPool2d(MaxPooling):
+class MaxPool2d(windows.MaxPooling):
     """The largest pixel of every window; the gradient goes to the first of the largest pixels.
 
     If windows overlap, their gradients are added through the policy's `reduce`, in row-major order of the windows.
@@ -108,7 +101,7 @@ class MaxPool2d(MaxPooling):
     axes = 2
 
 
-class AvgPool2d(AveragePooling):
+class AvgPool2d(windows.AveragePooling):
     """The sum of every window through the policy's `reduce`, divided by the number of its pixels.
 
     Parameters:
@@ -134,7 +127,7 @@ class AvgPool2d(AveragePooling):
     axes = 2
 
 
-class AdaptiveAvgPool2d(AdaptiveAveraging):
+class AdaptiveAvgPool2d(windows.AdaptiveAveraging):
     """Averages of windows, with the window sizes chosen so that the result has the size `output_size`.
 
     Windows are those of torch.nn: along a side of s pixels, window i of n begins at floor(i * s / n) and ends before
@@ -158,7 +151,7 @@ class AdaptiveAvgPool2d(AdaptiveAveraging):
     axes = 2
 
 
-class AdaptiveMaxPool2d(AdaptiveMaximum):
+class AdaptiveMaxPool2d(windows.AdaptiveMaximum):
     """The largest pixels of windows, with the window sizes chosen so that the result has the size `output_size`.
 
     The windows are those of AdaptiveAvgPool2d. The gradient goes to the first of the largest pixels; a pixel of several

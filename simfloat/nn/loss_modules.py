@@ -9,20 +9,9 @@ from numpy.typing import ArrayLike
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
+from simfloat.nn import class_losses, losses
 from simfloat.nn.arguments import as_positive, as_probability, number_from_zero
-from simfloat.nn.class_losses import cross_entropy, ctc_loss, nll_loss
 from simfloat.nn.layer import Layer
-from simfloat.nn.losses import (
-    as_divergence_reduction,
-    as_reduction,
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    smooth_l1_loss,
-)
 from simfloat.options import KW_ONLY, InitVar, anything, flag, option, options_of, with_options
 
 
@@ -72,9 +61,9 @@ class MSELoss(_LossOfTensors):
     """
 
     _: KW_ONLY
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
 
-    _function = staticmethod(mse_loss)
+    _function = staticmethod(losses.mse_loss)
 
 
 @with_options
@@ -96,10 +85,10 @@ class SmoothL1Loss(_LossOfTensors):
     """
 
     _: KW_ONLY
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
     beta: float = option(number_from_zero, default=1.0)
 
-    _function = staticmethod(smooth_l1_loss)
+    _function = staticmethod(losses.smooth_l1_loss)
 
 
 @with_options
@@ -120,9 +109,9 @@ class L1Loss(_LossOfTensors):
     """
 
     _: KW_ONLY
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
 
-    _function = staticmethod(l1_loss)
+    _function = staticmethod(losses.l1_loss)
 
 
 @with_options
@@ -143,10 +132,10 @@ class HuberLoss(_LossOfTensors):
         0.5
     """
 
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
     delta: float = option(as_positive, default=1.0)
 
-    _function = staticmethod(huber_loss)
+    _function = staticmethod(losses.huber_loss)
 
 
 @with_options
@@ -168,10 +157,10 @@ class KLDivLoss(_LossOfTensors):
     """
 
     _: KW_ONLY
-    reduction: str = option(as_divergence_reduction, default="mean")
+    reduction: str = option(losses.as_divergence_reduction, default="mean")
     log_target: bool = option(flag, default=False)
 
-    _function = staticmethod(kl_div)
+    _function = staticmethod(losses.kl_div)
 
 
 @with_options
@@ -194,9 +183,9 @@ class BCELoss(_Loss):
 
     weight: InitVar[ArrayLike | None] = option(anything, default=None)
     _: KW_ONLY
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
 
-    _function = staticmethod(binary_cross_entropy)
+    _function = staticmethod(losses.binary_cross_entropy)
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
         """Return the loss of probabilities and a target of one shape."""
@@ -224,10 +213,10 @@ class BCEWithLogitsLoss(_LossOfTensors):
 
     weight: InitVar[ArrayLike | None] = option(anything, default=None)
     _: KW_ONLY
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
     pos_weight: InitVar[ArrayLike | None] = option(anything, default=None)
 
-    _function = staticmethod(binary_cross_entropy_with_logits)
+    _function = staticmethod(losses.binary_cross_entropy_with_logits)
 
 
 @with_options
@@ -252,9 +241,9 @@ class NLLLoss(_Loss):
     weight: InitVar[ArrayLike | None] = option(anything, default=None)
     _: KW_ONLY
     ignore_index: int = option(anything, default=-100)
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
 
-    _function = staticmethod(nll_loss)
+    _function = staticmethod(class_losses.nll_loss)
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
         """Return the loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
@@ -284,10 +273,10 @@ class CrossEntropyLoss(_Loss):
     weight: InitVar[ArrayLike | None] = option(anything, default=None)
     _: KW_ONLY
     ignore_index: int = option(anything, default=-100)
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
     label_smoothing: float = option(as_probability, default=0.0)
 
-    _function = staticmethod(cross_entropy)
+    _function = staticmethod(class_losses.cross_entropy)
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
         """Return the loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
@@ -314,10 +303,10 @@ class CTCLoss(_Loss):
     """
 
     blank: int = option(anything, default=0)
-    reduction: str = option(as_reduction, default="mean")
+    reduction: str = option(losses.as_reduction, default="mean")
     zero_infinity: bool = option(flag, default=False)
 
-    _function = staticmethod(ctc_loss)
+    _function = staticmethod(class_losses.ctc_loss)
 
     def forward(
         self, log_probs: Operand, targets: ArrayLike, input_lengths: ArrayLike, target_lengths: ArrayLike

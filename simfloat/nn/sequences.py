@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from simfloat.nn.windows import (
-    AdaptiveAveraging,
-    AdaptiveMaximum,
-    AveragePooling,
-    Convolution,
-    MaxPooling,
-    TransposedConvolution,
-)
+from simfloat.nn import windows
 
 #: An integer or a tuple of one integer, as in PyTorch's options for sequences.
 Size = int | tuple[int]
 
 
-class Conv1d(Convolution):
+class Conv1d(windows.Convolution):
     """Convolution of sequences plus bias; the contraction and the addition are each rounded.
 
     weight is (out_channels, in_channels / groups, k) and bias is (out_channels). Both start uniform in +-1 /
@@ -49,7 +42,7 @@ class Conv1d(Convolution):
     axes = 1
 
 
-class ConvTranspose1d(TransposedConvolution):
+class ConvTranspose1d(windows.TransposedConvolution):
     """Transposed convolution of sequences plus bias; the contraction and the addition are each rounded.
 
     The contraction is the gradient of Conv1d with respect to its sequences. weight is (in_channels, out_channels /
@@ -85,7 +78,7 @@ class ConvTranspose1d(TransposedConvolution):
     axes = 1
 
 
-class MaxPool1d(MaxPooling):
+class MaxPool1d(windows.MaxPooling):
     """The largest element of every window of sequences (N, C, L); the gradient goes to the first of the largest.
 
     If windows overlap, their gradients are added through the policy's `reduce`.
@@ -112,7 +105,7 @@ class MaxPool1d(MaxPooling):
     axes = 1
 
 
-class AvgPool1d(AveragePooling):
+class AvgPool1d(windows.AveragePooling):
     """The sum of every window of sequences (N, C, L) through the policy's `reduce`, divided by its length.
 
     Parameters:
@@ -146,7 +139,7 @@ class AvgPool1d(AveragePooling):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-class AdaptiveAvgPool1d(AdaptiveAveraging):
+class AdaptiveAvgPool1d(windows.AdaptiveAveraging):
     """Averages of `output_size` windows of sequences (N, C, L).
 
     The windows are those of AdaptiveAvgPool2d for images with one row.
@@ -171,7 +164,7 @@ class AdaptiveAvgPool1d(AdaptiveAveraging):
         super().__init__(output_size)
 
 
-class AdaptiveMaxPool1d(AdaptiveMaximum):
+class AdaptiveMaxPool1d(windows.AdaptiveMaximum):
     """The largest elements of `output_size` windows of sequences (N, C, L).
 
     The windows are those of AdaptiveAvgPool1d. The gradient goes to the first of the largest elements.

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from simfloat.nn.windows import (
-    AdaptiveAveraging,
-    AdaptiveMaximum,
-    AveragePooling,
-    Convolution,
-    MaxPooling,
-    TransposedConvolution,
-)
+from simfloat.nn import windows
 
 
-class Conv3d(Convolution):
+class Conv3d(windows.Convolution):
     """Convolution of volumes plus bias; the contraction and the addition are each rounded.
 
     Each sum runs over (input channel, kernel slice, kernel row, kernel column). weight is (out_channels, in_channels /
@@ -46,7 +39,7 @@ class Conv3d(Convolution):
     axes = 3
 
 
-class ConvTranspose3d(TransposedConvolution):
+class ConvTranspose3d(windows.TransposedConvolution):
     """Transposed convolution of volumes plus bias; the contraction and the addition are each rounded.
 
     The contraction is the gradient of Conv3d with respect to its volumes. weight is (in_channels, out_channels /
@@ -82,7 +75,7 @@ class ConvTranspose3d(TransposedConvolution):
     axes = 3
 
 
-class MaxPool3d(MaxPooling):
+class MaxPool3d(windows.MaxPooling):
     """The largest element of every window of volumes; the gradient goes to the first of the largest elements.
 
     If windows overlap, their gradients are added through the `reduce` of the policy, in row-major order of the windows.
@@ -110,7 +103,7 @@ class MaxPool3d(MaxPooling):
     axes = 3
 
 
-class AvgPool3d(AveragePooling):
+class AvgPool3d(windows.AveragePooling):
     """The sum of every window of volumes through the `reduce` of the policy, divided by the number of its elements.
 
     In policies the operation is called `avg_pool2d`.
@@ -138,7 +131,7 @@ class AvgPool3d(AveragePooling):
     axes = 3
 
 
-class AdaptiveAvgPool3d(AdaptiveAveraging):
+class AdaptiveAvgPool3d(windows.AdaptiveAveraging):
     """Averages of windows of volumes, with the window sizes chosen so that the result has the size `output_size`.
 
     The windows are those of torch.nn, described at AdaptiveAvgPool2d. Each average is a sum through the `reduce` of
@@ -164,7 +157,7 @@ class AdaptiveAvgPool3d(AdaptiveAveraging):
     axes = 3
 
 
-class AdaptiveMaxPool3d(AdaptiveMaximum):
+class AdaptiveMaxPool3d(windows.AdaptiveMaximum):
     """The largest elements of windows of volumes, with window sizes chosen so that the result has `output_size`.
 
     The windows are those of AdaptiveAvgPool2d. The gradient goes to the first of the largest elements; an element of

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.nn.module import Module
 
@@ -36,7 +37,7 @@ class Gain(Module):
         super().__init__()
         self.weight = Parameter(np.ones((), np.float32))
 
-    def forward(self, x: object) -> Tensor:
+    def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         return as_tensor(x) * self.weight
 '''
