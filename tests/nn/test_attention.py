@@ -8,6 +8,7 @@ import pytest
 import simfloat as sf
 from tests.bits import assert_bits
 from tests.nn.against_torch import close, compare
+from tests.nn.narrow import Narrow
 
 RNG = np.random.default_rng(21)
 Q, K, V = RNG.standard_normal((2, 3, 4)), RNG.standard_normal((2, 5, 4)), RNG.standard_normal((2, 5, 6))
@@ -103,25 +104,9 @@ def scalar_attention(q, k, v, causal, n):
     return rows
 
 
-class Narrow:
-    """Rounded arithmetic on single numbers: results in BF16, sums in FP32."""
-
-    def __getattr__(self, name):
-        return lambda *operands: float(getattr(sf, name)(*operands, sf.BF16))
-
-    def sum(self, terms):
-        return self.dot(terms, [1.0] * len(terms))
-
-    def dot(self, a, b):
-        total = 0.0
-        for x, y in zip(a, b, strict=True):
-            total = float(sf.fma(x, y, total, sf.FP32))
-        return float(sf.round(total, sf.BF16))
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_heads_equal_a_scalar_computation_bit_for_bit(causal):
-    n, size = Narrow(), 2
+    n, size = Narrow(sf.BF16), 2
     layer, x = (
         sf.nn.MultiHeadAttention(4, 2, batch_first=True, rng=3),
         sf.round(RNG.standard_normal((1, 3, 4)), sf.BF16),
