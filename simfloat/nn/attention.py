@@ -20,7 +20,7 @@ from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.nn.arguments import as_probability, check_sizes, generator_of
 from simfloat.nn.dropout import Dropout, dropout
-from simfloat.nn.linear import Linear
+from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
 from simfloat.simulation.simulation import current
@@ -305,12 +305,12 @@ class MultiHeadAttention(Module):
         if not hasattr(self, "in_proj_weight"):
             weights: list[Parameter] = [getattr(self, f"{name}_proj_weight") for name in "qkv"]
             parts = [slice(i * size, (i + 1) * size) for i in range(3)]
-            return [_affine(x, w, bias, None, part) for x, w, part in zip(inputs, weights, parts, strict=True)]
+            return [affine(x, w, bias, None, part) for x, w, part in zip(inputs, weights, parts, strict=True)]
         results: list[Tensor] = []
         while (first := len(results)) < 3:
             last = next((i for i in range(first, 3) if inputs[i] is not inputs[first]), 3)
             part = slice(first * size, last * size) if last < first + 3 else None
-            product = _affine(inputs[first], self.in_proj_weight, bias, part, part)
+            product = affine(inputs[first], self.in_proj_weight, bias, part, part)
             results += product.split(size, -1) if last > first + 1 else [product]
         return results
 
@@ -360,12 +360,6 @@ def _with_axes_exchanged(*inputs: Operand) -> list[Operand]:
     """
     turned = {id(x): as_tensor(x).swapaxes(0, 1) for x in inputs}
     return [turned[id(x)] for x in inputs]
-
-
-def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice | None) -> Tensor:
-    """Multiply x by the transpose of some rows of the weight, and add a part of the bias."""
-    product = as_tensor(x).linear(weight, rows)
-    return product if bias is None else product.add_bias(bias, part=part)
 
 
 def _mask(values: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> NDArray:

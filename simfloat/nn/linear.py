@@ -74,6 +74,14 @@ class Linear(Module):
         return f"{self.in_features}, {self.out_features}{', bias=False' if self.bias is None else ''}"
 
 
+def affine(
+    x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None = None, part: slice | None = None
+) -> Tensor:
+    """Multiply x by the transpose of some rows of the weight, and add a part of the bias."""
+    product = as_tensor(x).linear(weight, rows)
+    return product if bias is None else product.add_bias(bias, part=part)
+
+
 MODES = ("sum", "mean", "max")
 
 
