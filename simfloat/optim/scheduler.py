@@ -120,14 +120,9 @@ class LRScheduler(InUsualEnvironment):
         return {name: getattr(self, name) for name in self.options}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
-        arguments = {name: getattr(self, name) for name in self.options}
-        return {
-            **arguments,
-            "base_lrs": list(self.base_lrs),
-            "last_epoch": self.last_epoch,
-            "_last_lr": self.get_last_lr(),
-        }
+        """Return the values that `readers` names, with PyTorch's names and as JSON types: arguments and progress."""
+        values = {name: getattr(self, name) for name in self.readers()}
+        return {name: list(value) if isinstance(value, list) else value for name, value in values.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a state of `state_dict`; if a part does not fit, nothing changes.
@@ -298,10 +293,10 @@ class ReduceLROnPlateau(LRScheduler):
             return measure < (self.best * (1.0 - step) if self.threshold_mode == "rel" else self.best - step)
         return measure > (self.best * (step + 1.0) if self.threshold_mode == "rel" else self.best + step)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the arguments and the progress of the schedule under PyTorch's names."""
-        names = [name for name in self.readers() if name != "mode_worse"]
-        return {**{name: getattr(self, name) for name in names}, "mode_worse": WORST[self.mode]}
+    @property
+    def mode_worse(self) -> float:
+        """The initial value of the best measure."""
+        return WORST[self.mode]
 
     def readers(self) -> dict[str, Reader[Any]]:
         """Return the reader of each value in a state, by name."""

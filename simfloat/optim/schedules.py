@@ -465,10 +465,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         """Return the lr of a group at `T_cur`, from its first lr."""
         return self.eta_min + (base - self.eta_min) * (1 + cos(pi * self.T_cur / self.T_i)) / 2
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
-        return {**super().state_dict(), "T_cur": self.T_cur, "T_i": self.T_i}
-
     def readers(self) -> dict[str, Reader[Any]]:
         """Return the reader of each value in a state, by name."""
         return {**super().readers(), "T_cur": number_from_zero, "T_i": count_from_one}
