@@ -7,9 +7,9 @@ each layer during the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,9 @@ from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.variable import Node, Variable
 from simfloat.formats import Format, nearest_even
 from simfloat.optim.clipping import sum_of_squares
-from simfloat.optim.loss_scale import DeclaredLossScale, Losses, as_scale, count
+from simfloat.optim.loss_scale import DeclaredLossScale, Losses, as_scale, count_from_zero
 from simfloat.optim.options import both, number, number_from_one, number_from_zero, number_that
 from simfloat.options import KW_ONLY, option, with_options
-
-OPTIONS = ("log_max", "beta1", "beta2", "deviations", "min_scale", "max_scale", "overflow")
-COUNTERS = ("iteration", "mean", "center", "variance")
 
 
 @with_options
@@ -61,7 +58,7 @@ class LogNormalLossScale(DeclaredLossScale):
         16384.0
     """
 
-    state_names = dict.fromkeys((*OPTIONS, *COUNTERS), False)
+    counters = {"iteration": count_from_zero, "mean": number, "center": number, "variance": number_from_zero}
 
     _: KW_ONLY
     log_max: float = option(number, default=16.0)
@@ -103,15 +100,6 @@ class LogNormalLossScale(DeclaredLossScale):
         away = x - self.center
         self.center += share2 * away
         self.variance = (1 - share2) * (self.variance + share2 * away * away)
-
-    def with_state(self, state: Mapping[str, Any]) -> Self:
-        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
-        fresh = type(self)(**{name: state[name] for name in OPTIONS})
-        fresh.iteration = count("iteration", state["iteration"], 0)
-        fresh.mean, fresh.center = number("mean", state["mean"]), number("center", state["center"])
-        fresh.variance = number_from_zero("variance", state["variance"])
-        fresh._scale = as_scale("scale", state["scale"])
-        return fresh
 
 
 #: Operation -> the number of products in an element of the gradient: of x, and of a weight that is not a parameter.
@@ -165,8 +153,6 @@ class LayerwiseLossScale(DeclaredLossScale):
         >>> sorted(scaler.state_dict())
         ['max_factor', 'max_scale', 'scale', 'underflow']
     """
-
-    state_names = dict.fromkeys(("underflow", "max_factor", "max_scale"), False)
 
     init_scale: float = option(as_scale, default=1.0)
     _: KW_ONLY
@@ -222,10 +208,6 @@ class LayerwiseLossScale(DeclaredLossScale):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_leaves": {id(entry[0]): entry for entry in state["_leaves"]}})
-
-    def with_state(self, state: Any) -> LayerwiseLossScale:
-        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
-        return LayerwiseLossScale(state["scale"], **{name: state[name] for name in self.state_names})
 
 
 class _BackwardScales:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -20,7 +21,7 @@ from simfloat.common import check_count
 from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import number, number_that, optional
-from simfloat.options import KW_ONLY, option, read_options, with_options
+from simfloat.options import KW_ONLY, Declaration, Reader, option, read_options, stored_options, with_options
 
 #: The smallest scale: its reciprocal is still a number of FP32.
 SMALLEST = 2.0**-126
@@ -252,14 +253,35 @@ def count(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+count_from_zero = partial(count, least=0)
+
+
 class DeclaredLossScale(LossScale):
     """The common base of loss scales that declare their options; `init_scale` is 1 unless it is one of them."""
+
+    #: Names of the counts and averages that belong to the state -> the reader of each.
+    counters: Mapping[str, Reader[Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        names = [name for name, value in vars(cls).items() if isinstance(value, Declaration) and name != "init_scale"]
+        if "state_names" not in vars(cls):
+            cls.state_names = {**cls.state_names, **dict.fromkeys((*names, *cls.counters), False)}
 
     def __init__(self, **arguments: Any) -> None:
         options = read_options(type(self), arguments)
         super().__init__(options.get("init_scale", 1.0))
         vars(self).update(options)
         self._start(**arguments)
+
+    def with_state(self, state: Mapping[str, Any]) -> Self:
+        """Return a scaler with these entries; raise ValueError if one is invalid."""
+        options = {name: state["scale" if name == "init_scale" else name] for name in stored_options(type(self))}
+        fresh = type(self)(**options)
+        for name, read in self.counters.items():
+            setattr(fresh, name, read(name, state[name]))
+        fresh._scale = as_scale("scale", state["scale"])
+        return fresh
 
     def _start(self, **arguments: Any) -> None:
         """Check the options together, and store the initial counts and averages."""
@@ -299,6 +321,8 @@ class DynamicLossScale(DeclaredLossScale):
         **dict.fromkeys(("growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"), False),
         **dict.fromkeys(("min_scale", "max_scale", "hysteresis", "_hysteresis_tracker"), True),
     }
+
+    counters = {"_growth_tracker": count_from_zero, "_hysteresis_tracker": count_from_zero}
 
     init_scale: float = option(as_scale, default=2.0**16)
     growth_factor: float = option(number_that(lambda x: x > 1, "be greater than 1"), default=2.0)
@@ -340,14 +364,6 @@ class DynamicLossScale(DeclaredLossScale):
             grown = min(_float32(self._scale * self.growth_factor), self.max_scale or np.inf)
             self._scale = grown if np.isfinite(grown) else self._scale
             self._growth_tracker = 0
-
-    def with_state(self, state: Mapping[str, Any]) -> Self:
-        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
-        options = {name: value for name, value in state.items() if not name.startswith("_") and name != "scale"}
-        fresh = type(self)(state["scale"], **options)
-        for name in ("_growth_tracker", "_hysteresis_tracker"):
-            setattr(fresh, name, count(name, state[name], 0))
-        return fresh
 
 
 def _float32(x: float) -> float:

@@ -273,21 +273,38 @@ LOSS_SCALE_TEXT = '''"""A scale that only falls."""
 
 from __future__ import annotations
 
-from simfloat.optim.loss_scale import LossScale
+from typing import Any
+
+from simfloat.optim.loss_scale import DeclaredLossScale, as_scale, count_from_zero
+from simfloat.optim.options import share
+from simfloat.options import option, with_options
 
 
-class FallingLossScale(LossScale):
-    """S is halved after a step whose gradients are not all finite, and never grows."""
+@with_options
+class FallingLossScale(DeclaredLossScale):
+    """S is multiplied by a factor after a step whose gradients are not all finite, and never grows.
 
-    state_names = {}
+    Parameters:
+        init_scale: the initial S.
+        factor: the factor, from 0 to 1.
 
-    def __init__(self, init_scale: float = 65536.0) -> None:
-        super().__init__(init_scale)
+    Raises:
+        ValueError: if an option is outside its range.
+    """
+
+    counters = {"falls": count_from_zero}
+
+    init_scale: float = option(as_scale, default=65536.0)
+    factor: float = option(share, default=0.5)
+
+    def _start(self, **arguments: Any) -> None:
+        self.falls = 0
 
     def adapt(self, is_finite: bool, largest: float) -> None:
-        """Halve S unless all gradients were finite."""
+        """Lower S unless all gradients were finite."""
         if not is_finite:
-            self._scale /= 2
+            self._scale *= self.factor
+            self.falls += 1
 '''
 
 
@@ -305,7 +322,8 @@ def loss_scale_falls():
         assert scaler.get_scale() == scale
     other = sf.optim.FallingLossScale()
     other.load_state_dict(scaler.state_dict())
-    assert other.get_scale() == 512.0
+    assert other.state_dict() == scaler.state_dict() == {"scale": 512.0, "factor": 0.5, "falls": 1}
+    assert repr(sf.optim.FallingLossScale(8.0, 0.25)) == "FallingLossScale(8.0, factor=0.25)"
 
 
 LOSS_SCALE = Extension(
