@@ -101,19 +101,27 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
         "reveal_type((sf.Parameter([1.0]) @ [1.0]).exp())\n"
         "reveal_type(sf.nn.Linear(1, 1)([1.0]))\n"
         "reveal_type(sf.nn.LSTM(1, 1)([[1.0]])[0])\n"
+        "reveal_type(sf.nn.ELU(alpha=0.5).alpha)\n"
+        "reveal_type(sf.optim.AdamW([], 0.1, betas=(0.5, 0.5)).betas)\n"
         "sf.FP61\n"
         "sf.optim.Adagard\n"
         "sf.tensor_core('hoper')\n"
         "sf.matrix_core('cdna4', sf.FP16)\n"
+        "sf.nn.ELU(alpha='a')\n"
+        "sf.optim.SGD([], 0.1, 0.9)\n"
+        "sf.optim.StepLR(sf.optim.SGD([]))\n"
     )
     command = [sys.executable, "-m", "mypy", str(snippet)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     lines = [line.split(": ", 2)[1:] for line in done.stdout.splitlines()[:-1]]
-    assert [kind for kind, _ in lines] == ["note"] * 10 + ["error"] * 4, done.stdout
+    assert [kind for kind, _ in lines] == ["note"] * 12 + ["error"] * 7, done.stdout
     assert not any('"Any"' in text for _, text in lines)
     assert all('.Tensor"' in text for _, text in lines[6:10]), "calls of modules return what forward does"
-    assert 'has no attribute "FP61"' in lines[10][1] and 'has no attribute "Adagard"' in lines[11][1]
-    assert "Literal['volta', " in lines[12][1] and "Literal['cdna1', " in lines[13][1]
+    assert '"float"' in lines[10][1] and '"tuple[float, float]"' in lines[11][1], "options as attributes"
+    assert 'has no attribute "FP61"' in lines[12][1] and 'has no attribute "Adagard"' in lines[13][1]
+    assert "Literal['volta', " in lines[14][1] and "Literal['cdna1', " in lines[15][1]
+    assert 'expected "float"' in lines[16][1] and "Too many positional" in lines[17][1], "constructors of options"
+    assert '"step_size"' in lines[18][1]
 
 
 @pytest.mark.parametrize("room, name, hint", [

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.nn.arguments import apply_activation, as_number, check_axes, check_not_in_place
-from simfloat.nn.module import Module
+from simfloat.nn.arguments import as_axis, as_number, check_not_in_place, either, number_from_zero
+from simfloat.nn.layer import Activation, Layer, composite, method
+from simfloat.options import InitVar, option, with_options
 from simfloat.simulation.formulas import activations
 from simfloat.simulation.formulas.activations import gelu_tanh, gelu_tanh_slope
 
 
-class ReLU(Module):
+@with_options
+class ReLU(Activation):
     """max(x, 0).
 
     Parameters:
@@ -31,16 +33,13 @@ class ReLU(Module):
         array([0., 0., 1.], dtype=float32)
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return as_tensor(x).relu()
+    _function = method("relu")
 
 
-class LeakyReLU(Module):
+@with_options
+class LeakyReLU(Activation):
     """x if x > 0, otherwise negative_slope * x, rounded once.
 
     Parameters:
@@ -58,21 +57,14 @@ class LeakyReLU(Module):
         array([-0.25,  0.  ,  1.  ], dtype=float32)
     """
 
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
-        self.negative_slope = as_number(negative_slope, "negative_slope")
+    negative_slope: float = option(as_number, default=0.01)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return as_tensor(x).leaky_relu(self.negative_slope)
-
-    def extra_repr(self) -> str:
-        """Return the slope as text."""
-        return f"negative_slope={self.negative_slope}"
+    _function = method("leaky_relu")
 
 
-class Tanh(Module):
+@with_options
+class Tanh(Activation):
     """The hyperbolic tangent of x, rounded once.
 
     Examples:
@@ -83,12 +75,11 @@ class Tanh(Module):
         array([-0.76171875,  0.        ,  0.76171875], dtype=float32)
     """
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return as_tensor(x).tanh()
+    _function = method("tanh")
 
 
-class Sigmoid(Module):
+@with_options
+class Sigmoid(Activation):
     """1 / (1 + exp(-x)), rounded once as a single operation.
 
     Examples:
@@ -99,12 +90,11 @@ class Sigmoid(Module):
         array([0.26953125, 0.5       , 0.73046875], dtype=float32)
     """
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return as_tensor(x).sigmoid()
+    _function = method("sigmoid")
 
 
-class GELU(Module):
+@with_options
+class GELU(Layer):
     """x * Phi(x), where Phi is the distribution function of the standard normal distribution.
 
     Parameters:
@@ -124,11 +114,7 @@ class GELU(Module):
         array([-0.15820312,  0.        ,  0.83984375], dtype=float32)
     """
 
-    def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
-        super().__init__()
-        if approximate not in ("none", "tanh"):
-            raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}.")
-        self.approximate = approximate
+    approximate: Literal["none", "tanh"] = option(either("none", "tanh"), default="none")
 
     def forward(self, x: Operand) -> Tensor:
         """Map x of any shape to a tensor of the same shape."""
@@ -136,12 +122,9 @@ class GELU(Module):
             return as_tensor(x).gelu()
         return tensor_of(composite_operation("gelu_tanh", gelu_tanh, (gelu_tanh_slope,), x, reads="operands"))
 
-    def extra_repr(self) -> str:
-        """Return the approximation as text."""
-        return f"approximate={self.approximate!r}"
 
-
-class Softmax(Module):
+@with_options
+class Softmax(Activation):
     """exp(d) / sum(exp(d)) with d = x - max(x), along one axis.
 
     Parameters:
@@ -158,21 +141,13 @@ class Softmax(Module):
         array([0.09033203, 0.24511719, 0.66796875], dtype=float32)
     """
 
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        check_axes(dim=dim)
-        self.dim = dim
+    dim: int = option(as_axis, default=-1)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return as_tensor(x).softmax(self.dim)
-
-    def extra_repr(self) -> str:
-        """Return the axis as text."""
-        return f"dim={self.dim}"
+    _function = method("softmax")
 
 
-class LogSoftmax(Module):
+@with_options
+class LogSoftmax(Activation):
     """The logarithm of Softmax: d - log(sum(exp(d))) with d = x - max(x), along one axis.
 
     Parameters:
@@ -189,21 +164,13 @@ class LogSoftmax(Module):
         array([-2.40625, -1.40625, -0.40625], dtype=float32)
     """
 
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        check_axes(dim=dim)
-        self.dim = dim
+    dim: int = option(as_axis, default=-1)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return as_tensor(x).log_softmax(self.dim)
-
-    def extra_repr(self) -> str:
-        """Return the axis as text."""
-        return f"dim={self.dim}"
+    _function = method("log_softmax")
 
 
-class Hardtanh(Module):
+@with_options
+class Hardtanh(Activation):
     """min(max(x, min_val), max_val); the derivative is 1 between the bounds, and 0 at both of them.
 
     Parameters:
@@ -221,20 +188,15 @@ class Hardtanh(Module):
         array([-1. ,  0.5,  1. ], dtype=float32)
     """
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
-        self.min_val, self.max_val = as_number(min_val, "min_val"), as_number(max_val, "max_val")
+    min_val: float = option(as_number, default=-1.0)
+    max_val: float = option(as_number, default=1.0)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
+
+    _function = method("hardtanh")
+
+    def _start(self, **arguments: Any) -> None:
         if self.min_val >= self.max_val:
-            raise ValueError(f"min_val must be below max_val, got {min_val!r} and {max_val!r}.")
-
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return as_tensor(x).hardtanh(self.min_val, self.max_val)
-
-    def extra_repr(self) -> str:
-        """Return the bounds as text."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
+            raise ValueError("min_val must be below max_val, got {min_val!r} and {max_val!r}.".format(**arguments))
 
 
 class ReLU6(Hardtanh):
@@ -262,7 +224,8 @@ class ReLU6(Hardtanh):
         return ""
 
 
-class Hardsigmoid(Module):
+@with_options
+class Hardsigmoid(Activation):
     """min(max(x + 3, 0), 6) / 6.
 
     Parameters:
@@ -279,16 +242,13 @@ class Hardsigmoid(Module):
         array([0.        , 0.5       , 0.66796875], dtype=float32)
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return apply_activation("hardsigmoid", activations.hardsigmoid, activations.hardsigmoid_slope, x)
+    _function = composite("hardsigmoid", activations.hardsigmoid, activations.hardsigmoid_slope)
 
 
-class Hardswish(Module):
+@with_options
+class Hardswish(Activation):
     """x * min(max(x + 3, 0), 6) / 6.
 
     Parameters:
@@ -307,16 +267,13 @@ class Hardswish(Module):
         array([-0.        ,  0.66796875,  4.        ], dtype=float32)
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return apply_activation("hardswish", activations.hardswish, activations.hardswish_slope, x)
+    _function = composite("hardswish", activations.hardswish, activations.hardswish_slope)
 
 
-class Softshrink(Module):
+@with_options
+class Softshrink(Activation):
     """x - lambd if x > lambd, x + lambd if x < -lambd, and 0 otherwise.
 
     Parameters:
@@ -333,19 +290,12 @@ class Softshrink(Module):
         array([-0.5,  0. ,  1.5], dtype=float32)
     """
 
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = as_number(lambd, "lambd", 0.0)
+    lambd: float = option(number_from_zero, default=0.5)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return apply_activation("softshrink", activations.softshrink, activations.shrink_slope, x, lambd=self.lambd)
-
-    def extra_repr(self) -> str:
-        """Return the bound as text."""
-        return f"lambd={self.lambd}"
+    _function = composite("softshrink", activations.softshrink, activations.shrink_slope)
 
 
+@with_options
 class Hardshrink(Softshrink):
     """x if |x| > lambd, otherwise 0.
 
@@ -363,6 +313,4 @@ class Hardshrink(Softshrink):
         array([-1.,  0.,  2.], dtype=float32)
     """
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return apply_activation("hardshrink", activations.hardshrink, activations.shrink_slope, x, lambd=self.lambd)
+    _function = composite("hardshrink", activations.hardshrink, activations.shrink_slope)

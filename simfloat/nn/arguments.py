@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor
-from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor, tensor_of
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_count, first_uneven_row, is_integer
-from simfloat.simulation.formulas import Rounded
+from simfloat.options import Reader
 
 
 def check_sizes(**sizes: Any) -> None:
@@ -28,14 +27,20 @@ def check_sizes(**sizes: Any) -> None:
             raise ValueError(f"{name} must be a positive integer, got {size!r}.")
 
 
-def check_axes(**axes: Any) -> None:
-    """Raise ValueError that names the first argument that is not the number of an axis."""
-    for name, axis in axes.items():
-        if not is_integer(axis):
-            raise ValueError(f"{name} must be an integer, the number of an axis, got {axis!r}.")
+def as_size(name: str, size: Any) -> Any:
+    """Return a positive integer; raise ValueError for anything else."""
+    check_sizes(**{name: size})
+    return size
 
 
-def as_number(value: Any, name: str, least: float = -math.inf) -> float:
+def as_axis(name: str, axis: Any) -> Any:
+    """Return the number of an axis; raise ValueError if it is not an integer."""
+    if not is_integer(axis):
+        raise ValueError(f"{name} must be an integer, the number of an axis, got {axis!r}.")
+    return axis
+
+
+def as_number(name: str, value: Any, least: float = -math.inf) -> float:
     """Return `value` as a finite float; raise ValueError if it is below `least`."""
     number = as_operand(value, name)
     if number.ndim or not np.isfinite(number) or number < least:
@@ -45,7 +50,17 @@ def as_number(value: Any, name: str, least: float = -math.inf) -> float:
     return float(number)
 
 
-def as_probability(p: Any, name: str = "p") -> float:
+def as_positive(name: str, value: Any) -> float:
+    """Return `value` as a finite float above 0."""
+    if as_number(name, value) <= 0:
+        raise ValueError(f"{name} must be above 0, got {value!r}.")
+    return float(value)
+
+
+number_from_zero = partial(as_number, least=0.0)
+
+
+def as_probability(name: str, p: Any) -> float:
     """Return `p` as a float; raise ValueError unless it is from 0 to 1."""
     number = as_operand(p, name)
     if number.ndim or not 0 <= number <= 1:
@@ -53,12 +68,23 @@ def as_probability(p: Any, name: str = "p") -> float:
     return float(number)
 
 
-def check_not_in_place(inplace: Any) -> None:
+def check_not_in_place(name: str, inplace: Any) -> None:
     """Raise ValueError if a layer is asked to overwrite its input, as the activations of torch.nn can."""
     if inplace:
         raise ValueError(
-            f"inplace must be False, got {inplace!r}: tensors are never overwritten, and the results are the same."
+            f"{name} must be False, got {inplace!r}: tensors are never overwritten, and the results are the same."
         )
+
+
+def either(first: str, second: str) -> Reader[Any]:
+    """Return a reader for one of two words."""
+
+    def read(name: str, value: Any) -> Any:
+        if value not in (first, second):
+            raise ValueError(f"{name} must be {first!r} or {second!r}, got {value!r}.")
+        return value
+
+    return read
 
 
 def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
@@ -77,17 +103,6 @@ def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
         where = f" at {place[0] if len(place) == 1 else place}" if place else ""
         raise ValueError(f"{name} go from 0 to {count - 1}; got {indices[place]}{where}.")
     return indices
-
-
-def apply_activation(
-    name: str, formula: Callable[..., NDArray], slope: Callable[..., NDArray], x: Operand, **options: Any
-) -> Tensor:
-    """Apply the composite `name` to x, given its formula, the formula of its derivative and the options of both."""
-
-    def to_x(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray) -> NDArray:
-        return slope(u, g, x, **options)
-
-    return tensor_of(composite_operation(name, partial(formula, **options), (to_x,), x, reads="operands"))
 
 
 def apply_to_batch(function: Callable[[Tensor], Tensor], x: Operand, axes: int) -> Tensor:

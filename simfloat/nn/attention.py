@@ -20,7 +20,7 @@ from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.nn.arguments import as_probability, check_sizes, generator_of
 from simfloat.nn.dropout import Dropout, dropout
-from simfloat.nn.linear import Linear
+from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
 from simfloat.simulation.simulation import current
@@ -91,7 +91,7 @@ def scaled_dot_product_attention(
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
     masks += [] if attn_mask is None else [as_array(attn_mask)]
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return attention_composite(q, k, v, masks, scale, as_probability(dropout_p, "dropout_p"))
+    return attention_composite(q, k, v, masks, scale, as_probability("dropout_p", dropout_p))
 
 
 def attention_composite(
@@ -220,7 +220,7 @@ class MultiHeadAttention(Module):
         if add_bias_kv or add_zero_attn:
             raise ValueError("add_bias_kv and add_zero_attn must be False: they are not supported.")
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, bool(batch_first)
-        self.dropout = as_probability(dropout, "dropout")
+        self.dropout = as_probability("dropout", dropout)
         generator = generator_of(rng)
         shapes = {"in_proj_weight": (3 * embed_dim, embed_dim)}
         if not self.kdim == self.vdim == embed_dim:
@@ -305,12 +305,12 @@ class MultiHeadAttention(Module):
         if not hasattr(self, "in_proj_weight"):
             weights: list[Parameter] = [getattr(self, f"{name}_proj_weight") for name in "qkv"]
             parts = [slice(i * size, (i + 1) * size) for i in range(3)]
-            return [_affine(x, w, bias, None, part) for x, w, part in zip(inputs, weights, parts, strict=True)]
+            return [affine(x, w, bias, None, part) for x, w, part in zip(inputs, weights, parts, strict=True)]
         results: list[Tensor] = []
         while (first := len(results)) < 3:
             last = next((i for i in range(first, 3) if inputs[i] is not inputs[first]), 3)
             part = slice(first * size, last * size) if last < first + 3 else None
-            product = _affine(inputs[first], self.in_proj_weight, bias, part, part)
+            product = affine(inputs[first], self.in_proj_weight, bias, part, part)
             results += product.split(size, -1) if last > first + 1 else [product]
         return results
 
@@ -360,12 +360,6 @@ def _with_axes_exchanged(*inputs: Operand) -> list[Operand]:
     """
     turned = {id(x): as_tensor(x).swapaxes(0, 1) for x in inputs}
     return [turned[id(x)] for x in inputs]
-
-
-def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice | None) -> Tensor:
-    """Multiply x by the transpose of some rows of the weight, and add a part of the bias."""
-    product = as_tensor(x).linear(weight, rows)
-    return product if bias is None else product.add_bias(bias, part=part)
 
 
 def _mask(values: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> NDArray:

@@ -17,7 +17,7 @@ from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.nn.arguments import as_indices, as_probability
-from simfloat.nn.losses import check_reduction
+from simfloat.nn.losses import as_reduction
 from simfloat.simulation.formulas import Rounded
 from simfloat.simulation.formulas import losses as loss_formulas
 
@@ -62,7 +62,7 @@ def cross_entropy(
         >>> loss.item()
         0.2395448386669159
     """
-    smoothing = as_probability(label_smoothing, "label_smoothing")
+    smoothing = as_probability("label_smoothing", label_smoothing)
     arguments = _LossArguments.read("cross_entropy", input, target, weight, ignore_index, reduction, axis)
 
     def body(x: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class _LossArguments(NamedTuple):
         axis: int | None,
     ) -> Self:
         """Check the arguments of the loss `name`; raise ValueError if one does not fit."""
-        check_reduction(reduction)
+        as_reduction("reduction", reduction)
         x, labels = as_tensor(input), as_array(target)
         if labels.dtype.kind not in "iu":
             is_like_input = labels.shape == x.shape
@@ -243,7 +243,7 @@ def ctc_loss(
         0.8431994915008545
     """
     check_flags(zero_infinity=zero_infinity)
-    check_reduction(reduction)
+    as_reduction("reduction", reduction)
     x = as_tensor(log_probs)
     if x.ndim not in (2, 3) or not x.size:
         raise ValueError(f"ctc_loss takes log_probs (T, N, C) or (T, C), at least one step of one, got {x.shape}.")

@@ -9,9 +9,11 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import is_integer
-from simfloat.nn.arguments import check_axes, generator_of
+from simfloat.nn.arguments import as_axis, generator_of
+from simfloat.nn.layer import Layer
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
+from simfloat.options import option, with_options
 
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
@@ -201,7 +203,8 @@ class Identity(Module):
         return as_tensor(x)
 
 
-class Flatten(Module):
+@with_options
+class Flatten(Layer):
     """x with the axes from `start_dim` to `end_dim` merged into one.
 
     Parameters:
@@ -219,18 +222,12 @@ class Flatten(Module):
         (2, 256)
     """
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        check_axes(start_dim=start_dim, end_dim=end_dim)
-        self.start_dim, self.end_dim = start_dim, end_dim
+    start_dim: int = option(as_axis, default=1)
+    end_dim: int = option(as_axis, default=-1)
 
     def forward(self, x: Operand) -> Tensor:
         """Merge the axes; with the default arguments, map x (N, C, H, W) to (N, C * H * W)."""
         return as_tensor(x).flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        """Return the axes as text."""
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Unflatten(Module):

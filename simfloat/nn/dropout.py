@@ -12,11 +12,13 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.nn.arguments import as_probability, check_not_in_place
-from simfloat.nn.module import Module
+from simfloat.nn.layer import Layer
+from simfloat.options import InitVar, option, with_options
 from simfloat.simulation.simulation import current
 
 
-class Dropout(Module):
+@with_options
+class Dropout(Layer):
     """x * mask / (1 - p) in training, where each element of the mask is 0 with probability `p` and otherwise 1.
 
     The elements that remain are multiplied by the factor 1 / (1 - p), and the product is rounded. Under automatic mixed
@@ -43,18 +45,12 @@ class Dropout(Module):
         array([2., 0., 2., 0., 0., 0., 2., 2.], dtype=float32)
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
-        self.p = as_probability(p)
+    p: float = option(as_probability, default=0.5)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x of any shape to a tensor of the same shape."""
         return dropout(x, self.p) if self.training else as_tensor(x)
-
-    def extra_repr(self) -> str:
-        """Return the probability as text."""
-        return f"p={self.p}"
 
 
 class _ChannelDropout(Dropout):

@@ -47,7 +47,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         ValueError: if the activation is unknown.
     """
     if nonlinearity == "leaky_relu":
-        return math.sqrt(2.0 / (1 + (0.01 if param is None else as_number(param, "param")) ** 2))
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else as_number("param", param)) ** 2))
     if nonlinearity not in GAINS:
         raise ValueError(f"Unknown nonlinearity {nonlinearity!r}; there are {', '.join(GAINS)} and leaky_relu.")
     return GAINS[nonlinearity]
@@ -67,7 +67,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, rng: Seed = None
     Raises:
         ValueError: if a is larger than b.
     """
-    if not as_number(a, "a") <= as_number(b, "b"):
+    if not as_number("a", a) <= as_number("b", b):
         raise ValueError(f"uniform_ needs a <= b, the ends of the interval; got a={a!r}, b={b!r}.")
     return _fill(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
 
@@ -86,7 +86,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, rng: Seed = 
     Raises:
         ValueError: if std is negative.
     """
-    center, width = as_number(mean, "mean"), as_number(std, "std", 0.0)
+    center, width = as_number("mean", mean), as_number("std", std, 0.0)
     return _fill(tensor, lambda shape: generator_of(rng).normal(center, width, shape))
 
 
@@ -103,7 +103,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     Raises:
         ValueError: if val is not a finite number.
     """
-    return _fill(tensor, lambda shape: np.full(shape, as_number(val, "val")))
+    return _fill(tensor, lambda shape: np.full(shape, as_number("val", val)))
 
 
 def ones_(tensor: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> T
 
     Source: Glorot and Bengio, AISTATS 2010.
     """
-    bound = as_number(gain, "gain") * math.sqrt(6.0 / sum(_fans(tensor)))
+    bound = as_number("gain", gain) * math.sqrt(6.0 / sum(_fans(tensor)))
     return uniform_(tensor, -bound, bound, rng=rng)
 
 
@@ -166,7 +166,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Te
 
     Source: Glorot and Bengio, AISTATS 2010.
     """
-    return normal_(tensor, 0.0, as_number(gain, "gain") * math.sqrt(2.0 / sum(_fans(tensor))), rng=rng)
+    return normal_(tensor, 0.0, as_number("gain", gain) * math.sqrt(2.0 / sum(_fans(tensor))), rng=rng)
 
 
 def kaiming_uniform_(
@@ -236,7 +236,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tenso
     Source: Saxe et al., ICLR 2014.
     """
 
-    factor = as_number(gain, "gain")
+    factor = as_number("gain", gain)
 
     def draw(shape: tuple[int, ...]) -> NDArray:
         rows, columns = shape[0], math.prod(shape[1:])

@@ -74,6 +74,14 @@ class Linear(Module):
         return f"{self.in_features}, {self.out_features}{', bias=False' if self.bias is None else ''}"
 
 
+def affine(
+    x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None = None, part: slice | None = None
+) -> Tensor:
+    """Multiply x by the transpose of some rows of the weight, and add a part of the bias."""
+    product = as_tensor(x).linear(weight, rows)
+    return product if bias is None else product.add_bias(bias, part=part)
+
+
 MODES = ("sum", "mean", "max")
 
 
@@ -280,7 +288,7 @@ class EmbeddingBag(Embedding):
 
 def _check_plain(max_norm: Any, norm_type: Any, scale_grad_by_freq: Any, sparse: Any) -> None:
     """Raise ValueError for options of PyTorch's tables that are not supported, with the reason and a replacement."""
-    as_number(norm_type, "norm_type")
+    as_number("norm_type", norm_type)
     if max_norm is not None:
         raise ValueError(
             f"max_norm must be None, got {max_norm!r}: the forward pass of a simulation never changes a parameter, "

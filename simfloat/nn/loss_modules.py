@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
-from simfloat.common import check_flags
-from simfloat.nn.arguments import as_number, as_probability
-from simfloat.nn.class_losses import cross_entropy, ctc_loss, nll_loss
-from simfloat.nn.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    check_delta,
-    check_divergence,
-    check_reduction,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    smooth_l1_loss,
-)
-from simfloat.nn.module import Module
+from simfloat.nn import class_losses, losses
+from simfloat.nn.arguments import as_positive, as_probability, number_from_zero
+from simfloat.nn.layer import Layer
+from simfloat.options import KW_ONLY, InitVar, anything, flag, option, options_of, with_options
 
 
-class _Loss(Module):
-    """A loss with its `reduction`; weights are buffers, and so belong to the state, as in torch.nn."""
+class _Loss(Layer):
+    """A loss whose `_function` takes the options by name; weights are buffers, and so belong to the state."""
 
-    def __init__(self, reduction: str, **weights: ArrayLike | None) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.reduction = reduction
-        for name, weight in weights.items():
-            self.register_buffer(name, weight)
+    _function: ClassVar[Callable[..., Tensor]]
+    reduction: str
+
+    def _start(self, **arguments: Any) -> None:
+        for name in ("weight", "pos_weight"):
+            if name in arguments:
+                self.register_buffer(name, arguments[name])
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options and the weights by name."""
+        return {name: getattr(self, name) for name in options_of(type(self))}
 
     def extra_repr(self) -> str:
         """Return the reduction as text, unless it is the mean."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
 
-class MSELoss(_Loss):
+class _LossOfTensors(_Loss):
+    """A loss with gradients of the input and of the target."""
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """Return the loss of an input and a target of one shape."""
+        return self._function(input, target, **self._options())
+
+
+@with_options
+class MSELoss(_LossOfTensors):
     """`mse_loss` as a module: the mean of (input - target)^2.
 
     Parameters:
@@ -57,15 +60,14 @@ class MSELoss(_Loss):
         2.0
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    _: KW_ONLY
+    reduction: str = option(losses.as_reduction, default="mean")
 
-    def forward(self, input: Operand, target: Operand) -> Tensor:
-        """Return the loss of an input and a target of one shape."""
-        return mse_loss(input, target, reduction=self.reduction)
+    _function = staticmethod(losses.mse_loss)
 
 
-class SmoothL1Loss(_Loss):
+@with_options
+class SmoothL1Loss(_LossOfTensors):
     """`smooth_l1_loss` as a module: d^2 / (2 beta) if d = |input - target| < beta, otherwise d - beta / 2.
 
     Parameters:
@@ -82,16 +84,15 @@ class SmoothL1Loss(_Loss):
         0.8125
     """
 
-    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
-        self.beta = as_number(beta, "beta", 0.0)
+    _: KW_ONLY
+    reduction: str = option(losses.as_reduction, default="mean")
+    beta: float = option(number_from_zero, default=1.0)
 
-    def forward(self, input: Operand, target: Operand) -> Tensor:
-        """Return the loss of an input and a target of one shape."""
-        return smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+    _function = staticmethod(losses.smooth_l1_loss)
 
 
-class L1Loss(_Loss):
+@with_options
+class L1Loss(_LossOfTensors):
     """`l1_loss` as a module: the mean of |input - target|.
 
     Parameters:
@@ -107,15 +108,14 @@ class L1Loss(_Loss):
         1.25
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    _: KW_ONLY
+    reduction: str = option(losses.as_reduction, default="mean")
 
-    def forward(self, input: Operand, target: Operand) -> Tensor:
-        """Return the loss of an input and a target of one shape."""
-        return l1_loss(input, target, reduction=self.reduction)
+    _function = staticmethod(losses.l1_loss)
 
 
-class HuberLoss(_Loss):
+@with_options
+class HuberLoss(_LossOfTensors):
     """`huber_loss` as a module: d^2 / 2 if d = |input - target| < delta, otherwise delta * (d - delta / 2).
 
     Parameters:
@@ -132,16 +132,14 @@ class HuberLoss(_Loss):
         0.5
     """
 
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction)
-        self.delta = check_delta(delta)
+    reduction: str = option(losses.as_reduction, default="mean")
+    delta: float = option(as_positive, default=1.0)
 
-    def forward(self, input: Operand, target: Operand) -> Tensor:
-        """Return the loss of an input and a target of one shape."""
-        return huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+    _function = staticmethod(losses.huber_loss)
 
 
-class KLDivLoss(Module):
+@with_options
+class KLDivLoss(_LossOfTensors):
     """`kl_div` as a module: the Kullback-Leibler divergence of a target from an input of logarithms.
 
     Parameters:
@@ -158,21 +156,14 @@ class KLDivLoss(Module):
         0.13081201910972595
     """
 
-    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__()
-        check_divergence(reduction)
-        check_flags(log_target=log_target)
-        self.reduction, self.log_target = reduction, bool(log_target)
+    _: KW_ONLY
+    reduction: str = option(losses.as_divergence_reduction, default="mean")
+    log_target: bool = option(flag, default=False)
 
-    def forward(self, input: Operand, target: Operand) -> Tensor:
-        """Return the divergence of an input of logarithms and a target of one shape."""
-        return kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
-
-    def extra_repr(self) -> str:
-        """Return the reduction as text, unless it is the mean."""
-        return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+    _function = staticmethod(losses.kl_div)
 
 
+@with_options
 class BCELoss(_Loss):
     """`binary_cross_entropy` as a module, for probabilities and targets from 0 to 1.
 
@@ -190,15 +181,19 @@ class BCELoss(_Loss):
         0.4904146194458008
     """
 
-    def __init__(self, weight: ArrayLike | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(reduction, weight=weight)
+    weight: InitVar[ArrayLike | None] = option(anything, default=None)
+    _: KW_ONLY
+    reduction: str = option(losses.as_reduction, default="mean")
+
+    _function = staticmethod(losses.binary_cross_entropy)
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
         """Return the loss of probabilities and a target of one shape."""
-        return binary_cross_entropy(input, target, self._buffers.get("weight"), reduction=self.reduction)
+        return self._function(input, target, **self._options())
 
 
-class BCEWithLogitsLoss(_Loss):
+@with_options
+class BCEWithLogitsLoss(_LossOfTensors):
     """`binary_cross_entropy_with_logits` as a module, for logits and targets from 0 to 1.
 
     Parameters:
@@ -216,17 +211,15 @@ class BCEWithLogitsLoss(_Loss):
         0.22009488940238953
     """
 
-    def __init__(
-        self, weight: ArrayLike | None = None, *, reduction: str = "mean", pos_weight: ArrayLike | None = None
-    ) -> None:
-        super().__init__(reduction, weight=weight, pos_weight=pos_weight)
+    weight: InitVar[ArrayLike | None] = option(anything, default=None)
+    _: KW_ONLY
+    reduction: str = option(losses.as_reduction, default="mean")
+    pos_weight: InitVar[ArrayLike | None] = option(anything, default=None)
 
-    def forward(self, input: Operand, target: Operand) -> Tensor:
-        """Return the loss of logits and a target of one shape."""
-        weights: dict[str, Any] = {"weight": self._buffers.get("weight"), "pos_weight": self._buffers.get("pos_weight")}
-        return binary_cross_entropy_with_logits(input, target, reduction=self.reduction, **weights)
+    _function = staticmethod(losses.binary_cross_entropy_with_logits)
 
 
+@with_options
 class NLLLoss(_Loss):
     """`nll_loss` as a module: the mean of -input[target], for logarithms of probabilities.
 
@@ -245,16 +238,19 @@ class NLLLoss(_Loss):
         1.5
     """
 
-    def __init__(self, weight: ArrayLike | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(reduction, weight=weight)
-        self.ignore_index = ignore_index
+    weight: InitVar[ArrayLike | None] = option(anything, default=None)
+    _: KW_ONLY
+    ignore_index: int = option(anything, default=-100)
+    reduction: str = option(losses.as_reduction, default="mean")
+
+    _function = staticmethod(class_losses.nll_loss)
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
         """Return the loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
-        weight, ignored = self._buffers.get("weight"), self.ignore_index
-        return nll_loss(input, target, weight, ignore_index=ignored, reduction=self.reduction)
+        return self._function(input, target, **self._options())
 
 
+@with_options
 class CrossEntropyLoss(_Loss):
     """`cross_entropy` as a module: the mean of -log_softmax(input)[target].
 
@@ -274,24 +270,20 @@ class CrossEntropyLoss(_Loss):
         0.2395448386669159
     """
 
-    def __init__(
-        self,
-        weight: ArrayLike | None = None,
-        *,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(reduction, weight=weight)
-        self.ignore_index = ignore_index
-        self.label_smoothing = as_probability(label_smoothing, "label_smoothing")
+    weight: InitVar[ArrayLike | None] = option(anything, default=None)
+    _: KW_ONLY
+    ignore_index: int = option(anything, default=-100)
+    reduction: str = option(losses.as_reduction, default="mean")
+    label_smoothing: float = option(as_probability, default=0.0)
+
+    _function = staticmethod(class_losses.cross_entropy)
 
     def forward(self, input: Operand, target: ArrayLike) -> Tensor:
         """Return the loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
-        options: dict[str, Any] = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
-        return cross_entropy(input, target, self._buffers.get("weight"), reduction=self.reduction, **options)
+        return self._function(input, target, **self._options())
 
 
+@with_options
 class CTCLoss(_Loss):
     """`ctc_loss` as a module: -log of the probability of the targets, summed over all alignments.
 
@@ -310,14 +302,14 @@ class CTCLoss(_Loss):
         0.8431994915008545
     """
 
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        check_flags(zero_infinity=zero_infinity)
-        super().__init__(reduction)
-        self.blank, self.zero_infinity = blank, zero_infinity
+    blank: int = option(anything, default=0)
+    reduction: str = option(losses.as_reduction, default="mean")
+    zero_infinity: bool = option(flag, default=False)
+
+    _function = staticmethod(class_losses.ctc_loss)
 
     def forward(
         self, log_probs: Operand, targets: ArrayLike, input_lengths: ArrayLike, target_lengths: ArrayLike
     ) -> Tensor:
         """Return the loss of log_probs (T, N, C), targets, and the lengths of both."""
-        lengths = input_lengths, target_lengths
-        return ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
+        return self._function(log_probs, targets, input_lengths, target_lengths, **self._options())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,12 +15,22 @@ from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.environment import in_usual_environment
-from simfloat.nn.arguments import as_number
+from simfloat.nn.arguments import as_positive, number_from_zero
 from simfloat.simulation.formulas import Slope, losses
 from simfloat.simulation.formulas import losses as loss_formulas
 
 #: How the losses of all examples are combined.
 REDUCTIONS = ("mean", "sum", "none")
+
+
+def as_reduction(name: str, value: Any, words: tuple[str, ...] = REDUCTIONS) -> str:
+    """Return one of these words; raise ValueError for anything else."""
+    if value not in words:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, got {value!r}.")
+    return value
+
+
+as_divergence_reduction = partial(as_reduction, words=(*REDUCTIONS, "batchmean"))
 
 
 @in_usual_environment
@@ -41,13 +53,8 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
         >>> loss.item()
         2.0
     """
-    x, y = _same_shape_tensors("mse_loss", input, target, reduction)
-    slopes: tuple[Slope, ...] = (
-        lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, x, y, reduction),
-        lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, y, x, reduction),
-    )
-    formula = partial(loss_formulas.mse_loss, reduction=reduction)
-    return tensor_of(composite_operation("mse_loss", formula, slopes, x, y, reads="operands"))
+    formula, slope = loss_formulas.mse_loss, loss_formulas.mse_loss_slope
+    return _symmetric_loss("mse_loss", formula, slope, input, target, reduction)
 
 
 @in_usual_environment
@@ -71,15 +78,9 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
         >>> loss.item()
         0.8125
     """
-    beta = as_number(beta, "beta", 0.0)
-    x, y = _same_shape_tensors("smooth_l1_loss", input, target, reduction)
-
-    slopes: tuple[Slope, ...] = (
-        lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
-        lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
-    )
-    formula = partial(loss_formulas.smooth_l1_loss, reduction=reduction, beta=beta)
-    return tensor_of(composite_operation("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
+    beta = number_from_zero("beta", beta)
+    formula, slope = loss_formulas.smooth_l1_loss, loss_formulas.smooth_l1_loss_slope
+    return _symmetric_loss("smooth_l1_loss", formula, slope, input, target, reduction, beta=beta)
 
 
 @in_usual_environment
@@ -103,14 +104,28 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
         >>> loss.item()
         0.5
     """
-    delta = check_delta(delta)
-    x, y = _same_shape_tensors("huber_loss", input, target, reduction)
+    delta = as_positive("delta", delta)
+    formula, slope = loss_formulas.huber_loss, loss_formulas.huber_loss_slope
+    return _symmetric_loss("huber_loss", formula, slope, input, target, reduction, delta=delta)
+
+
+def _symmetric_loss(
+    name: str,
+    formula: Callable[..., NDArray],
+    slope: Callable[..., NDArray],
+    input: Operand,
+    target: Operand,
+    reduction: str,
+    **options: float,
+) -> Tensor:
+    """Return a loss of |input - target|: its derivative is one formula for the input, and exchanged for the target."""
+    x, y = _same_shape_tensors(name, input, target, reduction)
     slopes: tuple[Slope, ...] = (
-        lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, x, y, reduction, delta),
-        lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, y, x, reduction, delta),
+        lambda u, g, outputs, x, y: slope(u, g, x, y, reduction, **options),
+        lambda u, g, outputs, x, y: slope(u, g, y, x, reduction, **options),
     )
-    formula = partial(loss_formulas.huber_loss, reduction=reduction, delta=delta)
-    return tensor_of(composite_operation("huber_loss", formula, slopes, x, y, reads="operands"))
+    formula = partial(formula, reduction=reduction, **options)
+    return tensor_of(composite_operation(name, formula, slopes, x, y, reads="operands"))
 
 
 @in_usual_environment
@@ -142,13 +157,6 @@ def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tens
 def reduce_tensor_losses(losses: Tensor, reduction: str) -> Tensor:
     """Return the mean of losses, their sum, or the losses themselves."""
     return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
-
-
-def check_delta(delta: float) -> float:
-    """Return the distance at which Huber's loss becomes a line; raise ValueError unless it is above 0."""
-    if as_number(delta, "delta") <= 0:
-        raise ValueError(f"delta must be above 0, got {delta!r}.")
-    return float(delta)
 
 
 @in_usual_environment
@@ -241,15 +249,10 @@ def binary_cross_entropy_with_logits(
     return tensor_of(composite_operation("binary_cross_entropy_with_logits", formula, slopes, x, y, reads="operands"))
 
 
-def check_reduction(reduction: str) -> None:
-    """Raise ValueError if the reduction is unknown."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}.")
-
-
 def _same_shape_tensors(name: str, input: Operand, target: Operand, reduction: str) -> tuple[Tensor, Tensor]:
     """Return input and target as tensors; raise ValueError if their shapes differ."""
-    check_reduction(reduction)
+    if reduction not in REDUCTIONS:
+        as_reduction("reduction", reduction)
     x, y = as_tensor(input), as_tensor(target)
     if x.numbers.shape != y.numbers.shape:
         raise ValueError(f"{name} needs input and target of one shape, got {x.shape} and {y.shape}.")
@@ -295,7 +298,7 @@ def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_targ
         >>> loss.item()
         0.13081201910972595
     """
-    check_divergence(reduction)
+    as_divergence_reduction("reduction", reduction)
     x, y = as_tensor(input), as_tensor(target)
     if x.shape != y.shape:
         raise ValueError(f"kl_div needs input and target of one shape, got {x.shape} and {y.shape}.")
@@ -315,10 +318,3 @@ def xlogy(x: Operand, y: Operand) -> Tensor:
         lambda u, g, outputs, x, y: losses.xlogy_to_y(u, g, x, y),
     )
     return tensor_of(composite_operation("xlogy", losses.xlogy, slopes, x, y, reads="operands"))
-
-
-def check_divergence(reduction: str) -> None:
-    """Raise ValueError if the reduction of a divergence is unknown."""
-    reductions = (*REDUCTIONS, "batchmean")
-    if reduction not in reductions:
-        raise ValueError(f"reduction must be one of {', '.join(map(repr, reductions))}, got {reduction!r}.")

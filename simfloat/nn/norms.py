@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,7 @@ from simfloat.common import check_flags
 from simfloat.formats import FP32, FP64
 from simfloat.nn.arguments import apply_to_batch, as_number, check_sizes
 from simfloat.nn.module import Module
-from simfloat.simulation.formulas import Rounded, norms
-
-#: The outputs of a normalization formula: the result, the mean and the factor.
-Made = tuple[NDArray, NDArray, NDArray]
+from simfloat.simulation.formulas import Rounded, Slope, norms
 
 
 class LayerNorm(Module):
@@ -62,10 +60,7 @@ class LayerNorm(Module):
     ) -> None:
         super().__init__()
         check_flags(elementwise_affine=elementwise_affine, bias=bias)
-        sizes = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
-        for size in sizes or (None,):
-            check_sizes(normalized_shape=size)
-        self.normalized_shape, self.eps = tuple(int(size) for size in sizes), as_number(eps, "eps", 0.0)
+        self.normalized_shape, self.eps = _shape(normalized_shape), as_number("eps", eps, 0.0)
         self.weight = Parameter(np.ones(self.normalized_shape)) if elementwise_affine else None
         self.bias = Parameter(np.zeros(self.normalized_shape)) if elementwise_affine and bias else None
 
@@ -75,30 +70,16 @@ class LayerNorm(Module):
         count = len(self.normalized_shape)
         if x.shape[-count:] != self.normalized_shape:
             raise ValueError(f"A LayerNorm of {self.normalized_shape} takes (..., *that shape), got {x.shape}.")
-        parameters = [p for p in (self.weight, self.bias) if p is not None]
-        formula, *slopes = self._formulas(norms.inner_axes(x.ndim, count), norms.outer_axes(x.ndim, count))
-        return tensor_of(
-            composite_operation(
-                "layer_norm", formula, tuple(slopes[: 1 + len(parameters)]), x, *parameters, reads="operands"
-            )
+        together, shared = norms.inner_axes(x.ndim, count), norms.outer_axes(x.ndim, count)
+        return _normalize(
+            "layer_norm",
+            x,
+            [p for p in (self.weight, self.bias) if p is not None],
+            partial(norms.norm, together=together, eps=self.eps),
+            partial(norms.norm_to_x, together=together),
+            partial(norms.norm_to_weight, axes=shared),
+            partial(norms.norm_to_bias, axes=shared),
         )
-
-    def _formulas(self, together: norms.Axes, shared: norms.Axes) -> list[Callable[..., Any]]:
-        """Return the formulas of the layer and of the gradients of x, weight and bias."""
-
-        def result(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
-            return norms.norm(u, x, weight, bias, together, self.eps)
-
-        def to_x(u: Rounded, g: NDArray, outputs: Made, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
-            return norms.norm_to_x(u, g, x, *outputs[1:], weight, together)
-
-        def to_weight(u: Rounded, g: NDArray, outputs: Made, x: NDArray, *_: Any) -> NDArray:
-            return norms.norm_to_weight(u, g, x, *outputs[1:], shared)
-
-        def to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
-            return norms.norm_to_bias(u, g, shared)
-
-        return [result, to_x, to_weight, to_bias]
 
     def extra_repr(self) -> str:
         """Return the arguments of the constructor as text."""
@@ -141,33 +122,24 @@ class GroupNorm(Module):
         if num_channels % num_groups:
             raise ValueError(f"num_channels must be a multiple of num_groups, got {num_channels} and {num_groups}.")
         self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = as_number(eps, "eps", 0.0), bool(affine)
+        self.eps, self.affine = as_number("eps", eps, 0.0), bool(affine)
         self.weight = Parameter(np.ones(num_channels, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_channels, np.float32)) if affine and bias else None
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, num_channels, ...) to a tensor of the same shape."""
-        x, groups, eps = as_tensor(x), self.num_groups, self.eps
+        x, groups = as_tensor(x), self.num_groups
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ValueError(f"A GroupNorm of {self.num_channels} channels takes (N, channels, ...), got {x.shape}.")
-        parameters = [p for p in (self.weight, self.bias) if p is not None]
-
-        def formula(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
-            return norms.group_norm(u, x, weight, bias, groups, eps)
-
-        def to_x(u: Rounded, g: NDArray, outputs: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
-            _, mean, factor = outputs
-            return norms.group_norm_to_x(u, g, x, mean, factor, weight, groups)
-
-        def to_weight(u: Rounded, g: NDArray, outputs: Any, x: NDArray, *_: Any) -> NDArray:
-            _, mean, factor = outputs
-            return norms.group_norm_to_weight(u, g, x, mean, factor, groups)
-
-        def to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
-            return norms.batch_norm_to_bias(u, g)
-
-        slopes = (to_x, to_weight, to_bias)[: 1 + len(parameters)]
-        return tensor_of(composite_operation("group_norm", formula, slopes, x, *parameters, reads="operands"))
+        return _normalize(
+            "group_norm",
+            x,
+            [p for p in (self.weight, self.bias) if p is not None],
+            partial(norms.group_norm, groups=groups, eps=self.eps),
+            partial(norms.group_norm_to_x, groups=groups),
+            partial(norms.group_norm_to_weight, groups=groups),
+            norms.batch_norm_to_bias,
+        )
 
     def extra_repr(self) -> str:
         """Return the arguments of the constructor as text."""
@@ -204,11 +176,8 @@ class RMSNorm(Module):
     ) -> None:
         super().__init__()
         check_flags(elementwise_affine=elementwise_affine)
-        sizes = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
-        for size in sizes or (None,):
-            check_sizes(normalized_shape=size)
-        self.normalized_shape = tuple(int(size) for size in sizes)
-        self.eps = None if eps is None else as_number(eps, "eps", 0.0)
+        self.normalized_shape = _shape(normalized_shape)
+        self.eps = None if eps is None else as_number("eps", eps, 0.0)
         self.elementwise_affine = bool(elementwise_affine)
         self.weight = Parameter(np.ones(self.normalized_shape, np.float32)) if elementwise_affine else None
 
@@ -247,8 +216,8 @@ class _BatchNorm(Module):
         super().__init__()
         check_flags(affine=affine, track_running_stats=track_running_stats)
         check_sizes(num_features=num_features)
-        self.num_features, self.eps = num_features, as_number(eps, "eps", 0.0)
-        self.momentum = None if momentum is None else as_number(momentum, "momentum")
+        self.num_features, self.eps = num_features, as_number("eps", eps, 0.0)
+        self.momentum = None if momentum is None else as_number("momentum", momentum)
         self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_features, np.float32)) if affine else None
@@ -296,7 +265,7 @@ class _BatchNorm(Module):
             mean, var = affine[-2:]
             return norms.batch_norm_to_weight(u, g, x, mean, norms.inverse_root(u, var, eps))
 
-        slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
+        slopes = (to_x, to_weight, lambda u, g, *_: norms.batch_norm_to_bias(u, g))[: 1 + len(parameters)]
         return tensor_of(
             composite_operation("batch_norm", formula, slopes, x, *parameters, mean, var, reads="operands")
         )
@@ -327,24 +296,47 @@ def normalized_by_batch(x: Tensor, parameters: Sequence[Tensor], eps: float, sta
     The means and the unbiased variances are appended to `statistics`.
     """
 
-    def formula(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
+    def formula(u: Rounded, x: NDArray, weight: NDArray | None, bias: NDArray | None) -> Any:
         result, mean, factor, unbiased = norms.batch_norm(u, x, weight, bias, eps)
         statistics.extend((mean, unbiased))
         return result, mean, factor
 
-    def to_x(u: Rounded, g: NDArray, outputs: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
-        _, mean, factor = outputs
-        return norms.batch_norm_to_x(u, g, x, mean, factor, weight)
-
-    def to_weight(u: Rounded, g: NDArray, outputs: Any, x: NDArray, *_: Any) -> NDArray:
-        return norms.batch_norm_to_weight(u, g, x, *outputs[1:])
-
-    slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
-    return tensor_of(composite_operation("batch_norm", formula, slopes, x, *parameters, reads="operands"))
+    slopes = norms.batch_norm_to_x, norms.batch_norm_to_weight, norms.batch_norm_to_bias
+    return _normalize("batch_norm", x, parameters, formula, *slopes)
 
 
-def _to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
-    return norms.batch_norm_to_bias(u, g)
+def _normalize(
+    name: str,
+    x: Tensor,
+    parameters: Sequence[Tensor],
+    formula: Callable[..., Any],
+    to_x: Callable[..., NDArray],
+    to_weight: Callable[..., NDArray],
+    to_bias: Callable[..., NDArray],
+) -> Tensor:
+    """Return a normalization by a formula of x, weight and bias, which also returns the mean and the factor.
+
+    The gradients are formulas of x, the mean and the factor; the gradient of x also of the weight.
+    """
+
+    def result(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
+        return formula(u, x, weight, bias)
+
+    slopes: tuple[Slope, ...] = (
+        lambda u, g, outputs, x, weight=None, *_: to_x(u, g, x, *outputs[1:], weight),
+        lambda u, g, outputs, x, *_: to_weight(u, g, x, *outputs[1:]),
+        lambda u, g, *_: to_bias(u, g),
+    )
+    used = slopes[: 1 + len(parameters)]
+    return tensor_of(composite_operation(name, result, used, x, *parameters, reads="operands"))
+
+
+def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of the axes over which a layer normalizes."""
+    sizes = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
+    for size in sizes or (None,):
+        check_sizes(normalized_shape=size)
+    return tuple(int(size) for size in sizes)
 
 
 class BatchNorm2d(_BatchNorm):
@@ -431,12 +423,12 @@ class _InstanceNorm(Module):
         check_sizes(num_features=num_features)
         if track_running_stats:
             raise ValueError("Running statistics of instance norms are not supported; leave track_running_stats out.")
-        self.num_features, self.eps = num_features, as_number(eps, "eps", 0.0)
-        self.momentum, self.affine = as_number(momentum, "momentum"), bool(affine)
+        self.num_features, self.eps = num_features, as_number("eps", eps, 0.0)
+        self.momentum, self.affine = as_number("momentum", momentum), bool(affine)
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_features, np.float32)) if affine and bias else None
 
-    def _normalize(self, x: Tensor) -> Tensor:
+    def _of_examples(self, x: Tensor) -> Tensor:
         if x.ndim != self._ndim or x.shape[1] != self.num_features:
             raise ValueError(
                 f"{type(self).__name__}({self.num_features}) needs {self._shapes} with C = {self.num_features}, got "
@@ -486,7 +478,7 @@ class InstanceNorm1d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, L), or (C, L) for one sequence, to a tensor of the same shape."""
-        return apply_to_batch(self._normalize, x, 1)
+        return apply_to_batch(self._of_examples, x, 1)
 
 
 class InstanceNorm2d(_InstanceNorm):
@@ -521,4 +513,4 @@ class InstanceNorm2d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, C, H, W), or (C, H, W) for one image, to a tensor of the same shape."""
-        return apply_to_batch(self._normalize, x, 2)
+        return apply_to_batch(self._of_examples, x, 2)

@@ -13,6 +13,7 @@ from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_flags, is_integer
 from simfloat.nn.arguments import as_probability, check_sizes, generator_of
 from simfloat.nn.dropout import dropout
+from simfloat.nn.linear import affine
 from simfloat.nn.module import Module
 from simfloat.simulation.formulas.recurrent import CELLS
 
@@ -112,7 +113,7 @@ class Recurrent(Module):
         check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
-        self.dropout, self.proj_size = as_probability(dropout, "dropout"), self._projection(proj_size)
+        self.dropout, self.proj_size = as_probability("dropout", dropout), self._projection(proj_size)
         generator, bound = generator_of(rng), 1 / math.sqrt(hidden_size)
         for layer in range(num_layers):
             shapes = self._shapes(self.output_size * self.directions if layer else input_size)
@@ -204,12 +205,12 @@ class Recurrent(Module):
         """Run one layer in one direction on x (L, N, inputs); return h at every step (L, N, output_size), and the last
         state.
         """
-        input_gates = _affine(x, weights.weight_ih, weights.bias_ih)
+        input_gates = affine(x, weights.weight_ih, weights.bias_ih)
         now = state or self._zeros(input_gates)
         steps, cell = input_gates.unbind(), CELLS[self.cell]
         outputs = []
         for step in reversed(steps) if direction else steps:
-            (h, *others), _ = cell.step(STEPS, step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
+            (h, *others), _ = cell.step(STEPS, step, affine(now[0], weights.weight_hh, weights.bias_hh), now)
             now = (h if weights.weight_hr is None else h.linear(weights.weight_hr), *others)
             outputs.append(now[0])
         return stack(outputs[::-1] if direction else outputs), now
@@ -369,8 +370,3 @@ class GRU(Recurrent):
 
 def _suffix(layer: int, direction: int) -> str:
     return f"_l{layer}{'_reverse' if direction else ''}"
-
-
-def _affine(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
-    product = x.linear(weight)
-    return product if bias is None else product.add_bias(bias)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,13 +11,15 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.nn.arguments import apply_activation, as_number, check_axes, check_not_in_place, check_sizes
-from simfloat.nn.module import Module
+from simfloat.nn.arguments import as_axis, as_number, as_positive, as_size, check_not_in_place
+from simfloat.nn.layer import Activation, Layer, composite
+from simfloat.options import InitVar, option, with_options
 from simfloat.simulation.formulas import Rounded, activations
 from simfloat.simulation.formulas.losses import log_sigmoid
 
 
-class SiLU(Module):
+@with_options
+class SiLU(Layer):
     """x * sigmoid(x), the composite `silu`, also known as swish.
 
     Parameters:
@@ -34,18 +38,16 @@ class SiLU(Module):
         array([-0.26953125,  0.        ,  0.73046875], dtype=float32)
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x of any shape to a tensor of the same shape."""
-        slope = activations.silu_slope
-        formula = activations.silu
+        formula, slope = activations.silu, activations.silu_slope
         return tensor_of(composite_operation("silu", formula, (slope,), x, reads="operands"))
 
 
-class Mish(Module):
+@with_options
+class Mish(Activation):
     """x * tanh(softplus(x)).
 
     Parameters:
@@ -64,16 +66,13 @@ class Mish(Module):
         array([-0.30273438,  0.        ,  0.86328125], dtype=float32)
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return apply_activation("mish", activations.mish, activations.mish_slope, x)
+    _function = composite("mish", activations.mish, activations.mish_slope)
 
 
-class Softplus(Module):
+@with_options
+class Softplus(Activation):
     """log1p(exp(beta * x)) / beta, or x itself if beta * x > threshold.
 
     Parameters:
@@ -91,23 +90,14 @@ class Softplus(Module):
         array([ 0.3125    ,  0.69140625, 30.        ], dtype=float32)
     """
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        self.beta, self.threshold = as_number(beta, "beta"), as_number(threshold, "threshold")
-        if self.beta <= 0:
-            raise ValueError(f"beta must be above 0, got {beta!r}.")
+    beta: float = option(as_positive, default=1.0)
+    threshold: float = option(as_number, default=20.0)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        options = {"beta": self.beta, "threshold": self.threshold}
-        return apply_activation("softplus", activations.softplus, activations.softplus_slope, x, **options)
-
-    def extra_repr(self) -> str:
-        """Return the options as text."""
-        return f"beta={self.beta}, threshold={self.threshold}"
+    _function = composite("softplus", activations.softplus, activations.softplus_slope)
 
 
-class LogSigmoid(Module):
+@with_options
+class LogSigmoid(Activation):
     """log(sigmoid(x)), computed as min(x, 0) - log1p(exp(-|x|)), so that no exponential overflows.
 
     Examples:
@@ -118,12 +108,11 @@ class LogSigmoid(Module):
         array([-200.        ,   -0.69140625,   -0.3125    ], dtype=float32)
     """
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return apply_activation("log_sigmoid", log_sigmoid, activations.log_sigmoid_slope, x)
+    _function = composite("log_sigmoid", log_sigmoid, activations.log_sigmoid_slope)
 
 
-class ELU(Module):
+@with_options
+class ELU(Activation):
     """x if x > 0, otherwise expm1(x) * alpha.
 
     Parameters:
@@ -143,20 +132,13 @@ class ELU(Module):
         array([-0.6328125,  0.       ,  1.       ], dtype=float32)
     """
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
-        self.alpha = as_number(alpha, "alpha")
+    alpha: float = option(as_number, default=1.0)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x of any shape to a tensor of the same shape."""
-        return apply_activation("elu", activations.elu, activations.elu_slope, x, alpha=self.alpha)
-
-    def extra_repr(self) -> str:
-        """Return the factor as text."""
-        return f"alpha={self.alpha}"
+    _function = composite("elu", activations.elu, activations.elu_slope)
 
 
+@with_options
 class CELU(ELU):
     """x if x > 0, otherwise expm1(x / alpha) * alpha.
 
@@ -179,18 +161,17 @@ class CELU(ELU):
         array([-0.78515625,  0.        ,  1.        ], dtype=float32)
     """
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(alpha, inplace)
+    def _start(self, **arguments: Any) -> None:
         if not self.alpha:
             raise ValueError("alpha must not be 0: x is divided by it.")
 
     def forward(self, x: Operand) -> Tensor:
         """Map x of any shape to a tensor of the same shape."""
-        options = {"alpha": self.alpha, "input_scale": 1 / self.alpha}
-        return apply_activation("elu", activations.elu, activations.elu_slope, x, **options)
+        return self._function(x, alpha=self.alpha, input_scale=1 / self.alpha)
 
 
-class SELU(Module):
+@with_options
+class SELU(Layer):
     """scale * x if x > 0, otherwise scale * alpha * expm1(x), with scale = 1.0507... and alpha = 1.6732...
 
     The product scale * alpha is one float64 factor.
@@ -211,17 +192,15 @@ class SELU(Module):
         array([-1.109375,  0.      ,  1.046875], dtype=float32)
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        check_not_in_place(inplace)
+    inplace: InitVar[bool] = option(check_not_in_place, default=False)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x of any shape to a tensor of the same shape."""
-        options = {"alpha": activations.SELU_ALPHA, "scale": activations.SELU_SCALE}
-        return apply_activation("elu", activations.elu, activations.elu_slope, x, **options)
+        return ELU._function(x, alpha=activations.SELU_ALPHA, scale=activations.SELU_SCALE)
 
 
-class GLU(Module):
+@with_options
+class GLU(Layer):
     """a * sigmoid(b), where a and b are the first and the second half of x along one axis.
 
     Parameters:
@@ -240,24 +219,20 @@ class GLU(Module):
         array([0.5      , 1.4609375], dtype=float32)
     """
 
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        check_axes(dim=dim)
-        self.dim = dim
+    dim: int = option(as_axis, default=-1)
+
+    _function = composite("glu", activations.glu, activations.glu_slope)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x to a tensor with half as many elements along the axis."""
         x = as_tensor(x)
         if not -x.ndim <= self.dim < x.ndim or x.shape[self.dim] % 2:
             raise ValueError(f"GLU(dim={self.dim}) needs an even number of elements along this axis, got {x.shape}.")
-        return apply_activation("glu", activations.glu, activations.glu_slope, x, axis=self.dim)
-
-    def extra_repr(self) -> str:
-        """Return the axis as text."""
-        return f"dim={self.dim}"
+        return self._function(x, axis=self.dim)
 
 
-class PReLU(Module):
+@with_options
+class PReLU(Layer):
     """x if x > 0, otherwise weight * x with a learned weight.
 
     Parameters:
@@ -279,11 +254,11 @@ class PReLU(Module):
         array([-0.25,  0.  ,  1.  ], dtype=float32)
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
-        super().__init__()
-        check_sizes(num_parameters=num_parameters)
-        self.num_parameters = num_parameters
-        self.weight = Parameter(np.full(num_parameters, as_number(init, "init"), np.float32))
+    num_parameters: int = option(as_size, default=1)
+    init: InitVar[float] = option(as_number, default=0.25)
+
+    def _start(self, **arguments: Any) -> None:
+        self.weight = Parameter(np.full(self.num_parameters, as_number("init", arguments["init"]), np.float32))
 
     def forward(self, x: Operand) -> Tensor:
         """Map x, of any shape or (N, num_parameters, ...), to a tensor of the same shape."""
@@ -304,7 +279,3 @@ class PReLU(Module):
             return u.sum(activations.prelu_to_slope(u, g, x, weight.reshape(shape)), shared).reshape(count)
 
         return tensor_of(composite_operation("prelu", formula, (to_x, to_weight), x, self.weight, reads="operands"))
-
-    def extra_repr(self) -> str:
-        """Return the number of slopes as text."""
-        return f"num_parameters={self.num_parameters}"

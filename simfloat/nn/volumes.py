@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from simfloat.autodiff import Tensor
-from simfloat.autodiff.record import Operand
-from simfloat.autodiff.reductions import adaptive_average
-from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.nn.arguments import apply_to_batch
-from simfloat.nn.convolution import (
-    AdaptiveLayer,
-    AvgPoolLayer,
-    MaxPoolLayer,
-    OutputSize,
-    PlainConvolutionOfImages,
-    TransposedConvolutionOfImages,
-    adaptive_counts,
-    adaptive_maxima,
-    check_no_indices,
-)
-
-if TYPE_CHECKING:
-    pass
+from simfloat.nn import windows
 
 
-class Conv3d(PlainConvolutionOfImages):
+class Conv3d(windows.Convolution):
     """Convolution of volumes plus bias; the contraction and the addition are each rounded.
 
     Each sum runs over (input channel, kernel slice, kernel row, kernel column). weight is (out_channels, in_channels /
@@ -59,13 +38,8 @@ class Conv3d(PlainConvolutionOfImages):
 
     axes = 3
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x (N, in_channels, D, H, W) to (N, out_channels, slices, rows, columns); for one volume, without N."""
-        options: tuple[Any, ...] = (self.stride, self.padding, self.dilation, self.groups)
-        return apply_to_batch(lambda volumes: self._with_bias(volumes.conv3d(self.weight, *options)), x, 3)
 
-
-class ConvTranspose3d(TransposedConvolutionOfImages):
+class ConvTranspose3d(windows.TransposedConvolution):
     """Transposed convolution of volumes plus bias; the contraction and the addition are each rounded.
 
     The contraction is the gradient of Conv3d with respect to its volumes. weight is (in_channels, out_channels /
@@ -100,21 +74,8 @@ class ConvTranspose3d(TransposedConvolutionOfImages):
 
     axes = 3
 
-    def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
-        """Map x (N, in_channels, D, H, W) to (N, out_channels, slices, rows, columns); for one volume, without N.
 
-        `output_size` gives the wanted slices, rows and columns, and replaces `output_padding`; any sizes before them
-        are ignored.
-
-        Raises:
-            ValueError: if the layer cannot produce `output_size`.
-        """
-        x = as_tensor(x)
-        options = self._options(x.shape[-3:], output_size)
-        return apply_to_batch(lambda volumes: self._with_bias(volumes.conv_transpose3d(self.weight, *options)), x, 3)
-
-
-class MaxPool3d(MaxPoolLayer):
+class MaxPool3d(windows.MaxPooling):
     """The largest element of every window of volumes; the gradient goes to the first of the largest elements.
 
     If windows overlap, their gradients are added through the `reduce` of the policy, in row-major order of the windows.
@@ -141,12 +102,8 @@ class MaxPool3d(MaxPoolLayer):
 
     axes = 3
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x (N, C, D, H, W) to (N, C, slices, rows, columns); for one volume, without N."""
-        return apply_to_batch(lambda volumes: volumes.max_pool3d(*self._options()), x, 3)
 
-
-class AvgPool3d(AvgPoolLayer):
+class AvgPool3d(windows.AveragePooling):
     """The sum of every window of volumes through the `reduce` of the policy, divided by the number of its elements.
 
     In policies the operation is called `avg_pool2d`.
@@ -173,12 +130,8 @@ class AvgPool3d(AvgPoolLayer):
 
     axes = 3
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x (N, C, D, H, W) to (N, C, slices, rows, columns); for one volume, without N."""
-        return apply_to_batch(lambda volumes: volumes.avg_pool3d(*self._options()), x, 3)
 
-
-class AdaptiveAvgPool3d(AdaptiveLayer):
+class AdaptiveAvgPool3d(windows.AdaptiveAveraging):
     """Averages of windows of volumes, with the window sizes chosen so that the result has the size `output_size`.
 
     The windows are those of torch.nn, described at AdaptiveAvgPool2d. Each average is a sum through the `reduce` of
@@ -203,18 +156,8 @@ class AdaptiveAvgPool3d(AdaptiveLayer):
 
     axes = 3
 
-    def forward(self, x: Operand) -> Tensor:
-        """Map x (N, C, D, H, W) to (N, C, slices, rows, columns); for one volume, without N."""
-        return apply_to_batch(self._averages, x, 3)
 
-    def _averages(self, x: Tensor) -> Tensor:
-        counts = adaptive_counts("AdaptiveAvgPool", x, self.output_size)
-        if self.output_size == (1, 1, 1):
-            return x.mean((2, 3, 4), keepdims=True)
-        return tensor_of(adaptive_average(x, counts))
-
-
-class AdaptiveMaxPool3d(AdaptiveLayer):
+class AdaptiveMaxPool3d(windows.AdaptiveMaximum):
     """The largest elements of windows of volumes, with window sizes chosen so that the result has `output_size`.
 
     The windows are those of AdaptiveAvgPool2d. The gradient goes to the first of the largest elements; an element of
@@ -238,11 +181,3 @@ class AdaptiveMaxPool3d(AdaptiveLayer):
     """
 
     axes = 3
-
-    def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
-        check_no_indices("AdaptiveMaxPool3d", "elements", return_indices)
-        super().__init__(output_size)
-
-    def forward(self, x: Operand) -> Tensor:
-        """Map x (N, C, D, H, W) to (N, C, slices, rows, columns); for one volume, without N."""
-        return apply_to_batch(lambda volumes: adaptive_maxima(volumes, self.output_size), x, 3)

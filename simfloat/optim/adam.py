@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import ClassVar
 
 from numpy.typing import NDArray
 
-from simfloat.optim.optimizer import Optimizer, Params, Step
-from simfloat.optim.options import Option, decay, flag, number_from_zero, several
+from simfloat.optim.optimizer import Optimizer, Step
+from simfloat.optim.options import decay, number_from_zero, several
+from simfloat.options import KW_ONLY, flag, option, with_options
 
 
+@with_options
 class Adam(Optimizer):
     """m = b1 m + (1 - b1) d; v = b2 v + (1 - b2) d^2; w = w - lr (m / c1) / (sqrt(v / c2) + eps).
 
@@ -55,30 +55,17 @@ class Adam(Optimizer):
     """
 
     kept = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-    kept_with: ClassVar[Mapping[str, str] | None] = {"max_exp_avg_sq": "amsgrad"}
+    kept_with = {"max_exp_avg_sq": "amsgrad"}
     is_elementwise = True
     marks = {"decoupled_weight_decay": False}
 
-    betas = Option(several(decay, decay))
-    eps = Option(number_from_zero)
-    weight_decay = Option(number_from_zero)
-    amsgrad = Option(flag)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params, lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize
-        )
+    lr: float = option(number_from_zero, default=1e-3)
+    _: KW_ONLY
+    betas: tuple[float, float] = option(several(decay, decay), default=(0.9, 0.999))
+    eps: float = option(number_from_zero, default=1e-8)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    amsgrad: bool = option(flag, default=False)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: -lr * direction, for the gradient plus weight_decay * w."""
@@ -96,6 +83,7 @@ class Adam(Optimizer):
         return step.divide(step.divide(m, 1 - b1**t), step.add(root, options.eps))
 
 
+@with_options
 class AdamW(Adam):
     """Adam with decoupled weight decay: weight_decay w is added to the direction instead of the gradient.
 
@@ -135,20 +123,8 @@ class AdamW(Adam):
     marks = {"decoupled_weight_decay": True}
     is_elementwise = True
 
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params, lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize
-        )
+    _: KW_ONLY
+    weight_decay: float = option(number_from_zero, default=1e-2)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: -lr * (direction + weight_decay * w)."""
@@ -156,6 +132,7 @@ class AdamW(Adam):
         return step.multiply(-options.lr, step.with_decay(d, options.weight_decay))
 
 
+@with_options
 class Adamax(Optimizer):
     """m = b1 m + (1 - b1) d; n = max(b2 n, |d| + eps); w = w - lr / (1 - b1^t) m / n, with d = g + weight_decay w.
 
@@ -194,25 +171,15 @@ class Adamax(Optimizer):
     """
 
     kept = ("step", "exp_avg", "exp_inf")
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
     is_elementwise = True
 
-    betas = Option(several(decay, decay))
-    eps = Option(number_from_zero)
-    weight_decay = Option(number_from_zero)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 2e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
+    lr: float = option(number_from_zero, default=2e-3)
+    _: KW_ONLY
+    betas: tuple[float, float] = option(several(decay, decay), default=(0.9, 0.999))
+    eps: float = option(number_from_zero, default=1e-8)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: the average of d divided by the largest |d|, which decays."""
@@ -224,6 +191,7 @@ class Adamax(Optimizer):
         return step.divide(step.times(-(options.lr / (1 - b1**t)), m), n)
 
 
+@with_options
 class NAdam(Optimizer):
     """Adam with Nesterov's momentum, where mu = b1 (1 - 0.96^(t momentum_decay) / 2) in step t.
 
@@ -268,38 +236,17 @@ class NAdam(Optimizer):
     """
 
     kept = ("step", "mu_product", "exp_avg", "exp_avg_sq")
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
     is_elementwise = True
 
-    betas = Option(several(decay, decay))
-    eps = Option(number_from_zero)
-    weight_decay = Option(number_from_zero)
-    momentum_decay = Option(number_from_zero)
-    decoupled_weight_decay = Option(flag)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 2e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum_decay=momentum_decay,
-            decoupled_weight_decay=decoupled_weight_decay,
-            maximize=maximize,
-        )
+    lr: float = option(number_from_zero, default=2e-3)
+    _: KW_ONLY
+    betas: tuple[float, float] = option(several(decay, decay), default=(0.9, 0.999))
+    eps: float = option(number_from_zero, default=1e-8)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    momentum_decay: float = option(number_from_zero, default=4e-3)
+    decoupled_weight_decay: bool = option(flag, default=False)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Add the first part of the update, from the gradient; return the second part, from the average."""
@@ -323,6 +270,7 @@ def apply_decay(step: Step, gradient: NDArray, options: SimpleNamespace) -> NDAr
     return gradient
 
 
+@with_options
 class RAdam(Optimizer):
     """Adam with a learning rate that is rectified in the first steps, when v has averaged few gradients.
 
@@ -364,35 +312,16 @@ class RAdam(Optimizer):
     """
 
     kept = ("step", "exp_avg", "exp_avg_sq")
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
     is_elementwise = True
 
-    betas = Option(several(decay, decay))
-    eps = Option(number_from_zero)
-    weight_decay = Option(number_from_zero)
-    decoupled_weight_decay = Option(flag)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            decoupled_weight_decay=decoupled_weight_decay,
-            maximize=maximize,
-        )
+    lr: float = option(number_from_zero, default=1e-3)
+    _: KW_ONLY
+    betas: tuple[float, float] = option(several(decay, decay), default=(0.9, 0.999))
+    eps: float = option(number_from_zero, default=1e-8)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    decoupled_weight_decay: bool = option(flag, default=False)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: the average, divided by the root of the mean square once r > 5."""

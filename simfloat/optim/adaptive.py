@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import sqrt
 from types import SimpleNamespace
-from typing import ClassVar
 
 from numpy.typing import NDArray
 
-from simfloat.optim.optimizer import Optimizer, Params, Step
+from simfloat.optim.optimizer import Optimizer, Step
 from simfloat.optim.options import (
-    Option,
-    flag,
     number_from_one,
     number_from_zero,
     number_up_to_zero,
@@ -20,9 +16,11 @@ from simfloat.optim.options import (
     several,
     share,
 )
+from simfloat.options import KW_ONLY, flag, option, with_options
 from simfloat.simulation.updates import COMPENSATION, STEP
 
 
+@with_options
 class Adagrad(Optimizer):
     """s = s + d^2; w = w - lr / (1 + (t - 1) lr_decay) * d / (sqrt(s) + eps), with d = g + weight_decay w.
 
@@ -61,35 +59,16 @@ class Adagrad(Optimizer):
     """
 
     kept = ("step", "sum")
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
     is_elementwise = True
 
-    lr_decay = Option(number_from_zero)
-    weight_decay = Option(number_from_zero)
-    initial_accumulator_value = Option(number_from_zero)
-    eps = Option(number_from_zero)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-2,
-        *,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            lr_decay=lr_decay,
-            weight_decay=weight_decay,
-            initial_accumulator_value=initial_accumulator_value,
-            eps=eps,
-            maximize=maximize,
-        )
+    lr: float = option(number_from_zero, default=1e-2)
+    _: KW_ONLY
+    lr_decay: float = option(number_from_zero, default=0.0)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    initial_accumulator_value: float = option(number_from_zero, default=0.0)
+    eps: float = option(number_from_zero, default=1e-10)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: -lr * d divided by the root of the sum of squares."""
@@ -100,6 +79,7 @@ class Adagrad(Optimizer):
         return step.multiply(-lr, step.divide(d, step.add(step.sqrt(s), options.eps)))
 
 
+@with_options
 class Adadelta(Optimizer):
     """v = rho v + (1 - rho) d^2; x = d sqrt(a + eps) / sqrt(v + eps); a = rho a + (1 - rho) x^2; w = w - lr x.
 
@@ -141,25 +121,15 @@ class Adadelta(Optimizer):
     """
 
     kept = ("step", "square_avg", "acc_delta")
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
     is_elementwise = True
 
-    rho = Option(share)
-    eps = Option(number_from_zero)
-    weight_decay = Option(number_from_zero)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1.0,
-        *,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
+    lr: float = option(number_from_zero, default=1.0)
+    _: KW_ONLY
+    rho: float = option(share, default=0.9)
+    eps: float = option(number_from_zero, default=1e-6)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: -lr * d * rms(previous updates) / rms(gradients)."""
@@ -173,6 +143,7 @@ class Adadelta(Optimizer):
         return step.times(-options.lr, x)
 
 
+@with_options
 class Adafactor(Optimizer):
     """Updates by g divided by the root of a second moment; for matrices, only its row and column means are stored.
 
@@ -218,28 +189,17 @@ class Adafactor(Optimizer):
     """
 
     kept = (STEP, "row_var", "col_var", "variance")
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
 
-    beta2_decay = Option(number_up_to_zero)
-    eps = Option(several(optional(number_from_zero), number_from_zero))
-    d = Option(number_from_one)
-    weight_decay = Option(number_from_zero)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-2,
-        *,
-        beta2_decay: float = -0.8,
-        eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params, lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, maximize=maximize
-        )
+    lr: float = option(number_from_zero, default=1e-2)
+    _: KW_ONLY
+    beta2_decay: float = option(number_up_to_zero, default=-0.8)
+    eps: tuple[float | None, float] = option(
+        several(optional(number_from_zero), number_from_zero), default=(None, 1e-3)
+    )
+    d: float = option(number_from_one, default=1.0)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    maximize: bool = option(flag, default=False)
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Return the shape of every array that may be stored for a parameter of this `shape`, by name."""
@@ -271,6 +231,7 @@ class Adafactor(Optimizer):
         return step.divide(step.multiply(row, column), step.at_least(eps1, step.mean(row, -2)))
 
 
+@with_options
 class RMSprop(Optimizer):
     """v = alpha v + (1 - alpha) d^2; w = w - lr d / (sqrt(v) + eps), with d = g + weight_decay w.
 
@@ -320,38 +281,17 @@ class RMSprop(Optimizer):
     """
 
     kept = ("step", "square_avg", "grad_avg", "momentum_buffer")
-    kept_with: ClassVar[Mapping[str, str] | None] = {"grad_avg": "centered", "momentum_buffer": "momentum"}
+    kept_with = {"grad_avg": "centered", "momentum_buffer": "momentum"}
     is_elementwise = True
 
-    alpha = Option(number_from_zero)
-    eps = Option(number_from_zero)
-    weight_decay = Option(number_from_zero)
-    momentum = Option(number_from_zero)
-    centered = Option(flag)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-2,
-        *,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            alpha=alpha,
-            eps=eps,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            centered=centered,
-            maximize=maximize,
-        )
+    lr: float = option(number_from_zero, default=1e-2)
+    _: KW_ONLY
+    alpha: float = option(number_from_zero, default=0.99)
+    eps: float = option(number_from_zero, default=1e-8)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    momentum: float = option(number_from_zero, default=0.0)
+    centered: bool = option(flag, default=False)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: -lr * d divided by the root of the mean square."""

@@ -7,9 +7,9 @@ each layer during the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +17,15 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.operations import compute_with_draw
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.variable import Node, Variable
-from simfloat.common import check_count
 from simfloat.formats import Format, nearest_even
 from simfloat.optim.clipping import sum_of_squares
-from simfloat.optim.loss_scale import Losses, LossScale, as_scale
-from simfloat.optim.options import number, number_from_zero
-
-OPTIONS = ("log_max", "beta1", "beta2", "deviations", "min_scale", "max_scale", "overflow")
-COUNTERS = ("iteration", "mean", "center", "variance")
+from simfloat.optim.loss_scale import DeclaredLossScale, Losses, as_scale, count_from_zero
+from simfloat.optim.options import both, number, number_from_one, number_from_zero, number_that
+from simfloat.options import KW_ONLY, option, with_options
 
 
-class LogNormalLossScale(LossScale):
+@with_options
+class LogNormalLossScale(DeclaredLossScale):
     """S = 2^(log_max - (mean + deviations * sigma)), limited to [min_scale, max_scale], with initial value 1.
 
     x = log2(max|g|) of the unscaled gradients of a step is assumed to be normally distributed. `mean` is its moving
@@ -60,32 +58,21 @@ class LogNormalLossScale(LossScale):
         16384.0
     """
 
-    state_names = dict.fromkeys((*OPTIONS, *COUNTERS), False)
+    counters = {"iteration": count_from_zero, "mean": number, "center": number, "variance": number_from_zero}
 
-    def __init__(
-        self,
-        *,
-        log_max: float = 16.0,
-        beta1: float = 0.99,
-        beta2: float = 0.999,
-        deviations: float = 3.09,
-        min_scale: float = 1.0,
-        max_scale: float = 2.0**14,
-        overflow: float = 16.0,
-    ) -> None:
-        super().__init__(1.0)
-        number("log_max", log_max)
-        number("overflow", overflow)
-        number_from_zero("deviations", deviations)
-        for name, beta in (("beta1", beta1), ("beta2", beta2)):
-            number_from_zero(name, beta)
-            if beta >= 1:
-                raise ValueError(f"{name} must be less than 1, got {beta!r}.")
-        self.min_scale, self.max_scale = as_scale("min_scale", min_scale), as_scale("max_scale", max_scale)
+    _: KW_ONLY
+    log_max: float = option(number, default=16.0)
+    beta1: float = option(both(number_from_zero, number_that(lambda x: x < 1, "be less than 1")), default=0.99)
+    beta2: float = option(both(number_from_zero, number_that(lambda x: x < 1, "be less than 1")), default=0.999)
+    deviations: float = option(number_from_zero, default=3.09)
+    min_scale: float = option(as_scale, default=1.0)
+    max_scale: float = option(as_scale, default=2.0**14)
+    overflow: float = option(number, default=16.0)
+
+    def _start(self, **arguments: Any) -> None:
         if not self.min_scale <= 1 <= self.max_scale:
-            raise ValueError(f"S starts at 1, between min_scale and max_scale; got {min_scale!r} and {max_scale!r}.")
-        self.log_max, self.overflow, self.deviations = float(log_max), float(overflow), float(deviations)
-        self.beta1, self.beta2 = float(beta1), float(beta2)
+            bounds = f"{arguments['min_scale']!r} and {arguments['max_scale']!r}"
+            raise ValueError(f"S starts at 1, between min_scale and max_scale; got {bounds}.")
         self.iteration = 0
         self.mean = 0.0  # moving average of x, with beta1
         self.center = self.variance = 0.0  # moving average and variance of x, with beta2
@@ -114,16 +101,6 @@ class LogNormalLossScale(LossScale):
         self.center += share2 * away
         self.variance = (1 - share2) * (self.variance + share2 * away * away)
 
-    def with_state(self, state: Mapping[str, Any]) -> Self:
-        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
-        fresh = type(self)(**{name: state[name] for name in OPTIONS})
-        check_count("iteration", state["iteration"], 0)
-        fresh.iteration = int(state["iteration"])
-        fresh.mean, fresh.center = number("mean", state["mean"]), number("center", state["center"])
-        fresh.variance = number_from_zero("variance", state["variance"])
-        fresh._scale = as_scale("scale", state["scale"])
-        return fresh
-
 
 #: Operation -> the number of products in an element of the gradient: of x, and of a weight that is not a parameter.
 #: It is the size of the other operand divided by the number of channels of x: its last axis, or axis 1 of images.
@@ -138,7 +115,8 @@ FANS: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {
 }
 
 
-class LayerwiseLossScale(LossScale):
+@with_options
+class LayerwiseLossScale(DeclaredLossScale):
     """Adaptive loss scaling: each contraction multiplies the gradient that it passes on by a separate factor.
 
     Consider a gradient g that reaches a layer with weight W. Assume that its `fan` products are independent, and that
@@ -176,25 +154,13 @@ class LayerwiseLossScale(LossScale):
         ['max_factor', 'max_scale', 'scale', 'underflow']
     """
 
-    state_names = dict.fromkeys(("underflow", "max_factor", "max_scale"), False)
+    init_scale: float = option(as_scale, default=1.0)
+    _: KW_ONLY
+    underflow: float = option(number_that(lambda x: 1e-12 <= x < 1, "be a share from 1e-12 to below 1"), default=1e-3)
+    max_factor: float = option(both(number_from_zero, number_from_one), default=16.0)
+    max_scale: float = option(both(number_from_zero, number_from_one), default=1024.0)
 
-    def __init__(
-        self,
-        init_scale: float = 1.0,
-        *,
-        underflow: float = 1e-3,
-        max_factor: float = 16.0,
-        max_scale: float = 1024.0,
-    ) -> None:
-        super().__init__(as_scale("init_scale", init_scale))
-        number("underflow", underflow)
-        if not 1e-12 <= underflow < 1:
-            raise ValueError(f"underflow must be a share from 1e-12 to below 1, got {underflow!r}.")
-        for name, value in (("max_factor", max_factor), ("max_scale", max_scale)):
-            number_from_zero(name, value)
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value!r}.")
-        self.underflow, self.max_factor, self.max_scale = float(underflow), float(max_factor), float(max_scale)
+    def _start(self, **arguments: Any) -> None:
         self._leaves: dict[int, tuple[Variable, float]] = {}
 
     def scale(self, loss: Losses) -> Losses:
@@ -242,10 +208,6 @@ class LayerwiseLossScale(LossScale):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_leaves": {id(entry[0]): entry for entry in state["_leaves"]}})
-
-    def with_state(self, state: Any) -> LayerwiseLossScale:
-        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
-        return LayerwiseLossScale(state["scale"], **{name: state[name] for name in self.state_names})
 
 
 class _BackwardScales:

@@ -19,7 +19,8 @@ from simfloat.arithmetic.machines import as_array, on_cpu
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
 from simfloat.environment import in_usual_environment
-from simfloat.optim.options import check_distinct, flag, list_parameters, number_from_zero
+from simfloat.optim.options import check_distinct, list_parameters, number_from_zero
+from simfloat.options import flag
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.simulation import current
 

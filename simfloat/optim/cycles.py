@@ -13,10 +13,8 @@ from typing import Any, Literal
 from simfloat.environment import in_callers_environment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import (
-    Reader,
     count_from_one,
     decay,
-    flag,
     number,
     number_above_zero,
     number_from_zero,
@@ -24,6 +22,7 @@ from simfloat.optim.options import (
     word,
 )
 from simfloat.optim.scheduler import LRScheduler
+from simfloat.options import Reader, anything, flag
 
 
 class CycledMomentum(LRScheduler):
@@ -38,18 +37,6 @@ class CycledMomentum(LRScheduler):
     def following_momentum(self, group: int) -> float:
         """Return the momentum of a group at `last_epoch`."""
         raise ValueError(f"{type(self).__name__} has no method following_momentum; define one.")
-
-    def _own_readers(self) -> dict[str, Reader[Any]]:
-        """Return the readers of state values that only this schedule has, by name."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
-        return {**super().state_dict(), **{name: getattr(self, name) for name in self._own_readers()}}
-
-    def readers(self) -> dict[str, Reader[Any]]:
-        """Return the reader of each value in a state, by name."""
-        return {**super().readers(), **self._own_readers()}
 
     def one_each(self, name: str, value: Any) -> list[float]:
         """Return a list with one number for each group, from a number for all groups or a list.
@@ -240,7 +227,9 @@ class CyclicLR(CycledMomentum):
 
     def readers(self) -> dict[str, Reader[Any]]:
         """Return the reader of each value in a state, by name."""
-        return {**super().readers(), "_scale_fn_custom": lambda name, value: value}
+        sizes: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}
+        momenta = {"use_beta1": flag, "base_momentums": self._lrs, "max_momentums": self._lrs}
+        return {**super().readers(), **sizes, **(momenta if self.cycle_momentum else {}), "_scale_fn_custom": anything}
 
     def take(self, values: dict[str, Any]) -> None:
         """Continue from values that `read` returned."""
@@ -248,12 +237,6 @@ class CyclicLR(CycledMomentum):
         if attributes:
             vars(self._scale_fn_custom).update(attributes)
         super().take(values)
-
-    def _own_readers(self) -> dict[str, Reader[Any]]:
-        """Return the readers of state values that only this schedule has, by name."""
-        momenta = {"use_beta1": flag, "base_momentums": self._lrs, "max_momentums": self._lrs}
-        readers: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}
-        return {**readers, **momenta} if self.cycle_momentum else readers
 
 
 #: Keys of a phase: the names of the group entries with the lr and the momentum at its start and at its end.
@@ -409,10 +392,10 @@ class OneCycleLR(CycledMomentum):
         phases = [phase["end_step"] for phase in self._schedule_phases]
         return {**super().arguments(), **self._told, "phases": phases}
 
-    def _own_readers(self) -> dict[str, Reader[Any]]:
-        """Return the readers of state values that only this schedule has, by name."""
-        readers: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
-        return {**readers, "use_beta1": flag} if self.cycle_momentum else readers
+    def readers(self) -> dict[str, Reader[Any]]:
+        """Return the reader of each value in a state, by name."""
+        phases: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
+        return {**super().readers(), **phases, **({"use_beta1": flag} if self.cycle_momentum else {})}
 
     def _same(self, name: str, value: Any) -> list[dict[str, Any]]:
         if value != self._schedule_phases:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -19,7 +20,8 @@ from simfloat.autodiff.variable import Variable
 from simfloat.common import check_count
 from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import number
+from simfloat.optim.options import number, number_that, optional
+from simfloat.options import KW_ONLY, Declaration, Reader, option, read_options, stored_options, with_options
 
 #: The smallest scale: its reciprocal is still a number of FP32.
 SMALLEST = 2.0**-126
@@ -245,7 +247,48 @@ def as_scale(name: str, value: Any) -> float:
     return scale
 
 
-class DynamicLossScale(LossScale):
+def count(name: str, value: Any, least: int = 1) -> int:
+    """Return an integer of at least `least`."""
+    check_count(name, value, least)
+    return int(value)
+
+
+count_from_zero = partial(count, least=0)
+
+
+class DeclaredLossScale(LossScale):
+    """The common base of loss scales that declare their options; `init_scale` is 1 unless it is one of them."""
+
+    #: Names of the counts and averages that belong to the state -> the reader of each.
+    counters: Mapping[str, Reader[Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        names = [name for name, value in vars(cls).items() if isinstance(value, Declaration) and name != "init_scale"]
+        if "state_names" not in vars(cls):
+            cls.state_names = {**cls.state_names, **dict.fromkeys((*names, *cls.counters), False)}
+
+    def __init__(self, **arguments: Any) -> None:
+        options = read_options(type(self), arguments)
+        super().__init__(options.get("init_scale", 1.0))
+        vars(self).update(options)
+        self._start(**arguments)
+
+    def with_state(self, state: Mapping[str, Any]) -> Self:
+        """Return a scaler with these entries; raise ValueError if one is invalid."""
+        options = {name: state["scale" if name == "init_scale" else name] for name in stored_options(type(self))}
+        fresh = type(self)(**options)
+        for name, read in self.counters.items():
+            setattr(fresh, name, read(name, state[name]))
+        fresh._scale = as_scale("scale", state["scale"])
+        return fresh
+
+    def _start(self, **arguments: Any) -> None:
+        """Check the options together, and store the initial counts and averages."""
+
+
+@with_options
+class DynamicLossScale(DeclaredLossScale):
     """S * growth_factor after growth_interval finite steps in a row, and S * backoff_factor after an overflow.
 
     The rule and its defaults are those of torch.amp.GradScaler; S never grows to infinity. The settings of Apex and
@@ -275,37 +318,24 @@ class DynamicLossScale(LossScale):
     """
 
     state_names = {
-        "growth_factor": False,
-        "backoff_factor": False,
-        "growth_interval": False,
-        "_growth_tracker": False,
-        "min_scale": True,
-        "max_scale": True,
-        "hysteresis": True,
-        "_hysteresis_tracker": True,
+        **dict.fromkeys(("growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"), False),
+        **dict.fromkeys(("min_scale", "max_scale", "hysteresis", "_hysteresis_tracker"), True),
     }
 
-    def __init__(
-        self,
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        *,
-        min_scale: float | None = None,
-        max_scale: float | None = None,
-        hysteresis: int = 1,
-    ) -> None:
-        super().__init__(as_scale("init_scale", init_scale))
-        _check_factors(growth_factor, backoff_factor)
-        check_count("growth_interval", growth_interval)
-        check_count("hysteresis", hysteresis)
-        self.growth_factor, self.backoff_factor = float(growth_factor), float(backoff_factor)
-        self.growth_interval, self.hysteresis = int(growth_interval), int(hysteresis)
-        self.min_scale = None if min_scale is None else as_scale("min_scale", min_scale)
-        self.max_scale = None if max_scale is None else as_scale("max_scale", max_scale)
+    counters = {"_growth_tracker": count_from_zero, "_hysteresis_tracker": count_from_zero}
+
+    init_scale: float = option(as_scale, default=2.0**16)
+    growth_factor: float = option(number_that(lambda x: x > 1, "be greater than 1"), default=2.0)
+    backoff_factor: float = option(number_that(lambda x: 0 < x < 1, "lie between 0 and 1"), default=0.5)
+    growth_interval: int = option(count, default=2000)
+    _: KW_ONLY
+    min_scale: float | None = option(optional(as_scale), default=None)
+    max_scale: float | None = option(optional(as_scale), default=None)
+    hysteresis: int = option(count, default=1)
+
+    def _start(self, **arguments: Any) -> None:
         if not (self.min_scale or 0) <= self._scale <= (self.max_scale or np.inf):
-            raise ValueError(f"init_scale must lie between min_scale and max_scale, got {init_scale!r}.")
+            raise ValueError(f"init_scale must lie between min_scale and max_scale, got {arguments['init_scale']!r}.")
         self._growth_tracker, self._hysteresis_tracker = 0, self.hysteresis
 
     @classmethod
@@ -334,24 +364,6 @@ class DynamicLossScale(LossScale):
             grown = min(_float32(self._scale * self.growth_factor), self.max_scale or np.inf)
             self._scale = grown if np.isfinite(grown) else self._scale
             self._growth_tracker = 0
-
-    def with_state(self, state: Mapping[str, Any]) -> Self:
-        """Return a scaler in this complete state; raise ValueError if a value is invalid."""
-        options = {name: value for name, value in state.items() if not name.startswith("_") and name != "scale"}
-        fresh = type(self)(state["scale"], **options)
-        for name in ("_growth_tracker", "_hysteresis_tracker"):
-            check_count(name, state[name], 0)
-            setattr(fresh, name, int(state[name]))
-        return fresh
-
-
-def _check_factors(growth: Any, backoff: Any) -> None:
-    number("growth_factor", growth)
-    number("backoff_factor", backoff)
-    if not growth > 1:
-        raise ValueError(f"growth_factor must be greater than 1, got {growth!r}.")
-    if not 0 < backoff < 1:
-        raise ValueError(f"backoff_factor must lie between 0 and 1, got {backoff!r}.")
 
 
 def _float32(x: float) -> float:

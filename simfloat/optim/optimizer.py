@@ -20,6 +20,7 @@ from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update, forget_gradients
 from simfloat.environment import in_usual_environment
 from simfloat.optim.options import LABELS, Option, check_names, groups_in, name_of, number_from_zero, read_group
+from simfloat.options import Declaration, InitVar, anything, option, with_options
 from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.update_programs import UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, COUNTERS, STEP, UpdateArithmetic
@@ -169,6 +170,7 @@ Work = tuple[Parameter, dict[str, NDArray], NDArray, SimpleNamespace, UpdateGrou
 FIXED = (bool, int, float, str, tuple, NoneType)
 
 
+@with_options
 class Optimizer:
     """The base class of optimizers; each kind defines its options and its `update`.
 
@@ -203,17 +205,21 @@ class Optimizer:
     #: recorded once and runs as one program. Subclasses do not inherit the value.
     is_elementwise: ClassVar[bool] = False
 
-    lr = Option(number_from_zero)
+    arguments: InitVar[Params] = option(anything, alias="params")
+    lr: float = Option(number_from_zero)  # type: ignore[assignment]  # the descriptor of a number
 
     #: The options of the kind, by name; a subclass adds its options.
-    options: ClassVar[dict[str, Option]] = {"lr": lr}
+    options: ClassVar[dict[str, Option]] = {"lr": lr}  # type: ignore[dict-item]
 
     #: Keys of PyTorch's states of this kind that are not options, with their required values.
     marks: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        new_options = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
-        cls.options = {**cls.options, **new_options}
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, Declaration):
+                cls.options = {**cls.options, name: Option(value.read, value.default)}
+                setattr(cls, name, cls.options[name])
+                cls.options[name].__set_name__(cls, name)
         cls.is_elementwise = vars(cls).get("is_elementwise", False)
 
     @in_usual_environment

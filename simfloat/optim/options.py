@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import isfinite
 from numbers import Real
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.common import check_flags, did_you_mean, is_integer, message_text, type_name
+from simfloat.common import did_you_mean, is_integer, message_text, type_name
+from simfloat.options import Declaration, Reader
 
 Value = TypeVar("Value")
-
-#: (name, value) -> the value of an option for updates; raises ValueError, with the name, if the value is invalid.
-Reader = Callable[[str, Any], Value]
 
 
 class Grouped(Protocol):
@@ -28,14 +26,11 @@ class Grouped(Protocol):
     param_groups: list[dict[str, Any]]
 
 
-class Option(Generic[Value]):
+class Option(Declaration[Value]):
     """An option of an optimizer as its attribute, with one value for all groups; assigning sets it in all of them.
 
     Reading raises ValueError if the groups have different values.
     """
-
-    def __init__(self, read: Reader[Value]) -> None:
-        self.read = read
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -86,6 +81,16 @@ def number_that(holds: Callable[[float], bool], must: str) -> Reader[float]:
     return read
 
 
+def both(first: Reader[Any], second: Reader[Value]) -> Reader[Value]:
+    """Return a reader for values that two readers accept; the first one is asked first."""
+
+    def read(name: str, value: Any) -> Value:
+        first(name, value)
+        return second(name, value)
+
+    return read
+
+
 number_from_zero = number_that(lambda x: x >= 0, "not be negative")
 number_up_to_zero = number_that(lambda x: x <= 0, "not be positive")
 number_from_one = number_that(lambda x: x >= 1, "be at least 1")
@@ -111,15 +116,7 @@ def integer(least: int, most: int) -> Reader[int]:
 count_from_zero, count_from_one = integer(0, 2**53), integer(1, 2**53)
 
 
-def flag(name: str, value: Any) -> bool:
-    """Return a value that must be True or False."""
-    if value is True or value is False:
-        return value
-    check_flags(**{name: value})
-    return bool(value)
-
-
-def word(*words: str) -> Reader[str | None]:
+def word(*words: str) -> Reader[Any]:
     """Return a reader for one of these words, or None."""
 
     def read(name: str, value: Any) -> str | None:

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal
 from simfloat.common import is_integer
 from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import Reader, count_from_zero, decay, integer, number, number_from_zero, optional, word
+from simfloat.optim.options import count_from_zero, decay, integer, number, number_from_zero, optional, word
+from simfloat.options import Declaration, Reader, anything, option, with_options
 
 #: Keys that PyTorch's schedule states contain only for its warnings.
 WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
@@ -23,6 +24,7 @@ WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
 last_epochs = integer(-1, 2**53)
 
 
+@with_options
 class LRScheduler(InUsualEnvironment):
     """The base class of schedules, which set the learning rate of every group.
 
@@ -43,6 +45,13 @@ class LRScheduler(InUsualEnvironment):
 
     #: The arguments of the schedule except the optimizer, by name; they are attributes, and part of the state.
     options: ClassVar[Mapping[str, Reader[Any]]] = {}
+
+    optimizer: Optimizer = option(anything)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        new_options = {name: value.read for name, value in vars(cls).items() if isinstance(value, Declaration)}
+        cls.options = {**cls.options, **{name: read for name, read in new_options.items() if name != "last_epoch"}}
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1, **options: Any) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -111,14 +120,9 @@ class LRScheduler(InUsualEnvironment):
         return {name: getattr(self, name) for name in self.options}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
-        arguments = {name: getattr(self, name) for name in self.options}
-        return {
-            **arguments,
-            "base_lrs": list(self.base_lrs),
-            "last_epoch": self.last_epoch,
-            "_last_lr": self.get_last_lr(),
-        }
+        """Return the values that `readers` names, with PyTorch's names and as JSON types: arguments and progress."""
+        values = {name: getattr(self, name) for name in self.readers()}
+        return {name: list(value) if isinstance(value, list) else value for name, value in values.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a state of `state_dict`; if a part does not fit, nothing changes.
@@ -181,6 +185,7 @@ def as_measure(name: str, value: Any) -> float:
     return float(value)
 
 
+@with_options
 class ReduceLROnPlateau(LRScheduler):
     """lr is multiplied by `factor` after more than `patience` calls of `step` without a better measure.
 
@@ -215,23 +220,13 @@ class ReduceLROnPlateau(LRScheduler):
         [1.0, 1.0, 1.0, 0.5, 0.5]
     """
 
-    options = {
-        "mode": word("min", "max"),
-        "factor": decay,
-        "patience": count_from_zero,
-        "threshold": number_from_zero,
-        "threshold_mode": word("rel", "abs"),
-        "cooldown": count_from_zero,
-        "eps": number_from_zero,
-    }
-
-    mode: Literal["min", "max"]
-    factor: float
-    patience: int
-    threshold: float
-    threshold_mode: Literal["rel", "abs"]
-    cooldown: int
-    eps: float
+    mode: Literal["min", "max"] = option(word("min", "max"))
+    factor: float = option(decay)
+    patience: int = option(count_from_zero)
+    threshold: float = option(number_from_zero)
+    threshold_mode: Literal["rel", "abs"] = option(word("rel", "abs"))
+    cooldown: int = option(count_from_zero)
+    eps: float = option(number_from_zero)
     default_min_lr: float | None
 
     def __init__(
@@ -298,10 +293,10 @@ class ReduceLROnPlateau(LRScheduler):
             return measure < (self.best * (1.0 - step) if self.threshold_mode == "rel" else self.best - step)
         return measure > (self.best * (step + 1.0) if self.threshold_mode == "rel" else self.best + step)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the arguments and the progress of the schedule under PyTorch's names."""
-        names = [name for name in self.readers() if name != "mode_worse"]
-        return {**{name: getattr(self, name) for name in names}, "mode_worse": WORST[self.mode]}
+    @property
+    def mode_worse(self) -> float:
+        """The initial value of the best measure."""
+        return WORST[self.mode]
 
     def readers(self) -> dict[str, Reader[Any]]:
         """Return the reader of each value in a state, by name."""

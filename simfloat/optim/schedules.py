@@ -15,10 +15,12 @@ from typing import Any
 from simfloat.common import is_integer
 from simfloat.environment import in_callers_environment
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import Reader, count_from_one, number, number_from_zero, share
-from simfloat.optim.scheduler import LRScheduler
+from simfloat.optim.options import count_from_one, number, number_from_zero, number_that, share
+from simfloat.optim.scheduler import LRScheduler, last_epochs
+from simfloat.options import Reader, option, with_options
 
 
+@with_options
 class StepLR(LRScheduler):
     """lr is multiplied by gamma every step_size epochs.
 
@@ -44,19 +46,16 @@ class StepLR(LRScheduler):
         [1.0, 1.0, 0.5, 0.5]
     """
 
-    options = {"step_size": count_from_one, "gamma": number}
-
-    step_size: int
-    gamma: float
-
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
-        super().__init__(optimizer, last_epoch, step_size=step_size, gamma=gamma)
+    step_size: int = option(count_from_one)
+    gamma: float = option(number, default=0.1)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr."""
         return lr * self.gamma if self.last_epoch and self.last_epoch % self.step_size == 0 else lr
 
 
+@with_options
 class LinearLR(LRScheduler):
     """lr moves linearly from start_factor times the first lr to end_factor times the first lr, in total_iters epochs.
 
@@ -86,27 +85,10 @@ class LinearLR(LRScheduler):
         [0.25, 0.5, 0.75, 1.0]
     """
 
-    options = {"start_factor": number, "end_factor": number, "total_iters": count_from_one}
-
-    start_factor: float
-    end_factor: float
-    total_iters: int
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1.0 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ) -> None:
-        if not 0 < number("start_factor", start_factor) <= 1:
-            raise ValueError(f"start_factor must be above 0 and at most 1, got {start_factor!r}.")
-        if not 0 <= number("end_factor", end_factor) <= 1:
-            raise ValueError(f"end_factor must be from 0 to 1, got {end_factor!r}.")
-        super().__init__(
-            optimizer, last_epoch, start_factor=start_factor, end_factor=end_factor, total_iters=total_iters
-        )
+    start_factor: float = option(number_that(lambda x: 0 < x <= 1, "be above 0 and at most 1"), default=1.0 / 3)
+    end_factor: float = option(share, default=1.0)
+    total_iters: int = option(count_from_one, default=5)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr."""
@@ -121,6 +103,7 @@ class LinearLR(LRScheduler):
         return lr * max(factor, 0.0)  # with a tiny end_factor, a rounding error can make it negative
 
 
+@with_options
 class CosineAnnealingLR(LRScheduler):
     """lr falls to eta_min in T_max epochs, along half a cosine, and rises again in the next T_max epochs.
 
@@ -150,13 +133,9 @@ class CosineAnnealingLR(LRScheduler):
         [1.0, 0.8535533905932737, 0.5, 0.14644660940672627]
     """
 
-    options = {"T_max": count_from_one, "eta_min": number}
-
-    T_max: int
-    eta_min: float
-
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
-        super().__init__(optimizer, last_epoch, T_max=T_max, eta_min=eta_min)
+    T_max: int = option(count_from_one)
+    eta_min: float = option(number, default=0.0)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr."""
@@ -248,6 +227,7 @@ class LambdaLR(LRScheduler):
         return list(value)
 
 
+@with_options
 class ExponentialLR(LRScheduler):
     """lr is multiplied by gamma every epoch.
 
@@ -272,12 +252,8 @@ class ExponentialLR(LRScheduler):
         [1.0, 0.5, 0.25, 0.125]
     """
 
-    options = {"gamma": number}
-
-    gamma: float
-
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        super().__init__(optimizer, last_epoch, gamma=gamma)
+    gamma: float = option(number)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr."""
@@ -347,6 +323,7 @@ class MultiStepLR(LRScheduler):
         return {"milestones": list(self.milestones.elements()), "gamma": self.gamma}
 
 
+@with_options
 class PolynomialLR(LRScheduler):
     """lr is the first lr times (1 - epoch / total_iters)^power; after total_iters epochs it remains zero.
 
@@ -372,13 +349,9 @@ class PolynomialLR(LRScheduler):
         [1.0, 0.5625, 0.25, 0.0625, 0.0]
     """
 
-    options = {"total_iters": count_from_one, "power": number_from_zero}
-
-    total_iters: int
-    power: float
-
-    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
-        super().__init__(optimizer, last_epoch, total_iters=total_iters, power=power)
+    total_iters: int = option(count_from_one, default=5)
+    power: float = option(number_from_zero, default=1.0)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr."""
@@ -388,6 +361,7 @@ class PolynomialLR(LRScheduler):
         return lr * ((1.0 - epoch / total) / (1.0 - (epoch - 1) / total)) ** self.power
 
 
+@with_options
 class ConstantLR(LRScheduler):
     """lr is factor times the first lr for total_iters epochs, and then the first lr.
 
@@ -415,15 +389,9 @@ class ConstantLR(LRScheduler):
         [0.25, 0.25, 1.0, 1.0]
     """
 
-    options = {"factor": share, "total_iters": count_from_one}
-
-    factor: float
-    total_iters: int
-
-    def __init__(
-        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
-    ) -> None:
-        super().__init__(optimizer, last_epoch, factor=factor, total_iters=total_iters)
+    factor: float = option(share, default=1.0 / 3)
+    total_iters: int = option(count_from_one, default=5)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr."""
@@ -434,6 +402,7 @@ class ConstantLR(LRScheduler):
         return lr * (1.0 / self.factor) if self.factor else base
 
 
+@with_options
 class CosineAnnealingWarmRestarts(LRScheduler):
     """lr falls to eta_min in T_0 epochs, along half a cosine, and restarts; each cycle is T_mult times as long.
 
@@ -467,18 +436,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         [1.0, 0.5, 1.0, 0.5]
     """
 
-    options = {"T_0": count_from_one, "T_mult": count_from_one, "eta_min": number}
-
-    T_0: int
-    T_mult: int
-    eta_min: float
-    T_cur: float
-    T_i: int
-
-    def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
-    ) -> None:
-        super().__init__(optimizer, last_epoch, T_0=T_0, T_mult=T_mult, eta_min=eta_min)
+    T_0: int = option(count_from_one)
+    T_mult: int = option(count_from_one, default=1)
+    eta_min: float = option(number, default=0.0)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def begin(self) -> None:
         """Set the lr of the first epoch."""
@@ -503,10 +464,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `T_cur`, from its first lr."""
         return self.eta_min + (base - self.eta_min) * (1 + cos(pi * self.T_cur / self.T_i)) / 2
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the arguments and the progress of the schedule under PyTorch's names, as JSON types."""
-        return {**super().state_dict(), "T_cur": self.T_cur, "T_i": self.T_i}
 
     def readers(self) -> dict[str, Reader[Any]]:
         """Return the reader of each value in a state, by name."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import sqrt
 from types import SimpleNamespace
-from typing import ClassVar
 
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter
-from simfloat.optim.optimizer import Optimizer, Params, Step
-from simfloat.optim.options import Option, decay, flag, integer, name_of, number, number_from_zero, several, word
+from simfloat.optim.optimizer import Optimizer, Step
+from simfloat.optim.options import decay, integer, name_of, number, number_from_zero, several, word
+from simfloat.options import KW_ONLY, flag, option, with_options
 from simfloat.simulation.updates import sgd
 
 
+@with_options
 class SGD(Optimizer):
     """d = g + weight_decay * w; m = momentum * m + (1 - dampening) * d; w = w - lr * m (Nesterov: d + momentum * m).
 
@@ -47,35 +47,16 @@ class SGD(Optimizer):
     """
 
     kept = ("momentum_buffer",)
-    kept_with: ClassVar[Mapping[str, str] | None] = {"momentum_buffer": "momentum"}
+    kept_with = {"momentum_buffer": "momentum"}
     is_elementwise = True
 
-    momentum = Option(number_from_zero)
-    dampening = Option(number)
-    weight_decay = Option(number_from_zero)
-    nesterov = Option(flag)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-3,
-        *,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            maximize=maximize,
-        )
+    lr: float = option(number_from_zero, default=1e-3)
+    _: KW_ONLY
+    momentum: float = option(number_from_zero, default=0.0)
+    dampening: float = option(number, default=0.0)
+    weight_decay: float = option(number_from_zero, default=0.0)
+    nesterov: bool = option(flag, default=False)
+    maximize: bool = option(flag, default=False)
 
     def check(self, options: SimpleNamespace) -> None:
         """Raise ValueError if these options may not be used together."""
@@ -87,6 +68,7 @@ class SGD(Optimizer):
         return sgd(step, gradient, options)
 
 
+@with_options
 class Lion(Optimizer):
     """w = w - lr (sign(b1 m + (1 - b1) g) + weight_decay w); then m = b2 m + (1 - b2) g.
 
@@ -123,23 +105,14 @@ class Lion(Optimizer):
     """
 
     kept = ("exp_avg",)
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
     is_elementwise = True
 
-    betas = Option(several(decay, decay))
-    weight_decay = Option(number_from_zero)
-    maximize = Option(flag)
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-4,
-        *,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr, betas=betas, weight_decay=weight_decay, maximize=maximize)
+    lr: float = option(number_from_zero, default=1e-4)
+    _: KW_ONLY
+    betas: tuple[float, float] = option(several(decay, decay), default=(0.9, 0.99))
+    weight_decay: float = option(number_from_zero, default=0.0)
+    maximize: bool = option(flag, default=False)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: -lr * (sign(c) + weight_decay * w)."""
@@ -157,6 +130,7 @@ ADJUSTMENTS = {
 }
 
 
+@with_options
 class Muon(Optimizer):
     """Updates of matrices by their averaged gradient, which is orthogonalized by the Newton-Schulz iteration.
 
@@ -211,40 +185,19 @@ class Muon(Optimizer):
     """
 
     kept = ("momentum_buffer",)
-    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    kept_with = {}
 
-    weight_decay = Option(number_from_zero)
-    momentum = Option(number_from_zero)
-    nesterov = Option(flag)
-    ns_coefficients = Option(several(number, number, number))
-    eps = Option(number_from_zero)
-    ns_steps = Option(integer(0, 99))
-    adjust_lr_fn = Option(word(*ADJUSTMENTS))
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-3,
-        *,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
-        eps: float = 1e-7,
-        ns_steps: int = 5,
-        adjust_lr_fn: str | None = None,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            nesterov=nesterov,
-            ns_coefficients=ns_coefficients,
-            eps=eps,
-            ns_steps=ns_steps,
-            adjust_lr_fn=adjust_lr_fn,
-        )
+    lr: float = option(number_from_zero, default=1e-3)
+    _: KW_ONLY
+    weight_decay: float = option(number_from_zero, default=0.1)
+    momentum: float = option(number_from_zero, default=0.95)
+    nesterov: bool = option(flag, default=True)
+    ns_coefficients: tuple[float, float, float] = option(
+        several(number, number, number), default=(3.4445, -4.775, 2.0315)
+    )
+    eps: float = option(number_from_zero, default=1e-7)
+    ns_steps: int = option(integer(0, 99), default=5)
+    adjust_lr_fn: str | None = option(word(*ADJUSTMENTS), default=None)
 
     def check_parameter(self, number: int, parameter: Parameter) -> None:
         """Raise ValueError if a parameter is not a matrix."""

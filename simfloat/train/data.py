@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import as_array, is_on_gpu, on_cpu
 from simfloat.autodiff.variable import Variable
 from simfloat.common import check_count
-from simfloat.optim.options import flag
+from simfloat.options import flag
 from simfloat.train.states import array_of_tensor, is_tensor
 
 

@@ -19,7 +19,8 @@ from typing import Any, Self
 from simfloat.arithmetic import Observer
 from simfloat.common import check_count, warn
 from simfloat.environment import in_usual_environment
-from simfloat.optim.options import flag, number_from_zero
+from simfloat.optim.options import number_from_zero
+from simfloat.options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import BATCHES_TAKEN, CHANGES, CONCLUDED, MANIFEST, Checkpoints, new_manifest

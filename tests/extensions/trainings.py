@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.nn.module import Module
 
@@ -36,7 +37,7 @@ class Gain(Module):
         super().__init__()
         self.weight = Parameter(np.ones((), np.float32))
 
-    def forward(self, x: object) -> Tensor:
+    def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         return as_tensor(x) * self.weight
 '''
@@ -65,31 +66,117 @@ LAYER = Extension(
 )
 
 
+ACTIVATION_TEXT = """
+
+@with_options
+class ScaledSoftsign(Activation):
+    \"\"\"x / (1 + |x|) * scale.
+
+    Parameters:
+        scale: the factor, a finite number.
+
+    Raises:
+        ValueError: if scale is not a finite number.
+
+    Examples:
+        >>> layer = sf.nn.ScaledSoftsign(2.0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 3.0])
+        >>> y.data
+        array([-1. ,  0. ,  1.5], dtype=float32)
+    \"\"\"
+
+    scale: float = option(as_number, default=1.0)
+
+    _function = composite("scaled_softsign", activations.scaled_softsign, activations.scaled_softsign_slope)
+"""
+
+FORMULA_TEXT = """
+
+def scaled_softsign(u: Rounded, x: NDArray, scale: float = 1.0) -> NDArray:
+    \"\"\"x / (1 + |x|) * scale.\"\"\"
+    return times(u, u.divide(x, u.add(ONE, np.abs(x))), scale)
+
+
+def scaled_softsign_slope(u: Rounded, g: NDArray, x: NDArray, scale: float = 1.0) -> NDArray:
+    \"\"\"g * scale / ((1 + |x|) * (1 + |x|)).\"\"\"
+    y = u.add(ONE, np.abs(x))
+    return u.divide(times(u, g, scale), u.multiply(y, y))
+"""
+
+
+def activation_bends():
+    import simfloat as sf
+
+    x = sf.Tensor([1.0, -3.0], requires_grad=True)
+    layer = sf.nn.ScaledSoftsign(2.0)
+    with sf.simulate("bf16-standard"):
+        y = layer(x)
+        y.sum().backward()
+    assert (y.data.tolist(), x.grad.tolist()) == ([1.0, -1.5], [0.5, 0.125])
+    assert repr(layer) == "ScaledSoftsign(scale=2.0)"
+    policy = sf.Policy(compute=sf.BF16).override(operation="scaled_softsign", fused=True)
+    assert policy.recipe("", "scaled_softsign").fused
+
+
+ACTIVATION = Extension(
+    "an activation",
+    activation_bends,
+    rows=(
+        Row("simfloat/nn/smooth_activations.py", "from simfloat.simulation.formulas.losses import", ACTIVATION_TEXT),
+        Row("simfloat/simulation/formulas/activations.py", "BEND, CUBE, CUBE_SLOPE", FORMULA_TEXT),
+        Row(
+            "simfloat/arithmetic/catalog.py",
+            '("mish", "x", "composite"',
+            '    ("scaled_softsign", "x", "composite", "x / (1 + |x|) * scale."),',
+        ),
+        Row(
+            "simfloat/nn/__init__.py",
+            "from simfloat.nn.smooth_activations import",
+            "from simfloat.nn.smooth_activations import ScaledSoftsign",
+        ),
+        Row("simfloat/nn/__init__.py", '"SELU",', '    "ScaledSoftsign",'),
+    ),
+)
+
+
 OPTIMIZER_TEXT = '''"""Descent by signs."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.optimizer import Step
+from simfloat.optim.optimizer import Optimizer, Step
+from simfloat.optim.options import number_from_zero
+from simfloat.options import KW_ONLY, option, with_options
 
 
+@with_options
 class SignSGD(Optimizer):
-    """w = w - lr sign(g), the product rounded to `weights`; the sum follows the policy's `update`.
+    """w = w - lr (sign(g) + weight_decay w), each step rounded to `weights`; the sum follows the policy's `update`.
 
-    Raises ValueError for an lr that is negative or no finite number. Source: Bernstein et al. 2018, arXiv 1802.04434.
+    Parameters:
+        params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
+        lr: the learning rate.
+        weight_decay: the factor of w that is added to the signs.
+
+    Raises:
+        ValueError: if an option is negative or not a finite number.
+
+    Source: Bernstein et al. 2018, arXiv 1802.04434.
     """
 
-    def __init__(self, params: Params, lr: float = 1e-3) -> None:
-        super().__init__(params, lr)
+    is_elementwise = True
+
+    lr: float = option(number_from_zero, default=1e-3)
+    _: KW_ONLY
+    weight_decay: float = option(number_from_zero, default=0.0)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
-        """What is added to the parameter: -lr * sign(g)."""
-        return step.multiply(-options.lr, np.sign(gradient))
+        """Return the addend of the parameter: -lr * (sign(g) + weight_decay * w)."""
+        return step.multiply(-options.lr, step.with_decay(step.sign(gradient), options.weight_decay))
 '''
 
 
@@ -102,7 +189,8 @@ def optimizer_steps():
     with sf.simulate("bf16-standard"):
         optimizer.step()
     assert parameter.data.tolist() == sf.add([1.0, 2.0, 3.0], sf.multiply(0.1, [1, 0, -1], sf.BF16), sf.BF16).tolist()
-    assert optimizer.state_dict()["param_groups"][0]["lr"] == 0.1
+    assert optimizer.state_dict()["param_groups"][0] == {"params": [0], "lr": 0.1, "weight_decay": 0.0}
+    assert repr(sf.optim.SignSGD([parameter], weight_decay=0.5)) == "SignSGD(lr=0.001, weight_decay=0.5, 1 parameter)"
 
 
 OPTIMIZER = Extension(
@@ -123,15 +211,30 @@ from __future__ import annotations
 
 from math import sqrt
 
-from simfloat.optim.scheduler import LRScheduler
+from simfloat.optim.options import count_from_one
+from simfloat.optim.scheduler import LRScheduler, last_epochs
+from simfloat.options import option, with_options
 
 
+@with_options
 class SquareRootLR(LRScheduler):
-    """lr is the first lr divided by the square root of the epoch's number, counted from 1."""
+    """lr is the first lr divided by the square root of 1 + epoch / scale.
+
+    Parameters:
+        optimizer: the optimizer.
+        scale: the number of epochs after which lr is divided by the root of 2, a positive integer.
+        last_epoch: -1 for a new schedule; otherwise the epoch from which to continue.
+
+    Raises:
+        ValueError: if scale is not a positive integer.
+    """
+
+    scale: int = option(count_from_one, default=1)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
-        """The lr of a group at `last_epoch`, from its first one."""
-        return base / sqrt(self.last_epoch + 1)
+        """Return the lr of a group at `last_epoch`, from its first lr."""
+        return base / sqrt(1 + self.last_epoch / self.scale)
 '''
 
 
@@ -144,6 +247,7 @@ def schedule_lowers_the_lr():
         rates += schedule.get_last_lr()
         schedule.step()
     assert rates[0] == 0.5 and rates[3] == 0.25
+    assert repr(sf.optim.SquareRootLR(optimizer, 3)) == "SquareRootLR(scale=3, last_epoch=0)"
     other = sf.optim.SquareRootLR(optimizer)
     other.load_state_dict(schedule.state_dict())
     assert (other.last_epoch, other.get_last_lr()) == (4, schedule.get_last_lr())
@@ -169,21 +273,38 @@ LOSS_SCALE_TEXT = '''"""A scale that only falls."""
 
 from __future__ import annotations
 
-from simfloat.optim.loss_scale import LossScale
+from typing import Any
+
+from simfloat.optim.loss_scale import DeclaredLossScale, as_scale, count_from_zero
+from simfloat.optim.options import share
+from simfloat.options import option, with_options
 
 
-class FallingLossScale(LossScale):
-    """S is halved after a step whose gradients are not all finite, and never grows."""
+@with_options
+class FallingLossScale(DeclaredLossScale):
+    """S is multiplied by a factor after a step whose gradients are not all finite, and never grows.
 
-    state_names = {}
+    Parameters:
+        init_scale: the initial S.
+        factor: the factor, from 0 to 1.
 
-    def __init__(self, init_scale: float = 65536.0) -> None:
-        super().__init__(init_scale)
+    Raises:
+        ValueError: if an option is outside its range.
+    """
+
+    counters = {"falls": count_from_zero}
+
+    init_scale: float = option(as_scale, default=65536.0)
+    factor: float = option(share, default=0.5)
+
+    def _start(self, **arguments: Any) -> None:
+        self.falls = 0
 
     def adapt(self, is_finite: bool, largest: float) -> None:
-        """Halve S unless all gradients were finite."""
+        """Lower S unless all gradients were finite."""
         if not is_finite:
-            self._scale /= 2
+            self._scale *= self.factor
+            self.falls += 1
 '''
 
 
@@ -201,7 +322,8 @@ def loss_scale_falls():
         assert scaler.get_scale() == scale
     other = sf.optim.FallingLossScale()
     other.load_state_dict(scaler.state_dict())
-    assert other.get_scale() == 512.0
+    assert other.state_dict() == scaler.state_dict() == {"scale": 512.0, "factor": 0.5, "falls": 1}
+    assert repr(sf.optim.FallingLossScale(8.0, 0.25)) == "FallingLossScale(8.0, factor=0.25)"
 
 
 LOSS_SCALE = Extension(
@@ -341,4 +463,4 @@ def experiment_runs():
 EXPERIMENT = Extension("an experiment", experiment_runs, new={"experiments/halves/__init__.py": EXPERIMENT_TEXT})
 
 
-TRAININGS = (LAYER, OPTIMIZER, SCHEDULE, LOSS_SCALE, FIGURE, TORCH_RULE, EXPERIMENT)
+TRAININGS = (LAYER, ACTIVATION, OPTIMIZER, SCHEDULE, LOSS_SCALE, FIGURE, TORCH_RULE, EXPERIMENT)

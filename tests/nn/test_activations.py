@@ -29,11 +29,8 @@ def test_a_leaky_relu_that_lists_leave_alone_runs_in_its_operands_format():
         assert sf.nn.LeakyReLU()(sf.Tensor([-1.0]) * 1.0).format == sf.FP16
 
 
-@pytest.mark.parametrize("arguments, shape", [((), (2, 60)), ((0,), (120,)), ((1, 2), (2, 12, 5)), ((-2,), (2, 3, 20))])
-def test_flatten_joins_the_axes_that_torch_joins(arguments, shape):
-    x = np.arange(120.0).reshape(2, 3, 4, 5)
+def test_a_number_becomes_flat_as_one_element():
     with sf.simulate("fp64"):
-        assert_bits(sf.nn.Flatten(*arguments)(x).data, x.reshape(shape))
         assert sf.Tensor(1.0).flatten().shape == (1,)
 
 
@@ -47,23 +44,20 @@ def test_padding_keeps_the_format_and_rounds_its_number_to_it():
         assert_bits(x.pad((1, 0), -1e9).data, np.float32([[-np.inf, 1.0, 2.0]]))
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda t: t.pad((1,)), "a pair of integers from 0 for each of the last axes"),
-        (lambda t: t.pad((1, -1)), r"got \(1, -1\)"),
-        (lambda t: t.pad((1, 1, 1, 1, 1, 1)), r"shape \(2, 3\) got"),
-        (lambda t: t.pad(2), "got 2"),
-        (lambda t: t.pad((1, 1), [0.0]), "value of pad must be one number, got"),
-        (lambda t: t.flatten(2), "axes from -2 to 1, got 2 to -1"),
-        (lambda t: t.flatten(1, 0), "from the first to the last, got 1 to 0 of 2"),
-        (lambda t: sf.nn.LeakyReLU([0.1]), "negative_slope must be a finite number"),
-        (lambda t: sf.nn.LeakyReLU("a"), "negative_slope must hold real numbers"),
-        (lambda t: sf.nn.ReLU(inplace=True), "inplace must be False, got True: tensors are never overwritten"),
-        (lambda t: sf.nn.LeakyReLU(0.1, True), "inplace must be False, got True"),
-        (lambda t: sf.nn.Dropout(0.1, True), "inplace must be False, got True"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda t: t.pad((1,)), "a pair of integers from 0 for each of the last axes"),
+    (lambda t: t.pad((1, -1)), r"got \(1, -1\)"),
+    (lambda t: t.pad((1, 1, 1, 1, 1, 1)), r"shape \(2, 3\) got"),
+    (lambda t: t.pad(2), "got 2"),
+    (lambda t: t.pad((1, 1), [0.0]), "value of pad must be one number, got"),
+    (lambda t: t.flatten(2), "axes from -2 to 1, got 2 to -1"),
+    (lambda t: t.flatten(1, 0), "from the first to the last, got 1 to 0 of 2"),
+    (lambda t: sf.nn.LeakyReLU([0.1]), "negative_slope must be a finite number"),
+    (lambda t: sf.nn.LeakyReLU("a"), "negative_slope must hold real numbers"),
+    (lambda t: sf.nn.ReLU(inplace=True), "inplace must be False, got True: tensors are never overwritten"),
+    (lambda t: sf.nn.LeakyReLU(0.1, True), "inplace must be False, got True"),
+    (lambda t: sf.nn.Dropout(0.1, True), "inplace must be False, got True"),
+])  # fmt: skip
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.ones((2, 3))))

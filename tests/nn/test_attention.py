@@ -8,6 +8,7 @@ import pytest
 import simfloat as sf
 from tests.bits import assert_bits
 from tests.nn.against_torch import close, compare
+from tests.nn.narrow import Narrow
 
 RNG = np.random.default_rng(21)
 Q, K, V = RNG.standard_normal((2, 3, 4)), RNG.standard_normal((2, 5, 4)), RNG.standard_normal((2, 5, 6))
@@ -103,25 +104,9 @@ def scalar_attention(q, k, v, causal, n):
     return rows
 
 
-class Narrow:
-    """Rounded arithmetic on single numbers: results in BF16, sums in FP32."""
-
-    def __getattr__(self, name):
-        return lambda *operands: float(getattr(sf, name)(*operands, sf.BF16))
-
-    def sum(self, terms):
-        return self.dot(terms, [1.0] * len(terms))
-
-    def dot(self, a, b):
-        total = 0.0
-        for x, y in zip(a, b, strict=True):
-            total = float(sf.fma(x, y, total, sf.FP32))
-        return float(sf.round(total, sf.BF16))
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_heads_equal_a_scalar_computation_bit_for_bit(causal):
-    n, size = Narrow(), 2
+    n, size = Narrow(sf.BF16), 2
     layer, x = (
         sf.nn.MultiHeadAttention(4, 2, batch_first=True, rng=3),
         sf.round(RNG.standard_normal((1, 3, 4)), sf.BF16),
@@ -190,35 +175,29 @@ def test_the_softmax_of_attention_may_be_fused():
     assert (plain != fused).any()
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.MultiHeadAttention(8, 3), "embed_dim must be a multiple of num_heads, got 8 and 3"),
-        (lambda: sf.nn.MultiHeadAttention(8, 0), "num_heads must be a positive integer, got 0"),
-        (lambda: sf.nn.MultiHeadAttention(8, 2, add_zero_attn=True), "add_zero_attn must be False"),
-        (lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, X), r"key \(S, N, 8\) and value .* \(5, 2, 8\) and \(3, 2, 8\)"),
-        (lambda: sf.nn.MultiHeadAttention(8, 2)(X, S[:, :1], S[:, :1]), "all with N or all without; got"),
-        (lambda: sf.nn.MultiHeadAttention(8, 2, batch_first=True)(X, X[0], X[0]), r"query \(N, L, 8\)"),
-        (lambda: sf.nn.MultiHeadAttention(4, 2)(X, X, X), r"query \(L, N, 4\).*; got \(3, 2, 8\)"),
-        (
-            lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, attn_mask=BLOCKED.T),
-            r"attn_mask must contain booleans or floats and have the shape \(3, 5\) or \(4, 3, 5\), got shape \(5, 3\)",
-        ),
-        (
-            lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, key_padding_mask=np.zeros((2, 5), int)),
-            r"key_padding_mask must contain .* shape \(2, 5\), got shape \(2, 5\) and dtype int64",
-        ),
-        (lambda: sf.nn.scaled_dot_product_attention(Q, V, V), r"got shapes \(2, 3, 4\), \(2, 5, 6\) and \(2, 5, 6\)"),
-        (lambda: sf.nn.scaled_dot_product_attention(Q[0, 0], K, V), "Attention needs query"),
-        (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, ~BLOCKED, is_causal=True), "or is_causal=True, got both"),
-        (
-            lambda: sf.nn.scaled_dot_product_attention(Q, K, V, BLOCKED.T),
-            r"broadcast to \(2, 3, 5\) .* got shape \(5, 3\)",
-        ),
-        (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, np.zeros((7, 2, 3, 5), bool)), "broadcast to"),
-        (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, dropout_p=3), "dropout_p is a probability"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.MultiHeadAttention(8, 3), "embed_dim must be a multiple of num_heads, got 8 and 3"),
+    (lambda: sf.nn.MultiHeadAttention(8, 0), "num_heads must be a positive integer, got 0"),
+    (lambda: sf.nn.MultiHeadAttention(8, 2, add_zero_attn=True), "add_zero_attn must be False"),
+    (lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, X), r"key \(S, N, 8\) and value .* \(5, 2, 8\) and \(3, 2, 8\)"),
+    (lambda: sf.nn.MultiHeadAttention(8, 2)(X, S[:, :1], S[:, :1]), "all with N or all without; got"),
+    (lambda: sf.nn.MultiHeadAttention(8, 2, batch_first=True)(X, X[0], X[0]), r"query \(N, L, 8\)"),
+    (lambda: sf.nn.MultiHeadAttention(4, 2)(X, X, X), r"query \(L, N, 4\).*; got \(3, 2, 8\)"),
+    (
+        lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, attn_mask=BLOCKED.T),
+        r"attn_mask must contain booleans or floats and have the shape \(3, 5\) or \(4, 3, 5\), got shape \(5, 3\)",
+    ),
+    (
+        lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, key_padding_mask=np.zeros((2, 5), int)),
+        r"key_padding_mask must contain .* shape \(2, 5\), got shape \(2, 5\) and dtype int64",
+    ),
+    (lambda: sf.nn.scaled_dot_product_attention(Q, V, V), r"got shapes \(2, 3, 4\), \(2, 5, 6\) and \(2, 5, 6\)"),
+    (lambda: sf.nn.scaled_dot_product_attention(Q[0, 0], K, V), "Attention needs query"),
+    (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, ~BLOCKED, is_causal=True), "or is_causal=True, got both"),
+    (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, BLOCKED.T), r"broadcast to \(2, 3, 5\) .* got shape \(5, 3\)"),
+    (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, np.zeros((7, 2, 3, 5), bool)), "broadcast to"),
+    (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, dropout_p=3), "dropout_p is a probability"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

@@ -99,27 +99,21 @@ def test_truth_values_and_integers_keep_their_type():
     assert module.mask.dtype == bool and module.mask[1, 0]
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda m: m.register_buffer("a.b", np.ones(1)), "text without dots, and not the name of a Module attribute"),
-        (lambda m: m.register_buffer("train", np.ones(1)), "not the name of a Module attribute; got 'train'"),
-        (lambda m: m.register_buffer(3, np.ones(1)), "text without dots"),
-        (lambda m: m.register_buffer("weight", np.ones(1)), "Counting has an attribute 'weight' already"),
-        (lambda m: m.register_buffer("words", "ab"), "words must hold real numbers"),
-        (lambda m: setattr(m, "mean", sf.Tensor([1.0])), "'mean' is a buffer of Counting; assign an array or None"),
-        (lambda m: setattr(m, "mean", sf.nn.Linear(2, 2)), "'mean' is a buffer of Counting"),
-        (lambda m: m.load_state_dict({**m.state_dict(), "mean": np.ones(2)}), r"mean has shape \(3,\), the state"),
-        (
-            lambda m: m.load_state_dict({**m.state_dict(), "count": 0.5}),
-            "count has dtype int64; the state has values that",
-        ),
-        (
-            lambda m: m.load_state_dict({k: v for k, v in m.state_dict().items() if k != "count"}),
-            r"missing \['count'\], unknown \[\]",
-        ),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda m: m.register_buffer("a.b", np.ones(1)), "text without dots, and not the name of a Module attribute"),
+    (lambda m: m.register_buffer("train", np.ones(1)), "not the name of a Module attribute; got 'train'"),
+    (lambda m: m.register_buffer(3, np.ones(1)), "text without dots"),
+    (lambda m: m.register_buffer("weight", np.ones(1)), "Counting has an attribute 'weight' already"),
+    (lambda m: m.register_buffer("words", "ab"), "words must hold real numbers"),
+    (lambda m: setattr(m, "mean", sf.Tensor([1.0])), "'mean' is a buffer of Counting; assign an array or None"),
+    (lambda m: setattr(m, "mean", sf.nn.Linear(2, 2)), "'mean' is a buffer of Counting"),
+    (lambda m: m.load_state_dict({**m.state_dict(), "mean": np.ones(2)}), r"mean has shape \(3,\), the state"),
+    (lambda m: m.load_state_dict({**m.state_dict(), "count": 0.5}), "count has dtype int64; the state has values that"),
+    (
+        lambda m: m.load_state_dict({k: v for k, v in m.state_dict().items() if k != "count"}),
+        r"missing \['count'\], unknown \[\]",
+    ),
+])  # fmt: skip
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(Counting())

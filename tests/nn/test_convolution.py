@@ -9,8 +9,24 @@ from tests.nn.against_torch import compare
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 
+#: The sizes of x, by the number of axes.
+SIZES = {1: (7,), 2: (7, 8), 3: (4, 5, 6)}
+
 #: Layer, arguments, options.
 LAYERS = [
+    ("Conv1d", (4, 6, 3), {}),
+    ("Conv1d", (4, 6, (3,), 2, 1, 2, 2, False), {}),
+    ("Conv1d", (4, 2, 3, 1, "same", 2), {}),
+    ("Conv1d", (4, 2, 1), {}),
+    ("ConvTranspose1d", (4, 6, 3), {}),
+    ("ConvTranspose1d", (4, 6, 3, 2, 1, 1, 2, True, 2), {}),
+    ("MaxPool1d", (2,), {}),
+    ("MaxPool1d", (3, 2, 1, 2, False, True), {}),
+    ("AvgPool1d", (2,), {}),
+    ("AvgPool1d", (3, 2, 1, True, False), {}),
+    ("AdaptiveAvgPool1d", (7,), {}),
+    ("AdaptiveAvgPool1d", (3,), {}),
+    ("AdaptiveMaxPool1d", (3,), {}),
     ("Conv2d", (3, 4, 3), {}),
     ("Conv2d", (4, 6, (3, 2)), dict(stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2, bias=False)),
     ("Conv2d", (3, 3, 3), dict(padding="same", groups=3)),
@@ -26,43 +42,37 @@ LAYERS = [
     ("AdaptiveAvgPool2d", ((9, 2),), {}),
     ("AdaptiveMaxPool2d", ((3, 5),), {}),
     ("AdaptiveMaxPool2d", ((None, 9),), {}),
-    ("LeakyReLU", (0.2,), {}),
-    ("Flatten", (2,), {}),
+    ("Conv3d", (3, 4, 3), {}),
+    ("Conv3d", (4, 6, (1, 3, 2)), dict(stride=(1, 2, 1), padding=(0, 1, 2), dilation=(2, 1, 2), groups=2, bias=False)),
+    ("Conv3d", (3, 3, (3, 5, 1)), dict(padding="same", groups=3)),
+    ("ConvTranspose3d", (4, 3, 3), dict(stride=2, padding=1)),
+    ("ConvTranspose3d", (4, 6, 3, 2, 1, (1, 0, 1), 2), dict(bias=False, dilation=(1, 2, 1))),
+    ("MaxPool3d", (2,), {}),
+    ("MaxPool3d", (3, 2, 1), dict(ceil_mode=True)),
+    ("AvgPool3d", ((3, 2, 1),), dict(stride=1, padding=(1, 0, 0), count_include_pad=False)),
+    ("AvgPool3d", (2,), dict(divisor_override=3, ceil_mode=True)),
+    ("AdaptiveAvgPool3d", (1,), {}),
+    ("AdaptiveAvgPool3d", ((None, 4, 3),), {}),
+    ("AdaptiveMaxPool3d", ((2, 6, 3),), {}),
 ]
 
 
 @pytest.mark.parametrize("name, arguments, options", LAYERS, ids=str)
 @pytest.mark.parametrize("batch", [(2,), (1,), ()], ids=("two", "one", "without"))
 def test_layers_are_torchs_in_double_precision(name, arguments, options, batch, rng):
-    mine = getattr(sf.nn, name)(*arguments, **options)
-    theirs = getattr(torch.nn, name)(*arguments, **options).double()
-    state = {path: tuple(value.shape) for path, value in theirs.state_dict().items()}
-    assert {path: value.shape for path, value in mine.state_dict().items()} == state
-    mine.load_state_dict(theirs.state_dict())
+    mine, theirs = (getattr(nn, name)(*arguments, **options) for nn in (sf.nn, torch.nn))
     channels = arguments[0] if name.startswith("Conv") else 3
-    x = rng.standard_normal((*batch, channels, 7, 8))
-    a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
-    want = theirs(b)
-    g = rng.standard_normal(tuple(want.shape))
-    want.backward(torch.tensor(g))
-    with sf.simulate("fp64"):
-        got = mine(a)
-        got.backward(g)
-    pairs = [(got.data, want.detach()), (a.grad, b.grad)]
-    pairs += [(p.grad, q.grad) for p, q in zip(mine.parameters(), theirs.parameters(), strict=True)]
-    for ready, other in pairs:
-        assert ready.shape == tuple(other.shape)
-        assert np.abs(ready - other.numpy()).max() <= 1e-12 * np.abs(ready).max()
+    compare(mine, theirs, rng.standard_normal((*batch, channels, *SIZES[mine.axes])))
 
 
-@pytest.mark.parametrize(
-    "layer", [sf.nn.Conv2d(3, 4, (3, 2), rng=0), sf.nn.ConvTranspose2d(3, 4, (3, 2), rng=0)], ids=str
-)
-def test_initial_values_fill_torchs_range(layer):
-    bound = 1 / np.sqrt(layer.weight.shape[1] * 6)
-    for parameter in layer.parameters():
+@pytest.mark.parametrize("kind", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("window", [(6,), (3, 2), (3, 2, 1)])
+def test_initial_values_fill_torchs_range(kind, window):
+    first, again = (getattr(sf.nn, f"{kind}{len(window)}d")(3, 4, window, rng=0) for _ in range(2))
+    bound = 1 / np.sqrt(first.weight.shape[1] * 6)
+    for parameter in first.parameters():
         assert 0.5 * bound < np.abs(parameter.data).max() <= bound
-    assert_bits(type(layer)(3, 4, (3, 2), rng=0).weight.data, layer.weight.data)
+    assert_bits(again.weight.data, first.weight.data)
 
 
 def test_a_convolution_with_bias_is_two_rounded_operations(rng):
@@ -128,122 +138,93 @@ def test_results_do_not_depend_on_threads(rng):
             assert_bits(a, b)
 
 
-def test_layers_print_their_arguments():
-    assert str(sf.nn.Conv2d(3, 4, 3, padding=1, bias=False)).startswith(
-        "Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)"
-    )
-    assert str(sf.nn.ConvTranspose2d(3, 4, 2, 2, output_padding=1)).startswith(
-        "ConvTranspose2d(3, 4, kernel_size=(2, 2), stride=(2, 2), output_padding=(1, 1))"
-    )
-    assert str(sf.nn.MaxPool2d(2)).startswith("MaxPool2d(kernel_size=(2, 2), stride=(2, 2)")
-    assert str(sf.nn.AdaptiveAvgPool2d(1)) == "AdaptiveAvgPool2d(output_size=(1, 1))"
+@pytest.mark.parametrize("layer, text", [
+    (sf.nn.Conv1d(3, 4, 3, padding=1), "Conv1d(3, 4, kernel_size=(3,), stride=(1,))"),
+    (
+        sf.nn.Conv2d(3, 4, 3, padding=1, bias=False),
+        "Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)",
+    ),
+    (
+        sf.nn.ConvTranspose2d(3, 4, 2, 2, output_padding=1),
+        "ConvTranspose2d(3, 4, kernel_size=(2, 2), stride=(2, 2), output_padding=(1, 1))",
+    ),
+    (
+        sf.nn.Conv3d(3, 4, 3, padding=1),
+        "Conv3d(3, 4, kernel_size=(3, 3, 3), stride=(1, 1, 1), padding=(1, 1, 1))",
+    ),
+    (sf.nn.MaxPool1d(2), "MaxPool1d(kernel_size=2, stride=2, padding=0, dilation=1)"),
+    (
+        sf.nn.MaxPool2d(2),
+        "MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1), ceil_mode=False)",
+    ),
+    (sf.nn.AvgPool1d(3, 2), "AvgPool1d(kernel_size=3, stride=2, padding=0)"),
+    (sf.nn.AdaptiveAvgPool1d(1), "AdaptiveAvgPool1d(output_size=1)"),
+    (sf.nn.AdaptiveAvgPool2d(1), "AdaptiveAvgPool2d(output_size=(1, 1))"),
+    (sf.nn.AdaptiveMaxPool3d(1), "AdaptiveMaxPool3d(output_size=(1, 1, 1))"),
+])  # fmt: skip
+def test_layers_print_their_arguments(layer, text):
+    assert str(layer).partition("  #")[0] == text
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.Conv2d(0, 4, 3), "in_channels must be a positive integer, got 0"),
-        (lambda: sf.nn.Conv2d(3, 4, 3, groups=2), "multiples of groups, got 3 and 4 with groups=2"),
-        (lambda: sf.nn.Conv2d(3, 4, 3, padding_mode="reflect"), "padding_mode must be 'zeros', .* got 'reflect'"),
-        (lambda: sf.nn.Conv2d(3, 4, 0), "kernel_size must be an integer of at least 1"),
-        (lambda: sf.nn.Conv2d(3, 4, 3, padding=-1), "padding must be an integer of at least 0"),
-        (lambda: sf.nn.Conv2d(3, 4, 3, padding="some"), "padding is an integer, .* got 'some'"),
-        (lambda: sf.nn.Conv2d(3, 4, 3, stride=2, padding="same"), "with a stride of 1, 'same'"),
-        (lambda: sf.nn.ConvTranspose2d(3, 4, 3, padding="same"), "padding must be an integer of at least 0"),
-        (lambda: sf.nn.ConvTranspose2d(3, 4, 3, output_padding=1)(np.ones((1, 3, 4, 4))), "output_padding must be"),
-        (lambda: sf.nn.Conv2d(3, 4, 3)(np.ones((1, 2, 8, 8))), "with C and O multiples of groups"),
-        (lambda: sf.nn.Conv2d(3, 4, 3)(np.ones((8, 8))), r"needs x \(N, C, H, W\)"),
-        (lambda: sf.nn.MaxPool2d(2, return_indices=True), "leave return_indices out"),
-        (lambda: sf.nn.AvgPool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
-        (lambda: sf.nn.AdaptiveAvgPool2d((1, 2, 3)), "output_size is a positive integer, None, or a pair"),
-        (lambda: sf.nn.AdaptiveAvgPool2d(3)(np.ones((8, 9))), r"AdaptiveAvgPool2d needs images \(N, C, H, W\)"),
-    ],
-)
-def test_bad_use_is_refused(call, message):
-    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
-        call()
-
-
-def test_a_size_of_the_result_takes_the_place_of_output_padding(rng):
-    mine = sf.nn.ConvTranspose2d(3, 2, 3, stride=3, padding=1)
-    theirs = torch.nn.ConvTranspose2d(3, 2, 3, stride=3, padding=1).double()
-    mine.load_state_dict(theirs.state_dict())
-    x = rng.standard_normal((2, 3, 4, 5))
-    for size in ([10, 13], [12, 14], (2, 2, 11, 15)):
+@pytest.mark.parametrize("sizes, targets, bad, message", [
+    ((4,), ([10], [12], (2, 2, 11)), ([9], [13], []), r"a length from \[10\] to \[12\], got"),
+    (
+        (4, 5), ([10, 13], [12, 14], (2, 2, 11, 15)), ([9, 13], [10, 16], [10], [10.5, 13]),
+        r"rows and columns from \[10, 13\] to \[12, 15\], got",
+    ),
+    ((2, 3, 4), ([5, 8, 11],), ([3, 8, 11],), r"slices, rows and columns from \[4, 7, 10\] to \[6, 9, 12\], got"),
+])  # fmt: skip
+def test_a_size_of_the_result_takes_the_place_of_output_padding(sizes, targets, bad, message, rng):
+    name, x = f"ConvTranspose{len(sizes)}d", rng.standard_normal((2, 3, *sizes))
+    mine, theirs = (getattr(nn, name)(3, 2, 3, stride=3, padding=1) for nn in (sf.nn, torch.nn))
+    for target in targets:
+        compare(mine, theirs, x, output_size=list(target))
         with sf.simulate("fp64"):
-            got = mine(x, output_size=size).data
-        np.testing.assert_allclose(got, theirs(torch.tensor(x), output_size=list(size)).detach().numpy(), rtol=1e-12)
-    for size in ([9, 13], [10, 16], [10], [10.5, 13]):
-        with pytest.raises(ValueError, match=r"from \[10, 13\] to \[12, 15\], got"), sf.simulate("fp64"):
-            mine(x, output_size=size)
+            assert mine(x, output_size=target).shape[2:] == tuple(target)[-len(sizes) :]
+    for target in bad:
+        with pytest.raises(ValueError, match=message), sf.simulate("fp64"):
+            mine(x, output_size=target)
 
 
-#: Layers of volumes: layer, arguments, options.
-VOLUMES = [
-    ("Conv3d", (3, 4, 3), {}),
-    ("Conv3d", (4, 6, (1, 3, 2)), dict(stride=(1, 2, 1), padding=(0, 1, 2), dilation=(2, 1, 2), groups=2, bias=False)),
-    ("Conv3d", (3, 3, (3, 5, 1)), dict(padding="same", groups=3)),
-    ("ConvTranspose3d", (4, 3, 3), dict(stride=2, padding=1)),
-    ("ConvTranspose3d", (4, 6, 3, 2, 1, (1, 0, 1), 2), dict(bias=False, dilation=(1, 2, 1))),
-    ("MaxPool3d", (2,), {}),
-    ("MaxPool3d", (3, 2, 1), dict(ceil_mode=True)),
-    ("AvgPool3d", ((3, 2, 1),), dict(stride=1, padding=(1, 0, 0), count_include_pad=False)),
-    ("AvgPool3d", (2,), dict(divisor_override=3, ceil_mode=True)),
-    ("AdaptiveAvgPool3d", (1,), {}),
-    ("AdaptiveAvgPool3d", ((None, 4, 3),), {}),
-    ("AdaptiveMaxPool3d", ((2, 6, 3),), {}),
-]
-
-
-@pytest.mark.parametrize("name, arguments, options", VOLUMES, ids=str)
-@pytest.mark.parametrize("batch", [(2,), ()], ids=("two", "without"))
-def test_layers_of_volumes_are_torchs_in_double_precision(name, arguments, options, batch, rng):
-    mine, theirs = getattr(sf.nn, name)(*arguments, **options), getattr(torch.nn, name)(*arguments, **options)
-    channels = arguments[0] if name.startswith("Conv") else 3
-    compare(mine, theirs, rng.standard_normal((*batch, channels, 4, 5, 6)))
-
-
-def test_layers_of_volumes_start_in_torchs_range_and_print_their_arguments():
-    for layer in (sf.nn.Conv3d(3, 4, (3, 2, 1), rng=0), sf.nn.ConvTranspose3d(3, 4, (3, 2, 1), rng=0)):
-        bound = 1 / np.sqrt(layer.weight.shape[1] * 6)
-        for parameter in layer.parameters():
-            assert 0.5 * bound < np.abs(parameter.data).max() <= bound
-    assert str(sf.nn.Conv3d(3, 4, 3, padding=1)).startswith(
-        "Conv3d(3, 4, kernel_size=(3, 3, 3), stride=(1, 1, 1), padding=(1, 1, 1))"
-    )
-    assert str(sf.nn.AdaptiveMaxPool3d(1)) == "AdaptiveMaxPool3d(output_size=(1, 1, 1))"
-
-
-def test_a_size_of_the_result_takes_the_place_of_output_padding_of_volumes(rng):
-    mine, theirs = (nn.ConvTranspose3d(3, 2, 3, stride=3, padding=1) for nn in (sf.nn, torch.nn))
-    x, size = rng.standard_normal((2, 3, 2, 3, 4)), [5, 8, 11]
-    compare(mine, theirs, x, output_size=size)
-    with pytest.raises(ValueError, match=r"slices, rows and columns from \[4, 7, 10\] to"), sf.simulate("fp64"):
-        mine(x, output_size=[3, 8, 11])
-
-
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.Conv3d(3, 4, (3, 3)), r"kernel_size must be .* a triple \(slices, rows, columns\) of them"),
-        (lambda: sf.nn.Conv3d(3, 4, 3, padding="some"), "padding is an integer, a triple of them, .* got 'some'"),
-        (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((1, 2, 8, 8, 8))), r"conv3d needs x \(N, C, D, H, W\) .* multiples"),
-        (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((8, 8))), r"conv3d needs x \(N, C, D, H, W\)"),
-        (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((1, 3, 2, 8, 8))), "spans 3 x 3 x 3, x of shape .* has 2 x 8 x 8"),
-        (lambda: sf.nn.ConvTranspose3d(3, 4, 3)(np.ones((1, 2, 4, 4, 4))), r"conv_transpose3d needs x \(N, C, D"),
-        (
-            lambda: sf.nn.ConvTranspose3d(3, 4, 3, padding=3)(np.ones((1, 3, 1, 4, 4))),
-            "-3 slices, 0 rows and 0 columns",
-        ),
-        (lambda: sf.nn.MaxPool3d(2, return_indices=True), "MaxPool3d returns only the largest pixels"),
-        (lambda: sf.nn.MaxPool3d(2)(np.ones((8, 8))), r"max_pool3d needs volumes \(N, C, D, H, W\)"),
-        (lambda: sf.nn.AvgPool3d(9)(np.ones((1, 1, 8, 8, 8))), "Windows of 9 x 9 x 9 do not fit"),
-        (lambda: sf.nn.AdaptiveAvgPool3d((1, 2)), "output_size is a positive integer, None, or a triple"),
-        (lambda: sf.nn.AdaptiveMaxPool3d(3)(np.ones((8, 9))), r"AdaptiveMaxPool3d needs volumes \(N, C, D, H, W\)"),
-        (lambda: sf.nn.AdaptiveMaxPool2d(2, return_indices=True), "AdaptiveMaxPool2d returns only the largest pixels"),
-        (lambda: sf.nn.AdaptiveMaxPool1d(0), "output_size must be a positive integer, got 0"),
-    ],
-)
-def test_bad_use_of_layers_of_volumes_is_refused(call, message):
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.Conv2d(0, 4, 3), "in_channels must be a positive integer, got 0"),
+    (lambda: sf.nn.Conv2d(3, 4, 3, groups=2), "multiples of groups, got 3 and 4 with groups=2"),
+    (lambda: sf.nn.Conv2d(3, 4, 3, padding_mode="reflect"), "padding_mode must be 'zeros', .* got 'reflect'"),
+    (lambda: sf.nn.Conv2d(3, 4, 0), "kernel_size must be an integer of at least 1"),
+    (lambda: sf.nn.Conv2d(3, 4, 3, padding=-1), "padding must be an integer of at least 0"),
+    (lambda: sf.nn.Conv2d(3, 4, 3, padding="some"), "padding is an integer, .* got 'some'"),
+    (lambda: sf.nn.Conv2d(3, 4, 3, stride=2, padding="same"), "with a stride of 1, 'same'"),
+    (lambda: sf.nn.ConvTranspose2d(3, 4, 3, padding="same"), "padding must be an integer of at least 0"),
+    (lambda: sf.nn.ConvTranspose2d(3, 4, 3, output_padding=1)(np.ones((1, 3, 4, 4))), "output_padding must be"),
+    (lambda: sf.nn.Conv2d(3, 4, 3)(np.ones((1, 2, 8, 8))), "with C and O multiples of groups"),
+    (lambda: sf.nn.Conv2d(3, 4, 3)(np.ones((8, 8))), r"needs x \(N, C, H, W\)"),
+    (lambda: sf.nn.MaxPool2d(2, return_indices=True), "leave return_indices out"),
+    (lambda: sf.nn.AvgPool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
+    (lambda: sf.nn.AdaptiveAvgPool2d((1, 2, 3)), "output_size is a positive integer, None, or a pair"),
+    (lambda: sf.nn.AdaptiveAvgPool2d(3)(np.ones((8, 9))), r"AdaptiveAvgPool2d needs images \(N, C, H, W\)"),
+    (lambda: sf.nn.Conv1d(2, 3, (1, 2)), "kernel_size must be an integer of at least 1"),
+    (lambda: sf.nn.Conv1d(2, 3, 1, padding_mode="reflect"), "padding_mode must be 'zeros'"),
+    (lambda: sf.nn.Conv1d(2, 3, 1, groups=2), "multiples of groups"),
+    (lambda: sf.nn.Conv1d(2, 3, 1)(np.ones((2, 2, 4, 4))), r"conv1d needs x \(N, C, L\)"),
+    (lambda: sf.nn.Conv1d(2, 3, 1)(np.ones((2, 4, 5))), r"conv1d needs x .*shapes \(2, 4, 5\) and \(3, 2, 1\)"),
+    (lambda: sf.nn.ConvTranspose1d(2, 3, 1)(np.ones((2, 4, 5))), r"conv_transpose1d needs x \(N, C, L\).*\(2, 4, 5\)"),
+    (lambda: sf.nn.MaxPool1d(2, return_indices=True), "leave return_indices out"),
+    (lambda: sf.nn.AdaptiveAvgPool1d(0), "output_size must be a positive integer, got 0"),
+    (lambda: sf.nn.Conv3d(3, 4, (3, 3)), r"kernel_size must be .* a triple \(slices, rows, columns\) of them"),
+    (lambda: sf.nn.Conv3d(3, 4, 3, padding="some"), "padding is an integer, a triple of them, .* got 'some'"),
+    (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((1, 2, 8, 8, 8))), r"conv3d needs x \(N, C, D, H, W\) .* multiples"),
+    (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((8, 8))), r"conv3d needs x \(N, C, D, H, W\)"),
+    (lambda: sf.nn.Conv3d(3, 4, 3)(np.ones((1, 3, 2, 8, 8))), "spans 3 x 3 x 3, x of shape .* has 2 x 8 x 8"),
+    (lambda: sf.nn.ConvTranspose3d(3, 4, 3)(np.ones((1, 2, 4, 4, 4))), r"conv_transpose3d needs x \(N, C, D"),
+    (lambda: sf.nn.ConvTranspose3d(3, 4, 3, padding=3)(np.ones((1, 3, 1, 4, 4))), "-3 slices, 0 rows and 0 columns"),
+    (lambda: sf.nn.MaxPool3d(2, return_indices=True), "MaxPool3d returns only the largest pixels"),
+    (lambda: sf.nn.MaxPool3d(2)(np.ones((8, 8))), r"max_pool3d needs volumes \(N, C, D, H, W\)"),
+    (lambda: sf.nn.AvgPool3d(9)(np.ones((1, 1, 8, 8, 8))), "Windows of 9 x 9 x 9 do not fit"),
+    (lambda: sf.nn.AdaptiveAvgPool3d((1, 2)), "output_size is a positive integer, None, or a triple"),
+    (lambda: sf.nn.AdaptiveMaxPool3d(3)(np.ones((8, 9))), r"AdaptiveMaxPool3d needs volumes \(N, C, D, H, W\)"),
+    (lambda: sf.nn.AdaptiveMaxPool2d(2, return_indices=True), "AdaptiveMaxPool2d returns only the largest pixels"),
+    (lambda: sf.nn.AdaptiveMaxPool1d(0), "output_size must be a positive integer, got 0"),
+])  # fmt: skip
+def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

@@ -106,27 +106,18 @@ def test_every_step_is_rounded():
     assert loss.format == sf.BF16
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.ctc_loss(X[0, 0], [1], 1, 1), r"takes log_probs \(T, N, C\) or \(T, C\).*got \(5,\)"),
-        (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, LENGTHS, blank=5), "blank is a class, from 0 to 4, got 5"),
-        (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS + 1, LENGTHS), "Input lengths go from 0 to 6; got 7 at 0"),
-        (
-            lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS[:3], LENGTHS),
-            r"Input lengths are .* got shape \(3,\)",
-        ),
-        (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, LENGTHS + 1), "Target lengths go from 0 to 3; got 4 at 0"),
-        (lambda: sf.nn.ctc_loss(X, TARGETS + 2, INPUTS, LENGTHS), r"Targets go from 0 to 4; got 5 at \(0, 2\)"),
-        (
-            lambda: sf.nn.ctc_loss(X, TARGETS[:2], INPUTS, LENGTHS),
-            r"Targets are \(N, S\) = \(4, at least 3\), or 8",
-        ),
-        (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, [3, 3, 3, 0]), "Targets are classes other than the blank, 0"),
-        (lambda: sf.nn.ctc_loss(X, TARGETS * 1.0, INPUTS, LENGTHS), "Targets must be integers, got dtype float64"),
-        (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, LENGTHS, reduction="max"), "reduction must be one of .* got 'max'"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.ctc_loss(X[0, 0], [1], 1, 1), r"takes log_probs \(T, N, C\) or \(T, C\).*got \(5,\)"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, LENGTHS, blank=5), "blank is a class, from 0 to 4, got 5"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS + 1, LENGTHS), "Input lengths go from 0 to 6; got 7 at 0"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS[:3], LENGTHS), r"Input lengths are .* got shape \(3,\)"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, LENGTHS + 1), "Target lengths go from 0 to 3; got 4 at 0"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS + 2, INPUTS, LENGTHS), r"Targets go from 0 to 4; got 5 at \(0, 2\)"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS[:2], INPUTS, LENGTHS), r"Targets are \(N, S\) = \(4, at least 3\), or 8"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, [3, 3, 3, 0]), "Targets are classes other than the blank, 0"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS * 1.0, INPUTS, LENGTHS), "Targets must be integers, got dtype float64"),
+    (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, LENGTHS, reduction="max"), "reduction must be one of .* got 'max'"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

@@ -17,16 +17,13 @@ def parameter(shape=SHAPE):
     return sf.nn.Parameter(np.zeros(shape))
 
 
-@pytest.mark.parametrize(
-    "fill, bound",
-    [
-        (lambda p: init.uniform_(p, -2.0, 2.0, rng=0), 2.0),
-        (lambda p: init.xavier_uniform_(p, 1.5, rng=0), 1.5 * math.sqrt(6 / (FAN_IN + FAN_OUT))),
-        (lambda p: init.kaiming_uniform_(p, rng=0), math.sqrt(6 / FAN_IN)),
-        (lambda p: init.kaiming_uniform_(p, math.sqrt(5), rng=0), 1 / math.sqrt(FAN_IN)),
-        (lambda p: init.kaiming_uniform_(p, 0, "fan_out", "tanh", rng=0), 5 / 3 * math.sqrt(3 / FAN_OUT)),
-    ],
-)
+@pytest.mark.parametrize("fill, bound", [
+    (lambda p: init.uniform_(p, -2.0, 2.0, rng=0), 2.0),
+    (lambda p: init.xavier_uniform_(p, 1.5, rng=0), 1.5 * math.sqrt(6 / (FAN_IN + FAN_OUT))),
+    (lambda p: init.kaiming_uniform_(p, rng=0), math.sqrt(6 / FAN_IN)),
+    (lambda p: init.kaiming_uniform_(p, math.sqrt(5), rng=0), 1 / math.sqrt(FAN_IN)),
+    (lambda p: init.kaiming_uniform_(p, 0, "fan_out", "tanh", rng=0), 5 / 3 * math.sqrt(3 / FAN_OUT)),
+])  # fmt: skip
 def test_uniform_values_fill_their_range(fill, bound):
     p = parameter()
     assert fill(p) is p
@@ -35,15 +32,12 @@ def test_uniform_values_fill_their_range(fill, bound):
     assert abs(p.data.mean()) < 5 * bound / math.sqrt(3 * p.size)
 
 
-@pytest.mark.parametrize(
-    "fill, mean, std",
-    [
-        (lambda p: init.normal_(p, 3.0, 0.5, rng=0), 3.0, 0.5),
-        (lambda p: init.xavier_normal_(p, 2.0, rng=0), 0.0, 2 * math.sqrt(2 / (FAN_IN + FAN_OUT))),
-        (lambda p: init.kaiming_normal_(p, nonlinearity="relu", rng=0), 0.0, math.sqrt(2 / FAN_IN)),
-        (lambda p: init.kaiming_normal_(p, 0.2, "fan_out", rng=0), 0.0, math.sqrt(2 / 1.04 / FAN_OUT)),
-    ],
-)
+@pytest.mark.parametrize("fill, mean, std", [
+    (lambda p: init.normal_(p, 3.0, 0.5, rng=0), 3.0, 0.5),
+    (lambda p: init.xavier_normal_(p, 2.0, rng=0), 0.0, 2 * math.sqrt(2 / (FAN_IN + FAN_OUT))),
+    (lambda p: init.kaiming_normal_(p, nonlinearity="relu", rng=0), 0.0, math.sqrt(2 / FAN_IN)),
+    (lambda p: init.kaiming_normal_(p, 0.2, "fan_out", rng=0), 0.0, math.sqrt(2 / 1.04 / FAN_OUT)),
+])  # fmt: skip
 def test_normal_values_have_their_deviation(fill, mean, std):
     p = fill(parameter())
     # Five standard errors of a mean and of a standard deviation.
@@ -86,24 +80,21 @@ def test_what_is_filled_is_used_as_rounded():
     assert_bits(y.data, sf.round(drawn, sf.BF16).T)
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: init.uniform_(parameter(), 1.0, 0.0), "needs a <= b, the ends of the interval; got a=1.0, b=0.0"),
-        (lambda: init.normal_(parameter(), 0.0, -1.0), "std must be a finite number from 0.0, got -1.0"),
-        (lambda: init.constant_(parameter(), [1.0]), "val must be a finite number"),
-        (lambda: init.kaiming_uniform_(parameter(), mode="fan"), "mode must be 'fan_in' or 'fan_out'"),
-        (lambda: init.kaiming_uniform_(parameter(), nonlinearity="swish"), "Unknown nonlinearity 'swish'"),
-        (lambda: init.xavier_uniform_(parameter((3,))), r"need weights \(outputs, inputs, ...\), got shape \(3,\)"),
-        (lambda: init.orthogonal_(parameter((0, 3))), r"got shape \(0, 3\)"),
-        (lambda: init.xavier_uniform_(parameter(), "wide"), "gain must hold real numbers"),
-        (lambda: init.xavier_normal_(parameter(), np.nan), "gain must be a finite number, got nan"),
-        (lambda: init.orthogonal_(parameter(), None), "gain must hold real numbers"),
-        (lambda: init.kaiming_normal_(parameter(), a="x"), "param must hold real numbers"),
-        (lambda: init.zeros_(np.zeros(3)), "fill a Parameter or a Tensor, got a ndarray"),
-        (lambda: init.normal_(parameter(), rng="x"), "a NumPy generator or a seed"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: init.uniform_(parameter(), 1.0, 0.0), "needs a <= b, the ends of the interval; got a=1.0, b=0.0"),
+    (lambda: init.normal_(parameter(), 0.0, -1.0), "std must be a finite number from 0.0, got -1.0"),
+    (lambda: init.constant_(parameter(), [1.0]), "val must be a finite number"),
+    (lambda: init.kaiming_uniform_(parameter(), mode="fan"), "mode must be 'fan_in' or 'fan_out'"),
+    (lambda: init.kaiming_uniform_(parameter(), nonlinearity="swish"), "Unknown nonlinearity 'swish'"),
+    (lambda: init.xavier_uniform_(parameter((3,))), r"need weights \(outputs, inputs, ...\), got shape \(3,\)"),
+    (lambda: init.orthogonal_(parameter((0, 3))), r"got shape \(0, 3\)"),
+    (lambda: init.xavier_uniform_(parameter(), "wide"), "gain must hold real numbers"),
+    (lambda: init.xavier_normal_(parameter(), np.nan), "gain must be a finite number, got nan"),
+    (lambda: init.orthogonal_(parameter(), None), "gain must hold real numbers"),
+    (lambda: init.kaiming_normal_(parameter(), a="x"), "param must hold real numbers"),
+    (lambda: init.zeros_(np.zeros(3)), "fill a Parameter or a Tensor, got a ndarray"),
+    (lambda: init.normal_(parameter(), rng="x"), "a NumPy generator or a seed"),
+])  # fmt: skip
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -65,17 +65,14 @@ def test_parameters_of_a_fused_layer_get_gradients_in_their_role():
     assert_bits(layer.bias.grad, sf.round(wide.bias.grad, sf.E5M2))
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.LayerNorm(0), "normalized_shape must be a positive integer, got 0"),
-        (lambda: sf.nn.LayerNorm(()), "normalized_shape must be a positive integer, got None"),
-        (lambda: sf.nn.LayerNorm(3, eps=-1), "eps must be a finite number from 0.0, got -1"),
-        (lambda: sf.nn.LayerNorm(3, eps=np.inf), "eps must be a finite number from 0.0, got inf"),
-        (lambda: sf.nn.LayerNorm((2, 3))(np.ones((3, 2))), r"A LayerNorm of \(2, 3\) takes .* got \(3, 2\)"),
-        (lambda: sf.nn.LayerNorm((2, 3))(np.ones(3)), r"takes .* got \(3,\)"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.LayerNorm(0), "normalized_shape must be a positive integer, got 0"),
+    (lambda: sf.nn.LayerNorm(()), "normalized_shape must be a positive integer, got None"),
+    (lambda: sf.nn.LayerNorm(3, eps=-1), "eps must be a finite number from 0.0, got -1"),
+    (lambda: sf.nn.LayerNorm(3, eps=np.inf), "eps must be a finite number from 0.0, got inf"),
+    (lambda: sf.nn.LayerNorm((2, 3))(np.ones((3, 2))), r"A LayerNorm of \(2, 3\) takes .* got \(3, 2\)"),
+    (lambda: sf.nn.LayerNorm((2, 3))(np.ones(3)), r"takes .* got \(3,\)"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

@@ -116,17 +116,14 @@ def test_running_statistics_survive_copies_and_pickles(rng):
     assert layer.num_batches_tracked == 1 and layer.num_batches_tracked.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.BatchNorm2d(0), "num_features must be a positive integer, got 0"),
-        (lambda: sf.nn.BatchNorm2d(2, eps="a"), "eps must hold real numbers"),
-        (lambda: sf.nn.BatchNorm2d(2, momentum=np.nan), "momentum must be a finite number"),
-        (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 3, 4, 4))), r"BatchNorm2d\(2\) needs images .* got shape"),
-        (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 2))), "needs images"),
-        (lambda: sf.nn.BatchNorm1d(2)(np.ones((1, 2))), "needs more than one element per channel in training"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.BatchNorm2d(0), "num_features must be a positive integer, got 0"),
+    (lambda: sf.nn.BatchNorm2d(2, eps="a"), "eps must hold real numbers"),
+    (lambda: sf.nn.BatchNorm2d(2, momentum=np.nan), "momentum must be a finite number"),
+    (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 3, 4, 4))), r"BatchNorm2d\(2\) needs images .* got shape"),
+    (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 2))), "needs images"),
+    (lambda: sf.nn.BatchNorm1d(2)(np.ones((1, 2))), "needs more than one element per channel in training"),
+])  # fmt: skip
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

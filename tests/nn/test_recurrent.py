@@ -6,46 +6,47 @@ import pytest
 import simfloat as sf
 from tests.bits import assert_bits
 from tests.nn.against_torch import compare
+from tests.nn.narrow import Narrow
 
 RNG = np.random.default_rng(12)
 X = RNG.standard_normal((4, 3, 5))
 KINDS = {"RNN": sf.nn.RNN, "LSTM": sf.nn.LSTM, "GRU": sf.nn.GRU}
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "batch_first": True}, {"num_layers": 3},
-], ids=str)  # fmt: skip
-@pytest.mark.parametrize("kind", KINDS)
-def test_recurrent_layers_equal_torchs(kind, options):
+CASES = [
+    *[
+        (kind, 2, options)
+        for kind in KINDS
+        for options in (
+            {}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "batch_first": True}, {"num_layers": 3},
+        )
+    ],
+    *[
+        ("LSTM", 4, {"proj_size": 3, **options})
+        for options in (
+            {}, {"num_layers": 2, "bidirectional": True, "bias": False}, {"num_layers": 2, "batch_first": True},
+        )
+    ],
+    ("RNN", 2, {"nonlinearity": "relu"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, size, options", CASES, ids=str)
+def test_recurrent_layers_equal_torchs(kind, size, options):
     torch = pytest.importorskip("torch", reason="needs torch as an oracle")
-    ours, theirs = KINDS[kind](5, 2, **options), getattr(torch.nn, kind)(5, 2, **options)
+    ours, theirs = KINDS[kind](5, size, **options), getattr(torch.nn, kind)(5, size, **options)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     compare(ours, theirs, X)
     compare(ours, theirs, X[:, 0])
     rows = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
     batch = X.shape[0] if options.get("batch_first") else X.shape[1]
-    h, c = RNG.standard_normal((2, rows, batch, 2))
+    h, c = (RNG.standard_normal((rows, batch, n)) for n in (options.get("proj_size", size), size))
 
     def run(layer, arguments):
         x, *states = arguments
         return layer(x, states[0] if len(states) == 1 else tuple(states))
 
     compare(ours, theirs, X, *((h, c) if kind == "LSTM" else (h,)), run=run)
-
-
-@pytest.mark.parametrize("options", [
-    {}, {"num_layers": 2, "bidirectional": True, "bias": False}, {"num_layers": 2, "batch_first": True},
-], ids=str)  # fmt: skip
-def test_a_projected_lstm_equals_torchs(options):
-    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
-    ours, theirs = sf.nn.LSTM(5, 4, proj_size=3, **options), torch.nn.LSTM(5, 4, proj_size=3, **options)
-    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    compare(ours, theirs, X)
-    rows = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
-    batch = X.shape[0] if options.get("batch_first") else X.shape[1]
-    h, c = RNG.standard_normal((rows, batch, 3)), RNG.standard_normal((rows, batch, 4))
-    compare(ours, theirs, X, h, c, run=lambda layer, given: layer(given[0], (given[1], given[2])))
 
 
 def test_the_projection_of_an_lstm_is_one_more_contraction():
@@ -62,30 +63,6 @@ def test_the_projection_of_an_lstm_is_one_more_contraction():
     assert_bits(h.data[0], product)
     assert_bits(c.data, wanted.data)
     assert "proj_size=3" in repr(projected)
-
-
-def test_the_nonlinearity_of_an_rnn_may_be_relu():
-    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
-    compare(sf.nn.RNN(5, 2, nonlinearity="relu"), torch.nn.RNN(5, 2, nonlinearity="relu"), X)
-
-
-class Narrow:
-    """Rounded arithmetic on single numbers: results in one format, sums in FP32."""
-
-    def __init__(self, format):
-        self.format = format
-
-    def __getattr__(self, name):
-        return lambda *operands: float(getattr(sf, name)(*operands, self.format))
-
-    def dot(self, a, b):
-        total = 0.0
-        for x, y in zip(a, b, strict=True):
-            total = float(sf.fma(x, y, total, sf.FP32))
-        return float(sf.round(total, self.format))
-
-    def affine(self, x, weight, bias):
-        return [self.add(self.dot(x, row), b) for row, b in zip(weight, bias, strict=True)]
 
 
 def scalar_lstm_step(x, h, c, state, n):
@@ -233,35 +210,26 @@ def test_a_batch_may_be_empty():
     assert out.shape == (4, 0, 2) and h.shape == (1, 0, 2)
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: sf.nn.LSTM(0, 2), "input_size must be a positive integer, got 0"),
-        (lambda: sf.nn.GRU(2, 2, num_layers=1.5), "num_layers must be a positive integer, got 1.5"),
-        (lambda: sf.nn.RNN(2, 2, nonlinearity="sin"), "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
-        (lambda: sf.nn.RNN(2, 2, dropout=2), "dropout is a probability, a number from 0 to 1, got 2"),
-        (lambda: sf.nn.RNN(2, 2)(X), r"RNN takes \(L, N, 2\) or \(L, 2\) with at least one step, got \(4, 3, 5\)"),
-        (
-            lambda: sf.nn.RNN(5, 2, batch_first=True)(X[0, 0]),
-            r"\(N, L, 5\) or \(L, 5\) with at least one.*got \(5,\)",
-        ),
-        (lambda: sf.nn.GRU(5, 2)(X[:0]), r"at least one step.*got \(0, 3, 5\)"),
-        (
-            lambda: sf.nn.LSTM(5, 2)(X, np.zeros((1, 3, 2))),
-            r"LSTM takes a pair \(h, c\) of initial states, got ndarray",
-        ),
-        (
-            lambda: sf.nn.GRU(5, 2, 2)(X, np.zeros((1, 3, 2))),
-            r"An initial state of this GRU is \(2, 3, 2\), got \(1, 3, 2\)",
-        ),
-        (
-            lambda: sf.nn.LSTM(5, 4, proj_size=2)(X, (np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))),
-            r"An initial state of this LSTM is \(1, 3, 2\), got \(1, 3, 4\)",
-        ),
-        (lambda: sf.nn.LSTM(5, 4, proj_size=4), "proj_size must be an integer from 0, .* below hidden_size, 4; got 4"),
-        (lambda: sf.nn.GRU(5, 4, proj_size=2), "proj_size must be .* got 2. It is for LSTM only"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.LSTM(0, 2), "input_size must be a positive integer, got 0"),
+    (lambda: sf.nn.GRU(2, 2, num_layers=1.5), "num_layers must be a positive integer, got 1.5"),
+    (lambda: sf.nn.RNN(2, 2, nonlinearity="sin"), "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
+    (lambda: sf.nn.RNN(2, 2, dropout=2), "dropout is a probability, a number from 0 to 1, got 2"),
+    (lambda: sf.nn.RNN(2, 2)(X), r"RNN takes \(L, N, 2\) or \(L, 2\) with at least one step, got \(4, 3, 5\)"),
+    (lambda: sf.nn.RNN(5, 2, batch_first=True)(X[0, 0]), r"\(N, L, 5\) or \(L, 5\) with at least one.*got \(5,\)"),
+    (lambda: sf.nn.GRU(5, 2)(X[:0]), r"at least one step.*got \(0, 3, 5\)"),
+    (lambda: sf.nn.LSTM(5, 2)(X, np.zeros((1, 3, 2))), r"LSTM takes a pair \(h, c\) of initial states, got ndarray"),
+    (
+        lambda: sf.nn.GRU(5, 2, 2)(X, np.zeros((1, 3, 2))),
+        r"An initial state of this GRU is \(2, 3, 2\), got \(1, 3, 2\)",
+    ),
+    (
+        lambda: sf.nn.LSTM(5, 4, proj_size=2)(X, (np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))),
+        r"An initial state of this LSTM is \(1, 3, 2\), got \(1, 3, 4\)",
+    ),
+    (lambda: sf.nn.LSTM(5, 4, proj_size=4), "proj_size must be an integer from 0, .* below hidden_size, 4; got 4"),
+    (lambda: sf.nn.GRU(5, 4, proj_size=2), "proj_size must be .* got 2. It is for LSTM only"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

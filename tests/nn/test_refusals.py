@@ -10,40 +10,37 @@ TRUTH = "must be True or False, got 'no'"
 IMAGES = np.ones((1, 1, 4, 4))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: nn.Linear(2, 2, bias="no"),
-        lambda: nn.Conv2d(1, 1, 2, bias="no"),
-        lambda: nn.ConvTranspose2d(1, 1, 2, bias="no"),
-        lambda: nn.RNN(2, 2, batch_first="no"),
-        lambda: nn.LSTM(2, 2, bidirectional="no"),
-        lambda: nn.GRU(2, 2, bias="no"),
-        lambda: nn.MultiHeadAttention(2, 1, batch_first="no"),
-        lambda: nn.MultiHeadAttention(2, 1)(*np.ones((3, 2, 2)), is_causal="no"),
-        lambda: nn.scaled_dot_product_attention(*np.ones((3, 2, 2)), is_causal="no"),
-        lambda: nn.TransformerEncoderLayer(2, 1, norm_first="no"),
-        lambda: nn.LayerNorm(2, elementwise_affine="no"),
-        lambda: nn.BatchNorm2d(2, track_running_stats="no"),
-        lambda: nn.EmbeddingBag(2, 2, include_last_offset="no"),
-        lambda: nn.MaxPool2d(2, ceil_mode="no"),
-        lambda: nn.AvgPool2d(2, count_include_pad="no"),
-        lambda: nn.CTCLoss(zero_infinity="no"),
-        lambda: nn.Module().register_buffer("x", None, persistent="no"),
-        lambda: nn.Module().train("no"),
-        lambda: nn.Linear(2, 2).zero_grad("no"),
-        lambda: nn.Linear(2, 2).load_state_dict({}, "no"),
-        lambda: sf.optim.SGD([sf.Parameter([1.0])], 0.1, nesterov="no"),
-        lambda: sf.optim.SGD([sf.Parameter([1.0])], 0.1).zero_grad("no"),
-        lambda: sf.Tensor([1.0], requires_grad="no"),
-        lambda: sf.Tensor([1.0]).sum(keepdims="no"),
-        lambda: sf.Tensor([1.0]).mean(keepdims="no"),
-        lambda: sf.Tensor([1.0]).max(keepdims="no"),
-        lambda: sf.Tensor([1.0]).logsumexp(keepdims="no"),
-        lambda: sf.Recorder(more="no"),
-        lambda: sf.train.Batches(np.ones(2), np.ones(2), shuffle="no"),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda: nn.Linear(2, 2, bias="no"),
+    lambda: nn.Conv2d(1, 1, 2, bias="no"),
+    lambda: nn.ConvTranspose2d(1, 1, 2, bias="no"),
+    lambda: nn.RNN(2, 2, batch_first="no"),
+    lambda: nn.LSTM(2, 2, bidirectional="no"),
+    lambda: nn.GRU(2, 2, bias="no"),
+    lambda: nn.MultiHeadAttention(2, 1, batch_first="no"),
+    lambda: nn.MultiHeadAttention(2, 1)(*np.ones((3, 2, 2)), is_causal="no"),
+    lambda: nn.scaled_dot_product_attention(*np.ones((3, 2, 2)), is_causal="no"),
+    lambda: nn.TransformerEncoderLayer(2, 1, norm_first="no"),
+    lambda: nn.LayerNorm(2, elementwise_affine="no"),
+    lambda: nn.BatchNorm2d(2, track_running_stats="no"),
+    lambda: nn.EmbeddingBag(2, 2, include_last_offset="no"),
+    lambda: nn.MaxPool2d(2, ceil_mode="no"),
+    lambda: nn.AvgPool2d(2, count_include_pad="no"),
+    lambda: nn.CTCLoss(zero_infinity="no"),
+    lambda: nn.Module().register_buffer("x", None, persistent="no"),
+    lambda: nn.Module().train("no"),
+    lambda: nn.Linear(2, 2).zero_grad("no"),
+    lambda: nn.Linear(2, 2).load_state_dict({}, "no"),
+    lambda: sf.optim.SGD([sf.Parameter([1.0])], 0.1, nesterov="no"),
+    lambda: sf.optim.SGD([sf.Parameter([1.0])], 0.1).zero_grad("no"),
+    lambda: sf.Tensor([1.0], requires_grad="no"),
+    lambda: sf.Tensor([1.0]).sum(keepdims="no"),
+    lambda: sf.Tensor([1.0]).mean(keepdims="no"),
+    lambda: sf.Tensor([1.0]).max(keepdims="no"),
+    lambda: sf.Tensor([1.0]).logsumexp(keepdims="no"),
+    lambda: sf.Recorder(more="no"),
+    lambda: sf.train.Batches(np.ones(2), np.ones(2), shuffle="no"),
+])  # fmt: skip
 def test_text_is_no_truth_value(make):
     with sf.simulate("fp32"), pytest.raises(ValueError, match=TRUTH):
         make()
@@ -73,14 +70,11 @@ def test_axes_are_integers(make):
         make()
 
 
-@pytest.mark.parametrize(
-    "hold, kind, part",
-    [
-        (lambda m: [nn.Linear(2, 2)], "list", "Linear"),
-        (lambda m: (m.head, nn.ReLU()), "tuple", "ReLU"),
-        (lambda m: {"a": sf.Parameter([1.0])}, "dict", "Parameter"),
-    ],
-)
+@pytest.mark.parametrize("hold, kind, part", [
+    (lambda m: [nn.Linear(2, 2)], "list", "Linear"),
+    (lambda m: (m.head, nn.ReLU()), "tuple", "ReLU"),
+    (lambda m: {"a": sf.Parameter([1.0])}, "dict", "Parameter"),
+])  # fmt: skip
 def test_parts_in_a_list_are_refused_when_the_model_runs(hold, kind, part):
     model = nn.Sequential(Listed(hold))
     with (

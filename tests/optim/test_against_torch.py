@@ -1,4 +1,4 @@
-"""Optimizers under the policy fp64 against PyTorch's in float64; Lion, which PyTorch has not, against its paper."""
+"""Optimizers under the policy fp64 against PyTorch's in float64."""
 
 import inspect
 
@@ -77,23 +77,6 @@ def test_steps_are_torchs(name, options, lr, monkeypatch):
             oracle.step()
     for p, t in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(p.data, t.detach().numpy(), rtol=1e-12, atol=1e-15)
-
-
-def test_lion_is_the_algorithm_of_its_paper():
-    rng = np.random.default_rng(1)
-    w, m = rng.standard_normal((3, 2)), np.zeros((3, 2))
-    p = sf.Parameter(w)
-    optimizer = sf.optim.Lion([p], 0.01, betas=(0.9, 0.99), weight_decay=0.1)
-    with sf.simulate("fp64"):
-        for _ in range(STEPS):
-            g = rng.standard_normal(w.shape)
-            c = 0.9 * m + 0.1 * g
-            w = w - 0.01 * (np.sign(c) + 0.1 * w)
-            m = 0.99 * m + 0.01 * g
-            p.grad = g
-            optimizer.step()
-    np.testing.assert_allclose(p.data, w, rtol=1e-12)
-    np.testing.assert_allclose(optimizer.state[0]["exp_avg"], m, rtol=1e-12)
 
 
 # What is about how PyTorch runs, and not about what it computes.
