@@ -18,20 +18,13 @@ from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.formulas.norms import weighted_values
 from simfloat.simulation.place import Place
 from simfloat.torch.arguments import Arguments, Options
+from simfloat.torch.formula_rows import MASKING, SAFE_SOFTMAX, SCALING
 from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.handlers import Handler
 from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward, Forward, target_operand
-from simfloat.torch.quick_formulas import (
-    MASKING,
-    SAFE_SOFTMAX,
-    SCALING,
-    are_plain,
-    has_saved_tensor_hooks,
-    run_formula,
-    unwatched_place,
-)
+from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, run_formula, unwatched_place
 from simfloat.torch.quick_layers import run_product
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import NARROW, NOTHING, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of

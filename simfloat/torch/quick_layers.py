@@ -23,11 +23,12 @@ from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
+from simfloat.torch.formula_rows import PRODUCT
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
-from simfloat.torch.phases import Backward, current_number
-from simfloat.torch.quick_formulas import are_plain, store_gradient, unwatched_place
+from simfloat.torch.phases import Backward
+from simfloat.torch.quick_formulas import are_plain, run_formula, store_gradient, unwatched_place
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
@@ -233,64 +234,10 @@ def _array_gradients(
     return gradients
 
 
-class BatchProduct(torch.autograd.Function):
-    """(run, place, a, b) -> a (..., m, k) times b (..., k, n); neither is a parameter."""
-
-    @staticmethod
-    @in_usual_environment
-    def forward(context: Any, run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
-        """Return the product."""
-        note, arithmetic, operand = run.notes.begin(place, (a, b)), place.forward, place.input()
-        product = tensor_of(arithmetic.matmul(numbers_of(a), numbers_of(b), operand, operand), a.dtype)
-        put_tag(product, Tag(arithmetic.format))
-        if note is not None:
-            note.format, note.is_one_call = arithmetic.format, True
-        context.set_materialize_grads(False)
-        context.run, context.note = run, note
-        context.save_for_backward(a, b)
-        return product
-
-    @staticmethod
-    @in_usual_environment
-    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
-        """Return the gradients of both factors."""
-        needed = context.needs_input_grad[2:]
-        with without_dispatch():
-            a, b = context.saved_tensors
-        if g is None:
-            return (None,) * 4
-        if torch.is_grad_enabled():
-            g = g.view(g.shape)  # one node for both products: shares of its gradient meet there, as in PyTorch
-            of_a = g @ b.transpose(-2, -1) if needed[0] else None
-            return None, None, of_a, a.transpose(-2, -1) @ g if needed[1] else None
-        place, number, gradients = context.note.place, current_number(), list[Tensor | None]()
-        with without_dispatch():
-            values, left, right = numbers_of(g), numbers_of(a), numbers_of(b)
-            for i, operand in enumerate(context.note.operands):
-                if not needed[i]:
-                    gradients.append(None)
-                    continue
-                arithmetic = place.to_activation(i, operand.format)
-                context.run.count_operation(aten.bmm.default, "rule")
-                if i == 0:
-                    product = arithmetic.matmul(values, right.swapaxes(-2, -1), place.gradient, place.input())
-                else:
-                    product = arithmetic.matmul(left.swapaxes(-2, -1), values, place.input(), place.gradient)
-                gradient = tensor_of(product, g.dtype)
-                put_tag(gradient, Tag(arithmetic.format, True, node=number))
-                gradients.append(gradient)
-        return None, None, *gradients
-
-
-apply_product: Callable[..., Tensor] = super(torch.autograd.Function, BatchProduct).apply
-
-
 def run_product(run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two batches of matrices that are not parameters."""
     # Each factor is a separate node, as its view with one axis for the batch is in PyTorch. Then shares of its
     # gradient, which gradients of gradients have, are added in the same order. Without these nodes the gradients of
     # gradients of queries and keys had other bits.
     a, b = (_view_with_note(run, aten.view.default, place, x, tag_of(x), *x.shape) for x in (a, b))
-    run.operation_counts.begin(aten.bmm.default, "rule", place.path)
-    with without_dispatch():
-        return apply_product(run, place, a, b)
+    return run_formula(run, PRODUCT, place, (a, b, place))

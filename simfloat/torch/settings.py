@@ -6,7 +6,7 @@ replace the parameters of a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from threading import Lock
 from typing import Any
@@ -18,14 +18,18 @@ from torch.utils import checkpoint
 
 from simfloat.simulation.formulas.recurrent import CELLS
 from simfloat.torch.attention import ATTENTION, attention
+from simfloat.torch.formula_rows import ROWS
 from simfloat.torch.forward_log import forward_pass, reentrant, remembering
 from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
-from simfloat.torch.quick_formulas import FUNCTIONS, class_loss, in_one_call, is_alone
+from simfloat.torch.quick_formulas import FormulaCall, is_alone, kernel_of
 from simfloat.torch.quick_layers import linear_layer
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
 from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
+
+#: The key of kernels on the CPU above autograd.
+KEY = "AutogradCPU"
 
 
 def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,31 +116,34 @@ class Backend:
             self._functions[1](self._before)
 
 
-class ReplacedKernel:
-    """A function that replaces PyTorch's kernel of an operation, above autograd, while any block needs it.
+class ReplacedKernels:
+    """Functions that replace PyTorch's kernels of operations, above autograd, while any block needs them.
 
-    It receives calls of the operation by any name.
+    They receive calls of an operation by any name. Each row of the table is a kernel for its operation.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self._name, self._function = name, function
+    def __init__(self, rows: Sequence[FormulaCall]) -> None:
+        self._rows, self._blocks = rows, 0
         self._library: Any = None
-        self._blocks = 0
 
     def _read(self) -> bool:
-        """True if the function replaces the kernel now."""
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{self._name}", "AutogradCPU"))
+        """True if the functions replace the kernels now."""
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{ATTENTION}", KEY))
 
     def begin(self) -> None:
-        """Replace PyTorch's kernel."""
+        """Replace PyTorch's kernels."""
         if self._blocks == 0:
+            # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name, and
+            # modules that have stored an activation, such as F.gelu.
             self._library = torch.library.Library("aten", "IMPL")
-            # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name.
-            self._library.impl(self._name, self._function, "AutogradCPU")
+            self._library.impl(ATTENTION, attention, KEY)
+            for row in self._rows:
+                kernel = kernel_of(row, torch.library.get_kernel(row.operation, KEY))
+                self._library.impl(row.operation.name(), kernel, KEY, with_keyset=True)
         self._blocks += 1
 
     def end(self) -> None:
-        """Restore PyTorch's kernel at the end of the last block."""
+        """Restore PyTorch's kernels at the end of the last block."""
         self._blocks -= 1
         if self._blocks == 0:
             self._library._destroy()
@@ -225,8 +232,8 @@ BACKENDS = [
 #: Switched off: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and
 #: nn.TransformerEncoder. Wrapped: the start of backward passes, recomputation, GradScaler, and functions with operands
 #: that autocast converts to one dtype.
-SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
-    ReplacedKernel(ATTENTION, attention),
+SETTINGS: tuple[Setting | Backend | ReplacedKernels, ...] = (
+    ReplacedKernels(ROWS),
     # A kernel of oneDNN, for example for a layer of an LSTM, is one operation without single roundings.
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     *(Backend(name, name == "math") for name in BACKENDS),
@@ -240,8 +247,6 @@ SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
     *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
     function_setting(torch.nn.functional, "linear", linear_layer),
-    function_setting(torch._C._nn, "cross_entropy_loss", class_loss),
-    *(function_setting(owner, name, in_one_call(row, arrange)) for owner, name, row, arrange in FUNCTIONS),
     *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
