@@ -223,7 +223,7 @@ class FormulaNode(torch.autograd.Function):
     @in_usual_environment
     def backward(context: Any, g: Tensor | None, *_: Any) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
-        call, run, needed = context.call, context.run, list(context.needs_input_grad[4:])
+        call, run, needed = context.call, context.run, context.needs_input_grad[4:]
         if g is None:
             return (None,) * (4 + len(needed))
         with without_dispatch():
@@ -235,11 +235,7 @@ class FormulaNode(torch.autograd.Function):
             outputs[number] = x
         if call.way_back is None:
             return None, None, None, None, g
-        if not run.backward_nodes.are_whole:
-            # There is an edge for each operand that is given.
-            tensors = [number for number, is_given in enumerate(context.is_given) if is_given]
-            for number, (edge, _) in zip(tensors, current_node().next_functions, strict=True):
-                needed[number] = needed[number] and run.backward_nodes.reaches(edge)
+        needed = needed_gradients(run, needed, context.is_given)
         back = call.arguments_back(g, arguments, outputs, needed)
         if torch.is_grad_enabled():
             # With create_graph=True the backward pass itself is recorded, and autograd needs PyTorch's operation for
@@ -257,6 +253,16 @@ class FormulaNode(torch.autograd.Function):
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
 apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
+
+
+def needed_gradients(run: RunContext, needed: Sequence[bool], is_given: Sequence[bool]) -> list[bool]:
+    """Return which operands need a gradient in this backward pass, of those that require one and are given."""
+    if run.backward_nodes.are_whole:
+        return list(needed)
+    # There is an edge for each operand that is given.
+    edges = iter(current_node().next_functions)
+    targets = [next(edges)[0] if given else None for given in is_given]
+    return [a and run.backward_nodes.reaches(target) for a, target in zip(needed, targets, strict=True)]
 
 
 def _gradients(

@@ -28,7 +28,7 @@ from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.quick_formulas import are_plain, run_formula, store_gradient, unwatched_place
+from simfloat.torch.quick_formulas import are_plain, needed_gradients, run_formula, store_gradient, unwatched_place
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
@@ -180,11 +180,12 @@ class LayerProduct(torch.autograd.Function):
         """Return the gradients of x, weight and bias."""
         if g is None:
             return (None,) * 5
-        needed, (x, weight) = context.needs_input_grad[2:], context.saved_tensors
+        layer, (x, weight) = context.layer, context.saved_tensors
+        needed = needed_gradients(layer.run, context.needs_input_grad[2:], (True, True, layer.bias is not None))
         if torch.is_grad_enabled():
             return None, None, *_recorded_gradients(g, x, weight, needed, context.are_turned)
         with without_dispatch():
-            return None, None, *_array_gradients(context.layer, context.note, g, x, weight, needed)
+            return None, None, *_array_gradients(layer, context.note, g, x, weight, needed)
 
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.

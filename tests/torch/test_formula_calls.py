@@ -149,6 +149,12 @@ MODELS = {
     "attention to what came before": lambda m, x: attended(x, m.linear(x), is_causal=True),
     "attention by truth values": lambda m, x: attended(x, m.linear(x), attn_mask=LOWER),
     "attention by numbers": lambda m, x: attended(x, m.linear(x), attn_mask=LOWER.float() / 3, scale=0.3),
+    "attention of groups of heads": lambda m, x: (
+        functional.scaled_dot_product_attention(
+            heads(m.linear(x)), heads(x)[:, :1], heads(x)[:, 1:], enable_gqa=True, is_causal=True
+        )
+        + functional.scaled_dot_product_attention(heads(x), heads(x), heads(x), enable_gqa=True)
+    ).flatten(1),
     "attention of one tensor": lambda m, x: (
         functional.scaled_dot_product_attention(*[heads(x)] * 3).flatten(1) + x.reshape(2, 24)
     ),
