@@ -1,9 +1,8 @@
-"""Run linear layers as one call each, forward and backward, if no operation is observed.
+"""Run linear layers and convolutions as one call each, forward and backward, if no operation is observed.
 
 PyTorch has up to four operations for a linear layer and nine for its backward pass, and more to save and find results;
 each of them calls Python. The results have the same bits as with these operations. An observer, random bits or an
-override that distinguish the operations require the single operations. So do hooks of the program that save values for
-the backward pass, as a checkpoint's do, because the operations of the hooks are simulated.
+override that distinguish the operations require the single operations.
 
 Autograd has the same nodes as with these operations, except the node of the product, so that gradients are added in the
 same order.
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.formulas.convolution import ConvolutionFormula, Inputs
 from simfloat.simulation.place import Place
 from simfloat.torch.formula_rows import PRODUCT
 from simfloat.torch.forward_log import LoggedOperation, Operand
@@ -29,6 +29,7 @@ from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward
 from simfloat.torch.quick_formulas import are_plain, needed_gradients, run_formula, store_gradient, unwatched_place
+from simfloat.torch.rules.contractions import convolution_of
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
@@ -55,6 +56,12 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         tags = _tags_of(input, weight, bias)
         if tags is None:
             return by_operations(input, weight, bias)
+        if input.ndim == 3 and not input.is_contiguous():
+            # PyTorch copies the rows, and adds the bias in a separate operation.
+            if not weight.requires_grad:
+                return by_operations(input, weight, bias)
+            product = call(input.reshape(-1, input.shape[-1]), weight).view(*input.shape[:-1], -1)
+            return product if bias is None else product + bias
         layer = _layer_of(run, place, *tags)
         rows = input
         if input.ndim != 2:
@@ -63,7 +70,7 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         # node, and are added in the same order, as in the single operations.
         weight = _view_with_note(run, aten.t.default, place, weight, tags[1])
         run.operation_counts.begin(aten.mm.default if bias is None else aten.addmm.default, "rule", place.path)
-        product = apply_linear(layer, tags, rows, weight, bias)
+        product = apply_layer(layer, tags, MatrixFormula(), rows, weight, bias)
         if input.ndim == 2:
             return product
         return _view_with_note(run, aten.view.default, place, product, layer.tag, *input.shape[:-1], product.shape[1])
@@ -71,8 +78,90 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class LinearLayer:
-    """The arithmetic of a linear layer at its place, determined at the first call with these parameters."""
+def convolution_kernel(original: Any) -> Callable[..., Tensor]:
+    """Return a kernel that runs a convolution in one call if possible, otherwise the original kernel."""
+
+    def kernel(keys: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Any:
+        run: Any = active_run()
+        is_transposed = options[3]
+        place = None if run is None else unwatched_place(run, "conv_transpose2d" if is_transposed else "conv2d")
+        if place is not None and run.parameters.is_outdated:
+            run.parameters.arguments_as_read(aten.convolution.default, (weight, bias), {})
+        tags = None if place is None else _parameter_tags(x, weight, bias)
+        if place is None or tags is None:
+            return original.call_boxed(keys, x, weight, bias, *options)
+        run.operation_counts.begin(aten.convolution.default, "rule", place.path)
+        formula = ConvolutionOf(convolution_of(x, weight, *options), tuple(x.shape), tuple(weight.shape), options)
+        return apply_layer(_layer_of(run, place, *tags), tags, formula, x, weight, bias)
+
+    return kernel
+
+
+class MatrixFormula(NamedTuple):
+    """The products of a linear layer: of rows and a transposed weight (k, n)."""
+
+    @staticmethod
+    def result(u: Arithmetic, x: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
+        """Return the product."""
+        return u.matmul(x, w, *inputs)
+
+    @staticmethod
+    def to_x(u: Arithmetic, g: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
+        """Return the gradient of the rows."""
+        return u.matmul(g, w.T, *inputs)
+
+    @staticmethod
+    def to_weight(u: Arithmetic, g: NDArray, x: NDArray, inputs: Inputs) -> NDArray:
+        """Return the gradient of the weight (n, k), which is not transposed."""
+        return u.matmul(g.T, x, *inputs)
+
+    @staticmethod
+    def recorded(
+        g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool], are_turned: Sequence[bool]
+    ) -> list[Any]:
+        """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients.
+
+        Autograd itself sums the gradient of the bias.
+        """
+        of_x = of_weight = None
+        # If the columns of an operand are contiguous, PyTorch's formula of mm computes its gradient as a transposed
+        # matrix. This sets the memory layout for later operations.
+        if weight is not None and needed[0]:
+            of_x = weight.mm(g.t()).t() if are_turned[0] else g.mm(weight.t())
+        if x is not None and needed[1]:
+            of_weight = g.t().mm(x).t() if are_turned[1] else x.t().mm(g)
+        return [of_x, of_weight, g if needed[2] else None]
+
+
+class ConvolutionOf(NamedTuple):
+    """The contractions of a convolution for operands of these shapes, and its options in PyTorch."""
+
+    formula: ConvolutionFormula
+    x_shape: tuple[int, ...]
+    weight_shape: tuple[int, ...]
+    options: tuple[Any, ...]
+
+    def result(self, u: Arithmetic, x: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
+        """Return the convolution."""
+        return self.formula.result(u, x, w, inputs)
+
+    def to_x(self, u: Arithmetic, g: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
+        """Return the gradient of the images."""
+        return self.formula.to_x(u, g, w, self.x_shape, inputs)
+
+    def to_weight(self, u: Arithmetic, g: NDArray, x: NDArray, inputs: Inputs) -> NDArray:
+        """Return the gradient of the kernels."""
+        return self.formula.to_kernels(u, g, x, self.weight_shape, inputs)
+
+    def recorded(self, g: Tensor, x: Tensor, weight: Tensor, needed: Sequence[bool], _: Any) -> tuple[Tensor, ...]:
+        """Compute the gradients by the operation of PyTorch, for gradients of gradients."""
+        sizes = [g.shape[1]] if needed[2] else None
+        gradients: tuple[Tensor, ...] = aten.convolution_backward(g, x, weight, sizes, *self.options, needed)
+        return gradients
+
+
+class Layer:
+    """The arithmetic of a layer at its place, determined at the first call with these parameters."""
 
     def __init__(self, run: RunContext, place: Place, x_path: str | None, weight: Tag, bias: Tag | None) -> None:
         self.run, self.place, self.weight, self.bias = run, place, weight, bias
@@ -109,27 +198,30 @@ class LinearLayer:
 
 
 def _tags_of(x: Any, weight: Any, bias: Any) -> tuple[Tag, ...] | None:
-    """Return the tags of the operands; None unless they are float32 rows and parameters of the model.
-
-    The rows are one matrix, or several that are contiguous in memory.
-    """
-    operands = (x, weight) if bias is None else (x, weight, bias)
-    if not are_plain(*operands) or x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+    """Return the tags of the operands of a linear layer; None unless they are rows and parameters of the model."""
+    tags = _parameter_tags(x, weight, bias)
+    if tags is None or x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         return None
-    if (x.ndim == 3 and not x.is_contiguous()) or (bias is not None and bias.shape != weight.shape[:1]):
+    return tags if bias is None or bias.shape == weight.shape[:1] else None
+
+
+def _parameter_tags(x: Any, *parameters: Any) -> tuple[Tag, ...] | None:
+    """Return the tags of x and of parameters, each if it is given; None for other tensors, and for a gradient."""
+    operands = [x, *[each for each in parameters if each is not None]]
+    if not are_plain(*operands):
         return None
     tags = tuple([tag_of(operand) for operand in operands])
     return None if tags[0].is_gradient or not all([tag.is_weight for tag in tags[1:]]) else tags
 
 
-def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> LinearLayer:
+def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> Layer:
     """Return the arithmetic of a layer for operands with these tags."""
     # A change of policy replaces all places, so no layer outlives the policy that it was determined for. Layers are
     # stored here and not in modules, because modules are copied, pickled and moved.
     key = x.owner if x.is_weight else None, weight.owner, bias and bias.owner
-    layer: LinearLayer | None = place.bound_layers.get(key)
+    layer: Layer | None = place.bound_layers.get(key)
     if layer is None:
-        layer = place.bound_layers[key] = LinearLayer(run, place, key[0], weight, bias)
+        layer = place.bound_layers[key] = Layer(run, place, key[0], weight, bias)
     return layer
 
 
@@ -147,27 +239,28 @@ def _view_with_note(run: RunContext, operation: Any, beside: Place, x: Tensor, t
 
 
 class LayerProduct(torch.autograd.Function):
-    """(layer, tags of the operands, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
+    """(layer, tags of the operands, formula, x, weight, bias or None) -> their contraction, plus the bias."""
 
     @staticmethod
     @in_usual_environment
     def forward(
-        context: Any, layer: LinearLayer, tags: tuple[Tag, ...], x: Tensor, weight: Tensor, bias: Tensor | None
+        context: Any, layer: Layer, tags: tuple[Tag, ...], formula: Any, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
         """Return the result."""
         note = layer.run.notes.begin(layer.place, (x, weight) if bias is None else (x, weight, bias), tags)
         # Otherwise autograd creates zeros for a missing gradient.
         context.set_materialize_grads(False)
-        context.layer, context.note = layer, note
+        context.layer, context.note, context.formula = layer, note, formula
         context.are_turned = x.stride() == (1, x.shape[0]), weight.stride() == (1, weight.shape[0])
-        # As in PyTorch, only the operands that the needed gradients read are saved.
-        _, _, of_x, of_weight, _ = context.needs_input_grad
-        context.save_for_backward(x if of_weight else None, weight if of_x else None)
+        # As in PyTorch, a linear layer saves only the operands that the needed gradients read.
+        of_x, of_weight = context.needs_input_grad[3:5]
+        saves_both = isinstance(formula, ConvolutionOf)
+        context.save_for_backward(x if of_weight or saves_both else None, weight if of_x or saves_both else None)
         with without_dispatch():
             read = layer.run.parameters.read
-            result = layer.products.matmul(numbers_of(read(x)), numbers_of(read(weight)), *layer.inputs)
+            result = formula.result(layer.products, numbers_of(read(x)), numbers_of(read(weight)), layer.inputs)
             if bias is not None:
-                result = layer.addition.forward.add(result, numbers_of(read(bias)))
+                result = layer.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
             product = tensor_of(result, x.dtype)
         put_tag(product, layer.tag)
         if note is not None:
@@ -179,38 +272,21 @@ class LayerProduct(torch.autograd.Function):
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of x, weight and bias."""
         if g is None:
-            return (None,) * 5
-        layer, (x, weight) = context.layer, context.saved_tensors
-        needed = needed_gradients(layer.run, context.needs_input_grad[2:], (True, True, layer.bias is not None))
+            return (None,) * 6
+        layer, formula, (x, weight) = context.layer, context.formula, context.saved_tensors
+        needed = needed_gradients(layer.run, context.needs_input_grad[3:], (True, True, layer.bias is not None))
         if torch.is_grad_enabled():
-            return None, None, *_recorded_gradients(g, x, weight, needed, context.are_turned)
+            return None, None, None, *formula.recorded(g, x, weight, needed, context.are_turned)
         with without_dispatch():
-            return None, None, *_array_gradients(layer, context.note, g, x, weight, needed)
+            return None, None, None, *_array_gradients(layer, context.note, formula, g, x, weight, needed)
 
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
-apply_linear: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
-
-
-def _recorded_gradients(
-    g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool], are_turned: Sequence[bool]
-) -> list[Any]:
-    """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients.
-
-    Autograd itself sums the gradient of the bias.
-    """
-    of_x = of_weight = None
-    # If the columns of an operand are contiguous, PyTorch's formula of mm computes its gradient as a transposed matrix.
-    # This sets the memory layout for later operations.
-    if weight is not None and needed[0]:
-        of_x = weight.mm(g.t()).t() if are_turned[0] else g.mm(weight.t())
-    if x is not None and needed[1]:
-        of_weight = g.t().mm(x).t() if are_turned[1] else x.t().mm(g)
-    return [of_x, of_weight, g if needed[2] else None]
+apply_layer: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
 def _array_gradients(
-    layer: LinearLayer, note: LoggedOperation, g: Tensor, x: Tensor | None, weight: Tensor | None,
+    layer: Layer, note: LoggedOperation, formula: Any, g: Tensor, x: Tensor | None, weight: Tensor | None,
     needed: Sequence[bool],
 ) -> list[Tensor | None]:  # fmt: skip
     """Compute the gradients."""
@@ -219,18 +295,21 @@ def _array_gradients(
     values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         to_x = layer.to_x(note.operands[0])
-        product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, layer.inputs[1])
+        product = formula.to_x(to_x, values, numbers_of(read(weight)), (place.gradient, layer.inputs[1]))
         gradients[0] = of_x = tensor_of(product, g.dtype)
         put_tag(of_x, Tag(to_x.target.format, True, node=number))
+    is_convolution = isinstance(formula, ConvolutionOf)
     if x is not None and needed[1]:
         to_weight = layer.to_weight
-        product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, layer.inputs[0])
-        format, view = to_weight.target.format, aten.t.default
+        product = formula.to_weight(to_weight, values, numbers_of(read(x)), (place.gradient, layer.inputs[0]))
+        format, view = to_weight.target.format, None if is_convolution else aten.t.default
         gradient = store_gradient(run, place, note.operands[1], 1, product, format, number, view)
-        gradients[1] = None if gradient is None else gradient.t()
+        gradients[1] = gradient if gradient is None or is_convolution else gradient.t()
     if needed[2] and layer.bias is not None:
         to_bias = layer.to_bias
-        array, format = to_bias.sum(values, (0,)), to_bias.target.format
+        # The sum of a convolution adds the gradient as it arrives, the sum of addmm the rounded one.
+        shares = numbers_of(g) if is_convolution else values
+        array, format = to_bias.sum(shares, (0, *range(2, g.ndim))), to_bias.target.format
         gradients[2] = store_gradient(run, layer.addition, note.operands[2], 1, array, format, number)
     return gradients
 

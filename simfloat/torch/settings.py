@@ -22,8 +22,8 @@ from simfloat.torch.formula_rows import ROWS
 from simfloat.torch.forward_log import forward_pass, reentrant, remembering
 from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
-from simfloat.torch.quick_formulas import FormulaCall, is_alone, kernel_of
-from simfloat.torch.quick_layers import linear_layer
+from simfloat.torch.quick_formulas import is_alone, kernel_of
+from simfloat.torch.quick_layers import convolution_kernel, linear_layer
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
 from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
@@ -119,11 +119,11 @@ class Backend:
 class ReplacedKernels:
     """Functions that replace PyTorch's kernels of operations, above autograd, while any block needs them.
 
-    They receive calls of an operation by any name. Each row of the table is a kernel for its operation.
+    They receive calls of an operation by any name. Each wrapper gets PyTorch's kernel of its operation.
     """
 
-    def __init__(self, rows: Sequence[FormulaCall]) -> None:
-        self._rows, self._blocks = rows, 0
+    def __init__(self, wrappers: Sequence[tuple[Any, Callable[[Any], Any]]]) -> None:
+        self._wrappers, self._blocks = wrappers, 0
         self._library: Any = None
 
     def _read(self) -> bool:
@@ -137,9 +137,9 @@ class ReplacedKernels:
             # modules that have stored an activation, such as F.gelu.
             self._library = torch.library.Library("aten", "IMPL")
             self._library.impl(ATTENTION, attention, KEY)
-            for row in self._rows:
-                kernel = kernel_of(row, torch.library.get_kernel(row.operation, KEY))
-                self._library.impl(row.operation.name(), kernel, KEY, with_keyset=True)
+            for operation, wrapper in self._wrappers:
+                kernel = wrapper(torch.library.get_kernel(operation, KEY))
+                self._library.impl(operation.name(), kernel, KEY, with_keyset=True)
         self._blocks += 1
 
     def end(self) -> None:
@@ -223,6 +223,12 @@ def function_setting(owner: Any, name: str, wrapper: Callable[..., Any]) -> Sett
     return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
 
 
+#: Operations, each with a function that wraps PyTorch's kernel.
+KERNELS = (
+    *((row.operation, partial(kernel_of, row)) for row in ROWS),
+    (torch.ops.aten.convolution.default, convolution_kernel),
+)
+
 #: The kernels of attention, by PyTorch's names.
 BACKENDS = [
     name for name in ("flash", "mem_efficient", "cudnn", "overrideable", "fa3", "math")
@@ -233,7 +239,7 @@ BACKENDS = [
 #: nn.TransformerEncoder. Wrapped: the start of backward passes, recomputation, GradScaler, and functions with operands
 #: that autocast converts to one dtype.
 SETTINGS: tuple[Setting | Backend | ReplacedKernels, ...] = (
-    ReplacedKernels(ROWS),
+    ReplacedKernels(KERNELS),
     # A kernel of oneDNN, for example for a layer of an LSTM, is one operation without single roundings.
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     *(Backend(name, name == "math") for name in BACKENDS),
