@@ -129,6 +129,14 @@ ROWS = (
         outputs=(1, 2),
     ),
     FormulaCall(
+        "batch_norm", aten.native_batch_norm.default, norms.batch_norm, aten.native_batch_norm_backward.default,
+        (norms.batch_to_x, norms.batch_to_weight, norms.batch_to_bias), operands=(0, 1, 2), reads=(0, 1, 3, 4),
+        arguments_back=lambda g, arguments, outputs, mask: (
+            g, *arguments[:2], *arguments[3:5], *outputs[1:], arguments[5], arguments[7], mask
+        ),
+        outputs=(1, 2), writes=lambda *arguments: (3, 4) if arguments[5] else (),
+    ),
+    FormulaCall(
         "power", aten.pow.Tensor_Scalar, lambda u, x, exponent: u.apply("power", x, np.array(float(exponent))),
         aten.pow.Tensor_Scalar, (_square_slope,), reads=(0,), is_composite=False,
         serves=lambda x, exponent: exponent == 2, recorded=lambda g, x, exponent: g * (exponent * x.pow(exponent - 1)),

@@ -97,6 +97,7 @@ class FormulaCall(NamedTuple):
     outputs: tuple[int, ...] = ()  # the numbers of the outputs that it reads
     is_composite: bool = True  # its steps have their own places
     serves: Callable[..., bool] = lambda *arguments: True  # True for arguments that the formulas support
+    writes: Callable[..., tuple[int, ...]] = lambda *arguments: ()  # the numbers of the arguments that it writes to
     recorded: Callable[..., Any] | None = None  # the backward pass by other operations of PyTorch than `way_back`
     is_product: bool = False  # the gradient of each factor reads only the other factor
     has_own_layout: bool = False  # gradients are in C order, not in the order of the gradient of the result
@@ -203,6 +204,9 @@ class FormulaNode(torch.autograd.Function):
         for array in outputs if isinstance(outputs, tuple) else (outputs,):
             tensors.append(tensor_of(array, torch.float32))
             put_tag(tensors[-1], tag)
+        for x in [arguments[number] for number in call.writes(*arguments)]:
+            if x is not None:
+                put_tag(x, tag_of(x)._replace(format=format))
         if note is not None:
             note.format, note.is_one_call = format, True
         # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.

@@ -135,6 +135,11 @@ MODELS = {
     "losses by other curves": lambda m, x: (
         functional.smooth_l1_loss(m.linear(x), LOWER_ROWS, beta=0.5) + nn.HuberLoss(delta=0.7)(x, LOWER_ROWS)
     ),
+    "norms of batches": lambda m, x: (
+        functional.batch_norm(m.linear(x), torch.zeros(6), torch.ones(6), m.norm.weight, m.norm.bias, True)
+        + functional.batch_norm(x.view(2, 4, 6), LOWER[0] / 3, LOWER[0] + 1.0, eps=0.1).view(8, 6)
+        + functional.instance_norm(x.view(2, 4, 6)).view(8, 6)
+    ),
     "powers": lambda m, x: m.linear(x) ** 2 + x.square() * x.pow(2).mean(-1, keepdim=True),
     "functions": lambda m, x: torch.tanh(x) * torch.sigmoid(x) + functional.gelu(m.linear(x)) - nn.Tanh()(x),
     "a norm": lambda m, x: m.norm(x),
