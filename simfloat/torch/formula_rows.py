@@ -67,11 +67,9 @@ def _recorded_products(g: Tensor, a: Tensor, b: Tensor, place: Place, mask: Sequ
     return [of_a, a.transpose(-2, -1) @ g if mask[1] else None]
 
 
-SAFE_SOFTMAX = FormulaCall(
-    "softmax", aten._safe_softmax.default, lambda u, x, axis, *_: slopes.safe_softmax(u, x, (x.ndim + axis,)),
-    aten._softmax_backward_data.default, (lambda u, g, y, axis, _: slopes.softmax_slope(u, g, y, (y.ndim + axis,)),),
-    _of_softmax, outputs=(0,),
-)  # fmt: skip
+SAFE_SOFTMAX = _row(
+    aten._safe_softmax.default, aten._softmax_backward_data.default, arguments_back=_of_softmax, outputs=(0,)
+)
 SCALING = FormulaCall(
     "multiply", aten.mul.Scalar, lambda u, x, factor: u.multiply(x, np.array(factor)), aten.mul.Scalar,
     (lambda u, g, _, factor: u.multiply(g, np.array(factor)),), is_composite=False,

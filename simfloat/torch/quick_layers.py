@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.formulas.convolution import ConvolutionFormula, Inputs
+from simfloat.simulation.formulas.convolution import Inputs
 from simfloat.simulation.place import Place
 from simfloat.torch.formula_rows import PRODUCT
 from simfloat.torch.forward_log import LoggedOperation, Operand
@@ -70,7 +70,7 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         # node, and are added in the same order, as in the single operations.
         weight = _view_with_note(run, aten.t.default, place, weight, tags[1])
         run.operation_counts.begin(aten.mm.default if bias is None else aten.addmm.default, "rule", place.path)
-        product = apply_layer(layer, tags, MatrixFormula(), rows, weight, bias)
+        product = apply_layer(layer, tags, MatrixFormula, (), rows, weight, bias)
         if input.ndim == 2:
             return product
         return _view_with_note(run, aten.view.default, place, product, layer.tag, *input.shape[:-1], product.shape[1])
@@ -91,13 +91,13 @@ def convolution_kernel(original: Any) -> Callable[..., Tensor]:
         if place is None or tags is None:
             return original.call_boxed(keys, x, weight, bias, *options)
         run.operation_counts.begin(aten.convolution.default, "rule", place.path)
-        formula = ConvolutionOf(convolution_of(x, weight, *options), tuple(x.shape), tuple(weight.shape), options)
-        return apply_layer(_layer_of(run, place, *tags), tags, formula, x, weight, bias)
+        formula = convolution_of(x, weight, *options)
+        return apply_layer(_layer_of(run, place, *tags), tags, formula, options, x, weight, bias)
 
     return kernel
 
 
-class MatrixFormula(NamedTuple):
+class MatrixFormula:
     """The products of a linear layer: of rows and a transposed weight (k, n)."""
 
     @staticmethod
@@ -106,58 +106,14 @@ class MatrixFormula(NamedTuple):
         return u.matmul(x, w, *inputs)
 
     @staticmethod
-    def to_x(u: Arithmetic, g: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
+    def to_x(u: Arithmetic, g: NDArray, w: NDArray, shape: Any, inputs: Inputs) -> NDArray:
         """Return the gradient of the rows."""
         return u.matmul(g, w.T, *inputs)
 
     @staticmethod
-    def to_weight(u: Arithmetic, g: NDArray, x: NDArray, inputs: Inputs) -> NDArray:
+    def to_kernels(u: Arithmetic, g: NDArray, x: NDArray, shape: Any, inputs: Inputs) -> NDArray:
         """Return the gradient of the weight (n, k), which is not transposed."""
         return u.matmul(g.T, x, *inputs)
-
-    @staticmethod
-    def recorded(
-        g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool], are_turned: Sequence[bool]
-    ) -> list[Any]:
-        """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients.
-
-        Autograd itself sums the gradient of the bias.
-        """
-        of_x = of_weight = None
-        # If the columns of an operand are contiguous, PyTorch's formula of mm computes its gradient as a transposed
-        # matrix. This sets the memory layout for later operations.
-        if weight is not None and needed[0]:
-            of_x = weight.mm(g.t()).t() if are_turned[0] else g.mm(weight.t())
-        if x is not None and needed[1]:
-            of_weight = g.t().mm(x).t() if are_turned[1] else x.t().mm(g)
-        return [of_x, of_weight, g if needed[2] else None]
-
-
-class ConvolutionOf(NamedTuple):
-    """The contractions of a convolution for operands of these shapes, and its options in PyTorch."""
-
-    formula: ConvolutionFormula
-    x_shape: tuple[int, ...]
-    weight_shape: tuple[int, ...]
-    options: tuple[Any, ...]
-
-    def result(self, u: Arithmetic, x: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
-        """Return the convolution."""
-        return self.formula.result(u, x, w, inputs)
-
-    def to_x(self, u: Arithmetic, g: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
-        """Return the gradient of the images."""
-        return self.formula.to_x(u, g, w, self.x_shape, inputs)
-
-    def to_weight(self, u: Arithmetic, g: NDArray, x: NDArray, inputs: Inputs) -> NDArray:
-        """Return the gradient of the kernels."""
-        return self.formula.to_kernels(u, g, x, self.weight_shape, inputs)
-
-    def recorded(self, g: Tensor, x: Tensor, weight: Tensor, needed: Sequence[bool], _: Any) -> tuple[Tensor, ...]:
-        """Compute the gradients by the operation of PyTorch, for gradients of gradients."""
-        sizes = [g.shape[1]] if needed[2] else None
-        gradients: tuple[Tensor, ...] = aten.convolution_backward(g, x, weight, sizes, *self.options, needed)
-        return gradients
 
 
 class Layer:
@@ -239,23 +195,26 @@ def _view_with_note(run: RunContext, operation: Any, beside: Place, x: Tensor, t
 
 
 class LayerProduct(torch.autograd.Function):
-    """(layer, tags of the operands, formula, x, weight, bias or None) -> their contraction, plus the bias."""
+    """(layer, tags of the operands, formula, options, x, weight, bias or None) -> their contraction, plus the bias.
+
+    A convolution has options, which are those of PyTorch's operation.
+    """
 
     @staticmethod
     @in_usual_environment
     def forward(
-        context: Any, layer: Layer, tags: tuple[Tag, ...], formula: Any, x: Tensor, weight: Tensor, bias: Tensor | None
-    ) -> Tensor:
+        context: Any, layer: Layer, tags: tuple[Tag, ...], formula: Any, options: tuple[Any, ...], x: Tensor,
+        weight: Tensor, bias: Tensor | None,
+    ) -> Tensor:  # fmt: skip
         """Return the result."""
         note = layer.run.notes.begin(layer.place, (x, weight) if bias is None else (x, weight, bias), tags)
         # Otherwise autograd creates zeros for a missing gradient.
         context.set_materialize_grads(False)
-        context.layer, context.note, context.formula = layer, note, formula
+        context.layer, context.note, context.formula, context.options = layer, note, formula, options
         context.are_turned = x.stride() == (1, x.shape[0]), weight.stride() == (1, weight.shape[0])
         # As in PyTorch, a linear layer saves only the operands that the needed gradients read.
-        of_x, of_weight = context.needs_input_grad[3:5]
-        saves_both = isinstance(formula, ConvolutionOf)
-        context.save_for_backward(x if of_weight or saves_both else None, weight if of_x or saves_both else None)
+        of_x, of_weight = context.needs_input_grad[4:6]
+        context.save_for_backward(x if of_weight or options else None, weight if of_x or options else None)
         with without_dispatch():
             read = layer.run.parameters.read
             result = formula.result(layer.products, numbers_of(read(x)), numbers_of(read(weight)), layer.inputs)
@@ -272,45 +231,63 @@ class LayerProduct(torch.autograd.Function):
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of x, weight and bias."""
         if g is None:
-            return (None,) * 6
-        layer, formula, (x, weight) = context.layer, context.formula, context.saved_tensors
-        needed = needed_gradients(layer.run, context.needs_input_grad[3:], (True, True, layer.bias is not None))
+            return (None,) * 7
+        layer, (x, weight) = context.layer, context.saved_tensors
+        needed = needed_gradients(layer.run, context.needs_input_grad[4:], (True, True, layer.bias is not None))
         if torch.is_grad_enabled():
-            return None, None, None, *formula.recorded(g, x, weight, needed, context.are_turned)
-        with without_dispatch():
-            return None, None, None, *_array_gradients(layer, context.note, formula, g, x, weight, needed)
+            gradients = _recorded_gradients(context, g, x, weight, needed)
+        else:
+            with without_dispatch():
+                gradients = _array_gradients(context, g, x, weight, needed)
+        return None, None, None, None, *gradients
 
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
 apply_layer: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
+def _recorded_gradients(
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> Sequence[Tensor | None]:
+    """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients."""
+    if context.options:
+        gradients: Sequence[Tensor] = aten.convolution_backward(g, x, weight, [g.shape[1]], *context.options, needed)
+        return gradients
+    of_x = of_weight = None
+    # If the columns of an operand are contiguous, PyTorch's formula of mm computes its gradient as a transposed matrix.
+    # This sets the memory layout for later operations.
+    if weight is not None and needed[0]:
+        of_x = weight.mm(g.t()).t() if context.are_turned[0] else g.mm(weight.t())
+    if x is not None and needed[1]:
+        of_weight = g.t().mm(x).t() if context.are_turned[1] else x.t().mm(g)
+    return [of_x, of_weight, g if needed[2] else None]  # autograd itself sums the gradient of the bias
+
+
 def _array_gradients(
-    layer: Layer, note: LoggedOperation, formula: Any, g: Tensor, x: Tensor | None, weight: Tensor | None,
-    needed: Sequence[bool],
-) -> list[Tensor | None]:  # fmt: skip
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> list[Tensor | None]:
     """Compute the gradients."""
+    layer: Layer = context.layer
+    note, formula, is_convolution = context.note, context.formula, bool(context.options)
     run, place, read = layer.run, layer.place, layer.run.parameters.read
     number = torch._C._current_autograd_node()._sequence_nr()
     values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
-        to_x = layer.to_x(note.operands[0])
-        product = formula.to_x(to_x, values, numbers_of(read(weight)), (place.gradient, layer.inputs[1]))
-        gradients[0] = of_x = tensor_of(product, g.dtype)
-        put_tag(of_x, Tag(to_x.target.format, True, node=number))
-    is_convolution = isinstance(formula, ConvolutionOf)
+        u, shape = layer.to_x(note.operands[0]), None if x is None else tuple(x.shape)
+        array = formula.to_x(u, values, numbers_of(read(weight)), shape, (place.gradient, layer.inputs[1]))
+        gradients[0] = of_x = tensor_of(array, g.dtype)
+        put_tag(of_x, Tag(u.target.format, True, node=number))
     if x is not None and needed[1]:
-        to_weight = layer.to_weight
-        product = formula.to_weight(to_weight, values, numbers_of(read(x)), (place.gradient, layer.inputs[0]))
-        format, view = to_weight.target.format, None if is_convolution else aten.t.default
-        gradient = store_gradient(run, place, note.operands[1], 1, product, format, number, view)
+        u, shape = layer.to_weight, None if weight is None else tuple(weight.shape)
+        array = formula.to_kernels(u, values, numbers_of(read(x)), shape, (place.gradient, layer.inputs[0]))
+        view = None if is_convolution else aten.t.default
+        gradient = store_gradient(run, place, note.operands[1], 1, array, u.target.format, number, view)
         gradients[1] = gradient if gradient is None or is_convolution else gradient.t()
     if needed[2] and layer.bias is not None:
-        to_bias = layer.to_bias
         # The sum of a convolution adds the gradient as it arrives, the sum of addmm the rounded one.
-        shares = numbers_of(g) if is_convolution else values
-        array, format = to_bias.sum(shares, (0, *range(2, g.ndim))), to_bias.target.format
-        gradients[2] = store_gradient(run, layer.addition, note.operands[2], 1, array, format, number)
+        u, shares = layer.to_bias, numbers_of(g) if is_convolution else values
+        array = u.sum(shares, (0, *range(2, g.ndim)))
+        gradients[2] = store_gradient(run, layer.addition, note.operands[2], 1, array, u.target.format, number)
     return gradients
 
 
