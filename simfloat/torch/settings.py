@@ -62,20 +62,27 @@ class Setting:
         self._blocks = 0
 
     def begin(self) -> None:
-        """Begin a block; the first block stores the present value, and sets the value that is computed from it."""
+        """Begin a block; the first block sets the value."""
         if self._blocks == 0:
-            self._before = self._read()
-            self._write(self._value(self._before))
+            self._set()
         self._blocks += 1
 
     def end(self) -> None:
-        """Restore the setting at the end of the last block."""
+        """End a block; the last block restores the setting."""
         self._blocks -= 1
         if self._blocks == 0:
-            self._write(self._before)
+            self._restore()
+
+    def _set(self) -> None:
+        """Store the present value, and set the value that is computed from it."""
+        self._before = self._read()
+        self._write(self._value(self._before))
+
+    def _restore(self) -> None:
+        self._write(self._before)
 
 
-class Backend:
+class Backend(Setting):
     """A kernel of attention that is on or off while any block needs it.
 
     Values that the program sets apply after the block.
@@ -85,68 +92,48 @@ class Backend:
 
     def __init__(self, name: str, is_on: bool) -> None:
         self._names, self._is_on = (f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"), is_on
-        self._before = False
-        self._blocks = 0
+        super().__init__(lambda: bool(getattr(torch._C, self._names[0])()), self._keep, lambda _: is_on)
 
-    def _read(self) -> bool:
-        """Return the value that a program reads."""
-        return bool(getattr(torch._C, self._names[0])())
-
-    def begin(self) -> None:
-        """Turn the kernel on or off, and store the value that the program reads and writes separately."""
-        if self._blocks == 0:
-            # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it uses the
-            # values of the program, while only the kernel that consists of single operations is on.
-            self._functions = read, write = [getattr(torch._C, name) for name in self._names]
-            self._before = read()
-            write(self._is_on)
-            for name, function in zip(self._names, (lambda: self._before, self._keep), strict=True):
-                setattr(torch._C, name, function)
-        self._blocks += 1
+    def _set(self) -> None:
+        # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it uses the
+        # values of the program, while only the kernel that consists of single operations is on.
+        self._functions = read, write = [getattr(torch._C, name) for name in self._names]
+        self._before = read()
+        write(self._is_on)
+        for name, function in zip(self._names, (lambda: self._before, self._keep), strict=True):
+            setattr(torch._C, name, function)
 
     def _keep(self, value: bool) -> None:
         self._before = value
 
-    def end(self) -> None:
-        """Set the value of the program at the end of the last block."""
-        self._blocks -= 1
-        if self._blocks == 0:
-            for name, function in zip(self._names, self._functions, strict=True):
-                setattr(torch._C, name, function)
-            self._functions[1](self._before)
+    def _restore(self) -> None:
+        for name, function in zip(self._names, self._functions, strict=True):
+            setattr(torch._C, name, function)
+        self._functions[1](self._before)
 
 
-class ReplacedKernels:
+class ReplacedKernels(Setting):
     """Functions that replace PyTorch's kernels of operations, above autograd, while any block needs them.
 
     They receive calls of an operation by any name. Each wrapper gets PyTorch's kernel of its operation.
     """
 
     def __init__(self, wrappers: Sequence[tuple[Any, Callable[[Any], Any]]]) -> None:
-        self._wrappers, self._blocks = wrappers, 0
-        self._library: Any = None
+        name = f"aten::{ATTENTION}"
+        super().__init__(lambda: torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY), off, off)
+        self._wrappers = wrappers
 
-    def _read(self) -> bool:
-        """True if the functions replace the kernels now."""
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{ATTENTION}", KEY))
+    def _set(self) -> None:
+        # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name, and
+        # modules that have stored an activation, such as F.gelu.
+        self._library: Any = torch.library.Library("aten", "IMPL")
+        self._library.impl(ATTENTION, attention, KEY)
+        for operation, wrapper in self._wrappers:
+            kernel = wrapper(torch.library.get_kernel(operation, KEY))
+            self._library.impl(operation.name(), kernel, KEY, with_keyset=True)
 
-    def begin(self) -> None:
-        """Replace PyTorch's kernels."""
-        if self._blocks == 0:
-            # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name, and
-            # modules that have stored an activation, such as F.gelu.
-            self._library = torch.library.Library("aten", "IMPL")
-            self._library.impl(ATTENTION, attention, KEY)
-            for operation, wrapper in self._wrappers:
-                kernel = wrapper(torch.library.get_kernel(operation, KEY))
-                self._library.impl(operation.name(), kernel, KEY, with_keyset=True)
-        self._blocks += 1
-
-    def end(self) -> None:
-        """Restore PyTorch's kernels at the end of the last block."""
-        self._blocks -= 1
-        if self._blocks == 0:
-            self._library._destroy()
+    def _restore(self) -> None:
+        self._library._destroy()
 
 
 def off(before: bool) -> bool:
@@ -238,7 +225,7 @@ BACKENDS = [
 #: Switched off: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and
 #: nn.TransformerEncoder. Wrapped: the start of backward passes, recomputation, GradScaler, and functions with operands
 #: that autocast converts to one dtype.
-SETTINGS: tuple[Setting | Backend | ReplacedKernels, ...] = (
+SETTINGS: tuple[Setting, ...] = (
     ReplacedKernels(KERNELS),
     # A kernel of oneDNN, for example for a layer of an LSTM, is one operation without single roundings.
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
