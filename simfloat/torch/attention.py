@@ -18,20 +18,13 @@ from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.formulas.norms import weighted_values
 from simfloat.simulation.place import Place
 from simfloat.torch.arguments import Arguments, Options
+from simfloat.torch.formula_rows import MASKING, SAFE_SOFTMAX, SCALING
 from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.handlers import Handler
 from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward, Forward, target_operand
-from simfloat.torch.quick_formulas import (
-    MASKING,
-    SAFE_SOFTMAX,
-    SCALING,
-    are_plain,
-    has_saved_tensor_hooks,
-    run_formula,
-    unwatched_place,
-)
+from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, run_formula, unwatched_place
 from simfloat.torch.quick_layers import run_product
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import NARROW, NOTHING, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
@@ -80,9 +73,13 @@ def _is_plain(
     q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> bool:
     """True for matrices of one batch in float32, and a mask without gradient, as PyTorch accepts them."""
-    if not are_plain(q, k, v) or enable_gqa or (scale is not None and scale <= 0) or q.ndim not in (3, 4):
+    if not are_plain(q, k, v) or (scale is not None and scale <= 0) or q.ndim not in (3, 4):
         return False
-    if q.shape[:-2] != k.shape[:-2] or k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
+    if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
+        return False
+    # With enable_gqa, several heads of queries have one head of keys and values.
+    is_grouped = enable_gqa and q.ndim == 4 and len(q) == len(k) and q.shape[1] % k.shape[1] == 0
+    if q.shape[:-2] != k.shape[:-2] and not is_grouped:
         return False
     if any((tag := tag_of(x)).is_gradient or tag.is_weight for x in (q, k, v)):
         return False
@@ -114,6 +111,8 @@ def _by_formulas(
         mask = torch.where(mask, 0.0, -torch.inf)
     factor = place_of("multiply")
     q = run_formula(run, SCALING, factor, (q, root))
+    if q.shape[-3] != k.shape[-3]:
+        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     k = run_formula(run, SCALING, factor, (k.transpose(-2, -1), root))
     scores = run_product(run, place_of("matmul"), q, k)
     if mask is not None:

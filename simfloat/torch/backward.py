@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -197,12 +197,22 @@ class BackwardNode:
     out for each operand.
     """
 
-    def __init__(self, operands: Sequence[Operand | None]) -> None:
-        self.operands = operands
-        self.operand = min([x for x in operands if x is not None], default=None, key=attrgetter("number"))
+    def __init__(self, note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> None:
+        self.note, self._edges = note, (node, notes, leaves)
         self.events: list[PendingEvents] = []  # of the roundings so far
         self.deferred: DeferredOperations | None = None  # while the node computes
         self.results: Sequence[Any] = ()  # after its end, until the next node has ended
+
+    @cached_property
+    def operands(self) -> list[Operand | None]:
+        """The operand at the end of each edge of the node; None for an operand that requires no gradient."""
+        # Most nodes are views or one call, and no operation asks for their operands.
+        return _operands(self.note, *self._edges)
+
+    @cached_property
+    def operand(self) -> Operand | None:
+        """The operand that operations of the node belong to."""
+        return min([x for x in self.operands if x is not None], default=None, key=attrgetter("number"))
 
     def begin(self, *_: Any) -> None:
         """Begin to defer the operations of a node whose operands have different roles."""
@@ -270,7 +280,7 @@ class BackwardNodes:
 
     def __init__(self, note_of: Finder, gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
-        self._ways: dict[int, BackwardNode | partial[BackwardNode]] = {}
+        self._ways: dict[int, BackwardNode] = {}
         self.ended: BackwardNode | None = None  # the last one that ended: operations under it add its results to others
         self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
         self._completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
@@ -294,9 +304,7 @@ class BackwardNodes:
         # A formula has several operations, and each of them asks for its node. Numbers of nodes are not reused.
         if number != self._current.number:
             way = self._ways.get(number)
-            if isinstance(way, partial):
-                way = self._ways[number] = way()
-            self._current = CurrentNode(number, self._note_of(node), way)
+            self._current = CurrentNode(number, self._note_of(node) if way is None else way.note, way)
         return self._current
 
     def forget(self) -> None:
@@ -391,12 +399,9 @@ class BackwardNodes:
         if is_sorted and completes and not are_replicas():
             self._completed.update(self._parameters_completed_by(node, leaves))
         is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
-        new_way = partial(_new_way, note, node, notes, leaves)
+        way = self._ways[number] = BackwardNode(note, node, notes, leaves)
         if (is_sorted or len(node.next_functions) < 2) and not is_added and note.place.observer is None:
-            # Most nodes are views or one call. Their operands are found only if an operation asks for them.
-            self._ways[number] = new_way
             return []
-        way = self._ways[number] = new_way()
         operands = [x for x in way.operands if x is not None]
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
@@ -424,11 +429,6 @@ class BackwardNodes:
             has_hooks = leaf._backward_hooks or leaf._post_accumulate_grad_hooks
             if path is not None and not has_hooks and _takes_whole(leaf.grad, path):
                 yield path, leaf
-
-
-def _new_way(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> BackwardNode:
-    """Return the backward pass through a node."""
-    return BackwardNode(_operands(note, node, notes, leaves))
 
 
 def _takes_whole(grad: torch.Tensor | None, path: str) -> bool:

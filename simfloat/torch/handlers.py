@@ -332,11 +332,8 @@ class InPlace(Handler):
         return target
 
 
-class OutVariant(Handler):
+class OutVariant(InPlace):
     """An operation with its result written to `out`."""
-
-    def __init__(self, functional: Any, handler: Handler) -> None:
-        self.functional, self.handler, self.how = functional, handler, handler.how
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """Return `out`, after the write."""

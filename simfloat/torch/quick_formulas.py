@@ -4,15 +4,16 @@ A row (`FormulaCall`) names the formula, the formulas of the gradients, and the 
 runs every row. Its node is in the place of the node of PyTorch's operation, so that gradients are added in the same
 order, and the results have the bits of the single operations. `is_alone` and `unwatched_place` check if one call may
 replace single operations, each of which calls Python.
+
+`kernel_of` returns a kernel that replaces PyTorch's kernel of an operation above autograd. So a row also runs if the
+program calls the operation by another name, or by a function that a module stored before the block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -21,8 +22,6 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.formulas import losses as loss_formulas
-from simfloat.simulation.formulas import slopes
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node
@@ -30,8 +29,6 @@ from simfloat.torch.formula import array_of
 from simfloat.torch.forward_log import Operand, is_recomputing
 from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
-from simfloat.torch.rules import losses, norms
-from simfloat.torch.rules.pointwise import threshold_backward
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, match_layout, put_tag, tag_of, tensor_of
 
@@ -53,10 +50,10 @@ def unwatched_place(run: RunContext, operation: str) -> Place | None:
 
     Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
     """
+    if not (current_node() is None or is_recomputing()) or torch.is_autocast_enabled("cpu"):
+        return None
     # In a composite the operations have other places, and in an optimizer they are updates.
     if not is_alone(run) or run.composites or run.optimizing.optimizer is not None:
-        return None
-    if torch.is_autocast_enabled("cpu") or not (current_node() is None or is_recomputing()):
         return None
     place = run.simulation.place_at(operation, run.path, ())
     return place if place.is_uniform else None
@@ -77,6 +74,10 @@ def are_plain(*tensors: Any) -> bool:
     return True
 
 
+def _of_operand(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
+    return g, *arguments
+
+
 class FormulaCall(NamedTuple):
     """An operation of PyTorch and its backward pass, by their formulas: (arithmetic, *arguments) -> values.
 
@@ -90,11 +91,16 @@ class FormulaCall(NamedTuple):
     formula: Callable[..., Any]
     way_back: Any  # PyTorch's operation of the backward pass
     slopes: tuple[Callable[..., NDArray] | None, ...]  # for each operand; None if the gradient passes unchanged
-    arguments_back: Callable[[Any, Sequence[Any], Sequence[Any], list[bool]], Arguments]
+    arguments_back: Callable[[Any, Sequence[Any], Sequence[Any], list[bool]], Arguments] = _of_operand
     operands: tuple[int, ...] = (0,)  # the numbers of the arguments that have gradients
     reads: tuple[int, ...] = ()  # the numbers of the arguments that the backward pass reads
     outputs: tuple[int, ...] = ()  # the numbers of the outputs that it reads
     is_composite: bool = True  # its steps have their own places
+    serves: Callable[..., bool] = lambda *arguments: True  # True for arguments that the formulas support
+    writes: Callable[..., tuple[int, ...]] = lambda *arguments: ()  # the numbers of the arguments that it writes to
+    recorded: Callable[..., Any] | None = None  # the backward pass by other operations of PyTorch than `way_back`
+    is_product: bool = False  # the gradient of each factor reads only the other factor
+    has_own_layout: bool = False  # gradients are in C order, not in the order of the gradient of the result
 
     @property
     def how(self) -> str:
@@ -102,188 +108,43 @@ class FormulaCall(NamedTuple):
         return "decomposition" if self.is_composite else "rule"
 
 
-def _of_operand(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
-    return g, arguments[0]
+def kernel_of(call: FormulaCall, original: Any) -> Callable[..., Any]:
+    """Return a kernel that runs the row `call` if possible, otherwise the original kernel."""
+    schema = call.operation._schema.arguments
+    names = {argument.name: number for number, argument in enumerate(schema)}
 
-
-def _of_result(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
-    return g, outputs[0]
-
-
-def _of_softmax(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: list[bool]) -> Arguments:
-    return g, outputs[0], arguments[1], torch.float32
-
-
-def _by_function(name: str, operation: Any, way_back: Any, slope: Callable[..., NDArray]) -> FormulaCall:
-    """Return the row of a function of the catalog with a derivative of its result."""
-    return FormulaCall(
-        name, operation, lambda u, x: u.apply(name, x), way_back, (slope,), _of_result, outputs=(0,),
-        is_composite=False,
-    )  # fmt: skip
-
-
-RELU = FormulaCall(
-    "relu", aten.relu.default, slopes.positive_part, aten.threshold_backward.default, (threshold_backward,),
-    lambda g, arguments, outputs, mask: (g, outputs[0], 0), outputs=(0,), is_composite=False,
-)  # fmt: skip
-TANH = _by_function("tanh", aten.tanh.default, aten.tanh_backward.default, slopes.tanh)
-SIGMOID = _by_function("sigmoid", aten.sigmoid.default, aten.sigmoid_backward.default, slopes.sigmoid)
-GELU = FormulaCall(
-    "gelu", aten.gelu.default, lambda u, x: u.apply("gelu", x), aten.gelu_backward.default,
-    (lambda u, g, x: slopes.gelu(u, g, None, x),), _of_operand, reads=(0,), is_composite=False,
-)  # fmt: skip
-LOG_SOFTMAX = FormulaCall(
-    "log_softmax", aten._log_softmax.default, lambda u, x, axis, _: slopes.log_softmax(u, x, (axis,)),
-    aten._log_softmax_backward_data.default, (lambda u, g, y, axis, _: slopes.log_softmax_slope(u, g, y, (axis,)),),
-    _of_softmax, outputs=(0,),
-)  # fmt: skip
-SAFE_SOFTMAX = FormulaCall(
-    "softmax", aten._safe_softmax.default, lambda u, x, axis: slopes.safe_softmax(u, x, (x.ndim + axis,)),
-    aten._softmax_backward_data.default, (lambda u, g, y, axis, _: slopes.softmax_slope(u, g, y, (y.ndim + axis,)),),
-    _of_softmax, outputs=(0,),
-)  # fmt: skip
-NLL_LOSS = FormulaCall(
-    "cross_entropy", aten.nll_loss_forward.default, losses.nll_loss, aten.nll_loss_backward.default,
-    (losses.nll_loss_slope,), lambda g, arguments, outputs, mask: (g, *arguments, outputs[1]), reads=(0, 1),
-    outputs=(1,),
-)  # fmt: skip
-MSE_LOSS = FormulaCall(
-    "mse_loss", aten.mse_loss.default, losses.with_reduction_name(loss_formulas.mse_loss, 2),
-    aten.mse_loss_backward.default, (losses.with_reduction_name(loss_formulas.mse_loss_slope, 3),),
-    lambda g, arguments, outputs, mask: (g, *arguments), reads=(0, 1),
-)  # fmt: skip
-LAYER_NORM = FormulaCall(
-    "layer_norm", aten.native_layer_norm.default, norms.layer_norm, aten.native_layer_norm_backward.default,
-    (norms.layer_to_x, norms.layer_to_weight, norms.layer_to_bias),
-    lambda g, arguments, outputs, mask: (g, *arguments[:2], *outputs[1:], *arguments[2:4], mask),
-    operands=(0, 2, 3), reads=(0, 2, 3), outputs=(1, 2),
-)  # fmt: skip
-SCALING = FormulaCall(
-    "multiply", aten.mul.Scalar, lambda u, x, factor: u.multiply(x, np.array(factor)), aten.mul.Scalar,
-    (lambda u, g, factor: u.multiply(g, np.array(factor)),), lambda g, arguments, outputs, mask: (g, arguments[1]),
-    is_composite=False,
-)  # fmt: skip
-MASKING = FormulaCall(
-    "add", aten.add.Tensor, lambda u, x, mask: u.add(x, mask), None, (None,), _of_operand, is_composite=False
-)
-
-
-def in_one_call(call: FormulaCall, arrange: Callable[..., Arguments | None]) -> Callable[..., Any]:
-    """Return a decorator of PyTorch's function that runs the row `call` if possible.
-
-    `arrange` returns the arguments of the row for the arguments of the function; None if the row does not support them.
-    """
-
-    def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def one_call(*args: Any, **options: Any) -> Any:
-            run: Any = active_run()
-            # Calls with other options and invalid calls go to PyTorch's function, which has the names and the errors.
-            if run is None or has_saved_tensor_hooks():
-                return function(*args, **options)
+    def kernel(keys: Any, *args: Any, **options: Any) -> Any:
+        run: Any = active_run()
+        if run is not None and not has_saved_tensor_hooks():
+            arguments = [*args, *[argument.default_value for argument in schema[len(args) :]]]
+            for name, value in options.items():
+                arguments[names[name]] = value
             place = served_place(run, call)
-            try:
-                arguments = None if place is None else arrange(*args, **options)
-            except TypeError:
-                arguments = None
-            if place is None or arguments is None:
-                return function(*args, **options)
-            return run_formula(run, call, place, arguments)
+            if place is not None and _fit(call, arguments) and call.serves(*arguments):
+                return run_formula(run, call, place, tuple(arguments))
+        return original.call_boxed(keys, *args, **options)
 
-        return one_call
+    return kernel
 
-    return wrapper
+
+def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
+    """True if the tensors are contiguous tensors of a forward pass, and only operands require gradients."""
+    # Results of a formula are in C order. For any other layout the single operations reproduce PyTorch's layout.
+    for number, x in enumerate(arguments):
+        if not isinstance(x, Tensor) or not x.is_floating_point() and number not in call.operands:
+            continue
+        if not are_plain(x) or not x.is_contiguous() or x.requires_grad and number not in call.operands:
+            return False
+        tag = tag_of(x)
+        if tag.is_gradient or tag.is_weight and len(call.operands) == 1:
+            return False
+    return True
 
 
 def served_place(run: RunContext, call: FormulaCall) -> Place | None:
     """Return the place of an operation if it is not observed, and no composite that is rounded once."""
     place = unwatched_place(run, call.name)
     return None if place is None or (call.is_composite and place.is_fused) else place
-
-
-def is_operand(x: Any) -> bool:
-    """True if x is a contiguous tensor of a forward pass and not a parameter."""
-    # Results of a formula are in C order. For any other layout the single operations reproduce PyTorch's layout.
-    if not are_plain(x) or not x.is_contiguous():
-        return False
-    tag = tag_of(x)
-    return not (tag.is_gradient or tag.is_weight)
-
-
-def _are_parameters(shape: Sequence[int], *parameters: Any) -> bool:
-    """True if each is None, or a contiguous parameter of this shape."""
-    for x in parameters:
-        if x is not None and not (are_plain(x) and x.is_contiguous() and tuple(x.shape) == tuple(shape)):
-            return False
-        if x is not None and not tag_of(x).is_weight:
-            return False
-    return True
-
-
-def one_operand(x: Any) -> Arguments | None:
-    """Return the argument of a function of one tensor."""
-    return (x,) if is_operand(x) else None
-
-
-def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float, cudnn: bool) -> Arguments | None:
-    """Return the arguments of the normalization of layers."""
-    shape = tuple(shape)
-    if not is_operand(x) or not shape or tuple(x.shape[-len(shape) :]) != shape:
-        return None
-    return (x, shape, weight, bias, eps) if _are_parameters(shape, weight, bias) else None
-
-
-def mse_loss(x: Any, y: Any, reduction: int) -> Arguments | None:
-    """Return the arguments of the mean squared error, for a target without gradient."""
-    if not is_operand(x) or not is_operand(y) or x.shape != y.shape or y.requires_grad:
-        return None
-    return x, y, reduction
-
-
-def gelu(x: Any, approximate: str = "none") -> Arguments | None:
-    """Return the argument of the exact GELU."""
-    return one_operand(x) if approximate == "none" else None
-
-
-#: The functions of PyTorch that are one call, each with its row.
-FUNCTIONS: tuple[tuple[Any, str, FormulaCall, Callable[..., Arguments | None]], ...] = (
-    (torch, "relu", RELU, one_operand),
-    (torch, "tanh", TANH, one_operand),
-    (torch, "sigmoid", SIGMOID, one_operand),
-    (torch.nn.functional, "gelu", GELU, gelu),
-    (torch, "layer_norm", LAYER_NORM, layer_norm),
-    (torch._C._nn, "mse_loss", MSE_LOSS, mse_loss),
-)
-
-
-def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap PyTorch's function of the cross-entropy."""
-
-    @wraps(function)
-    def call(*args: Any, **options: Any) -> Tensor:
-        run: Any = active_run()
-        # F.cross_entropy passes all six by position: input, target, weight, reduction, ignore_index and label_smoothing
-        # (torch 2.13).
-        if run is None or options or len(args) != 6 or has_saved_tensor_hooks() or not _are_classes(*args):
-            return function(*args, **options)
-        logarithms_place, place = served_place(run, LOG_SOFTMAX), served_place(run, NLL_LOSS)
-        if logarithms_place is None or place is None:
-            return function(*args)
-        x, *others, _ = args
-        # Two nodes, as in PyTorch: log_softmax and nll_loss have their own places and their own roundings. With ReLUs,
-        # cross-entropies and complete gradients in one call each, PyTorch calls Python 4 times in a step of an MLP (65
-        # times with single operations). The step takes 3.7 times as long as torch float32 on Zen 4 (5.0 before).
-        logarithms = run_formula(run, LOG_SOFTMAX, logarithms_place, (x, 1, x.dtype))
-        return run_formula(run, NLL_LOSS, place, (logarithms, *others))
-
-    return call
-
-
-def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int, smoothing: float) -> bool:
-    """True if the operands are rows of values with one class each, without class weights."""
-    if weight is not None or smoothing or not is_operand(x) or x.ndim != 2:
-        return False
-    return type(target) is Tensor and target.dtype == torch.int64 and target.shape == x.shape[:1]
 
 
 def run_formula(run: RunContext, call: FormulaCall, place: Place, arguments: Arguments) -> Tensor:
@@ -332,8 +193,8 @@ class FormulaNode(torch.autograd.Function):
     @in_usual_environment
     def forward(
         context: Any, run: RunContext, call: FormulaCall, place: Place, arguments: Arguments, *operands: Tensor | None
-    ) -> Tensor:
-        """Return the result."""
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Return the results of PyTorch's operation."""
         note = run.notes.begin(place, [x for x in operands if x is not None])
         u, read = _arithmetic_at(run, call, place), run.parameters.read
         arrays = [array_of(read(x)) if isinstance(x, Tensor) else x for x in arguments]
@@ -343,6 +204,9 @@ class FormulaNode(torch.autograd.Function):
         for array in outputs if isinstance(outputs, tuple) else (outputs,):
             tensors.append(tensor_of(array, torch.float32))
             put_tag(tensors[-1], tag)
+        for x in [arguments[number] for number in call.writes(*arguments)]:
+            if x is not None:
+                put_tag(x, tag_of(x)._replace(format=format))
         if note is not None:
             note.format, note.is_one_call = format, True
         # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
@@ -350,16 +214,20 @@ class FormulaNode(torch.autograd.Function):
         context.run, context.call, context.note, context.count = run, call, note, len(tensors)
         context.is_given = [x is not None for x in operands]
         context.arguments = [None if isinstance(x, Tensor) else x for x in arguments]
+        # As in PyTorch, only the factors that the needed gradients read are saved.
+        needed = context.needs_input_grad[:3:-1] if call.is_product else (True,) * len(call.reads)
+        saved = [arguments[i] if is_read else None for i, is_read in zip(call.reads, needed, strict=True)]
         # Dispatch is off, so saving and unpacking call no operations. Autograd saves a detached alias of each of its
         # own results, and each alias would call Python.
-        context.save_for_backward(*[arguments[i] for i in call.reads], *[tensors[i] for i in call.outputs])
-        return tensors[0]
+        context.save_for_backward(*saved, *[tensors[i] for i in call.outputs])
+        context.mark_non_differentiable(*tensors[1:])
+        return tensors[0] if len(call.operation._schema.returns) == 1 else tuple(tensors)
 
     @staticmethod
     @in_usual_environment
-    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
+    def backward(context: Any, g: Tensor | None, *_: Any) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
-        call, run, needed = context.call, context.run, list(context.needs_input_grad[4:])
+        call, run, needed = context.call, context.run, context.needs_input_grad[4:]
         if g is None:
             return (None,) * (4 + len(needed))
         with without_dispatch():
@@ -371,19 +239,16 @@ class FormulaNode(torch.autograd.Function):
             outputs[number] = x
         if call.way_back is None:
             return None, None, None, None, g
-        if not run.backward_nodes.are_whole:
-            # There is an edge for each operand that is given.
-            tensors = [number for number, is_given in enumerate(context.is_given) if is_given]
-            for number, (edge, _) in zip(tensors, current_node().next_functions, strict=True):
-                needed[number] = needed[number] and run.backward_nodes.reaches(edge)
+        needed = needed_gradients(run, needed, context.is_given)
         back = call.arguments_back(g, arguments, outputs, needed)
         if torch.is_grad_enabled():
             # With create_graph=True the backward pass itself is recorded, and autograd needs PyTorch's operation for
             # the node.
-            gradients = call.way_back(*back)
+            gradients = (call.recorded or call.way_back)(*back)
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
         with without_dispatch():
-            run.count_operation(call.way_back, call.how)
+            for _ in range(sum(needed) if call.is_product else 1):
+                run.count_operation(call.way_back, call.how)
             arrays = [array_of(run.parameters.read(x)) if isinstance(x, Tensor) else x for x in back]
             # The note has only the operands that are given.
             numbers = [sum(context.is_given[:i]) if x else None for i, x in enumerate(needed)]
@@ -392,6 +257,16 @@ class FormulaNode(torch.autograd.Function):
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
 apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
+
+
+def needed_gradients(run: RunContext, needed: Sequence[bool], is_given: Sequence[bool]) -> list[bool]:
+    """Return which operands need a gradient in this backward pass, of those that require one and are given."""
+    if run.backward_nodes.are_whole:
+        return list(needed)
+    # There is an edge for each operand that is given.
+    edges = iter(current_node().next_functions)
+    targets = [next(edges)[0] if given else None for given in is_given]
+    return [a and run.backward_nodes.reaches(target) for a, target in zip(needed, targets, strict=True)]
 
 
 def _gradients(
@@ -407,7 +282,7 @@ def _gradients(
         arithmetic = note.place.to_operand(operand.path, number, operand.format)
         array, format = slope(arithmetic, *arrays), arithmetic.target.format
         gradient = store_gradient(run, note.place, operand, number, array, format, node)
-        if gradient is not None and number == 0 and not g.is_contiguous():
+        if gradient is not None and not (call.has_own_layout or g.is_contiguous()):
             tag, gradient = tag_of(gradient), match_layout(gradient, g)
             put_tag(gradient, tag)
         gradients.append(gradient)

@@ -1,9 +1,8 @@
-"""Run linear layers as one call each, forward and backward, if no operation is observed.
+"""Run linear layers and convolutions as one call each, forward and backward, if no operation is observed.
 
 PyTorch has up to four operations for a linear layer and nine for its backward pass, and more to save and find results;
 each of them calls Python. The results have the same bits as with these operations. An observer, random bits or an
-override that distinguish the operations require the single operations. So do hooks of the program that save values for
-the backward pass, as a checkpoint's do, because the operations of the hooks are simulated.
+override that distinguish the operations require the single operations.
 
 Autograd has the same nodes as with these operations, except the node of the product, so that gradients are added in the
 same order.
@@ -22,12 +21,15 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.formulas.convolution import Inputs
 from simfloat.simulation.place import Place
+from simfloat.torch.formula_rows import PRODUCT
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
-from simfloat.torch.phases import Backward, current_number
-from simfloat.torch.quick_formulas import are_plain, store_gradient, unwatched_place
+from simfloat.torch.phases import Backward
+from simfloat.torch.quick_formulas import are_plain, needed_gradients, run_formula, store_gradient, unwatched_place
+from simfloat.torch.rules.contractions import convolution_of
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
@@ -54,6 +56,12 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         tags = _tags_of(input, weight, bias)
         if tags is None:
             return by_operations(input, weight, bias)
+        if input.ndim == 3 and not input.is_contiguous():
+            # PyTorch copies the rows, and adds the bias in a separate operation.
+            if not weight.requires_grad:
+                return by_operations(input, weight, bias)
+            product = call(input.reshape(-1, input.shape[-1]), weight).view(*input.shape[:-1], -1)
+            return product if bias is None else product + bias
         layer = _layer_of(run, place, *tags)
         rows = input
         if input.ndim != 2:
@@ -62,7 +70,7 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         # node, and are added in the same order, as in the single operations.
         weight = _view_with_note(run, aten.t.default, place, weight, tags[1])
         run.operation_counts.begin(aten.mm.default if bias is None else aten.addmm.default, "rule", place.path)
-        product = apply_linear(layer, tags, rows, weight, bias)
+        product = apply_layer(layer, tags, MatrixFormula, (), rows, weight, bias)
         if input.ndim == 2:
             return product
         return _view_with_note(run, aten.view.default, place, product, layer.tag, *input.shape[:-1], product.shape[1])
@@ -70,8 +78,46 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class LinearLayer:
-    """The arithmetic of a linear layer at its place, determined at the first call with these parameters."""
+def convolution_kernel(original: Any) -> Callable[..., Tensor]:
+    """Return a kernel that runs a convolution in one call if possible, otherwise the original kernel."""
+
+    def kernel(keys: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Any:
+        run: Any = active_run()
+        is_transposed = options[3]
+        place = None if run is None else unwatched_place(run, "conv_transpose2d" if is_transposed else "conv2d")
+        if place is not None and run.parameters.is_outdated:
+            run.parameters.arguments_as_read(aten.convolution.default, (weight, bias), {})
+        tags = None if place is None else _parameter_tags(x, weight, bias)
+        if place is None or tags is None:
+            return original.call_boxed(keys, x, weight, bias, *options)
+        run.operation_counts.begin(aten.convolution.default, "rule", place.path)
+        formula = convolution_of(x, weight, *options)
+        return apply_layer(_layer_of(run, place, *tags), tags, formula, options, x, weight, bias)
+
+    return kernel
+
+
+class MatrixFormula:
+    """The products of a linear layer: of rows and a transposed weight (k, n)."""
+
+    @staticmethod
+    def result(u: Arithmetic, x: NDArray, w: NDArray, inputs: Inputs) -> NDArray:
+        """Return the product."""
+        return u.matmul(x, w, *inputs)
+
+    @staticmethod
+    def to_x(u: Arithmetic, g: NDArray, w: NDArray, shape: Any, inputs: Inputs) -> NDArray:
+        """Return the gradient of the rows."""
+        return u.matmul(g, w.T, *inputs)
+
+    @staticmethod
+    def to_kernels(u: Arithmetic, g: NDArray, x: NDArray, shape: Any, inputs: Inputs) -> NDArray:
+        """Return the gradient of the weight (n, k), which is not transposed."""
+        return u.matmul(g.T, x, *inputs)
+
+
+class Layer:
+    """The arithmetic of a layer at its place, determined at the first call with these parameters."""
 
     def __init__(self, run: RunContext, place: Place, x_path: str | None, weight: Tag, bias: Tag | None) -> None:
         self.run, self.place, self.weight, self.bias = run, place, weight, bias
@@ -108,27 +154,30 @@ class LinearLayer:
 
 
 def _tags_of(x: Any, weight: Any, bias: Any) -> tuple[Tag, ...] | None:
-    """Return the tags of the operands; None unless they are float32 rows and parameters of the model.
-
-    The rows are one matrix, or several that are contiguous in memory.
-    """
-    operands = (x, weight) if bias is None else (x, weight, bias)
-    if not are_plain(*operands) or x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+    """Return the tags of the operands of a linear layer; None unless they are rows and parameters of the model."""
+    tags = _parameter_tags(x, weight, bias)
+    if tags is None or x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         return None
-    if (x.ndim == 3 and not x.is_contiguous()) or (bias is not None and bias.shape != weight.shape[:1]):
+    return tags if bias is None or bias.shape == weight.shape[:1] else None
+
+
+def _parameter_tags(x: Any, *parameters: Any) -> tuple[Tag, ...] | None:
+    """Return the tags of x and of parameters, each if it is given; None for other tensors, and for a gradient."""
+    operands = [x, *[each for each in parameters if each is not None]]
+    if not are_plain(*operands):
         return None
     tags = tuple([tag_of(operand) for operand in operands])
     return None if tags[0].is_gradient or not all([tag.is_weight for tag in tags[1:]]) else tags
 
 
-def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> LinearLayer:
+def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> Layer:
     """Return the arithmetic of a layer for operands with these tags."""
     # A change of policy replaces all places, so no layer outlives the policy that it was determined for. Layers are
     # stored here and not in modules, because modules are copied, pickled and moved.
     key = x.owner if x.is_weight else None, weight.owner, bias and bias.owner
-    layer: LinearLayer | None = place.bound_layers.get(key)
+    layer: Layer | None = place.bound_layers.get(key)
     if layer is None:
-        layer = place.bound_layers[key] = LinearLayer(run, place, key[0], weight, bias)
+        layer = place.bound_layers[key] = Layer(run, place, key[0], weight, bias)
     return layer
 
 
@@ -146,27 +195,31 @@ def _view_with_note(run: RunContext, operation: Any, beside: Place, x: Tensor, t
 
 
 class LayerProduct(torch.autograd.Function):
-    """(layer, tags of the operands, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
+    """(layer, tags of the operands, formula, options, x, weight, bias or None) -> their contraction, plus the bias.
+
+    A convolution has options, which are those of PyTorch's operation.
+    """
 
     @staticmethod
     @in_usual_environment
     def forward(
-        context: Any, layer: LinearLayer, tags: tuple[Tag, ...], x: Tensor, weight: Tensor, bias: Tensor | None
-    ) -> Tensor:
+        context: Any, layer: Layer, tags: tuple[Tag, ...], formula: Any, options: tuple[Any, ...], x: Tensor,
+        weight: Tensor, bias: Tensor | None,
+    ) -> Tensor:  # fmt: skip
         """Return the result."""
         note = layer.run.notes.begin(layer.place, (x, weight) if bias is None else (x, weight, bias), tags)
         # Otherwise autograd creates zeros for a missing gradient.
         context.set_materialize_grads(False)
-        context.layer, context.note = layer, note
+        context.layer, context.note, context.formula, context.options = layer, note, formula, options
         context.are_turned = x.stride() == (1, x.shape[0]), weight.stride() == (1, weight.shape[0])
-        # As in PyTorch, only the operands that the needed gradients read are saved.
-        _, _, of_x, of_weight, _ = context.needs_input_grad
-        context.save_for_backward(x if of_weight else None, weight if of_x else None)
+        # As in PyTorch, a linear layer saves only the operands that the needed gradients read.
+        of_x, of_weight = context.needs_input_grad[4:6]
+        context.save_for_backward(x if of_weight or options else None, weight if of_x or options else None)
         with without_dispatch():
             read = layer.run.parameters.read
-            result = layer.products.matmul(numbers_of(read(x)), numbers_of(read(weight)), *layer.inputs)
+            result = formula.result(layer.products, numbers_of(read(x)), numbers_of(read(weight)), layer.inputs)
             if bias is not None:
-                result = layer.addition.forward.add(result, numbers_of(read(bias)))
+                result = layer.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
             product = tensor_of(result, x.dtype)
         put_tag(product, layer.tag)
         if note is not None:
@@ -178,111 +231,64 @@ class LayerProduct(torch.autograd.Function):
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of x, weight and bias."""
         if g is None:
-            return (None,) * 5
-        needed, (x, weight) = context.needs_input_grad[2:], context.saved_tensors
+            return (None,) * 7
+        layer, (x, weight) = context.layer, context.saved_tensors
+        needed = needed_gradients(layer.run, context.needs_input_grad[4:], (True, True, layer.bias is not None))
         if torch.is_grad_enabled():
-            return None, None, *_recorded_gradients(g, x, weight, needed, context.are_turned)
-        with without_dispatch():
-            return None, None, *_array_gradients(context.layer, context.note, g, x, weight, needed)
+            gradients = _recorded_gradients(context, g, x, weight, needed)
+        else:
+            with without_dispatch():
+                gradients = _array_gradients(context, g, x, weight, needed)
+        return None, None, None, None, *gradients
 
 
 #: `apply` of the autograd function, without its check for transforms of torch.func, which are inactive.
-apply_linear: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
+apply_layer: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
 def _recorded_gradients(
-    g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool], are_turned: Sequence[bool]
-) -> list[Any]:
-    """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients.
-
-    Autograd itself sums the gradient of the bias.
-    """
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> Sequence[Tensor | None]:
+    """Compute the gradients by the operations of PyTorch's formula, for gradients of gradients."""
+    if context.options:
+        gradients: Sequence[Tensor] = aten.convolution_backward(g, x, weight, [g.shape[1]], *context.options, needed)
+        return gradients
     of_x = of_weight = None
     # If the columns of an operand are contiguous, PyTorch's formula of mm computes its gradient as a transposed matrix.
     # This sets the memory layout for later operations.
     if weight is not None and needed[0]:
-        of_x = weight.mm(g.t()).t() if are_turned[0] else g.mm(weight.t())
+        of_x = weight.mm(g.t()).t() if context.are_turned[0] else g.mm(weight.t())
     if x is not None and needed[1]:
-        of_weight = g.t().mm(x).t() if are_turned[1] else x.t().mm(g)
-    return [of_x, of_weight, g if needed[2] else None]
+        of_weight = g.t().mm(x).t() if context.are_turned[1] else x.t().mm(g)
+    return [of_x, of_weight, g if needed[2] else None]  # autograd itself sums the gradient of the bias
 
 
 def _array_gradients(
-    layer: LinearLayer, note: LoggedOperation, g: Tensor, x: Tensor | None, weight: Tensor | None,
-    needed: Sequence[bool],
-) -> list[Tensor | None]:  # fmt: skip
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> list[Tensor | None]:
     """Compute the gradients."""
+    layer: Layer = context.layer
+    note, formula, is_convolution = context.note, context.formula, bool(context.options)
     run, place, read = layer.run, layer.place, layer.run.parameters.read
     number = torch._C._current_autograd_node()._sequence_nr()
     values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
-        to_x = layer.to_x(note.operands[0])
-        product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, layer.inputs[1])
-        gradients[0] = of_x = tensor_of(product, g.dtype)
-        put_tag(of_x, Tag(to_x.target.format, True, node=number))
+        u, shape = layer.to_x(note.operands[0]), None if x is None else tuple(x.shape)
+        array = formula.to_x(u, values, numbers_of(read(weight)), shape, (place.gradient, layer.inputs[1]))
+        gradients[0] = of_x = tensor_of(array, g.dtype)
+        put_tag(of_x, Tag(u.target.format, True, node=number))
     if x is not None and needed[1]:
-        to_weight = layer.to_weight
-        product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, layer.inputs[0])
-        format, view = to_weight.target.format, aten.t.default
-        gradient = store_gradient(run, place, note.operands[1], 1, product, format, number, view)
-        gradients[1] = None if gradient is None else gradient.t()
+        u, shape = layer.to_weight, None if weight is None else tuple(weight.shape)
+        array = formula.to_kernels(u, values, numbers_of(read(x)), shape, (place.gradient, layer.inputs[0]))
+        view = None if is_convolution else aten.t.default
+        gradient = store_gradient(run, place, note.operands[1], 1, array, u.target.format, number, view)
+        gradients[1] = gradient if gradient is None or is_convolution else gradient.t()
     if needed[2] and layer.bias is not None:
-        to_bias = layer.to_bias
-        array, format = to_bias.sum(values, (0,)), to_bias.target.format
-        gradients[2] = store_gradient(run, layer.addition, note.operands[2], 1, array, format, number)
+        # The sum of a convolution adds the gradient as it arrives, the sum of addmm the rounded one.
+        u, shares = layer.to_bias, numbers_of(g) if is_convolution else values
+        array = u.sum(shares, (0, *range(2, g.ndim)))
+        gradients[2] = store_gradient(run, layer.addition, note.operands[2], 1, array, u.target.format, number)
     return gradients
-
-
-class BatchProduct(torch.autograd.Function):
-    """(run, place, a, b) -> a (..., m, k) times b (..., k, n); neither is a parameter."""
-
-    @staticmethod
-    @in_usual_environment
-    def forward(context: Any, run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
-        """Return the product."""
-        note, arithmetic, operand = run.notes.begin(place, (a, b)), place.forward, place.input()
-        product = tensor_of(arithmetic.matmul(numbers_of(a), numbers_of(b), operand, operand), a.dtype)
-        put_tag(product, Tag(arithmetic.format))
-        if note is not None:
-            note.format, note.is_one_call = arithmetic.format, True
-        context.set_materialize_grads(False)
-        context.run, context.note = run, note
-        context.save_for_backward(a, b)
-        return product
-
-    @staticmethod
-    @in_usual_environment
-    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
-        """Return the gradients of both factors."""
-        needed = context.needs_input_grad[2:]
-        with without_dispatch():
-            a, b = context.saved_tensors
-        if g is None:
-            return (None,) * 4
-        if torch.is_grad_enabled():
-            g = g.view(g.shape)  # one node for both products: shares of its gradient meet there, as in PyTorch
-            of_a = g @ b.transpose(-2, -1) if needed[0] else None
-            return None, None, of_a, a.transpose(-2, -1) @ g if needed[1] else None
-        place, number, gradients = context.note.place, current_number(), list[Tensor | None]()
-        with without_dispatch():
-            values, left, right = numbers_of(g), numbers_of(a), numbers_of(b)
-            for i, operand in enumerate(context.note.operands):
-                if not needed[i]:
-                    gradients.append(None)
-                    continue
-                arithmetic = place.to_activation(i, operand.format)
-                context.run.count_operation(aten.bmm.default, "rule")
-                if i == 0:
-                    product = arithmetic.matmul(values, right.swapaxes(-2, -1), place.gradient, place.input())
-                else:
-                    product = arithmetic.matmul(left.swapaxes(-2, -1), values, place.input(), place.gradient)
-                gradient = tensor_of(product, g.dtype)
-                put_tag(gradient, Tag(arithmetic.format, True, node=number))
-                gradients.append(gradient)
-        return None, None, *gradients
-
-
-apply_product: Callable[..., Tensor] = super(torch.autograd.Function, BatchProduct).apply
 
 
 def run_product(run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
@@ -291,6 +297,4 @@ def run_product(run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
     # gradient, which gradients of gradients have, are added in the same order. Without these nodes the gradients of
     # gradients of queries and keys had other bits.
     a, b = (_view_with_note(run, aten.view.default, place, x, tag_of(x), *x.shape) for x in (a, b))
-    run.operation_counts.begin(aten.bmm.default, "rule", place.path)
-    with without_dispatch():
-        return apply_product(run, place, a, b)
+    return run_formula(run, PRODUCT, place, (a, b, place))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +80,20 @@ class RecurrentArithmetic(Elementwise):
 class RecurrentGradients(RecurrentArithmetic):
     """The arithmetic of the backward pass through the steps of a layer."""
 
+    def __init__(self, simulation: Simulation, path: str) -> None:
+        super().__init__(simulation, path)
+        self._derivatives: dict[int, NDArray] = {}  # of functions, by the identity of the result
+
+    def derive(self, cell: Cell, results: Sequence[NDArray]) -> None:
+        """Compute the derivatives of functions for their results in all steps."""
+        # The derivatives do not depend on gradients, so they are two operations instead of two for each step. A step
+        # of nn.LSTM (2 layers of 64, 25 steps) takes 0.9 times as long.
+        for function, derivative in (("sigmoid", slopes.sigmoid_derivative), ("tanh", slopes.tanh_derivative)):
+            chosen = [x for x, name in zip(results, cycle(cell.functions), strict=False) if name == function]
+            if chosen:
+                derivatives = derivative(self._at(function), np.stack(chosen))
+                self._derivatives.update(zip(map(id, chosen), derivatives, strict=True))
+
     def _arithmetic_of(self, place: Place) -> Arithmetic:
         return place.to_activation()
 
@@ -88,11 +103,11 @@ class RecurrentGradients(RecurrentArithmetic):
 
     def sigmoid(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a sigmoid."""
-        return slopes.sigmoid(self._at("sigmoid"), g, y)
+        return self._at("sigmoid").multiply(g, self._derivatives[id(y)])
 
     def tanh(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a tanh."""
-        return slopes.tanh(self._at("tanh"), g, y)
+        return self._at("tanh").multiply(g, self._derivatives[id(y)])
 
     def relu_slope(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a ReLU."""
@@ -282,6 +297,7 @@ class RecurrentSteps(torch.autograd.Function):
         with without_dispatch():
             arrays = [numbers_of(x) for x in tensors]
             result_gradients = [None if g is None else numbers_of(g) for g in gradients]
+            u.derive(layer.cell, arrays[layer.states + len(layer.parameters) * layer.steps :])
             step_gradients = backward_steps(layer, u, arrays, result_gradients, needed, np.stack)
             format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
             of_weights = 1 + layer.states
@@ -311,7 +327,7 @@ def backward_steps(
     `needed` states for each of these if it is required.
     """
     cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
-    count, width = states + len(paths) * steps, states + cell.saved_count
+    count, width = states + len(paths) * steps, len(cell.functions)
     operands, results = tensors[:count], tensors[count:]
     operand_gradients: list[Any] = [None] * (1 + count)
     of_gates: list[Any] = [None] * steps
@@ -427,7 +443,7 @@ def steps(
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)
         ]
         results = RecurrentSteps.apply(layer, input_gates, *before, *weights)
-    width = len(before) + cell.saved_count
+    width = len(cell.functions)
     outputs = list(results[::width])
     last = results[len(results) - width :][: len(before)]
     return outputs[::-1] if is_reversed else outputs, tuple(last)

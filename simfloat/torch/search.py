@@ -87,6 +87,11 @@ WRITING = (
 #: Operations on internal values of PyTorch, which no policy rounds.
 PLAIN = ("_amp_update_scale_",)
 
+RULE_MODULES = (
+    activations, contractions, images, linalg, losses, movement, norms, pointwise, pooling, quantization, reductions,
+    scattering, spectra,
+)  # fmt: skip
+
 RULES: dict[str, Handler] = {
     ATTENTION: Attention(),
     "_efficientzerotensor": Zeros(),
@@ -100,33 +105,8 @@ RULES: dict[str, Handler] = {
     },
     "nan_to_num": pointwise.WithoutInfinities("clip", _aten.nan_to_num),
     **pointwise.FORMULAS,
-    **contractions.TABLE,
-    **reductions.TABLE,
-    **activations.TABLE,
     "_amp_foreach_non_finite_check_and_unscale_": Unscaling(),
-    **scattering.TABLE,
-    **contractions.TABLE,
-    **losses.TABLE,
-    **norms.TABLE,
-    **pooling.TABLE,
-    **quantization.TABLE,
-    **linalg.TABLE,
-    **quantization.TABLE,
-    **linalg.TABLE,
-    **scattering.TABLE,
-    **activations.TABLE,
-    **movement.TABLE,
-    **images.TABLE,
-    **losses.TABLE,
-    **losses.TABLE,
-    **pointwise.TABLE,
-    **images.TABLE,
-    **movement.TABLE,
-    **linalg.TABLE,
-    **reductions.TABLE,
-    **reductions.TABLE,
-    **images.TABLE,
-    **spectra.TABLE,
+    **{name: rule for module in RULE_MODULES for name, rule in module.TABLE.items()},
 }
 
 

@@ -6,7 +6,7 @@ replace the parameters of a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from threading import Lock
 from typing import Any
@@ -18,14 +18,18 @@ from torch.utils import checkpoint
 
 from simfloat.simulation.formulas.recurrent import CELLS
 from simfloat.torch.attention import ATTENTION, attention
+from simfloat.torch.formula_rows import ROWS
 from simfloat.torch.forward_log import forward_pass, reentrant, remembering
 from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
-from simfloat.torch.quick_formulas import FUNCTIONS, class_loss, in_one_call, is_alone
-from simfloat.torch.quick_layers import linear_layer
+from simfloat.torch.quick_formulas import is_alone, kernel_of
+from simfloat.torch.quick_layers import convolution_kernel, linear_layer
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
 from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
+
+#: The key of kernels on the CPU above autograd.
+KEY = "AutogradCPU"
 
 
 def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,20 +62,27 @@ class Setting:
         self._blocks = 0
 
     def begin(self) -> None:
-        """Begin a block; the first block stores the present value, and sets the value that is computed from it."""
+        """Begin a block; the first block sets the value."""
         if self._blocks == 0:
-            self._before = self._read()
-            self._write(self._value(self._before))
+            self._set()
         self._blocks += 1
 
     def end(self) -> None:
-        """Restore the setting at the end of the last block."""
+        """End a block; the last block restores the setting."""
         self._blocks -= 1
         if self._blocks == 0:
-            self._write(self._before)
+            self._restore()
+
+    def _set(self) -> None:
+        """Store the present value, and set the value that is computed from it."""
+        self._before = self._read()
+        self._write(self._value(self._before))
+
+    def _restore(self) -> None:
+        self._write(self._before)
 
 
-class Backend:
+class Backend(Setting):
     """A kernel of attention that is on or off while any block needs it.
 
     Values that the program sets apply after the block.
@@ -81,65 +92,48 @@ class Backend:
 
     def __init__(self, name: str, is_on: bool) -> None:
         self._names, self._is_on = (f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"), is_on
-        self._before = False
-        self._blocks = 0
+        super().__init__(lambda: bool(getattr(torch._C, self._names[0])()), self._keep, lambda _: is_on)
 
-    def _read(self) -> bool:
-        """Return the value that a program reads."""
-        return bool(getattr(torch._C, self._names[0])())
-
-    def begin(self) -> None:
-        """Turn the kernel on or off, and store the value that the program reads and writes separately."""
-        if self._blocks == 0:
-            # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it uses the
-            # values of the program, while only the kernel that consists of single operations is on.
-            self._functions = read, write = [getattr(torch._C, name) for name in self._names]
-            self._before = read()
-            write(self._is_on)
-            for name, function in zip(self._names, (lambda: self._before, self._keep), strict=True):
-                setattr(torch._C, name, function)
-        self._blocks += 1
+    def _set(self) -> None:
+        # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it uses the
+        # values of the program, while only the kernel that consists of single operations is on.
+        self._functions = read, write = [getattr(torch._C, name) for name in self._names]
+        self._before = read()
+        write(self._is_on)
+        for name, function in zip(self._names, (lambda: self._before, self._keep), strict=True):
+            setattr(torch._C, name, function)
 
     def _keep(self, value: bool) -> None:
         self._before = value
 
-    def end(self) -> None:
-        """Set the value of the program at the end of the last block."""
-        self._blocks -= 1
-        if self._blocks == 0:
-            for name, function in zip(self._names, self._functions, strict=True):
-                setattr(torch._C, name, function)
-            self._functions[1](self._before)
+    def _restore(self) -> None:
+        for name, function in zip(self._names, self._functions, strict=True):
+            setattr(torch._C, name, function)
+        self._functions[1](self._before)
 
 
-class ReplacedKernel:
-    """A function that replaces PyTorch's kernel of an operation, above autograd, while any block needs it.
+class ReplacedKernels(Setting):
+    """Functions that replace PyTorch's kernels of operations, above autograd, while any block needs them.
 
-    It receives calls of the operation by any name.
+    They receive calls of an operation by any name. Each wrapper gets PyTorch's kernel of its operation.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self._name, self._function = name, function
-        self._library: Any = None
-        self._blocks = 0
+    def __init__(self, wrappers: Sequence[tuple[Any, Callable[[Any], Any]]]) -> None:
+        name = f"aten::{ATTENTION}"
+        super().__init__(lambda: torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY), off, off)
+        self._wrappers = wrappers
 
-    def _read(self) -> bool:
-        """True if the function replaces the kernel now."""
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{self._name}", "AutogradCPU"))
+    def _set(self) -> None:
+        # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name, and
+        # modules that have stored an activation, such as F.gelu.
+        self._library: Any = torch.library.Library("aten", "IMPL")
+        self._library.impl(ATTENTION, attention, KEY)
+        for operation, wrapper in self._wrappers:
+            kernel = wrapper(torch.library.get_kernel(operation, KEY))
+            self._library.impl(operation.name(), kernel, KEY, with_keyset=True)
 
-    def begin(self) -> None:
-        """Replace PyTorch's kernel."""
-        if self._blocks == 0:
-            self._library = torch.library.Library("aten", "IMPL")
-            # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name.
-            self._library.impl(self._name, self._function, "AutogradCPU")
-        self._blocks += 1
-
-    def end(self) -> None:
-        """Restore PyTorch's kernel at the end of the last block."""
-        self._blocks -= 1
-        if self._blocks == 0:
-            self._library._destroy()
+    def _restore(self) -> None:
+        self._library._destroy()
 
 
 def off(before: bool) -> bool:
@@ -216,6 +210,12 @@ def function_setting(owner: Any, name: str, wrapper: Callable[..., Any]) -> Sett
     return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
 
 
+#: Operations, each with a function that wraps PyTorch's kernel.
+KERNELS = (
+    *((row.operation, partial(kernel_of, row)) for row in ROWS),
+    (torch.ops.aten.convolution.default, convolution_kernel),
+)
+
 #: The kernels of attention, by PyTorch's names.
 BACKENDS = [
     name for name in ("flash", "mem_efficient", "cudnn", "overrideable", "fa3", "math")
@@ -225,8 +225,8 @@ BACKENDS = [
 #: Switched off: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and
 #: nn.TransformerEncoder. Wrapped: the start of backward passes, recomputation, GradScaler, and functions with operands
 #: that autocast converts to one dtype.
-SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
-    ReplacedKernel(ATTENTION, attention),
+SETTINGS: tuple[Setting, ...] = (
+    ReplacedKernels(KERNELS),
     # A kernel of oneDNN, for example for a layer of an LSTM, is one operation without single roundings.
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     *(Backend(name, name == "math") for name in BACKENDS),
@@ -240,8 +240,6 @@ SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
     *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
     function_setting(torch.nn.functional, "linear", linear_layer),
-    function_setting(torch._C._nn, "cross_entropy_loss", class_loss),
-    *(function_setting(owner, name, in_one_call(row, arrange)) for owner, name, row, arrange in FUNCTIONS),
     *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),

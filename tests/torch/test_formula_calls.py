@@ -64,10 +64,11 @@ LOSSES = {
 }
 CASES = RELUS | LOSSES
 LEFT_TO_OPERATIONS = (
-    "columns that lie one behind the other", "a part that runs again", "an operand by its name",
-    "losses that are computed again", "rows that lie one behind the other in columns", "weights of classes",
-    "smoothed classes", "classes of pixels", "probabilities of classes", "one row",
+    "columns that lie one behind the other", "a part that runs again", "losses that are computed again",
+    "rows that lie one behind the other in columns",
 )  # fmt: skip
+#: Losses that have a row which is no composite, so that a policy may not round it once.
+WITH_POWERS = ("rows that are read twice",)
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def numbers(case, policy, observer=None):
 def test_the_bits_are_those_of_operations_as_an_observer_has_them(case, policy, calls):
     one_call = numbers(case, POLICIES[policy])
     count = len(calls)
-    is_left = case in LEFT_TO_OPERATIONS or (policy == "fused" and case in LOSSES)
+    is_left = case in LEFT_TO_OPERATIONS or (policy == "fused" and case in LOSSES and case not in WITH_POWERS)
     assert bool(count) != is_left
     watched = numbers(case, POLICIES[policy], sf.Recorder())
     assert len(calls) == count
@@ -123,7 +124,23 @@ def attended(x, y, **options):
 
 
 LOWER = torch.ones(4, 4, dtype=torch.bool).tril()
+LOWER_ROWS = torch.ones(8, 6).tril() / 3
+STORED = torch.nn.functional.silu  # as a module stores it before the block
 MODELS = {
+    "activations": lambda m, x: (
+        STORED(x) + functional.elu(x, 0.5) * functional.leaky_relu(x.exp() - 1, 0.2) + functional.softplus(x, 2)
+    ),
+    "hard activations": lambda m, x: functional.hardswish(m.linear(x)) * nn.Hardsigmoid()(x.detach()) - nn.GELU()(x),
+    "softmax": lambda m, x: torch.softmax(m.linear(x), 1) + x.log_softmax(0) + functional.softmin(x, -1),
+    "losses by other curves": lambda m, x: (
+        functional.smooth_l1_loss(m.linear(x), LOWER_ROWS, beta=0.5) + nn.HuberLoss(delta=0.7)(x, LOWER_ROWS)
+    ),
+    "norms of batches": lambda m, x: (
+        functional.batch_norm(m.linear(x), torch.zeros(6), torch.ones(6), m.norm.weight, m.norm.bias, True)
+        + functional.batch_norm(x.view(2, 4, 6), LOWER[0] / 3, LOWER[0] + 1.0, eps=0.1).view(8, 6)
+        + functional.instance_norm(x.view(2, 4, 6)).view(8, 6)
+    ),
+    "powers": lambda m, x: m.linear(x) ** 2 + x.square() * x.pow(2).mean(-1, keepdim=True),
     "functions": lambda m, x: torch.tanh(x) * torch.sigmoid(x) + functional.gelu(m.linear(x)) - nn.Tanh()(x),
     "a norm": lambda m, x: m.norm(x),
     "a norm that is used twice": lambda m, x: m.norm(m.linear(m.norm(x))) + x,
@@ -137,6 +154,12 @@ MODELS = {
     "attention to what came before": lambda m, x: attended(x, m.linear(x), is_causal=True),
     "attention by truth values": lambda m, x: attended(x, m.linear(x), attn_mask=LOWER),
     "attention by numbers": lambda m, x: attended(x, m.linear(x), attn_mask=LOWER.float() / 3, scale=0.3),
+    "attention of groups of heads": lambda m, x: (
+        functional.scaled_dot_product_attention(
+            heads(m.linear(x)), heads(x)[:, :1], heads(x)[:, 1:], enable_gqa=True, is_causal=True
+        )
+        + functional.scaled_dot_product_attention(heads(x), heads(x), heads(x), enable_gqa=True)
+    ).flatten(1),
     "attention of one tensor": lambda m, x: (
         functional.scaled_dot_product_attention(*[heads(x)] * 3).flatten(1) + x.reshape(2, 24)
     ),

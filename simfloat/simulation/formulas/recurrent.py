@@ -64,14 +64,15 @@ class CellSlopes(Protocol):
 class Cell(NamedTuple):
     """A kind of cell: its step and its backward pass.
 
-    `step(u, input_gates, hidden, state)` returns the next state, and `saved_count` further arrays that the backward
-    pass reads. `slopes(u, gradients, further, saved, state, after)` returns the gradients of input_gates and hidden,
-    and the part of the gradient of the state that does not go through hidden. `gradients` belong to the state `after`
-    the step; `further` are gradients of the saved arrays, if the backward pass is recorded.
+    `step(u, input_gates, hidden, state)` returns the next state, and further arrays that the backward pass reads.
+    `functions` names the function that each of these arrays is a result of, if the backward pass reads its derivative.
+    `slopes(u, gradients, further, saved, state, after)` returns the gradients of input_gates and hidden, and the part
+    of the gradient of the state that does not go through hidden. `gradients` belong to the state `after` the step;
+    `further` are gradients of the saved arrays, if the backward pass is recorded.
     """
 
     gates: int
-    saved_count: int
+    functions: tuple[str, ...]  # "" for an array without a derivative
     step: Callable[..., tuple[tuple[Numbers, ...], tuple[Numbers, ...]]]
     slopes: Callable[..., tuple[Numbers, Numbers, tuple[Numbers, ...]]]
 
@@ -163,8 +164,8 @@ def rnn_slopes(function: str) -> Callable[..., Any]:
 
 #: Name of the function in PyTorch -> cell.
 CELLS = {
-    "lstm": Cell(4, 5, lstm_step, lstm_slopes),
-    "gru": Cell(3, 5, gru_step, gru_slopes),
-    "rnn_tanh": Cell(1, 0, rnn_step("tanh"), rnn_slopes("tanh")),
-    "rnn_relu": Cell(1, 0, rnn_step("relu"), rnn_slopes("relu")),
+    "lstm": Cell(4, ("", "", "sigmoid", "sigmoid", "tanh", "sigmoid", "tanh"), lstm_step, lstm_slopes),
+    "gru": Cell(3, ("", "sigmoid", "sigmoid", "tanh", "", ""), gru_step, gru_slopes),
+    "rnn_tanh": Cell(1, ("tanh",), rnn_step("tanh"), rnn_slopes("tanh")),
+    "rnn_relu": Cell(1, ("",), rnn_step("relu"), rnn_slopes("relu")),
 }

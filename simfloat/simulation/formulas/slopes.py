@@ -179,12 +179,22 @@ def tan(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray
 
 def tanh(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
     """g * (1 - y * y)."""
-    return u.multiply(g, u.subtract(ONE, u.multiply(y, y)))
+    return u.multiply(g, tanh_derivative(u, y))
+
+
+def tanh_derivative(u: Rounded, y: NDArray) -> NDArray:
+    """1 - y * y."""
+    return u.subtract(ONE, u.multiply(y, y))
 
 
 def sigmoid(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
     """g * (y * (1 - y))."""
-    return u.multiply(g, u.multiply(y, u.subtract(ONE, y)))
+    return u.multiply(g, sigmoid_derivative(u, y))
+
+
+def sigmoid_derivative(u: Rounded, y: NDArray) -> NDArray:
+    """y * (1 - y)."""
+    return u.multiply(y, u.subtract(ONE, y))
 
 
 def gelu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:

@@ -112,6 +112,9 @@ def silu_backward(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
     return activations.silu_slope(u, g, None, x)
 
 
+#: Activations with PyTorch's names and arguments.
+OF_ONE_NAME = ("softplus", "hardsigmoid", "hardswish", "mish", "glu")
+
 #: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "rrelu_with_noise": RandomSlopes(
@@ -123,29 +126,21 @@ TABLE: dict[str, Handler] = {
         _aten.leaky_relu_backward.default,
         2,
     ),
+    **{name: Formula(name, getattr(activations, name)) for name in OF_ONE_NAME},
+    **{f"{name}_backward": Formula(name, getattr(activations, f"{name}_slope")) for name in OF_ONE_NAME},
     "silu": Formula("silu", activations.silu),
     "silu_backward": Formula("silu", silu_backward),
-    "softplus": Formula("softplus", activations.softplus),
-    "softplus_backward": Formula("softplus", activations.softplus_slope),
     "celu": Formula("elu", celu),
     "elu": Formula("elu", activations.elu),
     "elu_backward": Formula("elu", elu_backward),
     "_prelu_kernel": Formula("prelu", activations.prelu),
     "_prelu_kernel_backward": CompositeGradients("prelu", activations.prelu_to_x, activations.prelu_to_slope),
-    "hardsigmoid": Formula("hardsigmoid", activations.hardsigmoid),
-    "hardsigmoid_backward": Formula("hardsigmoid", activations.hardsigmoid_slope),
-    "hardswish": Formula("hardswish", activations.hardswish),
-    "hardswish_backward": Formula("hardswish", activations.hardswish_slope),
-    "mish": Formula("mish", activations.mish),
-    "mish_backward": Formula("mish", activations.mish_slope),
     "log_sigmoid_forward": Formula("log_sigmoid", log_sigmoid_forward),
     "log_sigmoid_backward": Formula("log_sigmoid", log_sigmoid_backward),
     "softshrink": Formula("softshrink", activations.softshrink),
     "softshrink_backward": FormulaInOwnType("softshrink", activations.shrink_slope),
     "hardshrink": FormulaInOwnType("hardshrink", activations.hardshrink),
     "hardshrink_backward": FormulaInOwnType("hardshrink", activations.shrink_slope),
-    "glu": Formula("glu", activations.glu),
-    "glu_backward": Formula("glu", activations.glu_slope),
 }
 
 

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from simfloat.simulation.formulas import Rounded, norms
+from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.torch.arguments import Arguments
 from simfloat.torch.formula import CompositeGradients, Formula
 from simfloat.torch.handlers import Decomposition, Handler, Rule
@@ -99,6 +101,21 @@ class BatchNorm(TypeOfFirst, Rule):
                 running.copy_(tensor_of(moved, running.dtype))
                 put_tag(running, tag_of(running)._replace(format=call.format))
         return results
+
+
+def batch_norm(
+    u: CompositeArithmetic, x: NDArray, weight: Gradient, bias: Gradient, running_mean: Gradient, running_var: Gradient,
+    training: bool, momentum: float, eps: float,
+) -> tuple[NDArray, NDArray, NDArray]:  # fmt: skip
+    """Return the result, means and factors, and write the running statistics, as `BatchNorm` does."""
+    has_statistics = running_mean is not None and running_var is not None
+    if has_statistics and not training:
+        y = norms.running_norm(u, x, weight, bias, running_mean, running_var, eps)
+        return y, np.empty(0, x.dtype), np.empty(0, x.dtype)
+    result, mean, factor, variance = norms.batch_norm(u, x, weight, bias, eps)
+    for running, new in ((running_mean, mean), (running_var, variance)) if has_statistics else ():
+        running[...] = norms.moving_average(u.place.forward, running, new, momentum)
+    return result, mean, factor
 
 
 def without_statistics(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Sequence[Any]:
