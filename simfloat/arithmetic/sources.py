@@ -136,6 +136,9 @@ class Elements(NamedTuple):
     def exact(self, start: int, stop: int) -> NDArray:
         return self.x[start:stop]
 
+    def block(self, start: int, stop: int) -> list[NDArray]:
+        return [self.x[start:stop]]
+
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         x = self.x
         plan.loop(x if stop - start == x.size else x[start:stop], words, out, plan.numbers)
