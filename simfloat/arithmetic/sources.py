@@ -156,6 +156,13 @@ class Elements(NamedTuple):
         return causes_of_rounding(exact, out)
 
 
+class NumbersOfFormat(Elements):
+    """Numbers of the format, which are their own results."""
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        return
+
+
 class InFloat64:
     """Exact results of an operation on vectors of one length; a vector of length 1 is a scalar."""
 

@@ -14,7 +14,7 @@ from simfloat.arithmetic.blocks import Block, BlockScales
 from simfloat.arithmetic.casts import Cast, PlannedTarget
 from simfloat.arithmetic.machines import CPU, Device, device_of
 from simfloat.arithmetic.operands import FLOAT32, flat
-from simfloat.arithmetic.operations import round_array, round_vector
+from simfloat.arithmetic.operations import count_without_rounding, round_array, round_vector
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Observer, Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -121,8 +121,15 @@ class OperandPlan(NamedTuple):
         `already_in_format` is True if the cast is known to change nothing.
         """
         single, cast = x.dtype == FLOAT32, self.cast
-        if observer is None and (already_in_format or self.is_identity[single]):
-            return OperandBounds(None, cast.format, single, x)
+        target, plan = self.targets[single]
+        if observer is not None:
+            target = target._replace(observer=observer, operation=operation or "")
+        if already_in_format or self.is_identity[single]:
+            if observer is None:
+                return OperandBounds(None, cast.format, single, x)
+            # An observer counts all casts, including those that change nothing.
+            if count_without_rounding(x, plan, target):
+                return OperandBounds(None, cast.format, single, x)
         bounds = None
         if self.needs_bounds:
             # Operands are often in the format already, and need not be rounded again then.
@@ -130,10 +137,6 @@ class OperandPlan(NamedTuple):
             unchanged, bounds = bounds_after_cast(measured, cast)
             if unchanged and observer is None:
                 return OperandBounds(measured, cast.format, single, x)
-        # An observer counts all casts, including those that change nothing.
-        target, plan = self.targets[single]
-        if observer is not None:
-            target = target._replace(observer=observer, operation=operation or "")
         rounded = round_vector(flat(x), plan, x.shape, target, draw)
         return OperandBounds(bounds, cast.format, target.dtype is np.float32, rounded, None, True)
 
