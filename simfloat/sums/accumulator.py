@@ -106,6 +106,37 @@ class AroundOperands(Around):
             self.finish(sums, out, region)
 
 
+#: A function (engine, a, b, out, region) that computes sums with the help of an engine.
+SumRows = Callable[[Engine, NDArray, NDArray, NDArray, Region], None]
+
+
+@dataclass(eq=False)
+class AroundRows(Around):
+    """An engine that computes sums by a function: by another engine, in its own way, or row by row."""
+
+    sum_rows: SumRows
+    multiplies: bool = False  # True if the function computes products of float64 values before it sums
+    takes_ones: bool = False  # True if a repeated value may keep its strides of 0
+
+    @property
+    def carrier(self) -> FloatType:
+        """The dtype of operands and sums."""
+        return np.float64 if self.multiplies else self.engine.carrier
+
+    @property
+    def cost(self) -> float:
+        """The cost of the engine, and of products that the function computes."""
+        return self.engine.cost + self.multiplies
+
+    @property
+    def takes_stacks(self) -> bool:
+        """True if the engine takes stacks, and the function does."""
+        return not self.multiplies and takes_stacks(self.engine)
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        self.sum_rows(self.engine, a, b, out, region)
+
+
 def takes_stacks(engine: Engine) -> bool:
     """Return True if the engine consists only of compiled loops on the CPU.
 

@@ -1,6 +1,6 @@
 """Sums with products and additions rounded to one format: Kahan and pairwise sums.
 
-**Few results of many products** (`FewLongSums`). The rounded products are computed first. In a pairwise
+**Few results of many products** (`sum_few_long_ones`). The rounded products are computed first. In a pairwise
 sum the lower parts of the tree do not depend on one another. The products of a run of 2^j form a subtree; the last run
 may be shorter, and its sum is carried up unchanged. So runs are laid out as columns of a matrix and are summed like its
 columns, and then their sums are summed in the same way. The order of NumPy has a separate loop.
@@ -30,7 +30,7 @@ from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, kernel_region
+from simfloat.sums.accumulator import Accumulator, AroundRows, Engine, Region, kernel_region
 from simfloat.sums.bounds import Bounds, limited_sums, quickest_step
 from simfloat.sums.lanes import order_lanes
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
@@ -233,40 +233,30 @@ class RoundedProducts(NamedTuple):
         return compute_in_thread("multiply", [x, y[:1] if y.strides == (0,) else np.ascontiguousarray(y)], target)
 
 
-def sum_one_by_one(
-    sum_up: Callable[[NDArray], Any], products: RoundedProducts, a: NDArray, b: NDArray, out: NDArray, swapped: bool
-) -> None:
-    """Write `sum_up` of the rounded products of each row of a (m, k) and column of b (k, n) to out (m, n).
-
-    `swapped` is true if `a` is the right operand of the user, so that facts about the left one apply to `b`.
-    """
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            x, y = (b[:, j], a[i]) if swapped else (a[i], b[:, j])
-            out[i, j] = sum_up(products.multiply(x, y))
-
-
 def are_ones(y: NDArray) -> bool:
     """True if all values are 1; in a vector with stride 0, which repeats one value, only that one is read."""
     return bool((y[:1] == 1).all() if y.strides == (0,) else (y == 1).all())
 
 
-@dataclass(eq=False)
-class FewLongSums(Around):
-    """Sums by `engine`; if there are few long ones, their products are rounded first, and then summed by `sum_up`."""
-
-    products: RoundedProducts
-    sum_up: Callable[[NDArray, Region], np.floating]
-    takes_ones: ClassVar[bool] = True
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if region.machine is not CPU:
-            self.engine.run(a, b, out, region)
-            return
-        if out.size > FEW_RESULTS or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:
-            self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
-            return
-        sum_one_by_one(lambda numbers: self.sum_up(numbers, region), self.products, a, b, out, region.is_transposed)
+def sum_few_long_ones(
+    products: RoundedProducts,
+    sum_up: Callable[[NDArray, Region], Any],
+    engine: Engine,
+    a: NDArray,
+    b: NDArray,
+    out: NDArray,
+    region: Region,
+) -> None:
+    """Sum by an engine; if there are few long sums, their products are rounded first, and then summed by `sum_up`."""
+    if region.machine is not CPU:
+        engine.run(a, b, out, region)
+    elif out.size > FEW_RESULTS or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:
+        engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
+    else:
+        for i, j in np.ndindex(out.shape):
+            # In a transposed product, facts about the left operand of the user apply to `b`.
+            x, y = (b[:, j], a[i]) if region.is_transposed else (a[i], b[:, j])
+            out[i, j] = sum_up(products.multiply(x, y), region)
 
 
 def sum_in_runs(runs: Engine, numbers: NDArray, region: Region) -> np.floating:
@@ -429,7 +419,8 @@ class Pairwise(InTreeOrder):
         runs = super().engine(Problem(BOUNDS_OF_ONES, rounded, problem.depth, problem.output, problem.rounding))
         is_inside = problem.a.bounds.are_in_format(self.format)
         products = RoundedProducts(self.format, self.rounding, runs.carrier, is_inside)
-        return FewLongSums(engine, products, partial(sum_in_runs, runs))
+        sum_up = partial(sum_few_long_ones, products, partial(sum_in_runs, runs))
+        return AroundRows(engine, sum_up, takes_ones=True)
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """Return an exponent that bounds all intermediate values: each level at most doubles it.
