@@ -68,8 +68,8 @@ def prepare_sum(
         if draw is not None or (work.sums_are_results and not is_usual):
             work = PreparedSum(machine, work.engine, work.has_no_signalling_nan, False, draw)
         return a, b, work
-    if draw is None and target.observer is None:
-        left, right = plan.operands
+    if draw is None:
+        (left, right), names, observer = plan.operands, options.cast_operations, target.observer
         works = plan.prepared_after_rounding
         # Computing bounds of the operands takes too long for a small product. So it uses an engine that is valid for
         # all numbers of the formats of the casts, for this few terms. The product of both sizes over the depth is m k
@@ -78,25 +78,22 @@ def prepare_sum(
             works = plan.prepared_if_short
         if works is not None:
             # No bounds are needed, neither for the engine nor to find that a rounding changes nothing.
-            left_numbers, right_numbers = left.round(a, settled[0]), right.round(b, settled[1])
+            left_numbers = left.round(a, settled[0], None, observer, names[0])
+            right_numbers = right.round(b, settled[1], None, observer, names[1])
             # Rounding makes NaN quiet. If both operands were rounded (True, 1), they have no signalling NaN, and are
             # converted without suppressing warnings.
             work = works[left_numbers is not a and right_numbers is not b]
-            if work.sums_are_results and work.engine.carrier is not target.dtype:
+            if work.sums_are_results and (observer is not None or work.engine.carrier is not target.dtype):
                 work = work._replace(sums_are_results=False)
             return left_numbers, right_numbers, work
-        x, y = left.round_with_bounds(a, settled[0]), right.round_with_bounds(b, settled[1])
+        x = left.round_with_bounds(a, settled[0], None, observer, names[0])
+        y = right.round_with_bounds(b, settled[1], None, observer, names[1])
     else:
         x, y = _round_operand(a, options, 0, draw), _round_operand(b, options, 1, draw)
     engine = plan.engines[0] or plan.engine_by_bounds(x, y, depth)
     assert x.array is not None and y.array is not None
-    return (
-        x.array,
-        y.array,
-        PreparedSum(
-            machine, engine, _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target), draw
-        ),
-    )
+    is_quiet, is_final = _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target)
+    return x.array, y.array, PreparedSum(machine, engine, is_quiet, is_final, draw)
 
 
 def _prepare_scaled_or_continued(
@@ -127,14 +124,9 @@ def _prepare_scaled_or_continued(
     # Exact sums that float64 cannot represent are divided by the engine.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
-    is_final = divisor == 1.0 and _sums_are_results(plan, engine, target)
-    return (
-        x.array,
-        y.array,
-        PreparedSum(
-            machine, engine, _have_no_signalling_nan(engine, x, y), is_final, draw, own_scales, initial, divisor
-        ),
-    )
+    is_quiet, is_final = _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target)
+    work = PreparedSum(machine, engine, is_quiet, is_final and divisor == 1.0, draw, own_scales, initial, divisor)
+    return x.array, y.array, work
 
 
 def _prepare_with_user_draws(
@@ -188,9 +180,7 @@ def _round_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -
         return OperandBounds(None, None, x.dtype == FLOAT32, x)
     plan = plans[side]
     own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
-    return plan.round_with_bounds(
-        x, options.already_in_format[side], own_draw, options.target.observer if name else None, name
-    )
+    return plan.round_with_bounds(x, options.already_in_format[side], own_draw, options.target.observer, name)
 
 
 def _scale_operands(
