@@ -217,7 +217,7 @@ LEAST_CUT, RUN, FEW_RESULTS = 1 << 11, 1 << 8, 16
 
 #: From MANY products on, runs are short: rows that are 1 KiB apart share a few lines of the cache, so that laying them
 #: out as columns took half of the time. With short runs, pairwise sums of 2^20 values in FP16 and BF16 take 0.5 to 0.65
-#: of the time, of 2^16 values 0.8 to 1, but of 2^14 values up to 1.3 times as long (AMD Zen 4).
+#: of the time, of 2^16 values 0.8 to 1, but of 2^14 values up to 1.3 times as long (AMD Zen 3).
 MANY, SHORT_RUN = 1 << 16, 8
 
 
