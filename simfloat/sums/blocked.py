@@ -19,7 +19,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.common import is_integer
 from simfloat.formats import Format, Rounding
 from simfloat.formats.catalog import FormatLike
-from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region, takes_stacks, whole_steps
+from simfloat.sums.accumulator import Accumulator, Engine, Region, around_operands, takes_stacks, whole_steps
 from simfloat.sums.bounds import ONES, Bounds
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import as_accumulator
@@ -503,4 +503,4 @@ class SumOfLanes(SumOfSums):
 
     def engine(self, problem: Problem) -> Engine:
         """Return an engine that reorders the products, so that lanes are runs."""
-        return AroundOperands(super().engine(problem), partial(interleave, self.count), prepares_stacks=True)
+        return around_operands(super().engine(problem), partial(interleave, self.count), stacks=True)

@@ -314,7 +314,7 @@ def with_progress_bar(
     if isinstance(engine, UserDrawsEngine):  # takes the draws of the user for all its sums at once
         return sum_up(work)
     chunk = accumulator.chunk if accumulator.resumes and work.scales is None else None
-    metered = Metered(engine, chunk or 0)
+    metered = Metered(chunk or 0)
     total, named = (
         count * depth,
         f"{count:,} sums of {depth:,} products" if count > 1 else f"a sum of {depth:,} products",
@@ -322,7 +322,7 @@ def with_progress_bar(
     with status(
         lambda: f"simfloat {progress_bar(sum(metered.done) / total, metered.seconds)}: {named}", every=REFRESH_SECONDS
     ):
-        return sum_up(work._replace(engine=metered))
+        return sum_up(work._replace(engine=Around(engine, metered.run)))
 
 
 def progress_bar(share: float, seconds: float) -> str:
@@ -333,8 +333,8 @@ def progress_bar(share: float, seconds: float) -> str:
 
 
 @dataclass(eq=False)
-class Metered(Around):
-    """An engine that works in pieces, and counts the products of the finished pieces."""
+class Metered:
+    """Sums in pieces by an engine, and counts the products of the finished pieces."""
 
     chunk: int  # the products of a step of the partial sum if it resumes, otherwise 0
     done: list[int] = field(default_factory=list)  # threads append to it
@@ -346,34 +346,34 @@ class Metered(Around):
         """Seconds since its first piece began."""
         return 0.0 if self.begun is None else time.monotonic() - self.begun
 
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+    def run(self, engine: Engine, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         self.begun = self.begun or time.monotonic()
         try:
-            for piece in self._pieces(a, b, out, region):
+            for piece in self._pieces(engine.cost, a, b, out, region):
                 if self.is_stopped:  # an error or Ctrl-C in another thread
                     return
-                self.engine.run(*piece)
+                engine.run(*piece)
                 self.done.append(piece[0].size * out.shape[1])
         except BaseException:
             self.is_stopped = True
             raise
 
     def _pieces(
-        self, a: NDArray, b: NDArray, out: NDArray, region: Region
+        self, cost: float, a: NDArray, b: NDArray, out: NDArray, region: Region
     ) -> Iterator[tuple[NDArray, NDArray, NDArray, Region]]:
         """Generate the arguments of the engine's calls that compute these sums."""
         rows, depth = a.shape
         if len(b) != depth:  # a stack of matrices
             yield a, b, out, region
         elif rows > 1:
-            height = max(int(PIECE_WORK / max(out.shape[1] * depth * self.cost, 1.0)), 1)
+            height = max(int(PIECE_WORK / max(out.shape[1] * depth * cost, 1.0)), 1)
             for first in range(0, rows, height):
                 part = slice(first, min(first + height, rows))
                 scales = region.scales and (region.scales[0][part], region.scales[1])
                 start = region.first + first * region.row_step
                 yield a[part], b, out[part], region._replace(first=start, scales=scales)
         else:
-            steps = max(int(PIECE_WORK / max(out.shape[1] * self.cost, SINGLE_SUM_COST)), 1)
+            steps = max(int(PIECE_WORK / max(out.shape[1] * cost, SINGLE_SUM_COST)), 1)
             steps = math.ceil(steps / self.chunk) * self.chunk if self.chunk else max(depth, 1)
             for first in range(0, depth, steps):
                 yield a[:, first : first + steps], b[first : first + steps], out, region

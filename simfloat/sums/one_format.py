@@ -30,7 +30,7 @@ from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, AroundRows, Engine, Region, kernel_region
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, kernel_region
 from simfloat.sums.bounds import Bounds, limited_sums, quickest_step
 from simfloat.sums.lanes import order_lanes
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
@@ -426,7 +426,7 @@ class Pairwise(InTreeOrder):
         is_inside = problem.a.bounds.are_in_format(self.format)
         products = RoundedProducts(self.format, self.rounding, runs.carrier, is_inside)
         sum_up = partial(sum_few_long_ones, products, partial(sum_in_runs, runs))
-        return AroundRows(engine, sum_up, takes_ones=True)
+        return Around(engine, sum_up, takes_ones=True)
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """Return an exponent that bounds all intermediate values: each level at most doubles it.

@@ -28,7 +28,7 @@ from simfloat.common import is_integer
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, AroundRows, Engine, Region
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region
 from simfloat.sums.bounds import Bounds, format_bounds
 from simfloat.sums.one_format import (
     MOST_CACHED_TERMS,
@@ -378,7 +378,7 @@ class NumPySum(InProgramOrder):
         )
         engine = self._engine_for_numbers(of_numbers)
         target = Target(self.products, self.rounding, np.float64)
-        return AroundRows(engine, partial(_sum_rounded_products, target), multiplies=True)
+        return Around(engine, partial(_sum_rounded_products, target), carrier=np.float64, added_cost=1.0, stacks=False)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """Return the loop of the hardware's own steps if the sum needs these and the dtype can represent all
@@ -405,7 +405,7 @@ class NumPySum(InProgramOrder):
             return engine
         products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
         sum_up = partial(sum_few_long_ones, products, partial(sum_in_numpys_order, step, LARGEST_UNCUT))
-        return AroundRows(engine, sum_up, takes_ones=True)
+        return Around(engine, sum_up, takes_ones=True)
 
     def program(self, terms: int) -> NDArray[np.int64]:
         return _program_of_numpy(terms)
