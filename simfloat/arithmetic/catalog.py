@@ -399,12 +399,7 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("hardshrink", "x", "composite", "x, or 0 between -lambd and lambd."),
     ("prelu", "x weight", "composite", "x if it is positive, otherwise weight * x."),
     ("glu", "x", "composite", "a * sigmoid(b), where a and b are the halves of x."),
-    (
-        "scaled_dot_product_attention",
-        "query key value",
-        "composite",
-        "softmax(query key^T * scale + mask) value.",
-    ),
+    ("scaled_dot_product_attention", "query key value", "composite", "softmax(query key^T * scale + mask) value."),
     ("embedding_bag", "weight", "composite", "The sum, mean or maximum of rows of a table."),
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),
     ("smooth_l1_loss", "input target", "composite", "The mean of d^2 / (2 beta) if d < beta, otherwise d - beta / 2."),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream, take_draw
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.arithmetic.flags import flagged_source
+from simfloat.arithmetic.flags import Flagged
 from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu
 from simfloat.arithmetic.operands import FloatType, broadcast_shape, empty
 from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, plan_for, round_planned
@@ -123,7 +123,7 @@ class ExactResults:
         rows, size = list(zip(*vectors, strict=True)), len(vectors[0])
         self.results: dict[int, Exact | Irrational] = {}
         self.compiled_source: InFloat64 | None = None
-        self.flagged_source: Any = None
+        self.flagged_source: Flagged | None = None
         if operation == ROUND:
             self.results = dict(enumerate(vectors[0]))
         elif operation in EXACT:
@@ -134,7 +134,7 @@ class ExactResults:
             near = [np.array([_odd_float64(x, operation, i) for x in vector]) for i, vector in enumerate(vectors)]
             self.compiled_source = route.source(route, near, size)
             if flags is not None:
-                self.flagged_source = flagged_source(self.compiled_source, route.plan, target, flags)
+                self.flagged_source = Flagged(self.compiled_source, route.plan, target, flags)
             values = self.compiled_source.exact(0, size).tolist() if size else []
             for i, row in enumerate(rows):
                 if not all(map(is_float64, row)) and not any(isinstance(x, float) for x in row):

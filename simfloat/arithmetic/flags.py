@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw
-from simfloat.arithmetic.machines import CPU, GPU, on_cpu
+from simfloat.arithmetic.machines import CPU, GPU, Loop, on_cpu
 from simfloat.arithmetic.operands import FLOAT32, empty, image_of
-from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, plan_for, round_planned
+from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, round_planned
 from simfloat.arithmetic.sources import (
     LEAST_LOOKED_UP,
     ByHalfConversion,
@@ -51,13 +51,8 @@ def round_flagged(source: Elements | InFloat64, plan: Plan, out: NDArray, target
     Raises ValueError for operations in formats in which inexact results cannot be detected.
     """
     flags = empty(out.shape, np.uint8)
-    round_planned(flagged_source(source, plan, target, flags.reshape(-1)), plan, out, target, draw)
+    round_planned(Flagged(source, plan, target, flags.reshape(-1)), plan, out, target, draw)
     return flags
-
-
-def flagged_source(source: Elements | InFloat64, plan: Plan, target: Target, flags: Flags) -> Flagged:
-    """Return the source with flags, which are written with its results; raises ValueError like `round_flagged`."""
-    return _flagging_class(source, target)(source, plan, target, flags)
 
 
 def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDArray | None) -> Any:
@@ -68,75 +63,87 @@ def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDA
     return copied_to_out(GPU.to_device(results), out), GPU.to_device(flags)
 
 
-def _flagging_class(source: Elements | InFloat64, target: Target) -> type[Flagged]:
-    """Return the class that flags the results of a source."""
-    format, alone = target.format, target.observer is None
-    if not isinstance(source, InFloat64):
-        return _flagging_class_of_rounding(source, target) if alone else Flagged
-    if source.route.source in (ByHardware, InFloat64ByKernel):
-        return FlaggedInFloat64 if source.route.kernel in CPU.loops.flag_loops.double_flags else FlaggedFunction
-    check_inexact(format, source.route.operation)
-    if alone and source.route.source is ByHardwareInFloat32 and source.route.plan.is_copy:
-        return FlaggedByHardware
-    if alone and source.route.source is LookedUp:
-        return FlaggedLookedUp
-    in_lanes = alone and source.route.source in (InFloat32Lanes, ByHalfConversion)
-    return FlaggedInFloat32Lanes if in_lanes and _lanes_tell_flags(format, target.rounding) else Flagged
-
-
-def _flagging_class_of_rounding(source: Elements, target: Target) -> type[Flagged]:
-    """Return the class that flags roundings of a vector."""
-    if source.x.dtype != FLOAT32 or target.dtype != FLOAT32:
-        return Flagged
-    plan = plan_for(target.format, target.rounding, np.float32, CPU)
-    if plan.is_copy:
-        return FlaggedCopy
-    if not _lanes_tell_flags(target.format, target.rounding):
-        return Flagged
-    is_known = plan.loop is CPU.loops.rounding_loops.round_half or rounding_in_lanes(target.format, target.rounding)
-    return FlaggedRounding if is_known else Flagged
-
-
 class Flagged:
-    """A source with results that are flagged when they are rounded."""
+    """A source with results that are flagged when they are rounded.
 
-    makes_blocks = makes_exact = True
+    A loop writes flags beside the results, or exact results are flagged. Raises ValueError like `round_flagged`.
+    """
+
+    makes_exact = True
 
     def __init__(self, source: Elements | InFloat64, plan: Plan, target: Target, flags: Flags) -> None:
         self.source, self.plan, self.flags = source, plan, flags
         self.format, self.rounding = target.format, target.rounding
         self.carrier, self.cost = source.carrier, source.cost + FLAGGING
         self.count_lost_addends, self.causes, self.exact = source.count_lost_addends, source.causes, source.exact
+        self.route = source.route if isinstance(source, InFloat64) else None
+        self.is_in_fp64 = self.route is not None and self.route.source in (ByHardware, InFloat64ByKernel)
+        self.double_loop: Loop | None = None
+        if self.route is not None and self.is_in_fp64:
+            self.double_loop = CPU.loops.flag_loops.double_flags.get(self.route.kernel)
+        elif self.route is not None:
+            check_inexact(target.format, self.route.operation)
+        # An observer reads exact results in any case.
+        self.loop = None if target.observer is not None else _loop_beside_results(source, plan, target)
+        self.makes_blocks = self.loop is None or source.makes_blocks
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop."""
-        self.round_exact(plan, self.exact(start, stop), start, words, out)
+        flags = self.flags[start:stop]
+        others = None if self.loop is None else self.loop(self.source.block(start, stop), out, flags)
+        if others is None:
+            self.round_exact(plan, out if self.double_loop else self.exact(start, stop), start, words, out)
+        elif others:
+            self._flag_others(self.exact(start, stop), start, out, flags)
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """Round and flag exact results; other roundings, which observers need, are not flagged."""
         self.source.round_exact(plan, exact, start, words, out)
-        if plan is self.plan:
-            self.flag(exact, start, words, out, self.flags[start : start + out.size])
+        flags = self.flags[start : start + out.size]
+        if plan is self.plan and self.is_in_fp64:
+            self._flag_in_fp64(exact, start, out, flags)
+        elif plan is self.plan:
+            self._flag(exact, start, words, out, flags)
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """Round as if the format had no largest number; these results are not flagged."""
         self.source.round_unbounded(plan, exact, start, words, out)
 
-    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
+    def _flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
         """Flag the results from `start`."""
-        doubts = 0
+        doubts, loops = 0, CPU.loops
         if _results_tell_flags(self.format, self.rounding):
             thresholds = _thresholds(self.format, self.rounding, exact.dtype == out.dtype == FLOAT32)
-            others = CPU.loops.flag_loops.flag_results(exact, out, thresholds, flags)
+            others = loops.flag_loops.flag_results(exact, out, thresholds, flags)
         else:
-            thresholds = _thresholds(self.format, self.rounding, False)
-            doubts, others = CPU.loops.flag_loops.flag_by_draws(exact, out, thresholds, flags)
+            doubts, others = loops.flag_loops.flag_by_draws(
+                exact, out, _thresholds(self.format, self.rounding, False), flags
+            )
         if others:
-            self.flag_others(exact, start, out, flags)
+            self._flag_others(exact, start, out, flags)
         if doubts:
-            self.flag_doubts(exact, start, words, flags)
+            self._flag_doubts(exact, start, words, flags)
 
-    def flag_doubts(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
+    def _flag_in_fp64(self, exact: NDArray, start: int, out: NDArray, flags: Flags) -> None:
+        """Flag the results from `start` in FP64, for which float64 cannot represent all exact results.
+
+        Exact results of functions have few bits, or are not float64 values at all. So an odd last bit of a result
+        rounded to odd shows that it is inexact. Other operations have a loop that reads their operands.
+        """
+        if self.double_loop and self.route:
+            if self.double_loop(*self.source.block(start, start + out.size), self.route.sign, out, flags):
+                self._flag_others(np.where(flags & OVERFLOW, self.format.max, out), start, out, flags)
+            return
+        finite, others = np.isfinite(exact), not np.isfinite(out).all()
+        inexact = finite & (image_of(exact) & np.uint64(1) != 0)
+        flags[:] = inexact * INEXACT
+        # No result is so slightly below the smallest normal number that it is tiny only with more bits.
+        flags[inexact & (np.abs(out) < self.format.smallest_normal)] |= UNDERFLOW
+        if others:
+            flags[finite & np.isinf(out)] |= OVERFLOW
+            self._flag_others(exact, start, out, flags)
+
+    def _flag_doubts(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
         """Set the flags that exact results do not decide, by rounding without a largest number and without tiny
         ones."""
         # The draws decide, so results are rounded again with the same words. Overflow shows in results without a
@@ -153,7 +160,7 @@ class Flagged:
         self.source.round_exact(without, exact, start, words, chosen)
         flags[numbers & (chosen == 0) & (flags & INEXACT != 0)] |= UNDERFLOW
 
-    def flag_others(self, exact: NDArray, start: int, out: NDArray, flags: Flags) -> None:
+    def _flag_others(self, exact: NDArray, start: int, out: NDArray, flags: Flags) -> None:
         """Flag results that are not finite, or whose exact results are not."""
         at = np.flatnonzero(~np.isfinite(exact) | np.isnan(out))
         before, after, format = exact[at], out[at], self.format
@@ -169,134 +176,75 @@ class Flagged:
     def _operand_facts(self, start: int, size: int, at: NDArray) -> tuple[Any, Any]:
         """Return, for elements of a block, whether operands cause a NaN, and whether all are finite; False for a
         rounding."""
-        if not isinstance(self.source, InFloat64):
+        if self.route is None:
             return False, False
         block = self.source.block(start, start + size)
         a, b, c = (vector if vector.size == 1 else vector[at] for vector in block)
         undefined = ~(np.isnan(a) | np.isnan(b) | np.isnan(c))
-        if self.source.route.kernel == "fma":  # 0 * inf is undefined, for every addend
+        if self.route.kernel == "fma":  # 0 * inf is undefined, for every addend
             undefined |= ((a == 0) & np.isinf(b)) | (np.isinf(a) & (b == 0))
         return undefined, np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
 
 
-class FlaggedCopy(Flagged):
-    """Flags numbers of the format, which rounding does not change."""
-
-    makes_blocks = False
-
-    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
-        """Flag the results from `start`."""
-        flags[:] = 0
+#: A loop (operands, out, flags) that writes results and their flags. It returns None if it cannot, and true if some
+#: results are infinite or NaN, or come from such operands.
+LoopBesideResults = Callable[[list[NDArray], NDArray, Flags], Any]
 
 
-class FlaggedRounding(Flagged):
-    """Rounds float32 values in lanes of float32 and flags the results, in one loop."""
-
-    makes_blocks = False
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Round and flag the elements from start to stop."""
-        x, flags = self.exact(start, stop), self.flags[start:stop]
-        thresholds = _thresholds(self.format, self.rounding, True)
-        halves = plan.loop is CPU.loops.rounding_loops.round_half
-        rounds = lane_rounding(self.format, self.rounding) if halves else rounding_in_lanes(self.format, self.rounding)
-        loop = CPU.loops.flag_loops.halved_flags if halves else CPU.loops.flag_loops.rounded_flags
-        if loop(x, out, *rounds, thresholds, flags):
-            self.flag_others(x, start, out, flags)
-
-
-class FlaggedInFloat32Lanes(Flagged):
-    """Rounds and flags results in one loop, if the exact results rounded to odd fit into float32."""
-
-    source: InFloat64
-    makes_blocks = False
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Round and flag the elements from start to stop."""
-        route, flags = self.source.route, self.flags[start:stop]
+def _loop_beside_results(source: Elements | InFloat64, plan: Plan, target: Target) -> LoopBesideResults | None:
+    """Return the loop that writes flags beside the results of a source, if there is one."""
+    format, rounding, loops = target.format, target.rounding, CPU.loops
+    sign: tuple[float, ...] = ()
+    if isinstance(source, Elements):
+        if not source.x.dtype == target.dtype == FLOAT32:
+            return None
+        if plan.is_copy:
+            return partial(_copy, plan)
+        is_half = plan.loop is loops.rounding_loops.round_half
+        loop = loops.flag_loops.halved_flags if is_half else loops.flag_loops.rounded_flags
+        rounds = lane_rounding(format, rounding) if is_half else rounding_in_lanes(format, rounding)
+    else:
+        route, sign = source.route, (source.route.sign,)
+        if route.source is LookedUp:
+            return partial(_look_up, source, plan, target)
+        if route.source is ByHardwareInFloat32 and plan.is_copy:
+            native, thresholds = loops.flag_loops.native_flags[route.kernel], _thresholds(format, rounding, False)
+            return lambda operands, out, flags: native(*operands, *sign, out, thresholds, flags)
+        if route.source not in (InFloat32Lanes, ByHalfConversion):
+            return None
         # If the hardware converts to FP16, the route has no packed grid.
-        rounds, kinds = route.rounds, CPU.loops.flag_loops.single_flags
-        if not rounds:
-            rounds, kinds = lane_rounding(self.format, self.rounding), CPU.loops.flag_loops.converted_flags
-        thresholds = _thresholds(self.format, self.rounding, True)
-        operands = self.source.block(start, stop)
-        if kinds[route.kernel](*operands, route.sign, out, *rounds, thresholds, flags):
-            self.flag_others(self.exact(start, stop), start, out, flags)
+        loop = (loops.flag_loops.single_flags if route.rounds else loops.flag_loops.converted_flags)[route.kernel]
+        rounds = route.rounds or lane_rounding(format, rounding)
+    if not rounds or not _lanes_tell_flags(format, rounding):
+        return None
+    limits = _thresholds(format, rounding, True)
+    return lambda operands, out, flags: loop(*operands, *sign, out, *rounds, limits, flags)
 
 
-class FlaggedByHardware(Flagged):
-    """Flags results in FP32 that the hardware rounds, in one loop."""
-
-    source: InFloat64
-    makes_blocks = False
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Round and flag the elements from start to stop."""
-        route, flags = self.source.route, self.flags[start:stop]
-        loop, thresholds = (
-            CPU.loops.flag_loops.native_flags[route.kernel],
-            _thresholds(self.format, self.rounding, False),
-        )
-        if loop(*self.source.block(start, stop), route.sign, out, thresholds, flags):
-            self.flag_others(self.exact(start, stop), start, out, flags)
+def _copy(plan: Plan, operands: list[NDArray], out: NDArray, flags: Flags) -> bool:
+    """Copy numbers of the format, which raise no flags."""
+    plan.loop(operands[0], NO_WORDS, out, plan.numbers)
+    flags[:] = 0
+    return False
 
 
-class FlaggedLookedUp(Flagged):
-    """Looks up the flags of functions of 16-bit numbers, together with their results."""
+def _look_up(
+    source: InFloat64, plan: Plan, target: Target, operands: list[NDArray], out: NDArray, flags: Flags
+) -> bool | None:
+    """Look up the results of a function of 16-bit numbers, and their flags."""
 
-    source: InFloat64
+    def flags_of(x: NDArray) -> Flags:
+        flagged = Flagged(InFloat64(source.route, [x], x.size), plan, target, np.empty(x.size, np.uint8))
+        flagged.round_exact(plan, flagged.exact(0, x.size), 0, NO_WORDS, np.empty_like(x))
+        return flagged.flags
 
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Round and flag the elements from start to stop."""
-        if stop - start >= LEAST_LOOKED_UP and out.dtype == FLOAT32:
-            x = self.source.block(start, stop)[0]
-            for table in self.source.route.tables:
-                if table.look_up(x, out):
-                    return table.look_up_flags(x, self.flags[start:stop], self._flags_of)
-        return super().round_block(plan, start, stop, words, out)
-
-    def _flags_of(self, x: NDArray) -> Flags:
-        """Return the flags of the results of a vector."""
-        target = Target(self.format, self.rounding, np.float32)
-        source, flags, out = InFloat64(self.source.route, [x], x.size), np.empty(x.size, np.uint8), np.empty_like(x)
-        Flagged(source, self.plan, target, flags).round_block(self.plan, 0, x.size, NO_WORDS, out)
-        return flags
-
-
-class FlaggedInFloat64(Flagged):
-    """Flags results in FP64, for which float64 cannot represent the exact results."""
-
-    source: InFloat64
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Round and flag the elements from start to stop, without exact results."""
-        self.round_exact(plan, out, start, words, out)
-
-    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
-        """Flag the results from `start`."""
-        route = self.source.route
-        loop = CPU.loops.flag_loops.double_flags[route.kernel]
-        if loop(*self.source.block(start, start + out.size), route.sign, out, flags):
-            self.flag_others(np.where(flags & OVERFLOW, self.format.max, out), start, out, flags)
-
-
-class FlaggedFunction(Flagged):
-    """Flags functions in FP64.
-
-    Their exact results have few bits, or are not float64 values at all. So an odd last bit of a result rounded to odd
-    shows that it is inexact.
-    """
-
-    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
-        """Flag the results from `start`."""
-        finite, others = np.isfinite(exact), not np.isfinite(out).all()
-        inexact = finite & (image_of(exact) & np.uint64(1) != 0)
-        flags[:] = inexact * INEXACT
-        # No result is so slightly below the smallest normal number that it is tiny only with more bits.
-        flags[inexact & (np.abs(out) < self.format.smallest_normal)] |= UNDERFLOW
-        if others:
-            flags[finite & np.isinf(out)] |= OVERFLOW
-            self.flag_others(exact, start, out, flags)
+    x = operands[0]
+    if out.size >= LEAST_LOOKED_UP and out.dtype == FLOAT32:
+        for table in source.route.tables:
+            if table.look_up(x, out):
+                table.look_up_flags(x, flags, flags_of)
+                return False
+    return None
 
 
 @cache

@@ -37,7 +37,7 @@ from simfloat.arithmetic.plan import (
     plan_for,
     round_planned,
 )
-from simfloat.arithmetic.sources import Elements, Route, route_of
+from simfloat.arithmetic.sources import Elements, NumbersOfFormat, Route, route_of
 from simfloat.arithmetic.target import Observer, Target, carrier_of, check_inexact, check_precision
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
@@ -359,3 +359,16 @@ def round_vector(
     else:
         round_planned(Elements(x), plan, results, target, draw)
     return results if out is None else copied_to_out(results, out)
+
+
+def count_without_rounding(x: NDArray, plan: Plan, target: Target) -> bool:
+    """Pass the events of a rounding to the target's observer, for numbers of the format, which it does not change.
+
+    Return False, and do nothing, if the results would have another dtype, or if a NaN would be an error.
+    """
+    if x.dtype != target.dtype or not plan.has_nan:
+        return False
+    # The order of elements is of no account: a transposed matrix is not copied.
+    vector = flat(x.T if x.T.flags.c_contiguous else x)
+    round_planned(NumbersOfFormat(vector), plan, vector, target, None)
+    return True

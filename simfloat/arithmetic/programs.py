@@ -206,12 +206,7 @@ def program_grid(format: Format, rounding: Rounding, stream: str) -> ProgramGrid
 
 
 #: The kinds of rounding of a program, by the names that `grid.way_of` returns; other names need the general rounding.
-WAYS = {
-    "nearest": table.NEAREST,
-    "directed": table.DIRECTED,
-    "sticky": table.STICKY,
-    "random": table.STOCHASTIC,
-}
+WAYS = {"nearest": table.NEAREST, "directed": table.DIRECTED, "sticky": table.STICKY, "random": table.STOCHASTIC}
 
 
 def _rounding_kind(format: Format, rounding: Rounding) -> int | None:

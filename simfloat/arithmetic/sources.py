@@ -136,6 +136,9 @@ class Elements(NamedTuple):
     def exact(self, start: int, stop: int) -> NDArray:
         return self.x[start:stop]
 
+    def block(self, start: int, stop: int) -> list[NDArray]:
+        return [self.x[start:stop]]
+
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         x = self.x
         plan.loop(x if stop - start == x.size else x[start:stop], words, out, plan.numbers)
@@ -151,6 +154,13 @@ class Elements(NamedTuple):
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
         return causes_of_rounding(exact, out)
+
+
+class NumbersOfFormat(Elements):
+    """Numbers of the format, which are their own results."""
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        return
 
 
 class InFloat64:

@@ -191,10 +191,7 @@ class Vectors(NamedTuple):
 
 @in_usual_environment
 def write_vectors(
-    path: str | PathLike[str],
-    operation: str,
-    *operands_format_rounding: Any,
-    stream: Stream | None = None,
+    path: str | PathLike[str], operation: str, *operands_format_rounding: Any, stream: Stream | None = None
 ) -> None:
     """Write operands, results and flags of an operation to a file, one case per line, like Berkeley TestFloat.
 

@@ -332,20 +332,6 @@ def _few_ones(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     return np.ones(shape, dtype)
 
 
-@dataclass(frozen=True)
-class WithPath(Observer):
-    """Passes events on with the path of one layer and one phase."""
-
-    observer: Observer
-    layer: str
-    stage: str
-    more: bool = False
-
-    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Pass the events on with the path of the layer and the phase."""
-        notify(self.observer, events, operation, self.layer, self.stage)
-
-
 class PendingEvents(Observer):
     """Keeps the events of one operation for an observer until the path of its last rounding is known."""
 

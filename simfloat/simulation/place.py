@@ -18,7 +18,7 @@ from simfloat.arithmetic.casts import as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.scaling import Delayed, Hadamard
-from simfloat.arithmetic.target import Target, carrier_of, check_precision, wants
+from simfloat.arithmetic.target import Target, WithPath, carrier_of, check_precision, wants
 from simfloat.formats import CATALOG, FP32, FP64, Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
@@ -31,7 +31,6 @@ from simfloat.simulation.arithmetic import (
     Metering,
     Rotation,
     Site,
-    WithPath,
     WorkMeter,
 )
 from simfloat.simulation.streams import Streams

@@ -10,13 +10,13 @@ from weakref import ref
 
 from simfloat.arithmetic import BitStream, GivenBits, Observer
 from simfloat.arithmetic.scaling import AmaxHistory
-from simfloat.arithmetic.target import check_observer, set_observer_finder, wants
+from simfloat.arithmetic.target import WithPath, check_observer, set_observer_finder, wants
 from simfloat.common import did_you_mean, is_integer
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
 from simfloat.policy.policy import as_policy, draws_bits, takes_formats
-from simfloat.simulation.arithmetic import WithPath, WorkMeter
+from simfloat.simulation.arithmetic import WorkMeter
 from simfloat.simulation.context import (
     TREES,
     Names,

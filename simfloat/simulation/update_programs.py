@@ -26,11 +26,10 @@ from simfloat.arithmetic.programs import (
     program_grid,
     run,
 )
-from simfloat.arithmetic.target import adds_up, notify
+from simfloat.arithmetic.target import WithPath, adds_up, notify
 from simfloat.formats import Format
 from simfloat.kernels import program_table
 from simfloat.kernels.rounding.events import UNCHANGED
-from simfloat.simulation.arithmetic import WithPath
 from simfloat.simulation.place import Place, UpdateRules
 from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic
 
@@ -92,8 +91,7 @@ class ObservedResult(NamedTuple):
         first, *others = self.rows
         for row in others:
             events[first] += events[row]
-        observer = self.observer
-        notify(observer.observer, events[first], self.operation, observer.layer, observer.stage)
+        notify(self.observer, events[first], self.operation)
 
 
 class BoundUpdate:

@@ -60,50 +60,55 @@ class Engine(Protocol):
         """
 
 
-@dataclass(eq=False)
+#: A function (engine, a, b, out, region) that computes sums with the help of an engine.
+SumRows = Callable[[Engine, NDArray, NDArray, NDArray, Region], None]
+
+
 class Around:
-    """An engine around another one, with the same properties."""
+    """An engine that computes sums by a function of another engine, with the properties of that engine.
 
-    engine: Engine
+    `carrier` is the dtype of operands and sums, if the function reads another one. `added_cost` is the cost of the
+    function. `stacks` is true if it takes stacks as the engine does, and `takes_ones` if a repeated value may keep its
+    strides of 0.
+    """
 
-    @property
-    def carrier(self) -> FloatType:
-        """The dtype of the engine."""
-        return self.engine.carrier
+    def __init__(
+        self,
+        engine: Engine,
+        sum_rows: SumRows,
+        *,
+        carrier: FloatType = None,
+        added_cost: float = 0.0,
+        stacks: bool = True,
+        takes_ones: bool = False,
+    ) -> None:
+        self.engine, self.sum_rows, self.takes_ones = engine, sum_rows, takes_ones
+        self.carrier, self.cost = carrier or engine.carrier, engine.cost + added_cost
+        self.takes_stacks = stacks and takes_stacks(engine)
 
-    @property
-    def cost(self) -> float:
-        """The cost of the engine."""
-        return self.engine.cost
-
-    @property
-    def takes_stacks(self) -> bool:
-        """True if the engine takes stacks."""
-        return takes_stacks(self.engine)
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        self.sum_rows(self.engine, a, b, out, region)
 
 
 #: A function (a, b, out, region) -> (a, b, sums): the operands and start values for an engine.
 Preparation = Callable[[NDArray, NDArray, NDArray, Region], tuple[NDArray, NDArray, NDArray]]
 
+#: A function (sums, out, region) that writes sums to `out`.
+Conversion = Callable[[NDArray, NDArray, Region], None]
 
-@dataclass(eq=False)
-class AroundOperands(Around):
-    """An engine for operands and start values that are changed first."""
 
-    prepare: Preparation
-    finish: Callable[[NDArray, NDArray, Region], None] | None = None  # (sums, out, region): writes the sums to `out`
-    prepares_stacks: bool = False
+def around_operands(
+    engine: Engine, prepare: Preparation, finish: Conversion | None = None, *, stacks: bool = False
+) -> Around:
+    """Return an engine for operands and start values that are changed first; `stacks` if stacks can be changed."""
 
-    @property
-    def takes_stacks(self) -> bool:
-        """True if stacks can be changed, and the engine takes them."""
-        return self.prepares_stacks and takes_stacks(self.engine)
+    def sum_changed(engine: Engine, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        left, right, sums = prepare(a, b, out, region)
+        engine.run(left, right, sums, region)
+        if finish is not None:
+            finish(sums, out, region)
 
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        left, right, sums = self.prepare(a, b, out, region)
-        self.engine.run(left, right, sums, region)
-        if self.finish is not None:
-            self.finish(sums, out, region)
+    return Around(engine, sum_changed, stacks=stacks)
 
 
 def takes_stacks(engine: Engine) -> bool:

@@ -6,7 +6,7 @@ of accumulators.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import ClassVar, NamedTuple, Protocol
@@ -19,7 +19,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.common import is_integer
 from simfloat.formats import Format, Rounding
 from simfloat.formats.catalog import FormatLike
-from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region, takes_stacks, whole_steps
+from simfloat.sums.accumulator import Accumulator, Engine, Region, around_operands, takes_stacks, whole_steps
 from simfloat.sums.bounds import ONES, Bounds
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import as_accumulator
@@ -31,10 +31,6 @@ RESULTS_AT_ONCE, RESULTS_AT_ONCE_ON_GPU = 1 << 20, 1 << 26
 
 #: Length of the cached vector of ones that run results are multiplied by.
 CACHED_ONES = 1 << 10
-
-
-def _wider_carrier(inner: Engine, outer: Engine) -> FloatType:
-    return np.float32 if inner.carrier is outer.carrier is np.float32 else np.float64
 
 
 def check_run_results(sums: NDArray, run_format: Format) -> None:
@@ -78,23 +74,33 @@ class RunLengths(NamedTuple):
         return places
 
 
-class StackedRunsEngine(NamedTuple):
-    """Runs that are summed only by compiled loops: the runs of all products of a stack are summed in one call."""
+@dataclass(eq=False)
+class InRuns(ABC):
+    """An engine that sums runs of products by one engine, and their results by another one."""
 
     lengths: RunLengths
     inner: Engine
     outer: Engine
     run_format: Format  # the format of run results
-    takes_stacks: bool = True
 
     @property
     def carrier(self) -> FloatType:
         """The wider of both dtypes."""
-        return _wider_carrier(self.inner, self.outer)
+        return np.float32 if self.inner.carrier is self.outer.carrier is np.float32 else np.float64
 
     @property
     def cost(self) -> float:
         return self.inner.cost + self.outer.cost / self.lengths.size
+
+    @abstractmethod
+    def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
+        """Return the results of the runs of one row and one column, as a column."""
+
+
+class StackedRunsEngine(InRuns):
+    """Runs that are summed only by compiled loops: the runs of all products of a stack are summed in one call."""
+
+    takes_stacks = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         depth = a.shape[1]
@@ -127,7 +133,6 @@ class StackedRunsEngine(NamedTuple):
             out[:] = totals
 
     def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
-        """Return the results of the runs of one row and one column, as a column."""
         return self._sums_of_runs(a, b, 1, region)[:, 0]
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, products: int, region: Region) -> NDArray:
@@ -182,27 +187,15 @@ class ScaleRemoval(Protocol):
         """Return the sums (rows, columns) without the scales a of the rows and b of the columns."""
 
 
-class RunsEngine(NamedTuple):
+@dataclass(eq=False)
+class RunsEngine(InRuns):
     """Sums the runs of some rows at a time, then the results of the runs."""
 
-    lengths: RunLengths
-    blocks: int  # the scaled blocks of a run
-    inner: Engine
-    outer: Engine
-    run_format: Format  # the format of run results
     outer_stages: int
     steps: int  # the steps that a run reserves for its random bits
-    draws: bool  # the outer sums are stochastic, so rows of the result are not summed as one
+    draws: bool = False  # the outer sums are stochastic, so rows of the result are not summed as one
+    blocks: int = 0  # the scaled blocks of a run
     scale_removal: ScaleRemoval | None = None  # removes the scales of its block from the sum of a run
-
-    @property
-    def carrier(self) -> FloatType:
-        """The wider of both dtypes."""
-        return _wider_carrier(self.inner, self.outer)
-
-    @property
-    def cost(self) -> float:
-        return self.inner.cost + self.outer.cost / self.lengths.size
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         columns, places = b.shape[1], self.lengths.slices(b.shape[0])
@@ -224,7 +217,6 @@ class RunsEngine(NamedTuple):
                 out[place] = totals.reshape(part.shape[1:])
 
     def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
-        """Return the results of the runs of one row and one column, as a column."""
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
         return self._sums_of_runs(a, b, self.lengths.slices(b.shape[0]), region)[:, 0]
 
@@ -371,7 +363,7 @@ class SumOfSums(Accumulator):
             return StackedRunsEngine(lengths, inner, outer, within)
         blocks = lengths.size // self.inner.scales[0] if self.inner.scales else 0
         draws, steps = any(rounding.is_stochastic for rounding in self.outer.roundings), self.inner.steps(lengths.size)
-        return RunsEngine(lengths, blocks, inner, outer, within, self.outer.stages, steps, draws)
+        return RunsEngine(lengths, inner, outer, within, self.outer.stages, steps, draws, blocks)
 
     def _results(self, problem: Problem, size: int) -> Bounds:
         return _sums_of_a_run(self.inner, problem.products, size)
@@ -503,4 +495,4 @@ class SumOfLanes(SumOfSums):
 
     def engine(self, problem: Problem) -> Engine:
         """Return an engine that reorders the products, so that lanes are runs."""
-        return AroundOperands(super().engine(problem), partial(interleave, self.count), prepares_stacks=True)
+        return around_operands(super().engine(problem), partial(interleave, self.count), stacks=True)

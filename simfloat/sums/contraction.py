@@ -68,8 +68,8 @@ def prepare_sum(
         if draw is not None or (work.sums_are_results and not is_usual):
             work = PreparedSum(machine, work.engine, work.has_no_signalling_nan, False, draw)
         return a, b, work
-    if draw is None and target.observer is None:
-        left, right = plan.operands
+    if draw is None:
+        (left, right), names, observer = plan.operands, options.cast_operations, target.observer
         works = plan.prepared_after_rounding
         # Computing bounds of the operands takes too long for a small product. So it uses an engine that is valid for
         # all numbers of the formats of the casts, for this few terms. The product of both sizes over the depth is m k
@@ -78,25 +78,22 @@ def prepare_sum(
             works = plan.prepared_if_short
         if works is not None:
             # No bounds are needed, neither for the engine nor to find that a rounding changes nothing.
-            left_numbers, right_numbers = left.round(a, settled[0]), right.round(b, settled[1])
+            left_numbers = left.round(a, settled[0], None, observer, names[0])
+            right_numbers = right.round(b, settled[1], None, observer, names[1])
             # Rounding makes NaN quiet. If both operands were rounded (True, 1), they have no signalling NaN, and are
             # converted without suppressing warnings.
             work = works[left_numbers is not a and right_numbers is not b]
-            if work.sums_are_results and work.engine.carrier is not target.dtype:
+            if work.sums_are_results and (observer is not None or work.engine.carrier is not target.dtype):
                 work = work._replace(sums_are_results=False)
             return left_numbers, right_numbers, work
-        x, y = left.round_with_bounds(a, settled[0]), right.round_with_bounds(b, settled[1])
+        x = left.round_with_bounds(a, settled[0], None, observer, names[0])
+        y = right.round_with_bounds(b, settled[1], None, observer, names[1])
     else:
         x, y = _round_operand(a, options, 0, draw), _round_operand(b, options, 1, draw)
     engine = plan.engines[0] or plan.engine_by_bounds(x, y, depth)
     assert x.array is not None and y.array is not None
-    return (
-        x.array,
-        y.array,
-        PreparedSum(
-            machine, engine, _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target), draw
-        ),
-    )
+    is_quiet, is_final = _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target)
+    return x.array, y.array, PreparedSum(machine, engine, is_quiet, is_final, draw)
 
 
 def _prepare_scaled_or_continued(
@@ -127,14 +124,9 @@ def _prepare_scaled_or_continued(
     # Exact sums that float64 cannot represent are divided by the engine.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
-    is_final = divisor == 1.0 and _sums_are_results(plan, engine, target)
-    return (
-        x.array,
-        y.array,
-        PreparedSum(
-            machine, engine, _have_no_signalling_nan(engine, x, y), is_final, draw, own_scales, initial, divisor
-        ),
-    )
+    is_quiet, is_final = _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target)
+    work = PreparedSum(machine, engine, is_quiet, is_final and divisor == 1.0, draw, own_scales, initial, divisor)
+    return x.array, y.array, work
 
 
 def _prepare_with_user_draws(
@@ -188,9 +180,7 @@ def _round_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -
         return OperandBounds(None, None, x.dtype == FLOAT32, x)
     plan = plans[side]
     own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
-    return plan.round_with_bounds(
-        x, options.already_in_format[side], own_draw, options.target.observer if name else None, name
-    )
+    return plan.round_with_bounds(x, options.already_in_format[side], own_draw, options.target.observer, name)
 
 
 def _scale_operands(
@@ -324,7 +314,7 @@ def with_progress_bar(
     if isinstance(engine, UserDrawsEngine):  # takes the draws of the user for all its sums at once
         return sum_up(work)
     chunk = accumulator.chunk if accumulator.resumes and work.scales is None else None
-    metered = Metered(engine, chunk or 0)
+    metered = Metered(chunk or 0)
     total, named = (
         count * depth,
         f"{count:,} sums of {depth:,} products" if count > 1 else f"a sum of {depth:,} products",
@@ -332,7 +322,7 @@ def with_progress_bar(
     with status(
         lambda: f"simfloat {progress_bar(sum(metered.done) / total, metered.seconds)}: {named}", every=REFRESH_SECONDS
     ):
-        return sum_up(work._replace(engine=metered))
+        return sum_up(work._replace(engine=Around(engine, metered.run)))
 
 
 def progress_bar(share: float, seconds: float) -> str:
@@ -343,8 +333,8 @@ def progress_bar(share: float, seconds: float) -> str:
 
 
 @dataclass(eq=False)
-class Metered(Around):
-    """An engine that works in pieces, and counts the products of the finished pieces."""
+class Metered:
+    """Sums in pieces by an engine, and counts the products of the finished pieces."""
 
     chunk: int  # the products of a step of the partial sum if it resumes, otherwise 0
     done: list[int] = field(default_factory=list)  # threads append to it
@@ -356,34 +346,34 @@ class Metered(Around):
         """Seconds since its first piece began."""
         return 0.0 if self.begun is None else time.monotonic() - self.begun
 
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+    def run(self, engine: Engine, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         self.begun = self.begun or time.monotonic()
         try:
-            for piece in self._pieces(a, b, out, region):
+            for piece in self._pieces(engine.cost, a, b, out, region):
                 if self.is_stopped:  # an error or Ctrl-C in another thread
                     return
-                self.engine.run(*piece)
+                engine.run(*piece)
                 self.done.append(piece[0].size * out.shape[1])
         except BaseException:
             self.is_stopped = True
             raise
 
     def _pieces(
-        self, a: NDArray, b: NDArray, out: NDArray, region: Region
+        self, cost: float, a: NDArray, b: NDArray, out: NDArray, region: Region
     ) -> Iterator[tuple[NDArray, NDArray, NDArray, Region]]:
         """Generate the arguments of the engine's calls that compute these sums."""
         rows, depth = a.shape
         if len(b) != depth:  # a stack of matrices
             yield a, b, out, region
         elif rows > 1:
-            height = max(int(PIECE_WORK / max(out.shape[1] * depth * self.cost, 1.0)), 1)
+            height = max(int(PIECE_WORK / max(out.shape[1] * depth * cost, 1.0)), 1)
             for first in range(0, rows, height):
                 part = slice(first, min(first + height, rows))
                 scales = region.scales and (region.scales[0][part], region.scales[1])
                 start = region.first + first * region.row_step
                 yield a[part], b, out[part], region._replace(first=start, scales=scales)
         else:
-            steps = max(int(PIECE_WORK / max(out.shape[1] * self.cost, SINGLE_SUM_COST)), 1)
+            steps = max(int(PIECE_WORK / max(out.shape[1] * cost, SINGLE_SUM_COST)), 1)
             steps = math.ceil(steps / self.chunk) * self.chunk if self.chunk else max(depth, 1)
             for first in range(0, depth, steps):
                 yield a[:, first : first + steps], b[first : first + steps], out, region

@@ -14,7 +14,7 @@ from simfloat.arithmetic.blocks import Block, BlockScales
 from simfloat.arithmetic.casts import Cast, PlannedTarget
 from simfloat.arithmetic.machines import CPU, Device, device_of
 from simfloat.arithmetic.operands import FLOAT32, flat
-from simfloat.arithmetic.operations import round_array, round_vector
+from simfloat.arithmetic.operations import count_without_rounding, round_array, round_vector
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Observer, Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -96,17 +96,32 @@ class OperandPlan(NamedTuple):
         """The format of the rounded values."""
         return self.cast.format
 
-    def round(self, x: NDArray, already_in_format: bool) -> NDArray:
-        """Round the operand without a scale, a draw or an observer; return it unchanged if the cast changes nothing."""
+    def round(
+        self,
+        x: NDArray,
+        already_in_format: bool,
+        draw: Draw | None = None,
+        observer: Observer | None = None,
+        operation: str | None = None,
+    ) -> NDArray:
+        """Round the operand without a scale; return it unchanged if the cast changes nothing.
+
+        `already_in_format` is True if the cast is known to change nothing. The observer receives the events as events
+        of `operation`, unless that is None.
+        """
         dtype = x.dtype
         single = dtype is FLOAT32 or dtype == FLOAT32
-        if already_in_format or self.is_identity[single]:
-            return x
         target, plan = self.targets[single]
+        is_unchanged = already_in_format or self.is_identity[single]
+        if observer is not None and operation is not None:
+            # An observer counts all casts, including those that change nothing.
+            target = target._replace(observer=observer, operation=operation)
+            is_unchanged = is_unchanged and count_without_rounding(x, plan, target)
+        if is_unchanged:
+            return x
         # Contiguity first, as in `flat`.
         is_vector = type(x) is np.ndarray and (flags := x.flags).c_contiguous and flags.carray
-        vector = x.reshape(-1) if is_vector else flat(x)
-        return round_vector(vector, plan, x.shape, target, None)
+        return round_vector(x.reshape(-1) if is_vector else flat(x), plan, x.shape, target, draw)
 
     def round_with_bounds(
         self,
@@ -116,26 +131,16 @@ class OperandPlan(NamedTuple):
         observer: Observer | None = None,
         operation: str | None = None,
     ) -> OperandBounds:
-        """Round the operand without a scale; the observer receives the events as events of `operation`.
-
-        `already_in_format` is True if the cast is known to change nothing.
-        """
-        single, cast = x.dtype == FLOAT32, self.cast
-        if observer is None and (already_in_format or self.is_identity[single]):
-            return OperandBounds(None, cast.format, single, x)
-        bounds = None
-        if self.needs_bounds:
+        """Round the operand as `round` does, and return it with its bounds if the choice of an engine needs them."""
+        single, measured, bounds = x.dtype == FLOAT32, None, None
+        if self.needs_bounds and not (already_in_format or self.is_identity[single]):
             # Operands are often in the format already, and need not be rounded again then.
             measured = bounds_of(x)
-            unchanged, bounds = bounds_after_cast(measured, cast)
-            if unchanged and observer is None:
-                return OperandBounds(measured, cast.format, single, x)
-        # An observer counts all casts, including those that change nothing.
-        target, plan = self.targets[single]
-        if observer is not None:
-            target = target._replace(observer=observer, operation=operation or "")
-        rounded = round_vector(flat(x), plan, x.shape, target, draw)
-        return OperandBounds(bounds, cast.format, target.dtype is np.float32, rounded, None, True)
+            already_in_format, bounds = bounds_after_cast(measured, self.cast)
+        rounded = self.round(x, already_in_format, draw, observer, operation)
+        if rounded is x:
+            return OperandBounds(measured, self.cast.format, single, x)
+        return OperandBounds(bounds, self.cast.format, self.targets[single][0].dtype is np.float32, rounded, None, True)
 
     def scale_and_round(
         self,

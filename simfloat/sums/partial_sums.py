@@ -20,7 +20,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales, whole_steps
-from simfloat.sums.blocked import Blocked, RunsEngine, StackedRunsEngine
+from simfloat.sums.blocked import Blocked, InRuns, RunsEngine
 from simfloat.sums.contraction import prepare_sum, round_sums
 from simfloat.sums.given_draws import UserDrawsEngine
 from simfloat.sums.one_format import InOneFormat, Pairwise, pairwise, running_sums
@@ -122,7 +122,7 @@ def _running_sums(
     """Return the partial sum after every chunk, in the dtype of the engine."""
     if isinstance(engine, UserDrawsEngine):
         return engine.running_sums(row, column, start)
-    if isinstance(engine, RunsEngine | StackedRunsEngine):
+    if isinstance(engine, InRuns):
         # All runs are summed first, and then their results: inner and outer sums take their draws from different steps.
         whole = region._replace(scales=scales and _scales_of_products(scales, slice(0, row.size)))
         results = engine.results(row, column, whole)
@@ -170,7 +170,7 @@ def _resumed_sums(
     return sums
 
 
-def _outer_accumulator(engine: RunsEngine | StackedRunsEngine, accumulator: Accumulator) -> Accumulator:
+def _outer_accumulator(engine: InRuns, accumulator: Accumulator) -> Accumulator:
     """Return the accumulator of the results of runs."""
     if isinstance(engine, RunsEngine) and engine.scale_removal is not None:
         return engine.scale_removal.total

@@ -219,7 +219,9 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
         Problem(freeing.results, BOUNDS_OF_ONES, blocks, format, initial=problem.initial, device=machine)
     )
     stages, steps = freeing.total.stages, accumulator.steps(scales.block)
-    return RunsEngine(RunLengths(scales.block), 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
+    return RunsEngine(
+        RunLengths(scales.block), inner, outer, format, stages, steps, mode.is_stochastic, scale_removal=freeing
+    )
 
 
 def _rounding_of_results(accumulator: Accumulator) -> Rounding:

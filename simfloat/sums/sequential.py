@@ -19,7 +19,7 @@ from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import BF16, FP16, FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region, kernel_region
+from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, around_operands, kernel_region
 from simfloat.sums.bounds import Bounds, quickest_step, terms_and_sums
 from simfloat.sums.lanes import can_drop_bits, fits_when_lifted, lane_loop, lift_exponent
 from simfloat.sums.operands import Problem
@@ -79,11 +79,11 @@ def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
     """Return the engine that runs a loop of this kind on float32 arrays, for sums in a format."""
     if kind.startswith(LIFTED):
         factor = np.float32(2.0 ** lift_exponent(format))
-        return AroundOperands(
+        return around_operands(
             engine.with_scaled_grids(factor), partial(_multiply_by_power, factor), partial(_divide_by_power, factor)
         )
     if kind in IMAGES:
-        return AroundOperands(engine, partial(_as_images, kind), partial(_write_numbers, kind), prepares_stacks=True)
+        return around_operands(engine, partial(_as_images, kind), partial(_write_numbers, kind), stacks=True)
     return engine
 
 
@@ -233,7 +233,7 @@ class SequentialSum(Accumulator):
             return lanes
         engine = _quickest_engine(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
         if lanes is not None and engine.kind == "converted" and self.products is None:
-            return ConvertedOrOnLanes(engine, lanes)
+            return Around(engine, partial(sum_by_conversions_or_on_lanes, lanes))
         if lanes is not None and engine.kind != "converted":
             return lanes
         if self.products is None or self.products.has_nan:
@@ -243,7 +243,7 @@ class SequentialSum(Accumulator):
         takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
         if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
-        return AroundOperands(engine, partial(_check_products, self.products, self.rounding))
+        return around_operands(engine, partial(_check_products, self.products, self.rounding))
 
     @cached_property
     def _hardware_loop(self) -> StepLoop | None:
@@ -341,31 +341,19 @@ def packed_grid(format: Format, rounding: Rounding, top: int | None, dtype: Floa
     return grid.pack_grid_below(format, rounding, top, dtype)
 
 
-class ConvertedOrOnLanes(NamedTuple):
-    """An engine for sums in FP16 with fused multiply-adds, by conversions from float32, or on lanes for a few columns.
+def sum_by_conversions_or_on_lanes(
+    on_lanes: Engine, converted: Engine, a: NDArray, b: NDArray, out: NDArray, region: Region
+) -> None:
+    """Sum in FP16 with fused multiply-adds by conversions from float32, or on lanes for a few columns.
 
     Measured on an AMD Zen 3, conversions are 1.1 to 1.2 times as fast as lanes at 128 x 256 x 128, 64 x 784 x 256 and
     256 x 256 x 256, 1.4 to 3 times in one row of up to 256 sums, and 1.1 times at 4 x 4 x 4. With few columns, each
     conversion waits for the one before: conversions are 0.9 times as fast as lanes at 16 x 16 x 16, 0.6 at 8 x 1024 x
     8, and 0.4 at 32 x 64 x 16 and 16 x 256 x 16.
     """
-
-    converted: Engine
-    on_lanes: Engine
-    carrier: FloatType = np.float32
-    takes_stacks: bool = True
-
-    @property
-    def cost(self) -> float:
-        return self.converted.cost
-
-    def loop_for(self, out: NDArray) -> Engine:
-        """Return the faster loop for sums of this shape."""
-        rows, columns = out.shape
-        return self.on_lanes if rows > 1 and LEAST_COLUMNS <= columns < MOST_COLUMNS else self.converted
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        self.loop_for(out).run(a, b, out, region)
+    rows, columns = out.shape
+    engine = on_lanes if rows > 1 and LEAST_COLUMNS <= columns < MOST_COLUMNS else converted
+    engine.run(a, b, out, region)
 
 
 def _check_products(

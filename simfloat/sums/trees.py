@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_in_thread
 from simfloat.arithmetic.target import Target, check_precision
 from simfloat.common import is_integer
@@ -33,7 +32,6 @@ from simfloat.sums.accumulator import Accumulator, Around, Engine, Region
 from simfloat.sums.bounds import Bounds, format_bounds
 from simfloat.sums.one_format import (
     MOST_CACHED_TERMS,
-    FewLongSums,
     InOneFormat,
     InTreeOrder,
     RoundedProducts,
@@ -41,6 +39,7 @@ from simfloat.sums.one_format import (
     joined_programs,
     kahan,
     pairwise,
+    sum_few_long_ones,
     sum_in_numpys_order,
 )
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
@@ -378,7 +377,8 @@ class NumPySum(InProgramOrder):
             device=problem.device,
         )
         engine = self._engine_for_numbers(of_numbers)
-        return RoundedProductsEngine(engine, RoundedProducts(self.products, self.rounding, engine.carrier, False))
+        target = Target(self.products, self.rounding, np.float64)
+        return Around(engine, partial(_sum_rounded_products, target), carrier=np.float64, added_cost=1.0, stacks=False)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """Return the loop of the hardware's own steps if the sum needs these and the dtype can represent all
@@ -404,7 +404,8 @@ class NumPySum(InProgramOrder):
         if not isinstance(step, TreeLoop) or step.kind not in LONG_KINDS:
             return engine
         products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
-        return FewLongSums(engine, products, partial(sum_in_numpys_order, step, LARGEST_UNCUT))
+        sum_up = partial(sum_few_long_ones, products, partial(sum_in_numpys_order, step, LARGEST_UNCUT))
+        return Around(engine, sum_up, takes_ones=True)
 
     def program(self, terms: int) -> NDArray[np.int64]:
         return _program_of_numpy(terms)
@@ -413,39 +414,16 @@ class NumPySum(InProgramOrder):
         return _postfix_of_numpy(terms)
 
 
-@dataclass(eq=False)
-class RoundedProductsEngine(Around):
-    """An engine that rounds the products first, and sums them like values."""
-
-    products: RoundedProducts
-
-    @property
-    def carrier(self) -> FloatType:
-        """float64."""
-        return np.float64
-
-    @property
-    def cost(self) -> float:
-        """The cost of both."""
-        return self.engine.cost + 1.0
-
-    @property
-    def takes_stacks(self) -> bool:
-        """False: rows of one matrix are summed one by one."""
-        return False
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
-        target = Target(self.products.format, self.products.rounding, np.float64)
-        # Row by row: the products of all rows together would need as much memory as there are multiply-adds.
-        for i in range(len(a)):
-            terms = compute_in_thread("multiply", [a[i][:, np.newaxis], b], target)
-            sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
-            # The products are the left operand, as in simfloat.sum: the tile belongs to the transposed product.
-            self.engine.run(
-                ones, terms.astype(self.engine.carrier, copy=False), sums, region._replace(is_transposed=True)
-            )
-            out[i] = sums[0]
+def _sum_rounded_products(target: Target, engine: Engine, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+    """Round the products to a target first, and sum them like values."""
+    ones = np.ones_like(a, engine.carrier, shape=(1, a.shape[1]))
+    # Row by row: the products of all rows together would need as much memory as there are multiply-adds.
+    for i in range(len(a)):
+        terms = compute_in_thread("multiply", [a[i][:, np.newaxis], b], target)
+        sums = np.zeros_like(out, engine.carrier, shape=(1, out.shape[1]))
+        # The products are the left operand, as in simfloat.sum: the tile belongs to the transposed product.
+        engine.run(ones, terms.astype(engine.carrier, copy=False), sums, region._replace(is_transposed=True))
+        out[i] = sums[0]
 
 
 @lru_cache(maxsize=64)

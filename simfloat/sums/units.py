@@ -28,7 +28,7 @@ from simfloat.formats import (
     as_format,
 )
 from simfloat.formats.catalog import FormatLike
-from simfloat.sums.accumulator import Accumulator, AroundOperands, Engine, Region
+from simfloat.sums.accumulator import Accumulator, Engine, Region, around_operands
 from simfloat.sums.blocked import RunLengths, RunsEngine
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.fused import E8M13, Fused, FusedEngine, binade_powers
@@ -341,7 +341,7 @@ def _two_step_engine(steps: Engine, output: Format, problem: Problem) -> Engine:
     outer = SequentialSum(output).engine(
         Problem(sums, BOUNDS_OF_ONES, runs, output, initial=problem.initial, device=problem.device)
     )
-    return AroundOperands(RunsEngine(RunLengths(terms), 0, steps, outer, output, 0, terms, False), _by_steps)
+    return around_operands(RunsEngine(RunLengths(terms), steps, outer, output, 0, terms), _by_steps)
 
 
 def _by_steps(a: NDArray, b: NDArray, out: NDArray, region: Region) -> tuple[NDArray, NDArray, NDArray]:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import checkpoint
 
-from simfloat.arithmetic.target import wants
+from simfloat.arithmetic.target import WithPath, wants
 from simfloat.formats import FP32, Format
 from simfloat.kernels.rounding.events import wants_optional_counts
-from simfloat.simulation.arithmetic import Arithmetic, PendingEvents, WithPath
+from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.place import Place
 from simfloat.torch.open_run import OpenRun, active_run
 from simfloat.torch.tensors import FORMAT_OF, STORED, Tag, tag_of

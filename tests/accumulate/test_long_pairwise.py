@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.sums.one_format import LEAST_CUT, RUN
+from simfloat.sums.one_format import LEAST_CUT, MANY, RUN
 from tests.bits import assert_bits
 
 
@@ -18,7 +18,8 @@ def tree(x, y, format, rounding):
 
 
 @pytest.mark.parametrize(
-    "terms", [LEAST_CUT - 1, LEAST_CUT, LEAST_CUT + 1, 9 * RUN - 1, 12 * RUN + 77, 40_000, LEAST_CUT * RUN + RUN + 3]
+    "terms",
+    [LEAST_CUT - 1, LEAST_CUT, LEAST_CUT + 1, 9 * RUN - 1, 12 * RUN + 77, 40_000, MANY + 13, LEAST_CUT * RUN + RUN + 3],
 )
 def test_sums_of_any_length_are_those_of_the_tree(terms, rng):
     cases = (

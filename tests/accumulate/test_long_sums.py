@@ -129,9 +129,11 @@ def test_the_bar_tells_the_share_that_is_done(monkeypatch):
 
 
 def slowed(run, wait):
-    def one(self, a, b, out, region):
+    def one(self, engine, a, b, out, region):
         for i in range(len(a)):
-            run(self, a[i : i + 1], b, out[i : i + 1], region._replace(first=region.first + i * region.row_step))
+            run(
+                self, engine, a[i : i + 1], b, out[i : i + 1], region._replace(first=region.first + i * region.row_step)
+            )
             if i == len(a) // 2 - 1:
                 wait()
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from itertools import product
 from threading import Thread
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -201,9 +202,11 @@ def test_sums_of_a_few_columns_are_made_on_lanes_with_the_bits_of_conversions(rn
     for m, k, n, is_on_lanes in ((1, 40, 20, False), (9, 40, 7, False), (9, 40, 8, True), (9, 300, 64, False)):
         a, b = (sf.round(rng.standard_normal(shape).astype(np.float32), sf.E4M3) for shape in ((m, k), (k, n)))
         engine, sums = engine_of(a, b, sf.sequential(sf.FP16)), [np.zeros((m, n), np.float32) for _ in range(3)]
-        assert engine.loop_for(sums[0]) is (engine.on_lanes if is_on_lanes else engine.converted)
-        for loop, out in zip((engine.converted, engine.on_lanes, engine), sums, strict=True):
+        for loop, out in zip((engine.engine, *engine.sum_rows.args, engine), sums, strict=True):
             loop.run(a, b, out, UPRIGHT)
+        converted, on_lanes = Mock(), Mock()
+        engine.sum_rows.func(on_lanes, converted, a, b, sums[2], UPRIGHT)
+        assert (on_lanes.run.called, converted.run.called) == (is_on_lanes, not is_on_lanes)
         assert_bits(sums[1], sums[0])
         assert_bits(sums[2], sums[0])
 

@@ -17,7 +17,7 @@ from simfloat.kernels.compile.jit import scalar
 from simfloat.kernels.elementwise import half
 from simfloat.kernels.lanes import tiles
 from simfloat.kernels.sums import rows
-from simfloat.sums.accumulator import AroundOperands
+from simfloat.sums.accumulator import Around
 from simfloat.sums.operands import Problem, operand_bounds
 from simfloat.tools.selftest.checks import hard_operands
 from tests.bits import assert_bits
@@ -176,7 +176,7 @@ def products_in_fp16():
     """Sums in FP16 of what is hard to sum, in every order, as one vector; and the engine that makes them."""
     a, b = operands(np.random.default_rng(5))
     engine = sf.sequential(sf.FP16).engine(Problem(operand_bounds(a), operand_bounds(b), 9, sf.FP16))
-    kind = engine.engine.kind if isinstance(engine, AroundOperands) else type(engine).__name__
+    kind = engine.engine.kind if isinstance(engine, Around) else type(engine).__name__
     start = sf.round(a[:, :1], sf.FP16)
     sums = [sf.matmul(a, b, accumulate=accumulate) for accumulate in ORDERS]
     return kind, np.concatenate([*sums, sf.matmul(a, b, accumulate=sf.FP16, initial=start)])
