@@ -355,6 +355,8 @@ print([function_digest(of_value(one())) for one, other in STATES.values()] + [fu
 def test_a_digest_is_the_same_in_every_process(capsys):
     program = PROGRAM.format(root=str(ROOT))
     environment = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
-    there = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=200)
+    there = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=200
+    )
     exec(program, {"__name__": "__main__"})
     assert there.stdout and there.stdout == capsys.readouterr().out, there.stderr
