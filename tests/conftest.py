@@ -65,7 +65,7 @@ def pytest_configure(config):
 
     if device == "cuda" and (missing := what_cuda_lacks()) is not None:
         raise pytest.UsageError(f"--device cuda: {missing}")
-    config.shadow = shadow.Shadow(devices.Gpu() if device == "cuda" else devices.StandIn(most_steps=250))
+    config.shadow = shadow.Shadow(devices.Gpu() if device == "cuda" else devices.StandIn(most_steps=100))
     config.shadow.paused = True
     shadow.install(config.shadow)
 

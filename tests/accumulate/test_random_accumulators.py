@@ -40,7 +40,7 @@ def random_operands(rng, accumulator):
     """Hard sums; half of them scaled so that products lie anywhere in the first accumulator's range."""
     terms = int(rng.integers(1, 30))
     inputs = rng.choice(KNOWN)
-    a, b = hard_operands(rng, inputs if inputs.has_negative_zero else sf.FP16, 2, max(terms, 11), 3)
+    a, b = hard_operands(rng, inputs if inputs.has_negative_zero else sf.FP16, 2, max(terms, 11), 2)
     while hasattr(accumulator, "inner"):
         accumulator = accumulator.inner
     format = accumulator.format
@@ -50,7 +50,7 @@ def random_operands(rng, accumulator):
     return a[:, :terms].astype(float), b[:terms].astype(float)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_accumulators_follow_the_definition(seed):
     rng = np.random.default_rng(seed)
     for _ in range(60):
@@ -101,7 +101,8 @@ def test_operands_beyond_float32_follow_the_definition(seed):
         accumulator = random_accumulator(rng)
         a, b = random_operands(rng, accumulator)
         scale = 2.0 ** int(rng.integers(-900, 901))
-        a, b = a * scale, b / scale
+        with np.errstate(over="ignore"):
+            a, b = a * scale, b / scale
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             continue
         got = sf.matmul(a, b, accumulate=accumulator, output=sf.FP64, stream=sf.BitStream(3))
@@ -112,7 +113,7 @@ def test_operands_beyond_float32_follow_the_definition(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_random_sums_of_fused_sums_follow_the_definition(seed):
     rng = np.random.default_rng(200 + seed)
-    for _ in range(16):
+    for _ in range(10):
         own = {"output": random_format(rng), **random_parts(rng)} if rng.random() < 0.5 else {}
         parts = [sf.fused(int(rng.integers(1, 9)), int(rng.integers(8, 30)), **own), random_format(rng)]
         inner, outer = parts if rng.random() < 0.5 else parts[::-1]

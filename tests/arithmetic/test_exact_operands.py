@@ -125,7 +125,7 @@ def test_numbers_of_gmpy2_and_long_floats_are_read_exactly():
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 def test_texts_and_fractions_beside_ties_are_rounded_as_a_search_among_codes_finds(format):
-    numbers = list(near_ties(format, random.Random(1), 150))
+    numbers = list(near_ties(format, random.Random(1), 60))
     for rounding in MODES:
         expected = np.array([rounded_by_codes(x, format, rounding) for x in numbers])
         expected = np.where((expected == 0) & (np.array(numbers) < 0), -0.0, expected)

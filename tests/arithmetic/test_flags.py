@@ -83,9 +83,9 @@ def test_draws_decide_what_overflows_and_what_is_tiny():
 def test_operations_on_any_numbers_have_the_flags_of_fractions(format, rng):
     specials = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0]
     triples = np.array(list(itertools.product(specials, repeat=3))).T
-    near = rng.standard_normal((3, 400)) * 2.0 ** rng.integers(-9, 9, (3, 400))
+    near = rng.standard_normal((3, 150)) * 2.0 ** rng.integers(-9, 9, (3, 150))
     edges = [5e-324, 2.0**-1022, 2.0**-1074 * 3, 1.7976931348623157e308, -(2.0**1023), 2.0**-511, 1.5 * 2.0**-512]
-    ends = rng.choice(edges, (3, 200)) * rng.choice([1.0, 0.5, 0.75], (3, 200))
+    ends = rng.choice(edges, (3, 120)) * rng.choice([1.0, 0.5, 0.75], (3, 120))
     narrow = sf.round(near, sf.E4M3)
     given = np.concatenate([triples, near, ends, narrow, operands(rng, 60)], axis=1)
     modes = (sf.nearest_even,) if format == sf.FP64 else (sf.nearest_even, sf.toward_negative, sf.to_odd)

@@ -1,4 +1,4 @@
-"""Run by test_simulator.py: what a case gives under numba-cuda's simulator, written to a file."""
+"""Run by test_simulator.py: what cases give under numba-cuda's simulator, written to a file."""
 
 import pickle
 import sys
@@ -10,10 +10,10 @@ from tests.cuda import simulated, standin
 from tests.cuda.cases import CASES, results
 
 if __name__ == "__main__":
-    path, name = sys.argv[1:]
+    path, *names = sys.argv[1:]
     standin.install()
     threads.launch = simulated.on_simulator
     with np.errstate(all="ignore"):
-        found = results(CASES[name], standin.moved)
+        found = [results(CASES[name], standin.moved) for name in names]
     with open(path, "wb") as file:
         pickle.dump(found, file)

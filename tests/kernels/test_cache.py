@@ -71,7 +71,7 @@ def kernels(tmp_path_factory):
 
 
 def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(tmp_path):
-    for process in [start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(3)]:
+    for process in [start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]:
         compiled(process)
     assert compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0] == 0
     names = os.listdir(tmp_path / "simfloat")
@@ -125,9 +125,10 @@ def test_kernels_are_kept_beside_the_sources_and_outdated_ones_removed(tmp_path)
     place = tmp_path / "simfloat" / "kernels" / "__pycache__"
     assert [compiled(start(tmp_path, **environment))[0] for _ in range(2)] == [2, 0]
     before = set(os.listdir(place))
-    for changed, count in (("sums/trees.py", 0), ("lanes/tiles.py", 0), ("compile/intrinsics.py", 2)):
-        with (tmp_path / "simfloat" / "kernels" / changed).open("a") as file:
-            file.write("\n# Changed.\n")
+    for changed, count in ((("sums/trees.py", "lanes/tiles.py"), 0), (("compile/intrinsics.py",), 2)):
+        for name in changed:
+            with (tmp_path / "simfloat" / "kernels" / name).open("a") as file:
+                file.write("\n# Changed.\n")
         assert compiled(start(tmp_path, **environment))[0] == count
     after = set(os.listdir(place))
     assert len(before) == len(after) == 2 and not before & after

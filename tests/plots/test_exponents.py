@@ -12,7 +12,6 @@ HISTOGRAM = {-40: 10, -26: 10, -20: 30, -14: 5, 3: 5, "zero": 40}
 def drawn(histogram, **options):
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, 2.5)
     draw_exponents(axes, histogram, **options)
-    figure.canvas.draw()
     return axes
 
 
@@ -85,10 +84,12 @@ def test_all_and_nothing_are_said_of_nothing_else(share, text):
 
 
 @pytest.mark.parametrize("histogram", [{"zero": 3}, {0: 1}, {-1074: 1, 1023: 1, "zero": 0}, {5: 1, "zero": 10**9}])
-@pytest.mark.parametrize("options", [{}, {"format": sf.E2M1, "scale": 2.0**60}, {"format": sf.FP64}], ids=str)
-@pytest.mark.parametrize("log", [False, True])
-def test_every_histogram_has_a_figure_with_a_tick_for_zero(histogram, options, log):
-    axes = drawn(histogram, log=log, **options)
+@pytest.mark.parametrize(
+    "options", [{}, {"format": sf.E2M1, "scale": 2.0**60, "log": True}, {"format": sf.FP64, "log": True}], ids=str
+)
+def test_every_histogram_has_a_figure_with_a_tick_for_zero(histogram, options):
+    axes = drawn(histogram, **options)
+    axes.figure.canvas.draw()
     labels = [text.get_text() for text in axes.get_xticklabels()]
     assert labels[0] == "zero" and len(labels) <= 9
 
