@@ -4,9 +4,6 @@ import gc
 import importlib.util
 import os
 
-# What is imported and collected is no garbage: to look for some in it took a tenth of the time of collection.
-gc.disable()
-
 # Threads of the libraries below NumPy and PyTorch wait for work in loops: beside other processes of tests that takes
 # several times as long as what they do. Read when these are imported, here and in processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -55,6 +52,8 @@ def pytest_configure(config):
     """Have what computes on arrays repeated on a GPU, before tests import it, in processes that run tests."""
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
+    # What is imported and collected is no garbage: to look for some in it took a tenth of the time of collection.
+    gc.disable()
     if (environment := config.getoption("--environment")) != "usual":
         unusual.install(environment)
     device = config.getoption("--device")

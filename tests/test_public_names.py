@@ -113,7 +113,7 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     )
     command = [sys.executable, "-m", "mypy", str(snippet)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    lines = [line.split(": ", 2)[1:] for line in done.stdout.splitlines()[:-1]]
+    lines = [line.split(": ", 2)[1:] for line in done.stdout.splitlines()[:-1] if '" defined in "' not in line]
     assert [kind for kind, _ in lines] == ["note"] * 12 + ["error"] * 7, done.stdout
     assert not any('"Any"' in text for _, text in lines)
     assert all('.Tensor"' in text for _, text in lines[6:10]), "calls of modules return what forward does"

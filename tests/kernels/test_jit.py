@@ -1,14 +1,18 @@
 """Compiled functions: their names tell them apart, on disk and for LLVM."""
 
+import gc
 import importlib
 import pkgutil
+import threading
 
 import numba
 import numpy as np
+import pytest
 
 import simfloat.kernels
 from simfloat.kernels.compile.cache import KernelCache
 from simfloat.kernels.compile.jit import kernel, out_of_line, reader, scalar
+from simfloat.kernels.compile.pipeline import without_collections
 
 
 def all_kernels():
@@ -70,3 +74,48 @@ def test_a_reader_gives_the_fields_in_order():
 
     assert unpack_counter(np.arange(6)) == Counter(*range(6))
     assert reader(Counter).py_func.__name__ == "read_Counter"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_looked_for_during_compilation(monkeypatch, enabled):
+    seen = []
+
+    @kernel
+    def fails(x):
+        return no_such_name(x)  # noqa: F821
+
+    compile_types = fails._compiler.compile
+    monkeypatch.setattr(fails._compiler, "compile", lambda *types: seen.append(gc.isenabled()) or compile_types(*types))
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with pytest.raises(numba.TypingError):
+            fails(1.0)
+        assert seen == [False] and gc.isenabled() == enabled
+        with pytest.raises(KeyboardInterrupt), without_collections(), without_collections():
+            raise KeyboardInterrupt
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+
+
+def test_threads_that_compile_at_once_leave_collections_as_they_were():
+    @kernel
+    def doubled(x):
+        return 2 * x
+
+    threads = [threading.Thread(target=doubled, args=(x,)) for x in (1, 1.0, np.float32(1), np.int32(1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(doubled.signatures) == 4 and gc.isenabled()
+
+
+def test_functions_of_numba_serve_kernels_and_other_functions():
+    @kernel
+    def smallest(x):
+        return min(x[0], x[1])
+
+    user = numba.njit(lambda x: min(x[0], x[1]))
+    x = np.array([2.0, 1.0])
+    assert smallest(x) == user(x) == 1.0

@@ -44,6 +44,7 @@ from simfloat.kernels.compile.pipeline import (
 #: The dispatchers of all kernels in imported modules. A dispatcher lists the types that it was compiled for.
 KERNELS: list[Any] = []
 
+
 def _inner(function: Callable, compiler: type[CompilerOfKernels] = InnerCompiler, **options: Any) -> Any:
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
@@ -92,7 +93,12 @@ def overload(function: Callable) -> Callable[[Callable], Callable]:
             # compilation. On a GPU it does not.
             return _inlined_body if issubclass(get_local_target(self.context), CPU) else of_target(self)
 
-        template._get_jit_decorator = decorator_of_target
+        def implementation(self: Any, args: Any, kws: Any) -> Any:
+            # One for all callers: Numba would compile another one for a caller with other options.
+            key = self.context, tuple(args), tuple(kws.items())
+            return self._impl_cache[key] if key in self._impl_cache else self._build_impl(key, args, kws)
+
+        template._get_jit_decorator, template._get_impl = decorator_of_target, implementation
         infer(template)
         infer_global(function, types.Function(template))
         return choose
