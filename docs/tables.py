@@ -56,7 +56,7 @@ PHASES = {
     "gradients": ("", "both of the roles above, unless they are given", ""),
     "accumulate": ("the sums of products", "", "the sums of products (Muon)"),
     "accumulate_gradients": ("", "the sums of products", ""),
-    "rotation": ("", "it rounds nothing; it transforms both operands of products that compute a parameter's gradient", ""),
+    "rotation": ("", "no rounding; transforms both operands of products that compute a parameter's gradient", ""),
     "reduce": (
         "all other sums: means, norms, softmax",
         "all other sums: the gradient of a bias",
