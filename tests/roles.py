@@ -1,4 +1,4 @@
-"""Formats of roles: a policy that tells them apart, and whether every tensor of a step has that of its role."""
+"""Formats of roles: a policy with a different format for each, and a check of every tensor of a step."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Roads, sources and prose keep to the budget of benchmarks/budget.toml; what the budget counts.
+"""The calls, sources and prose stay within benchmarks/budget.toml; and the measurements themselves.
 
 The measurement takes ten seconds of processor time, six of them in a process of its own: there no other test has filled
 caches or put anything in the place of a function.

@@ -1,4 +1,4 @@
-"""Whatever the process has done to the processor's floating-point environment, results and the environment stay."""
+"""Results do not depend on the floating-point environment of the process, and do not change it."""
 
 import os
 import pickle

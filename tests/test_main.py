@@ -1,4 +1,4 @@
-"""simfloat's command line: exit codes 0, 1, 2 and 130, one message, no traceback, whoever reads the output."""
+"""The command line: exit codes 0, 1, 2 and 130, one message, no traceback, for every reader of the output."""
 
 import ctypes
 import os

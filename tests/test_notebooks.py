@@ -1,4 +1,4 @@
-"""Notebooks are stored with small outputs of the code that they have, and run from beginning to end."""
+"""Notebooks are stored with small outputs of their present code, and run from beginning to end."""
 
 import json
 import os

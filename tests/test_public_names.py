@@ -1,4 +1,4 @@
-"""The names of the package: those that exist are found, those that do not are errors, to type checkers too."""
+"""Public names exist, also for type checkers; other names raise an error."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""The snippets of the README and of the documentation's pages run, and give the values that their comments state."""
+"""The snippets of the README and of the pages run, and give the values in their comments."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""A signalling NaN among operands is a NaN like others: it becomes the one quiet NaN, and nobody is warned.
+"""A signalling NaN operand becomes the quiet NaN, without a warning.
 
 Converting one from float32 to float64 or back sets the processor's flag for invalid operations, of which NumPy warns.
 """

@@ -1,4 +1,4 @@
-"""The line about a call that takes long: on terminals only, one at a time, and gone in the end."""
+"""The line about a long call appears only on terminals, once at a time, and is removed at the end."""
 
 import io
 import os

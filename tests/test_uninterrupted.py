@@ -1,4 +1,4 @@
-"""Where Ctrl-C waits until all is done."""
+"""Ctrl-C waits until a critical action is complete."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What is known of operands and sums, and the proofs that stand on it."""
+"""Bounds of operands and sums, and the proofs that use them."""
 
 from fractions import Fraction
 

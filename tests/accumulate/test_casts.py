@@ -1,4 +1,4 @@
-"""Operands of sums taken to a format by casts, and what observers hear of that."""
+"""Casts round the operands of sums to a format, and observers receive the events."""
 
 import numpy as np
 import pytest

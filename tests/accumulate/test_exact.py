@@ -1,4 +1,4 @@
-"""Exact sums against fractions."""
+"""Compare exact sums with fractions."""
 
 from fractions import Fraction
 

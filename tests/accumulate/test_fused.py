@@ -1,4 +1,4 @@
-"""Fused sums by their definition, and the worked examples of matrix units."""
+"""Compare fused sums with their definition, and with worked examples of matrix units."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sums whose draws are given: one for each rounding, in the order that the accumulators' documentation gives."""
+"""Sums use given draws: one for each rounding, in the order that the documentation of the accumulator states."""
 
 import numpy as np
 import pytest

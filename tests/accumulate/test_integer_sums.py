@@ -1,4 +1,4 @@
-"""Sums of units in 32-bit lanes have the bits of those in float64, whatever the operands are."""
+"""Sums of matrix units in 32-bit lanes have the same bits as sums in float64, for all operands."""
 
 from itertools import product
 

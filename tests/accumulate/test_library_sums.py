@@ -1,4 +1,4 @@
-"""Orders of libraries: against scalar loops over fractions, and against what this machine's libraries return."""
+"""Compare orders of libraries with scalar loops over fractions, and with the libraries on this computer."""
 
 import platform
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Sums in sight: pieces of long sums change no bits, are counted, and stop where one of them fails."""
+"""Pieces of long sums change no bits, are counted for the progress line, and stop if one of them fails."""
 
 import time
 from functools import partial

@@ -1,4 +1,4 @@
-"""Fused sums of one's own: any output format and mode, every alignment, by their definition."""
+"""Compare custom fused sums, of any output format, mode and alignment, with their definition."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Exact sums of scaled blocks are divided all at once, with the bits of fractions."""
+"""Exact sums of scaled blocks are divided once at the end, with the bits of fractions."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Accumulators of random formats, modes and nesting, on operands anywhere in their range, by the definition."""
+"""Compare accumulators of random formats, modes and nesting, on operands of any size, with the definition."""
 
 import numpy as np
 import pytest

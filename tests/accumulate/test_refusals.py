@@ -1,4 +1,4 @@
-"""What accumulators and sums refuse, and what the message says is to be done."""
+"""Accumulators and sums reject invalid arguments, and the message says what to do."""
 
 import pickle
 

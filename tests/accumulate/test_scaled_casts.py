@@ -1,4 +1,4 @@
-"""Sums of products of scaled operands: elements, sums, and the one division, against a computation by fractions."""
+"""Compare sums of products of scaled operands with fractions: elements, sums, and the one division."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Small products: what calls have in common is found once, and no result tells what was found before."""
+"""Small products: equal calls share a cached plan, and no result depends on the cache."""
 
 import threading
 

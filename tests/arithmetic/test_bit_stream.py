@@ -1,4 +1,4 @@
-"""Streams: each stochastic call takes a number, and a stream can be written down and continued."""
+"""Streams: each stochastic call has a number, and a stream can be saved and continued."""
 
 import json
 

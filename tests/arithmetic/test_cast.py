@@ -1,4 +1,4 @@
-"""Casts: how operands are taken to a format."""
+"""Casts: the rounding of operands to a format."""
 
 import pickle
 

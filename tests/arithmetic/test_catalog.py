@@ -1,4 +1,4 @@
-"""One catalog: every row has all that belongs to an operation, and everything that is an operation has a row."""
+"""The catalog is complete: every row has all parts of an operation, and every operation has a row."""
 
 import inspect
 import re

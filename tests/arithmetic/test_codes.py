@@ -1,4 +1,4 @@
-"""Codes: every code of every small format, and what has none."""
+"""Codes: every code of every small format, and values without a code."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Numbers that float64 lacks are operands of every elementwise operation, and are rounded once."""
+"""Numbers that float64 cannot represent are operands of every elementwise operation, and are rounded once."""
 
 import math
 import random

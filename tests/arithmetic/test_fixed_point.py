@@ -1,4 +1,4 @@
-"""Fixed-point numbers against Python's integers: codes, roundings, flags, events and facts."""
+"""Compare fixed-point numbers with Python's integers: codes, roundings, flags, events and limits."""
 
 import itertools
 import math

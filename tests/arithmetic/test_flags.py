@@ -1,4 +1,4 @@
-"""IEEE exceptions: exhaustively against an adder, a multiplier and a divider in integers, and against fractions."""
+"""Compare IEEE exceptions with an adder, a multiplier and a divider in integers, and with fractions."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Elementary functions against MPFR."""
+"""Compare elementary functions with MPFR."""
 
 from fractions import Fraction
 

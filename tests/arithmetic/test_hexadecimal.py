@@ -1,4 +1,4 @@
-"""Codes as hexadecimal text: every code of every small format goes out and comes back."""
+"""Codes as hexadecimal text: every code of every small format is written and read back."""
 
 import numpy as np
 import pytest

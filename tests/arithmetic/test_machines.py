@@ -1,4 +1,4 @@
-"""The seam between what is computed and the machine that computes it."""
+"""The interface between computations and the device that runs them."""
 
 import ast
 import pathlib

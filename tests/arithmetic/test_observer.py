@@ -1,4 +1,4 @@
-"""What observers are told, and what is no observer."""
+"""Observers receive events, and invalid observers are rejected."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What users may pass as numbers: everything that float64 holds, read exactly; the rest is refused."""
+"""Accepted operands: every value that float64 can represent is read exactly; others raise an error."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Scales of blocks in formats and by rules of one's own, number by number."""
+"""Block scales in custom formats and by custom rules, number by number."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""`out=`: results are written to memory at hand, whatever it shares with operands, or nothing is."""
+"""`out=`: results are written to an existing array, which may overlap with operands; on an error nothing is written."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Formats with numbers down to float64's smallest: what lies below them decides how a result is rounded."""
+"""Formats with numbers as small as those of float64: bits below them decide the rounding of a result."""
 
 import math
 from fractions import Fraction

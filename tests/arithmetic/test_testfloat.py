@@ -1,4 +1,4 @@
-"""Test vectors in Berkeley TestFloat's text."""
+"""Test vectors in the text format of Berkeley TestFloat."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Arrays that know their format: each operator is one rounded operation, and nothing mixes or leaves the format."""
+"""Arrays that store their format: each operator is one rounded operation, and formats are never mixed."""
 
 import copy
 import operator
@@ -293,7 +293,7 @@ Z = sf.array([1 + 2j], sf.BF16)
         ),
         (lambda: A * [1, 2], "got list"),
         (lambda: A.__setitem__(0, A[0].astype(sf.FP16)), "two formats do not mix"),
-        (lambda: A.__setitem__(0, 1j), "Complex numbers are not stored in a real array"),
+        (lambda: A.__setitem__(0, 1j), "A real array cannot store complex numbers"),
         (lambda: A[0].__iadd__(A), "An in-place operation cannot change the shape"),
         (lambda: A[0].__iadd__(1j), "An in-place operation cannot change the shape"),
         (lambda: A % 2, "do not support // and %"),
@@ -302,7 +302,7 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: sf.array([1], sf.BF16, observer=3), "observer must be an object with a method observe"),
         (lambda: Z.exp(), "exp of complex arrays is not supported"),
         (lambda: Z**2, "power of complex arrays is not supported"),
-        (lambda: sf.Array(), "made by simfloat.array"),
+        (lambda: sf.Array(), "created by simfloat.array"),
         (lambda: A.item(), "one element"),
         (lambda: A.sum(2), "does not name distinct axes"),
         (lambda: A[:0].max(), "needs an element"),

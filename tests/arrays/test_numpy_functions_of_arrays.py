@@ -1,4 +1,4 @@
-"""NumPy's functions of arrays: each is one of their operations, only looks, or is refused by name."""
+"""NumPy functions on arrays: each is a rounded operation, only reads values, or raises an error with its name."""
 
 import numpy as np
 import pytest

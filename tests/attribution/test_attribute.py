@@ -1,4 +1,4 @@
-"""Which part of a policy costs the gradient how much: each alone, against the same computed by hand."""
+"""Attribution: the error that each part of a policy causes in the gradient, compared with a computation by hand."""
 
 import math
 

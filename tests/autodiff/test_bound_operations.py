@@ -1,4 +1,4 @@
-"""Operations are bound to their place once, and bound again where the policy, the place or the parameter is another."""
+"""Operations are bound to their place once, and again if the policy, the place or the parameter changes."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The checker of derivatives finds those that are wrong, and says which."""
+"""The checker of derivatives finds wrong derivatives, and names them."""
 
 import numpy as np
 import pytest

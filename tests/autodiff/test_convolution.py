@@ -1,4 +1,4 @@
-"""Convolutions and their derivatives: each element one sum, written out term by term; and torch in double precision."""
+"""Compare convolutions and their derivatives with sums term by term, and with torch in double precision."""
 
 import itertools
 

@@ -203,7 +203,7 @@ def test_the_format_of_reduce_is_that_of_its_results():
     assert unit.recipe("", "softmax", "exp").activations == sf.FP32
     blocks = sf.Policy(compute=sf.BF16, reduce=sf.blocked(4, sf.FP16, sf.TF32), fused=True)
     assert blocks.recipe("", "softmax", "exp").gradients == sf.TF32
-    with pytest.raises(ValueError, match="A fused softmax computes in the format of reduce, and exact sums have none"):
+    with pytest.raises(ValueError, match="A fused softmax computes in the format of reduce, but exact sums have none"):
         with sf.simulate(sf.Policy(compute=sf.BF16, reduce=sf.exact, fused=True)):
             sf.Tensor(X).softmax()
 

@@ -1,4 +1,4 @@
-"""Writes between the forward pass and backward: an error, wherever a gradient would read what was written."""
+"""A write between the forward pass and backward raises an error if a gradient would read the written values."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operations that move numbers: what they choose, what their results' format is, and how gradients come back."""
+"""Operations that move values: the values, the format of results, and gradients."""
 
 import numpy as np
 import pytest

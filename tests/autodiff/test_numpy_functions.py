@@ -1,4 +1,4 @@
-"""NumPy's functions of tensors: each is an operation of the policy, only looks, or is refused by name."""
+"""NumPy functions on tensors: each is an operation of the policy, only reads values, or raises an error."""
 
 import numpy as np
 import pytest

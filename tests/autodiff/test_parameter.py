@@ -1,4 +1,4 @@
-"""Parameters: no number escapes the rounding to `weights`, nothing but writing changes what is stored."""
+"""Parameters: every stored value is rounded to `weights`, and only a write changes it."""
 
 import copy
 import pickle

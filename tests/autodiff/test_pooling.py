@@ -1,4 +1,4 @@
-"""Pooling: PyTorch's numbers and gradients, and every sum written out."""
+"""Pooling: PyTorch's values and gradients, and every sum term by term."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What a tensor is to Python and to NumPy."""
+"""Tensors as scalars of Python and NumPy."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""Tensors: what is in force, what is remembered, and what is refused."""
+"""Tensors: the policy in force, the record for backward, and invalid uses."""
 
 import weakref
 

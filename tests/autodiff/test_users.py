@@ -1,4 +1,4 @@
-"""Operations of users obey policies as the package's own do."""
+"""Operations that a user defines follow policies in the same way as built-in ones."""
 
 import copy
 import pickle

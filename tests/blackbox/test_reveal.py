@@ -1,4 +1,4 @@
-"""Functions whose order of additions is found: our own accumulators, NumPy's sums, PyTorch's; and what is refused."""
+"""`reveal` finds the order of our own accumulators, of NumPy and of PyTorch; and invalid functions raise an error."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Functions that are nearly an accumulator of ours are told from it, with operands that show the difference."""
+"""`reveal` distinguishes functions that are nearly one of our accumulators, and returns operands as a proof."""
 
 import math
 import re

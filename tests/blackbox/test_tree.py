@@ -1,4 +1,4 @@
-"""Trees of additions: equal if and only if the order is, and shown as sums."""
+"""Trees of additions are equal if and only if the orders are equal, and print as sums."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""A cold selftest has the other cores compile what it will need."""
+"""A selftest without compiled kernels uses the other cores to compile in advance."""
 
 import numpy as np
 import pytest

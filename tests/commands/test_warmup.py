@@ -1,4 +1,4 @@
-"""simfloat warmup: afterwards nothing is left to compile."""
+"""simfloat warmup: afterwards no kernel is left to compile."""
 
 import argparse
 import subprocess

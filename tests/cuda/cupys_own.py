@@ -1,4 +1,4 @@
-"""What CuPy does otherwise than NumPy, done to NumPy's arrays."""
+"""The differences of CuPy from NumPy, reproduced on NumPy arrays."""
 
 import numpy as np
 

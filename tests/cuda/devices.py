@@ -1,4 +1,4 @@
-"""What stands for the GPU while something is computed there: the GPU, or arrays and loops that behave as its own."""
+"""The device of a repeated call: the GPU, or arrays and loops that stand in for it."""
 
 import sys
 from contextlib import contextmanager

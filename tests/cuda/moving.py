@@ -1,4 +1,4 @@
-"""The arguments of a call on a GPU: the same numbers in the same memory layout, the same random bits to come.
+"""The arguments of a call on a GPU: the same values in the same memory layout, with the same random bits.
 
 Arrays are moved as they lie: transposed, with gaps, backwards, repeated by a stride of zero. What a parameter for
 arrays is given besides, a number or a sequence of them, stays a number where another operand is an array, and is moved

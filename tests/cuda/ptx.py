@@ -1,4 +1,4 @@
-"""What is compiled for GPUs, carried out on a processor: PTX as C, instruction by instruction (`ptx.h`).
+"""Run code that was compiled for GPUs on a processor: PTX as C, instruction by instruction (`ptx.h`).
 
 Threads run one after the other, in an order of chance. Registers and a thread's own memory hold nonsense until they are
 written; what reads or writes outside of the arrays that a kernel was given is counted.

@@ -1,4 +1,4 @@
-"""Every call of what computes is made once more on a GPU, and has to give the same bits there.
+"""Repeat every call of the library that computes on a GPU, and require the same bits there.
 
 `install` puts functions that do so in the place of the package's own. Compared are numbers (NaN as NaN, zeros by their
 sign), types and shapes of results, what observers hear, and errors, by their class and their words; operands are left

@@ -1,4 +1,4 @@
-"""What stands in for CuPy where there is no GPU: arrays that keep themselves to themselves, as CuPy's do.
+"""A stand-in for CuPy without a GPU: arrays that never mix with NumPy arrays, like CuPy's.
 
 Numbers lie in a NumPy array that nothing outside of this file and of `simulated.py` reads. Like CuPy's, an array is
 never converted to NumPy's but by `get`, computes with no NumPy array beside it, gives arrays without axes where NumPy

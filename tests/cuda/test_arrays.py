@@ -1,4 +1,4 @@
-"""What a user does with arrays and tensors on what stands for CuPy: the CPU's numbers, and its refusals."""
+"""Arrays and tensors on the stand-in for CuPy: the same values as on the CPU, and CuPy's errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Devices by name, and what is said where there is none."""
+"""Devices by name, and the messages if a device is missing."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""How loops are started: what a kernel receives, as CuPy hands it over."""
+"""The start of loops: a kernel receives the arguments as CuPy passes them."""
 
 import dataclasses
 import types

@@ -1,4 +1,4 @@
-"""What a GPU's memory is too small for is refused, with the size that is needed and the size that there is."""
+"""A computation that needs more GPU memory than there is raises an error with both sizes."""
 
 import re
 import sys

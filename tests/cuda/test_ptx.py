@@ -1,4 +1,4 @@
-"""What is compiled for GPUs: it can be seen without one."""
+"""Code that is compiled for GPUs can be inspected without a GPU."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is compiled for GPUs gives the CPU's bits: the very instructions, which bodies in Python do not show.
+"""Code that is compiled for GPUs gives the bits of the CPU: the PTX itself is run, not a body in Python.
 
 Between a body in Python and the code that runs lie widths and signs of integers, types of constants, divisions, NaN,
 what memory holds before it is written, and indices that Python takes for those from the end.

@@ -1,4 +1,4 @@
-"""What repeats calls on a GPU: that it sees each call and any difference, and hands over all as it is."""
+"""The repetition of calls on a GPU sees each call and any difference, and does not change arguments."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Every case gives the CPU's bits on a simulated GPU: the same bodies and seam, and arrays that behave as CuPy's do."""
+"""Every case has the bits of the CPU on a simulated GPU, with arrays that behave like CuPy's."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""CuPy's own operations, which would flush subnormal numbers of float32, are compiled without that."""
+"""CuPy's own operations are compiled without flushing subnormal numbers of float32."""
 
 import gc
 import subprocess

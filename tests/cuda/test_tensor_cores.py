@@ -1,4 +1,4 @@
-"""Comparing our tensor cores with a GPU's: the run, its file, and what was recorded on real GPUs."""
+"""Compare our tensor cores with GPUs: the run, its file, and recorded results of real GPUs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Trainings on a GPU: every layer, loss and optimizer has its case, and checkpoints go from machine to machine."""
+"""Trainings on a GPU: every layer, loss and optimizer has a case, and checkpoints move between devices."""
 
 import numpy as np
 import pytest

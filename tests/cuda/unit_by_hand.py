@@ -1,4 +1,4 @@
-"""A GPU by hand: its instructions are our models, which read the words that a program is given."""
+"""A simulated GPU: its tensor-core instructions are our models, which read the words of a program."""
 
 import sys
 import types

@@ -332,7 +332,7 @@ def test_a_diagnosis_prints_as_a_table_of_faults():
         ({"steps": 0}, "steps"),
         ({"optimizer": 3}, "optimizer is one of simfloat.optim, got a int"),
         ({"optimizer": sgd(mlp())}, "The optimizer updates parameters that are not in the model"),
-        ({"scaler": sf.optim.StaticLossScale(2.0)}, "give optimizer=, too"),
+        ({"scaler": sf.optim.StaticLossScale(2.0)}, "also pass optimizer="),
     ],
 )
 def test_nonsense_is_refused(change, words):

@@ -1,4 +1,4 @@
-"""Models of five kinds in BFloat16: what is measured, what memory is, and how results are judged."""
+"""Models of five kinds in BFloat16: measures, memory, and the judgement of results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The command line: what is printed, what is written, what is refused, in one message and with the right exit code."""
+"""The command line: output, files, and errors in one message with the right exit code."""
 
 import json
 import os

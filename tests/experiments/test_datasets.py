@@ -1,4 +1,4 @@
-"""Data: read as their makers meant them, and one message where they are not there. No test needs a network."""
+"""Data sets are read correctly; a missing one gives one message. No test needs a network."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""The detector in small: scenes, default boxes, the loss of both heads, and what a histogram of gradients says."""
+"""The detector in small: scenes, default boxes, the loss of both heads, and the histogram of gradients."""
 
 import numpy as np
 import pytest

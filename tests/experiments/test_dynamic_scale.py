@@ -1,4 +1,4 @@
-"""The experiment on the dynamic loss scale: what its counts mean."""
+"""The experiment on the dynamic loss scale: its counts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Executors: every job once, whatever happens said, nobody left behind."""
+"""Executors run every job once, report every failure, and leave no process behind."""
 
 import time
 from contextlib import closing

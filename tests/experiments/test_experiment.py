@@ -1,4 +1,4 @@
-"""An experiment as a newcomer writes it: what its files define, and nothing else."""
+"""An experiment written by a newcomer: exactly the names that its files define."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The false discovery rate, against SciPy's own and against what it promises."""
+"""Compare the false discovery rate with SciPy, and with its guarantee."""
 
 import numpy as np
 import pytest

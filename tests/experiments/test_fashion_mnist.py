@@ -1,4 +1,4 @@
-"""Clothes: what a seed may see, and the claims on made-up results."""
+"""Fashion-MNIST: the images that a seed may use, and claims on artificial results."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""FP16 products accumulated in FP16 and in FP32: scenes, sums, gradients, and what follows from made-up results."""
+"""FP16 products accumulated in FP16 and in FP32: scenes, sums, gradients, and artificial results."""
 
 import numpy as np
 import pytest

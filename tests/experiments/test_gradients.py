@@ -1,4 +1,4 @@
-"""Histograms of gradients: which results they are made of."""
+"""Histograms of gradients count the right results."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The points of a sweep: which there are, in which order, and what is refused."""
+"""The points of a sweep: their set, their order, and invalid ones."""
 
 import pytest
 

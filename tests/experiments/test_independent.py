@@ -1,4 +1,4 @@
-"""Findings made again have the READMEs' verdicts, without simfloat. All of them: python -m experiments.independent."""
+"""Findings repeated without simfloat have the verdicts of the READMEs (all: python -m experiments.independent)."""
 
 import ast
 from pathlib import Path

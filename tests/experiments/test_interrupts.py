@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: one line, exit code 130, finished jobs kept, nobody left behind."""
+"""Ctrl-C at any moment: one line, exit code 130, stored jobs, and no process left behind."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Intervals and their levels, against SciPy's own tests."""
+"""Compare intervals and their levels with SciPy's tests."""
 
 import math
 

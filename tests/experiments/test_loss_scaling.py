@@ -1,4 +1,4 @@
-"""Loss scaling: histograms, steps that overflow, and what follows from made-up results."""
+"""Loss scaling: histograms, steps that overflow, and artificial results."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A machine room: the same results as here, and one clear message where it is not there."""
+"""A Dask scheduler: the same results as locally, and one clear message if it is missing."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Master weights: ratios of weights to updates, and what follows from made-up results."""
+"""Master weights: ratios of weights to updates, and artificial results."""
 
 import pytest
 

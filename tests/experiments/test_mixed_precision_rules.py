@@ -1,4 +1,4 @@
-"""Rules of mixed precision: the orders of scaling to the bit, and the claims on made-up results."""
+"""Rules of mixed precision: the orders of scaling to the bit, and claims on artificial results."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Muon's iteration in narrow formats: float64's beside it, the library's Muon, and the claims on made-up results."""
+"""Muon's iteration in narrow formats, compared with float64 and with the library's Muon; artificial results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Experiments stand on what users have: public names of simfloat, and few others, each with its reason."""
+"""Experiments use public names of simfloat, and few others, each with a reason."""
 
 import ast
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Words, a book, speech and flights: what a seed may see, how they are told, and the claims on made-up results."""
+"""Words, a book, speech and flights: the data that a seed may use, and claims on artificial results."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The regulariser's underflow: what is measured, and what follows from made-up results."""
+"""The underflow of the regulariser: measurements, and artificial results."""
 
 import numpy as np
 import pytest

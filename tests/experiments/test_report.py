@@ -1,4 +1,4 @@
-"""The report: one page that holds all there is, needs nothing else, and says what it could not read."""
+"""The report is one page with all results that needs no other file, and names unreadable files."""
 
 import base64
 import json

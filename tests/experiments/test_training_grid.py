@@ -1,4 +1,4 @@
-"""The axes of training: what a point is as a job, and what cannot be one."""
+"""The axes of training: the job of a point, and invalid points."""
 
 import pytest
 

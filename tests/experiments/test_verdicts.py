@@ -1,4 +1,4 @@
-"""Verdicts: where the interval lies, in words, and how nearly it would have been another."""
+"""Verdicts follow from the position of the interval; the level says how close another verdict was."""
 
 import math
 

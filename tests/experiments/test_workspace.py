@@ -1,4 +1,4 @@
-"""The folder of a run: what is ours, what is not, and what survives."""
+"""The folder of a run: our files, other files, and files that survive."""
 
 import json
 import os

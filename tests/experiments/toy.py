@@ -1,4 +1,4 @@
-"""An experiment that takes no time, for tests of what runs experiments."""
+"""An experiment that takes no time, for tests of the code that runs experiments."""
 
 import os
 import signal

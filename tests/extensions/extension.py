@@ -1,4 +1,4 @@
-"""Extensions as a newcomer would write them: new files, rows of tables, and what the library then promises."""
+"""Extensions written by a newcomer: new files, rows of tables, and the guarantees that follow."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Extensions that have kernels of their own, which run as plain Python here."""
+"""Extensions with their own kernels, which run as plain Python here."""
 
 from decimal import Decimal, localcontext
 from fractions import Fraction

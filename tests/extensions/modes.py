@@ -1,4 +1,4 @@
-"""Two rounding modes: one that chooses by the part of a spacing alone, and one that asks which number is odd."""
+"""Two rounding modes: one depends only on the part of a spacing, the other also on which number is odd."""
 
 from fractions import Fraction
 from itertools import product

@@ -1,4 +1,4 @@
-"""Run in a copy of the sources with extensions written: which of them keep their promise, as JSON."""
+"""Run in a copy of the sources with extensions: report as JSON which of them keep their promises."""
 
 import json
 import sys

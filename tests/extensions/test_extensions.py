@@ -1,4 +1,4 @@
-"""What CONTRIBUTING's table says of each thing to add is enough: written into a copy of the sources, it works."""
+"""The table of CONTRIBUTING is complete: an addition written as it says works in a copy of the sources."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Names of formats: what is read, and that what is printed is read back."""
+"""Names of formats: accepted names, and printed names that are read back."""
 
 import pickle
 import subprocess

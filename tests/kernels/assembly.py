@@ -1,4 +1,4 @@
-"""Run by test_target.py: the instructions that LLVM makes of loops for processors that need not be at hand.
+"""Run by test_target.py: the instructions of loops that LLVM compiles for processors that may not be available.
 
 The environment gives Numba a processor with FP16 arithmetic, lest it looks for functions that stand in for it, and no
 optimisation, which is made here for each processor.

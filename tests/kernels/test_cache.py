@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: whole or absent, whatever processes do at the same time and wherever the package lies."""
+"""Compiled kernels on disk are complete or absent, also with several processes, and wherever the package is."""
 
 import ast
 import importlib

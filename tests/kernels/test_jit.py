@@ -1,4 +1,4 @@
-"""Compiled functions: their names tell them apart, on disk and for LLVM."""
+"""Compiled functions have different names, on disk and for LLVM."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Instruction levels: which a processor reaches, and that kernels are compiled for it and nothing beyond."""
+"""Instruction levels: the level of a processor, and that kernels use no instruction above it."""
 
 import json
 import os

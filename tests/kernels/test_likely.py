@@ -1,4 +1,4 @@
-"""What is likely of a draw is the definition's result or told to be in doubt, and what is in doubt is made again."""
+"""The likely result of a draw is the result by the definition or reported as doubtful, and then computed again."""
 
 from itertools import product
 

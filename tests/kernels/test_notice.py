@@ -1,4 +1,4 @@
-"""A first call that takes long says why, once and in one line; whatever is already compiled says nothing."""
+"""A first call that takes long prints one line with the reason; compiled functions print nothing."""
 
 import io
 import os

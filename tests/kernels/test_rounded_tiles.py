@@ -1,4 +1,4 @@
-"""Sums rounded on lanes: held to float64's loops and to fractions, with the processor's mode as it was afterwards."""
+"""Compare sums rounded on lanes with float64 loops and fractions; the processor's mode is restored."""
 
 import os
 import re

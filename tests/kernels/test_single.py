@@ -1,4 +1,4 @@
-"""Operations in float32's lanes have the bits of float64's, which tests/arithmetic holds to the definition."""
+"""Operations in float32 lanes have the bits of float64 operations, which tests/arithmetic verifies."""
 
 import numpy as np
 import pytest

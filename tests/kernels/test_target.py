@@ -1,4 +1,4 @@
-"""What the processor does itself: chosen by what LLVM knows of it, with the same bits."""
+"""Hardware instructions are chosen by LLVM's list of processor features, and give the same bits."""
 
 import json
 import os

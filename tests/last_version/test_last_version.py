@@ -1,4 +1,4 @@
-"""Pickles and checkpoints of the last version are read, whatever its modules and classes were called."""
+"""Pickles and checkpoints of the last version can be read, although modules and classes have other names now."""
 
 import pickle
 import shutil

@@ -1,4 +1,4 @@
-"""What cannot be factored or solved is refused or flagged, with a sentence that says what to do."""
+"""A matrix that cannot be factored, or a system that cannot be solved, gives a message with advice."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.lstsq(np.ones((2, 3)), [1, 2], format=sf.BF16), "as many rows as columns"),
         (
             lambda: sf.linalg.lstsq(np.eye(3, 2)[:, :1] * [1, 0], [1, 2, 3], format=sf.BF16),
-            "Column 1 depends on those before it in BF16: 0.0",
+            "Column 1 depends on the columns before it in BF16: ",
         ),
         (lambda: sf.linalg.lstsq(THIRDS, [1, 2, 3], format=sf.FP16), "Column 2 depends.*at most rcond = 1.5e-03 of it"),
         (lambda: sf.linalg.lstsq(EYE, [1, 2], format=sf.FP16, rcond=True), "number from 0 to below 1, got True"),

@@ -1,4 +1,4 @@
-"""Backward errors stay below Wilkinson's bounds, and refinement converges where Carson and Higham say it does.
+"""Backward errors are below Wilkinson's bounds, and refinement converges as Carson and Higham state.
 
 In what is measured here in float64, its own roundings are a thousandth of the bounds and less.
 """

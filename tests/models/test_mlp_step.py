@@ -1,4 +1,4 @@
-"""Whole steps of a classifier, forward, backward and update, against a computation by the definition.
+"""Compare whole steps of a classifier, forward, backward and update, with a computation by the definition.
 
 An MLP with a hidden layer, cross-entropy, and SGD with momentum. The computation knows nothing of tensors and kernels:
 sums, products and quotients are fractions, exponentials and logarithms decimals of 60 digits, each rounded by the

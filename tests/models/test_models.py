@@ -1,4 +1,4 @@
-"""Models of the literature in small: torch's in double precision, in the formats of all presets, and learning."""
+"""Small models of the literature: torch's values in double precision, the formats of all presets, and learning."""
 
 from dataclasses import replace
 

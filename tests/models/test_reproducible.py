@@ -1,4 +1,4 @@
-"""A training run has the same bits whatever runs beside it: threads, other threads' runs, other processes."""
+"""A training run has the same bits with other threads, other threads' runs and other processes at the same time."""
 
 import hashlib
 import json

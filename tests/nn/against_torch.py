@@ -1,4 +1,4 @@
-"""A layer of ours beside torch's, in double precision: one state, results and gradients compared."""
+"""Compare a layer with torch's layer in double precision: state, results and gradients."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Attention: torch's in double precision, and one number at a time in narrow formats."""
+"""Attention: torch's values in double precision, and one value at a time in narrow formats."""
 
 import math
 

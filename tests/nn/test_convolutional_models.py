@@ -1,4 +1,4 @@
-"""Whole models of images: torch's state, numbers and gradients."""
+"""Whole models of images: torch's state, values and gradients."""
 
 import numpy as np
 import pytest

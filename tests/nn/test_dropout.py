@@ -1,4 +1,4 @@
-"""Dropout: the mask follows from seed, place and how often it ran, and from nothing else."""
+"""Dropout: the mask depends only on the seed, the place and the number of calls."""
 
 from hashlib import blake2b
 

@@ -1,4 +1,4 @@
-"""Everyday layers and losses beside torch's: names, arguments, states, results and gradients."""
+"""Compare everyday layers and losses with torch's: names, arguments, states, results and gradients."""
 
 import inspect
 

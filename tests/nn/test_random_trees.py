@@ -1,4 +1,4 @@
-"""Random trees of modules, built, shared, tied, rearranged and taken apart: what holds for all of them."""
+"""Properties of random trees of modules, which are built, shared, tied, rearranged and taken apart."""
 
 import copy
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU: torch's in double precision, and one number at a time in narrow formats."""
+"""RNN, LSTM and GRU: torch's values in double precision, and one value at a time in narrow formats."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Modules as trees: what belongs to them, under which name, and who owns it."""
+"""Modules as trees: their parts, names and owners."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""Optimizers under the policy fp64 against PyTorch's in float64; Lion, which PyTorch has not, against its paper."""
+"""Compare optimizers under fp64 with PyTorch's in float64, and Lion, which PyTorch does not have, with its paper."""
 
 import inspect
 

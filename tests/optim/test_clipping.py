@@ -1,4 +1,4 @@
-"""Clipping of gradients: PyTorch's under fp64, and bit for bit by the definition under narrow policies."""
+"""Clipping of gradients: as in PyTorch under fp64, and bit for bit by the definition under narrow policies."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Schedules that change momenta too, that know restarts, or that are told a measure: PyTorch's numbers, bit for bit."""
+"""Schedules with momenta, restarts or a measure: PyTorch's values, bit for bit."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Loss scaling: the verbs, and what is refused."""
+"""Loss scaling: its methods, and invalid uses."""
 
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""Updates that are carried out as programs give the bits, the state and the random draws of their operations."""
+"""Updates that run as programs give the bits, the state and the random bits of their single operations."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: PyTorch's lrs, bit for bit."""
+"""Schedules of the learning rate: PyTorch's learning rates, bit for bit."""
 
 import inspect
 import json

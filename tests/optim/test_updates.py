@@ -1,4 +1,4 @@
-"""What holds for every optimizer: choices by path, kinds of updates, formats of state, and what is left alone."""
+"""Properties of every optimizer: choices by path, kinds of updates, formats of state, untouched parameters."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Histograms of exponents: what bars say, which of them a format keeps, and that words fit the figure."""
+"""Histograms of exponents: the heights of bars, the bars that a format keeps, and texts that fit the figure."""
 
 import numpy as np
 import pytest
@@ -148,9 +148,9 @@ def test_unless_it_is_told_a_phase_it_draws_one_that_was_counted(phases, name):
         (lambda r: exponents(r, format="fp16", scale=-2), "scale must be a power of two"),
         (lambda r: exponents(r, format="fp16", scale=float("nan")), "scale must be a power of two"),
         (lambda r: exponents(r, format="fp16", scale="8"), "scale must be a power of two"),
-        (lambda r: exponents(r, scale=8), "A scale of 8 needs a format that it serves"),
-        (lambda r: draw_exponents(None, {0: 2, 1: -1}), "A histogram counts: none of its numbers is negative"),
-        (lambda r: draw_exponents(None, {1.5: 2}), "A histogram counts whole exponents and 'zero'; got the key 1.5"),
+        (lambda r: exponents(r, scale=8), "scale=8 also needs a format"),
+        (lambda r: draw_exponents(None, {0: 2, 1: -1}), "The counts of a histogram must not be negative"),
+        (lambda r: draw_exponents(None, {1.5: 2}), "The keys of a histogram are integers and 'zero'; got the key 1.5"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(recorder, ask, message):

@@ -1,4 +1,4 @@
-"""Colours that readers tell apart: with all cones, without those for green or for red, and in grey."""
+"""Colours that readers can distinguish: with normal vision, without green or red cones, and in grey."""
 
 from itertools import combinations
 

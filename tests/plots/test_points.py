@@ -1,4 +1,4 @@
-"""Rows of points: what a marker stands for."""
+"""Rows of points: the mean and the range that a marker shows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The table of what runs where."""
+"""The table of the formats of every layer."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Lists of operations: allow, deny and infer, and the presets that are made of them."""
+"""Lists of operations: allow, deny and infer, and the presets that consist of them."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Policies: roles and their defaults, overrides, presets, and what is refused."""
+"""Policies: roles and their defaults, overrides, presets, and errors."""
 
 import inspect
 import pickle
@@ -267,7 +267,7 @@ def test_a_policy_file_is_pleasant_to_write():
             lambda: sf.Policy(compute=sf.BF16, source="\ud800"),
             "The source of a policy must be text without lone surrog",
         ),
-        (lambda: sf.Policy(compute=sf.BF16, overrides=5), "Overrides are made by Policy.override, got 5"),
+        (lambda: sf.Policy(compute=sf.BF16, overrides=5), "Overrides are created by Policy.override, got 5"),
         (lambda: E4M3.override(5, compute=sf.BF16), "The path of an override must be text, got 5"),
         (lambda: E4M3.override("\udc80", compute=sf.BF16), "without lone surrogates"),
         (lambda: E4M3.override("head", compute=None), "compute=.* it has no default, got None"),

@@ -1,4 +1,4 @@
-"""Every tensor that a training step makes, in every phase, is in the format that its role has in the policy."""
+"""Every tensor of a training step, in every phase, is in the format of its role in the policy."""
 
 import numpy as np
 import pytest

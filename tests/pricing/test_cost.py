@@ -1,4 +1,4 @@
-"""What a policy costs, beside counts that are made by hand of layers' sizes."""
+"""Compare the cost of a policy with counts by hand from the sizes of layers."""
 
 import copy
 

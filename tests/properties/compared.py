@@ -1,4 +1,4 @@
-"""Programs by all machines: whether their traces are equal, bit for bit."""
+"""Compare the traces of a program on all machines, bit for bit."""
 
 from contextlib import contextmanager
 from unittest.mock import patch

@@ -1,4 +1,4 @@
-"""The machine that carries out programs by definitions: slow, with fractions, and without tensors, places and kernels.
+"""The machine that runs programs by definitions: slowly, with fractions, without tensors, places and kernels.
 
 Gradients and their order, modules and updates follow the documents.
 """

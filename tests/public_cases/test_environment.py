@@ -1,4 +1,4 @@
-"""What others have reported about libraries that change the floating-point environment of a whole process."""
+"""Reported bugs of libraries that change the floating-point environment of a whole process."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What others have reported about solvers and norms in narrow formats."""
+"""Reported bugs of other libraries in solvers and norms in narrow formats."""
 
 import numpy as np
 

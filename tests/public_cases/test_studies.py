@@ -1,4 +1,4 @@
-"""What others have reported about gradients that vanish without a word, and about results that are out of date."""
+"""Reported cases of gradients that vanish silently, and of results that are out of date."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Delayed scalings: scales that follow from the operands before, one history for each use at a place."""
+"""Delayed scaling: scales follow from earlier operands, with one history for each use at a place."""
 
 import copy
 import json

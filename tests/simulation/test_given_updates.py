@@ -1,4 +1,4 @@
-"""The user's own draws in updates: one for each element of a parameter, in C order, step after step."""
+"""Given random bits in updates: one draw for each element of a parameter, in C order, step after step."""
 
 import copy
 import json

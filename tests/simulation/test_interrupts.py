@@ -1,4 +1,4 @@
-"""Ctrl-C where a block ends: it waits until the block is no more in force."""
+"""Ctrl-C at the end of a block waits until the block is closed."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""What is in force, where and how long: blocks nest and repeat, generators keep theirs, threads and tasks theirs."""
+"""Blocks nest and repeat; generators, threads and tasks have their own."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Paths: what the running root, or the first owner, calls a module and a parameter; and which ones were seen."""
+"""Paths: the names of modules and parameters by the running root or the first owner, and the paths that occurred."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Random Hadamard transforms of the products that give parameters' gradients, and NVFP4's whole recipe."""
+"""Random Hadamard transforms in products for gradients of parameters, and the whole recipe of NVFP4."""
 
 import copy
 from fractions import Fraction

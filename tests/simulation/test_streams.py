@@ -1,4 +1,4 @@
-"""Random streams belong to places: what is added elsewhere changes no bits, and a state goes on with them."""
+"""Random streams belong to places: additions elsewhere change no bits, and a state continues them."""
 
 import copy
 import json
@@ -195,7 +195,7 @@ def test_drawing_the_same_bits_for_a_parameter_again_is_warned_of_once():
     stochastic_step(v, sf.simulate("bf16-stochastic"))
     again = sf.simulate("bf16-stochastic")
     with pytest.warns(
-        UserWarning, match=r"update \(update\) at 'w' draws the random bits again .* of seed 0"
+        UserWarning, match=r"update \(update\) at 'w' draws the same random bits as .* of seed 0"
     ) as caught:
         stochastic_step(w, again)
         stochastic_step(v, again)
@@ -225,7 +225,7 @@ def test_a_sum_that_goes_on_in_a_new_simulation_repeats_its_draws():
     total = sf.Tensor(1.0)
     with sf.simulate(SUMS):
         total = total + 2.0**-9
-    with pytest.warns(UserWarning, match=r"add \(forward\) draws the random bits again"):
+    with pytest.warns(UserWarning, match=r"add \(forward\) draws the same random bits"):
         with sf.simulate(SUMS):
             total = total + 2.0**-9
     kept = sf.simulate(SUMS, seed=1)

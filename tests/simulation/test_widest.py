@@ -1,4 +1,4 @@
-"""The widest of several formats holds the numbers of all."""
+"""The widest of several formats contains the numbers of all of them."""
 
 import itertools
 

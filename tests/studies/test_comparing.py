@@ -1,4 +1,4 @@
-"""Comparisons in pairs: the words of verdicts, by intervals that a textbook gives."""
+"""Comparisons in pairs: the words of verdicts, by the intervals of a textbook."""
 
 import math
 
@@ -90,7 +90,7 @@ def test_columns_and_files_are_tables_too(tmp_path):
     [
         ({"value": "los"}, r"no column 'los'\. Columns: policy, seed, loss\. Did you mean 'loss'\?"),
         ({"reference": "fp64"}, "The reference 'fp64' is not in the column policy, which has: fp32, same"),
-        ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that tell runs apart"),
+        ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that distinguish runs"),
         ({"pairs": 5}, "value, by and pairs must be names of columns, got 5"),
         ({"kind": "quotient"}, "kind must be 'ratio' or 'difference', got 'quotient'"),
         ({"kind": "difference"}, "needs margin="),
@@ -113,7 +113,7 @@ def test_what_is_no_table_of_numbers_is_refused(table, message):
 
 
 def test_a_row_without_a_partner_is_named():
-    with pytest.raises(ValueError, match=r"'lost' and the reference have no pair \(4,\): both need the same"):
+    with pytest.raises(ValueError, match=r"'lost' and the reference need the same pairs; one has no \(4,\)"):
         sf.studies.compare(TABLE[:-1])
 
 

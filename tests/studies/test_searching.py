@@ -1,4 +1,4 @@
-"""The search: known answers, few trainings, fresh seeds for the verdict, the same answer after any end."""
+"""The search: known answers, few trainings, fresh seeds for the verdict, the same answer after interruptions."""
 
 import itertools
 import json
@@ -220,7 +220,7 @@ def test_processes_give_the_same_answer():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"within": 0}, "within must be a share of the reference's loss above 0, such as 0.01; got 0"),
+        ({"within": 0}, "within must be a positive number, such as 0.01 for one percent more loss; got 0"),
         ({"seeds": [1]}, "seeds must be two or more different integers from 0"),
         ({"parts": []}, "parts is empty"),
         ({"parts": "weights"}, r"parts must be a list of parts, got the text 'weights'; give \['weights'\]"),

@@ -1,4 +1,4 @@
-"""Results in a folder are those of a function with its state: another state is another function, or is refused."""
+"""Stored results belong to a function with its state: another state is another function, or raises an error."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""Sweeps of one's own function: every combination, none twice, whatever ends the program."""
+"""Sweeps of a user's function: every combination, none computed twice, whatever interrupts the program."""
 
 import copy
 import csv
@@ -305,7 +305,7 @@ def test_a_missing_folder_of_a_table_is_named(tmp_path, name):
     ('{"experiment": "g"}', r"sweep\.json belongs to the function 'g', not to 'f'\. Choose another folder, or remove"),
     ("[1]", r"sweep\.json is not a summary of a study, and would be overwritten"),
     ("a text", r"sweep\.json is not a summary"), ("", r"sweep\.json is not a summary"),
-    (None, r"sweep\.csv exists already, and no study of simfloat has written it"),
+    (None, r"sweep\.csv exists already, and was not written by a study of simfloat"),
 ])  # fmt: skip
 def test_nothing_that_the_function_has_not_made_is_written_over(tmp_path, summary, message):
     def f(seed):
@@ -330,7 +330,7 @@ def test_a_search_takes_no_kept_result_of_another_kind_and_writes_over_no_policy
     options = {"parts": ["activations"], "formats": (sf.E4M3,), "seeds": range(3)}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "policy.toml").write_text("mine")
-    with pytest.raises(ValueError, match=r"policy\.toml exists already, and no study of simfloat has written it"):
+    with pytest.raises(ValueError, match=r"policy\.toml exists already, and was not written by a study of simfloat"):
         sf.search(train, **options, folder=tmp_path / "mine")
     assert (tmp_path / "mine" / "policy.toml").read_text() == "mine"
     want = sf.search(train, **options, folder=tmp_path / "out").label

@@ -1,4 +1,4 @@
-"""Advice: by its rules on counts that are known, and on models whose gradients underflow."""
+"""Advice: its rules on known counts, and on models with gradients that underflow."""
 
 import numpy as np
 import pytest

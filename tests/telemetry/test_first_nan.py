@@ -1,4 +1,4 @@
-"""The first NaN: planted faults are named by step, place, operation and operands, and the override mends them."""
+"""The first NaN: planted faults are reported by step, place, operation and operands, and the override fixes them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a recorder counts besides, if it is asked for: results that a saturating mode clamped, and inexact ones."""
+"""Optional counts of a recorder: results that a saturating mode clamped, and inexact results."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The recorder: events of single calls against NumPy, and events of training by path and phase."""
+"""The recorder: events of single calls, compared with NumPy, and events of training by path and phase."""
 
 import copy
 import json

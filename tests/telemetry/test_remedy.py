@@ -1,4 +1,4 @@
-"""Overrides that advice names: they can be pasted, and what they were given for is gone."""
+"""Overrides in advice: their text can be run, and the fault is gone afterwards."""
 
 import numpy as np
 import pytest

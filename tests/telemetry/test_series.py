@@ -98,8 +98,8 @@ def test_a_recorder_that_saw_nothing_is_restored_too(made):
 @pytest.mark.parametrize("state, message", [
     (None, "takes a result of Recorder.state_dict, got None"),
     ({"keys": []}, "takes a result of Recorder.state_dict, got {'keys': ..}"),
-    (sf.Recorder(path="").state_dict(), r"The state is of Recorder\(path=''\), and this is Recorder\(\)"),
-    (sf.Recorder(more=True).state_dict(), r"The state is of Recorder\(more=True\), and this is Recorder\(\)"),
+    (sf.Recorder(path="").state_dict(), r"The state belongs to Recorder\(path=''\), but this is Recorder\(\)"),
+    (sf.Recorder(more=True).state_dict(), r"The state belongs to Recorder\(more=True\), but this is Recorder\(\)"),
     (sf.Recorder().state_dict() | {"counts": 3}, "takes a result of Recorder.state_dict, got {'counts': 3"),
     *(
         (sf.Recorder().state_dict() | {part: 3}, "takes a result of Recorder.state_dict, and this one is damaged: ")

@@ -1,4 +1,4 @@
-"""Event files, read back by TensorBoard's own reader where it is installed."""
+"""Event files, read back by TensorBoard's own reader if it is installed."""
 
 import importlib.util
 import subprocess

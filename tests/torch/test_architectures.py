@@ -1,4 +1,4 @@
-"""Whole models as people write them: gradients under fp64 are plain PyTorch's, every tensor has its role's format."""
+"""Whole models: gradients under fp64 equal plain PyTorch's, and every tensor has the format of its role."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""The policy that follows a program's own types: results are rounded once, to the type that the program gives them."""
+"""The policy that follows the dtypes of a program: results are rounded once, to the dtype in the program."""
 
 from copy import deepcopy
 from dataclasses import replace

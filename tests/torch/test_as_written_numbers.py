@@ -1,4 +1,4 @@
-"""Numbers beside 16-bit tensors, as written: PyTorch's CPU kernels bit for bit, and the rules of its CUDA kernels."""
+"""Numbers next to 16-bit tensors, as written: PyTorch's CPU kernels bit for bit, and the rules for CUDA."""
 
 import numpy as np
 import pytest

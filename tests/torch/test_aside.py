@@ -1,4 +1,4 @@
-"""Evaluating a PyTorch model aside: no bit of a training changes, whatever is computed, however it ends."""
+"""An evaluation of a PyTorch model in `aside` changes no bit of a training, however it ends."""
 
 import pytest
 

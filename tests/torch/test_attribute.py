@@ -1,4 +1,4 @@
-"""What each part of a policy costs the gradient of a PyTorch model."""
+"""The error that each part of a policy causes in the gradient of a PyTorch model."""
 
 import numpy as np
 import pytest

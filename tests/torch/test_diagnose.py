@@ -1,4 +1,4 @@
-"""A PyTorch model's faults are found and mended as those of ours are; model and optimizer stay as they are."""
+"""Faults of a PyTorch model are found and fixed as in simfloat.nn; model and optimizer do not change."""
 
 import copy
 
@@ -161,7 +161,7 @@ def test_model_optimizer_schedule_and_random_numbers_stay_as_they_are():
     [
         ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
         ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
-        ({"scaler": 3, "optimizer": None}, "give optimizer=, too"),
+        ({"scaler": 3, "optimizer": None}, "also pass optimizer="),
         ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
         ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
     ],

@@ -1,4 +1,4 @@
-"""The pages on PyTorch models: their examples run, and show what the text says."""
+"""The pages on PyTorch models: their examples run, and have the results in the text."""
 
 import re
 from pathlib import Path

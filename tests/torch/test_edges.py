@@ -1,4 +1,4 @@
-"""What operations take at the edge: options of one number, nothing to add up, numbers that have no rules."""
+"""Edge cases of operations: options of one number, empty sums, values without rules."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every operation of PyTorch on floating numbers is carried out, and then rounded, or refused by its name."""
+"""Every floating-point operation of PyTorch is carried out and rounded, or raises an error with its name."""
 
 import torch
 

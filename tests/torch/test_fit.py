@@ -1,4 +1,4 @@
-"""`fit` trains PyTorch models: the bits of a loop written by hand, and those of a training that never stopped."""
+"""`fit` trains PyTorch models with the bits of a handwritten loop, also after an interruption."""
 
 from contextlib import nullcontext
 from functools import partial

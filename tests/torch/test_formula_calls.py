@@ -1,4 +1,4 @@
-"""Functions, norms, losses and steps of attention are one call each where nobody looks, with the bits of operations."""
+"""Functions, norms, losses and steps of attention run as one call if nothing is watched, with the same bits."""
 
 import numpy as np
 import pytest

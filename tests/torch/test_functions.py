@@ -1,4 +1,4 @@
-"""Functions, distances, points in images and CTC in PyTorch models: plain PyTorch's, and every step rounded."""
+"""Functions, distances, points in images and CTC in PyTorch models: plain PyTorch's values, every step rounded."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, and errors of an optimizer's step, that a program catches: what follows has the bits as if none had come."""
+"""After Ctrl-C, or an error in an optimizer step, that a program catches, all later bits are unchanged."""
 
 import importlib
 import signal

@@ -1,4 +1,4 @@
-"""Layers, functions and losses of PyTorch, one by one: results and gradients are those of plain PyTorch under fp64."""
+"""Layers, functions and losses of PyTorch: results and gradients equal those of plain PyTorch under fp64."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Linear layers are one call each where nobody looks at their operations, with the bits of these operations."""
+"""Linear layers run as one call if nothing is watched, with the bits of the single operations."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What training loops do beside steps: checkpointing, clipping, loss scaling, autocast, threads, and being observed."""
+"""Parts of training loops: checkpointing, clipping, loss scaling, autocast, threads, and observers."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A module that moves in a model has its new path from the next call, or the next step, on."""
+"""A module that is moved within a model has its new path from the next call or step."""
 
 from contextlib import ExitStack
 

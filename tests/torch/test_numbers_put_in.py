@@ -1,4 +1,4 @@
-"""Numbers that movements put into a tensor: rounded to the format of the result, as a program of that type has them."""
+"""Values that movements insert into a tensor are rounded to the format of the result."""
 
 from dataclasses import replace
 

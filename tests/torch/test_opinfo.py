@@ -1,4 +1,4 @@
-"""PyTorch's own list of operations, a small part of it: none is wrong, and none ends in an error of Python."""
+"""A small part of PyTorch's own list of operations: none is wrong, and none ends in an internal error."""
 
 from types import SimpleNamespace
 

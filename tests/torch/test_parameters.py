@@ -1,4 +1,4 @@
-"""Parameters: used as rounded to `weights`, stored as they are until a step or the program writes them."""
+"""Parameters are read as rounded to `weights`; stored values change only by a step or a write."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Operations of PyTorch that few programs take: plain PyTorch's results, and every step of their formulas rounded."""
+"""Rarer operations of PyTorch: plain PyTorch's results, and every step of their formulas rounded."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""The steps of a recurrent layer in one call have the bits, and the gradients' gradients, of its single operations."""
+"""The steps of a recurrent layer in one call have the bits of single operations, also for second derivatives."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Random bits that are drawn again where a training goes on in a new block of the same seed: told, once."""
+"""If a training continues in a new block with the same seed, a warning reports the repeated random bits once."""
 
 import warnings
 
@@ -22,7 +22,7 @@ def stepped(model, policy, seed=0):
 def test_a_new_block_of_one_seed_for_every_step_is_told_once():
     model = torch.nn.Linear(3, 2)
     stepped(model, "bf16-stochastic")
-    with pytest.warns(UserWarning, match="draws the random bits again") as told:
+    with pytest.warns(UserWarning, match="draws the same random bits") as told:
         stepped(model, "bf16-stochastic")
         stepped(model, "bf16-stochastic")
     assert len(told) == 1

@@ -1,4 +1,4 @@
-"""The block: what it refuses, what it restores, and how it goes on."""
+"""The block of a run: its errors, the settings that it restores, and continuation."""
 
 import copy
 import pickle

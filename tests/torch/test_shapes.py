@@ -1,4 +1,4 @@
-"""Shapes and types that PyTorch refuses are refused by rules too: what does not belong together makes no result."""
+"""Rules reject the shapes and dtypes that PyTorch rejects."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Parameters that are parts of one flat tensor: each is known by its own part."""
+"""Parameters that are parts of one flat tensor: each part is recognised."""
 
 import pytest
 import torch

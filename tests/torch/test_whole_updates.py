@@ -1,4 +1,4 @@
-"""PyTorch's SGD, Adam and AdamW are one program a parameter where nobody looks, with the bits of their operations."""
+"""SGD, Adam and AdamW run as one program per parameter if nothing is watched, with the same bits."""
 
 import numpy as np
 import pytest

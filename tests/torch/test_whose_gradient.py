@@ -1,4 +1,4 @@
-"""Whose gradient a result of the backward pass is: autograd's edges tell, and the role of what they lead to decides."""
+"""The operand to which a gradient belongs is found by autograd's edges, and determines the role."""
 
 import numpy as np
 import pytest

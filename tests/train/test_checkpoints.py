@@ -1,4 +1,4 @@
-"""Checkpoints: a training that goes on from one has the same bits as if it had never stopped."""
+"""Checkpoints: a training that continues from one has the same bits as without interruption."""
 
 import os
 
@@ -236,7 +236,7 @@ def test_counts_of_a_recorder_are_not_lost_without_leave(other, tmp_path):
         toy.fit("fp32", 5, observer=other(), resume=tmp_path)
     states, _ = toy.fit("fp32", 5, observer=other(), resume=tmp_path, allow="observer")
     assert_same(states, toy.fit("fp32", 5)[0])
-    with pytest.raises(ValueError, match=r"observer in .* does not fit: The state is of Recorder\(\), and this is"):
+    with pytest.raises(ValueError, match=r"observer in .* does not fit: The state belongs to Recorder\(\)"):
         toy.fit("fp32", 5, observer=sf.Recorder(phase="update"), resume=tmp_path)
 
 

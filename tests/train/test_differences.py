@@ -1,4 +1,4 @@
-"""What differs between a checkpoint's training and the one that resumes it: refused, or allowed by name."""
+"""Differences between a checkpoint's training and the resuming one are rejected, or allowed by name."""
 
 import re
 from functools import partial

@@ -1,4 +1,4 @@
-"""Batches are known by their numbers, wherever and in what they are held."""
+"""Batches are identified by their values, in any kind of container."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""fit: the steps of a hand-written loop, and what goes on between them."""
+"""fit: the steps of a handwritten loop, and the actions between them."""
 
 import math
 

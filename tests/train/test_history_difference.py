@@ -1,4 +1,4 @@
-"""Two histories beside one another."""
+"""The comparison of two histories."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Trainings that end before their time, by an error, a full disk or a kill: the checkpoints stay whole."""
+"""Trainings that end early, by an error, a full disk or a kill, leave valid checkpoints."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The manifest: a training knows what it is, and does not go on as another one unless it is told to."""
+"""The manifest identifies a training, so that it continues as another one only if this is allowed."""
 
 import json
 from functools import partial

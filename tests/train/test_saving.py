@@ -1,4 +1,4 @@
-"""States on disk: what is saved comes back, whole or not at all."""
+"""States on disk: saved states are restored completely or not at all."""
 
 import errno
 import os

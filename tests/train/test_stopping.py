@@ -1,4 +1,4 @@
-"""When a training stops: by its steps, by what a function or an early stop says; warnings and evaluations before."""
+"""The end of a training: by steps, a function or an early stop; warnings and evaluations before it."""
 
 import math
 
@@ -107,7 +107,7 @@ def test_one_early_stop_serves_several_trainings():
 def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused():
     _, history = fitted(metrics={"one": lambda out, y: 1.0}, stop=sf.train.EarlyStop("one", patience=2))
     assert history.steps == 3
-    with pytest.raises(ValueError, match="EarlyStop monitors 'los'; there is value, loss, lr"):
+    with pytest.raises(ValueError, match="EarlyStop monitors 'los', but the values are value, loss, lr"):
         fitted(evaluate=lambda model: {"value": 1.0}, evaluate_every=1, stop=sf.train.EarlyStop("los"))
     with pytest.raises(ValueError, match="patience must be an integer of at least 1, got 0"):
         sf.train.EarlyStop(patience=0)

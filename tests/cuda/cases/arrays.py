@@ -1,4 +1,4 @@
-"""Arrays of a format: what is read from them, and what is written to them."""
+"""Arrays of a format: reads and writes."""
 
 import numpy as np
 
