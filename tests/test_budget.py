@@ -1,7 +1,7 @@
 """The calls, sources and prose stay within benchmarks/budget.toml; and the measurements themselves.
 
-The measurement takes ten seconds of processor time, six of them in a process of its own: there no other test has filled
-caches or put anything in the place of a function.
+The measurement takes ten seconds of processor time. Six of them are in a separate process, in which no other test has
+filled caches or replaced a function.
 """
 
 import importlib.util

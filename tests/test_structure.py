@@ -1,6 +1,4 @@
-"""How the files hang together: no file needs, directly or through others, one that needs it; a
-fact of a rounding mode stands in its row.
-"""
+"""The structure of the sources: no file imports, directly or indirectly, a file that imports it; modes are rows."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter

@@ -1,7 +1,7 @@
-"""The proofs by which loops are chosen, for all numbers of carriers of 6 to 9 bits.
+"""The proofs that select loops, for all numbers of carriers of 6 to 9 bits.
 
-Each says that a sum that a carrier rounds first is, rounded again, the exact sum rounded once. Numbers are integers
-here, in units of the last bit that anything has; the condition of each proof is shown to be needed, too.
+Each proof says: if a carrier rounds a sum first, rounding it again gives the exact sum rounded once. Numbers are
+integers here, in units of the last bit that occurs. The tests also show that the condition of each proof is necessary.
 """
 
 from fractions import Fraction

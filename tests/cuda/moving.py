@@ -1,9 +1,9 @@
 """The arguments of a call on a GPU: the same values in the same memory layout, with the same random bits.
 
-Arrays are moved as they lie: transposed, with gaps, backwards, repeated by a stride of zero. What a parameter for
-arrays is given besides, a number or a sequence of them, stays a number where another operand is an array, and is moved
-as the array that NumPy makes of it where none is. A stream is one in the same state; observers hear what they are told
-on the CPU, and what is told on the GPU is heard beside them.
+Arrays keep their layout: transposed, with gaps, reversed, or repeated by a stride of zero. A number, or a sequence of
+numbers, next to an array operand stays unchanged; without an array operand it is moved as the array that NumPy makes of
+it. A stream is copied in its present state. Observers receive the events of the CPU; the events of the GPU are recorded
+separately.
 """
 
 import copy

@@ -1,7 +1,7 @@
 """Run code that was compiled for GPUs on a processor: PTX as C, instruction by instruction (`ptx.h`).
 
-Threads run one after the other, in an order of chance. Registers and a thread's own memory hold nonsense until they are
-written; what reads or writes outside of the arrays that a kernel was given is counted.
+Threads run one after the other, in a random order. Registers and local memory contain arbitrary values until they are
+written. Reads and writes outside of the arrays of a kernel are counted.
 """
 
 import ctypes

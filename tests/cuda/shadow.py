@@ -1,8 +1,8 @@
 """Repeat every call of the library that computes on a GPU, and require the same bits there.
 
-`install` puts functions that do so in the place of the package's own. Compared are numbers (NaN as NaN, zeros by their
-sign), types and shapes of results, what observers hear, and errors, by their class and their words; operands are left
-as they are. Rules for arguments stand in `moving.py`.
+`install` replaces the functions of the library by functions that do so. They compare values (NaN equals NaN, zeros are
+compared with their sign), types and shapes of results, events of observers, and errors with their class and message.
+Operands must not change. `moving.py` contains the rules for arguments.
 """
 
 import functools

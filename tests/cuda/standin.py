@@ -1,8 +1,8 @@
 """A stand-in for CuPy without a GPU: arrays that never mix with NumPy arrays, like CuPy's.
 
-Numbers lie in a NumPy array that nothing outside of this file and of `simulated.py` reads. Like CuPy's, an array is
-never converted to NumPy's but by `get`, computes with no NumPy array beside it, gives arrays without axes where NumPy
-gives numbers, and has no function that CuPy 14 lacks. `install` puts it in the place of the module `cupy`.
+The values are stored in a NumPy array that only this file and `simulated.py` read. As with CuPy, only `get` converts an
+array to NumPy, an array does not compute with NumPy arrays, results without axes are arrays, and functions that CuPy 14
+does not have are missing. `install` replaces the module `cupy`.
 """
 
 import sys

@@ -1,5 +1,4 @@
-"""Faults that are planted are found, and mended by an override that running again verifies; healthy trainings raise no
-alarm; and what is given stays as it is."""
+"""Planted faults are found and fixed by a verified override; healthy trainings have none; arguments do not change."""
 
 import copy
 

@@ -1,5 +1,4 @@
-"""Twenty and more planted faults are found in both front ends, and ten healthy models raise no alarm under any of four
-policies."""
+"""More than twenty planted faults are found in both front ends; ten healthy models have none under four policies."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
 """Run by test_target.py: the instructions of loops that LLVM compiles for processors that may not be available.
 
-The environment gives Numba a processor with FP16 arithmetic, lest it looks for functions that stand in for it, and no
-optimisation, which is made here for each processor.
+The environment gives Numba a processor with FP16 arithmetic, so that it uses no replacement functions, and turns
+optimisation off, because this file optimises for each processor.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Places and their arithmetic by definitions, with fractions: what the reference of random programs computes with.
+"""Places and their arithmetic by definitions, with fractions: the arithmetic of the reference of random programs.
 
-Of the package it uses policies, formats and the definition of rounding, and of its self-test sums by the contract of
-their accumulators. Places, roles and streams follow the documents.
+From the package it uses policies, formats and the definition of rounding; from the self-test, sums by the contract of
+their accumulators. Places, roles and streams follow the documentation.
 """
 
 import json
