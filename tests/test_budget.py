@@ -60,7 +60,7 @@ def test_a_number_is_complained_of_above_its_line_and_far_below(table, number, l
     assert [sentence[: len(says)] for sentence in broken] == ([says] if says else [])
 
 
-def test_a_number_without_line_and_a_line_without_number_are_told():
+def test_a_number_without_line_and_a_line_without_number_are_reported():
     broken = list(budget.complaints({"code": {"new": 10}}, {"code": {"old": 10}}))
     assert [sentence.partition(";")[0] for sentence in broken] == [
         "[code] 'new' stands in the sources only",

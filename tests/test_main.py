@@ -35,7 +35,7 @@ def shell(line, **environment):
         (f"{SIMFLOAT} selftest --quick > /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
     ],
 )
-def test_output_that_nobody_takes_is_no_traceback(line, code, errors):
+def test_output_that_nobody_reads_is_no_traceback(line, code, errors):
     done = shell(line)
     assert (done.returncode, without_notice(done.stderr)) == (code, errors)
 

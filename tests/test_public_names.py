@@ -123,7 +123,7 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     ("optim", "lr_scheduler", "schedules are names of simfloat.optim itself"),
     ("nn", "SiLu", "no attribute 'SiLu'$"),
 ])  # fmt: skip
-def test_what_pytorch_calls_otherwise_is_told(room, name, hint):
+def test_other_names_in_pytorch_are_reported(room, name, hint):
     with pytest.raises(AttributeError, match=hint) as caught:
         getattr(getattr(sf, room), name)
     assert caught.value.name == name and caught.value.obj is getattr(sf, room), "Python adds the nearest name"

@@ -41,7 +41,7 @@ def test_stochastic_casts_of_both_operands_draw_bits_of_their_own(rng):
         sf.matmul(x, np.eye(50), inputs=cast, accumulate=sf.FP32)
 
 
-def test_what_operands_lose_is_observed():
+def test_the_losses_of_operands_are_observed():
     recorder = sf.Recorder()
     a, b = np.array([[1000.0, 1.0]]), np.array([[1e-4], [1.0]])
     sf.matmul(a, b, inputs=sf.E2M3, accumulate=sf.FP32, observer=recorder)

@@ -155,7 +155,7 @@ def test_what_has_no_one_order_of_draws_is_refused():
         sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))
 
 
-def test_products_that_numpys_order_rounds_first_are_rounded_first_beside_steps_that_draw(rng):
+def test_products_that_numpys_order_rounds_first_are_rounded_first_next_to_steps_that_draw(rng):
     x, y = sf.round(rng.standard_normal((2, 30)), sf.FP16)
     order, outer = sf.numpy_sum(sf.FP32, products=sf.E4M3), sf.sequential(sf.FP32, rounding=RANDOM)
     draws = rng.integers(1 << RANDOM.bits, size=3)

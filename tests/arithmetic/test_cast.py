@@ -67,6 +67,6 @@ def test_a_format_or_its_name_stands_for_its_plain_cast():
         (lambda: sf.cast(sf.BF16, "up"), "rounding must be a simfloat.Rounding"),
     ],
 )
-def test_what_is_no_cast_is_refused(call, message):
+def test_an_invalid_cast_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

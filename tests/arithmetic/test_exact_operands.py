@@ -99,7 +99,7 @@ def test_a_number_of_any_precision_is_rounded_once(x, format, result):
     assert_bits(sf.array(x, format).numbers.astype(np.float64), np.array(result))
 
 
-def test_a_text_beside_floats_leaves_them_what_they_are():
+def test_a_text_next_to_floats_leaves_them_what_they_are():
     # NumPy makes texts of all of them: that of 0.1 is another number.
     assert_bits(sf.round([0.1, "0.1"], sf.FP64, sf.toward_negative), np.array([0.1, 0.09999999999999999]))
     assert_bits(sf.add([[0.5, "1/3"], [THIRD, 1]], np.float32(0.5), sf.BF16), [[1.0, 0.83203125], [0.83203125, 1.5]])
@@ -124,7 +124,7 @@ def test_numbers_of_gmpy2_and_long_floats_are_read_exactly():
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_texts_and_fractions_beside_ties_are_rounded_as_a_search_among_codes_finds(format):
+def test_texts_and_fractions_next_to_ties_are_rounded_as_a_search_among_codes_finds(format):
     numbers = list(near_ties(format, random.Random(1), 150))
     for rounding in MODES:
         expected = np.array([rounded_by_codes(x, format, rounding) for x in numbers])
@@ -289,7 +289,7 @@ def test_results_are_written_to_out():
     ],
     ids=lambda x: str(type(x)),
 )
-def test_what_is_no_number_or_out_of_reach_is_refused_at_once(x):
+def test_invalid_and_unreachable_numbers_are_refused_at_once(x):
     start = time.process_time()
     for call in (lambda: sf.round(x, sf.FP16), lambda: sf.add(x, 1.0, sf.FP16), lambda: sf.array(x, sf.FP16)):
         with pytest.raises(ValueError, match="real numbers, and .* is (not a number|out of range)") as refused:

@@ -124,7 +124,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_take_the_results_is_refused(case):
+def test_an_out_that_cannot_store_the_results_is_refused(case):
     out, message = REFUSED[case]
     x, stream = np.ones(2, np.float32), sf.BitStream(0)
     for call in (sf.round, lambda *how, **options: sf.add(x, *how, **options)):

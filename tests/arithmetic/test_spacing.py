@@ -91,7 +91,7 @@ def test_what_is_no_number_of_the_format_has_no_neighbour():
         (0.3, sf.FP16, "^0.3 is not a number of FP16; round"),
     ],
 )
-def test_nan_beside_numbers_hides_none_that_the_format_lacks(x, format, message):
+def test_nan_next_to_numbers_hides_no_number_outside_of_the_format(x, format, message):
     for y in (1.0, np.nan):
         with pytest.raises(ValueError, match=message):
             sf.nextafter(x, y, format)

@@ -127,7 +127,7 @@ def test_stochastic_modes_draw_from_the_stream_in_the_order_of_operations():
         sf.array(x, sf.E4M3, rounding=mode)
 
 
-def test_what_is_printed_makes_the_same_array():
+def test_the_printed_call_creates_the_same_array():
     arrays = [
         sf.array([[1.0, -0.0], [np.inf, np.nan]], sf.BF16),
         sf.array(0.1, "fp16", rounding="toward_zero"),

@@ -72,7 +72,7 @@ def test_the_whole_policy_costs_what_its_gradient_differs_from_the_reference():
     assert sf.attribute(model, sf.nn.cross_entropy, (X, LABELS), "fp64").costs == ()
 
 
-def test_the_model_stays_as_it_is():
+def test_the_model_does_not_change():
     model = sf.nn.MLP([4, 5, 3], rng=6)
     before = model.state_dict()
     sf.attribute(model, sf.nn.mse_loss, (X, Y), "bf16-standard", by=["operation"])
@@ -220,7 +220,7 @@ def test_stochastic_rounding_of_results_needs_a_reference_that_can_have_it():
     assert found.total > 1e-4 and sf.attribute(model, sf.nn.mse_loss, batch, policy, "fp32").costs == found.costs
 
 
-def test_what_cannot_be_attributed_is_refused():
+def test_an_argument_that_cannot_be_attributed_is_refused():
     model, loss, batch = sf.nn.Linear(4, 3, rng=1), sf.nn.mse_loss, (X, Y)
     plain = sf.nn.Linear(4, 3, bias=False, rng=1)
     for make, message in (

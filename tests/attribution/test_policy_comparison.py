@@ -77,7 +77,7 @@ def test_gradients_that_are_not_finite_have_infinite_errors():
         ([5], "compare takes a simfloat.Policy or its name, got 5"),
     ],
 )
-def test_what_is_no_list_of_policies_is_refused(policies, message):
+def test_an_invalid_list_of_policies_is_refused(policies, message):
     with pytest.raises(ValueError, match=message):
         sf.compare(MODEL, sf.nn.mse_loss, (X, Y), policies)
 

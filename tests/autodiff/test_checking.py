@@ -32,7 +32,7 @@ def test_the_worst_derivative_is_named():
         sf.gradcheck(lambda a: 2 * a.detach(), 1.0)
 
 
-def test_what_cannot_be_called_is_refused():
+def test_an_argument_that_cannot_be_called_is_refused():
     with pytest.raises(ValueError, match="gradcheck needs a function of the inputs or a module, .* got 3 first"):
         sf.gradcheck(3, X)
 
@@ -90,6 +90,6 @@ def test_the_policy_in_force_has_no_part_in_it():
     (lambda: sf.gradcheck(lambda a: a, X, rtol=-1.0), "rtol must be a finite number, at least 0; got -1.0"),
     (lambda: sf.gradcheck(lambda a: a, X, atol="1"), "atol must be a finite number, at least 0; got '1'"),
 ])  # fmt: skip
-def test_what_cannot_be_checked_is_refused(call, message):
+def test_an_argument_that_cannot_be_checked_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

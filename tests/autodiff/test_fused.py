@@ -233,7 +233,7 @@ def test_fused_is_written_and_shown():
         (lambda: STANDARD.override("head", fused=None), "fused: True or False is expected, got None"),
     ],
 )
-def test_what_is_no_choice_is_refused(make, message):
+def test_an_invalid_choice_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 

@@ -365,7 +365,7 @@ def test_empty_parts_are_parts():
         (lambda t: t[:0].min(0), "min needs at least one element"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message):
+def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.zeros((3, 4))))
 

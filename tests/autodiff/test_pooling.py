@@ -143,6 +143,6 @@ def test_formats_follow_the_roles():
         (lambda x: x.avg_pool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message):
+def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.ones((1, 1, 4, 4))))

@@ -245,7 +245,7 @@ def test_a_sum_from_the_right_takes_few_calls():
     assert len(calls) < 3000 and found.accumulator is None
 
 
-def test_what_was_found_prints():
+def test_the_result_prints():
     found = sf.reveal(black_box(sf.sequential(sf.FP32), sf.BF16, sf.BF16), 21, inputs=sf.BF16)
     first, order, reason, *excluded = str(found).split("\n")
     assert (first, order) == ("sequential(FP32), rounded to BF16", "  order: 0 + 1 + ... + 20")

@@ -124,7 +124,7 @@ def test_states_on_a_gpu_are_kept_in_files_of_the_cpu(cupy, tmp_path):
     assert np.array_equal(other.weight.data, model.weight.data.get())
 
 
-def test_a_gpu_too_small_is_told_with_what_is_needed_and_what_there_is(cupy):
+def test_a_gpu_with_too_little_memory_is_reported_with_both_sizes(cupy):
     def full(shape, dtype):
         raise MemoryError
 

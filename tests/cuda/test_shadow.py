@@ -114,7 +114,7 @@ def write(x):
 
 
 @pytest.mark.parametrize("function", OTHERWISE.values(), ids=OTHERWISE)
-def test_what_else_differs_is_found(own, function):
+def test_other_differences_are_found(own, function):
     with pytest.raises(AssertionError, match="on the GPU, of x="):
         own.beside(function)(np.ones(3), sf.FP16)
 
@@ -134,7 +134,7 @@ def test_events_are_compared_and_observed_once(own):
         thread_counting.count_ends = count
 
 
-def test_random_bits_are_the_same_and_go_on_once(own):
+def test_random_bits_are_the_same_and_continue_once(own):
     stream, other = sf.BitStream(5), sf.BitStream(5)
     rounded = own.beside(original("round"))
     for _ in range(2):

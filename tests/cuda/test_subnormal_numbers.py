@@ -61,7 +61,7 @@ def test_a_cupy_that_flushes_all_the_same_is_refused(cupy, compiled, monkeypatch
         sf.round(x, sf.BF16)
 
 
-def test_numba_cuda_is_imported_beside_a_numpy_without_row_stack():
+def test_numba_cuda_can_be_imported_with_a_numpy_without_row_stack():
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
     code = """
 import numpy as np

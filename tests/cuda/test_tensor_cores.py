@@ -103,7 +103,7 @@ def test_operands_at_wrong_places_are_called_so_and_not_counted(gpu, tmp_path, m
     assert "layout: " in capsys.readouterr().out
 
 
-def test_what_fails_is_recorded_and_the_rest_goes_on(gpu, tmp_path, monkeypatch):
+def test_a_failure_is_recorded_and_the_rest_continues(gpu, tmp_path, monkeypatch):
     compiled = comparing.programs.compiled
 
     def refused(unit, capability):

@@ -366,7 +366,7 @@ def test_a_healthy_model_raises_no_alarm(name, policy, front):
 
 
 @pytest.mark.parametrize("front", FRONTS)
-def test_steps_that_a_loss_scale_skips_are_told_as_skipped_and_never_as_underflow(front):
+def test_steps_that_a_loss_scale_skips_are_reported_as_skipped_and_never_as_underflow(front):
     f = FRONTS[front]
     found = diagnosed(f, mlp, squared, (X, Y), "amp-fp16", sgd, steps=8, scaler=f.scaler(2.0**18))
     assert 0 < found.skipped < 8 and list(found) == [] and "inf%" not in repr(found)

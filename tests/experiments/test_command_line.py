@@ -257,7 +257,7 @@ def test_numbers_that_are_none_are_null(with_toy, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("redirect, code", [(">&-", 0), ("> /dev/full", 1), ("| true; exit ${PIPESTATUS[0]}", 1)])
-def test_output_that_nobody_takes_costs_no_results(redirect, code, tmp_path):
+def test_output_that_nobody_reads_costs_no_results(redirect, code, tmp_path):
     script = (
         "import tests.experiments.toy as t, experiments.catalog as c, simfloat.studies as e\n"
         "from experiments.command_line import main\n"

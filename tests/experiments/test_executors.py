@@ -64,7 +64,7 @@ def test_giving_up_ends_the_processes_at_once():
     assert not Path(f"/proc/{result['process']}").exists()
 
 
-def test_two_processes_begin_at_both_ends_lest_they_compile_the_same_kernels():
+def test_two_processes_begin_at_both_ends_so_that_they_do_not_compile_the_same_kernels():
     jobs = [{"seed": 0}, {"seed": 1, "sleep": 60}, {"seed": 2, "sleep": 60}, {"seed": 3}]
     with closing(in_processes(double, jobs, workers=2)) as results:
         assert {next(results)[0], next(results)[0]} == {0, 3}

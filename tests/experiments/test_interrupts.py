@@ -68,7 +68,7 @@ def end(run):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(tmp_path, number):
+def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_continue(tmp_path, number):
     run = start_run(tmp_path)
     wait_for(lambda: len(finished_jobs(tmp_path)) >= 2)
     workers = children(run.pid)

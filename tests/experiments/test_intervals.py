@@ -62,7 +62,7 @@ def test_samples_without_a_mean_say_nothing(samples):
     assert mean_interval(np.array(samples))[:2] == (-math.inf, math.inf) and mean_level(np.array(samples), 0) == 1
 
 
-def test_a_deviation_stands_beside_a_mean_only_where_there_is_one():
+def test_a_mean_has_a_deviation_only_if_there_is_one():
     assert spread(np.array([1.0, 2.0, 3.0])) == "2.00 ± 1.00" and spread(np.ones(2), 1) == "1.0 ± 0.0"
     texts = [spread(np.array(samples)) for samples in ([3.0], [1.0, np.inf], [1.0, np.nan])]
     assert texts == ["3.00", "inf", "nan"]

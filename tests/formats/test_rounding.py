@@ -77,7 +77,7 @@ def test_arguments_of_a_text_are_those_of_the_call():
         (sf.stochastic, r"Did you mean stochastic\(bits=32\)\?"),
     ],
 )
-def test_what_is_no_mode_is_refused(text, message):
+def test_an_invalid_mode_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         as_rounding(text)
 

@@ -120,7 +120,7 @@ def test_without_a_writable_place_kernels_are_compiled_without_a_message(tmp_pat
         assert compiled(start(tmp_path, **environment))[0] == 2
 
 
-def test_kernels_are_kept_beside_the_sources_and_outdated_ones_removed(tmp_path):
+def test_kernels_are_kept_next_to_the_sources_and_outdated_ones_removed(tmp_path):
     environment = {"PYTHONPATH": str(copied_package(tmp_path))}
     place = tmp_path / "simfloat" / "kernels" / "__pycache__"
     assert [compiled(start(tmp_path, **environment))[0] for _ in range(2)] == [2, 0]

@@ -192,7 +192,7 @@ def test_the_whole_way_through_images_means_the_same_sums(tmp_path):
     assert_bits(np.load(path), sums)
 
 
-def test_one_rounding_is_told_from_two():
+def test_one_rounding_is_distinguished_from_two():
     # A sum just below a tie; float32 has no room for what it lacks, and by way of it the tie would go to 1 + 2^-9.
     x, y, c = 2.0**-5 * (1 + 2.0**-10), 2.0**-6 * (1 - 2.0**-10), 1 + 2.0**-10
     assert x * y + c == 1 + 2.0**-10 + 2.0**-11 - 2.0**-31

@@ -45,7 +45,7 @@ def test_a_pickle_of_the_last_version_is_the_object(name, fresh):
     assert digest(read) == digest(same)
 
 
-def test_a_training_of_the_last_version_goes_on(tmp_path):
+def test_a_training_of_the_last_version_continues(tmp_path):
     folder = shutil.copytree(CHECKPOINTS, tmp_path / "checkpoints")
     model, history = train(8, resume=folder)
     other, whole = train(8)

@@ -217,7 +217,7 @@ def test_a_right_hand_side_is_rounded_to_the_format_of_the_matrix():
     )
 
 
-def test_operands_are_left_as_they_are(rng):
+def test_operands_are_left_unchanged(rng):
     a = sf.array(rng.standard_normal((5, 5)), sf.FP16)
     b, before = sf.array(rng.standard_normal(5), sf.FP16), a.tolist()
     for function in (sf.linalg.lu, sf.linalg.qr):
@@ -235,7 +235,7 @@ def test_systems_of_no_unknowns_have_empty_solutions():
     assert sf.linalg.solve(nothing, np.zeros(0), format=sf.BF16).shape == (0,)
 
 
-def test_roundings_whose_squares_are_zero_count_as_zeros_beside_what_left_them():
+def test_roundings_whose_squares_are_zero_count_as_zeros_next_to_what_left_them():
     # A column of 1 and one of 2^-13, a quarter of FP16's unit roundoff: nothing is lost beside rounding.
     a = np.array([[1.0, 1.0], [0.0, 2.0**-13], [0.0, 2.0**-13]])
     assert sf.linalg.qr(a, format=sf.FP16).r[1, 1] == 2.0**-13

@@ -275,7 +275,7 @@ def test_padding_changes_nothing():
     assert (long.data == short.data).all()
 
 
-def test_a_training_with_dropout_goes_on_with_the_same_masks(tmp_path):
+def test_a_training_with_dropout_continues_with_the_same_masks(tmp_path):
     batches = [(TOKENS[:, :-1], TOKENS[:, 1:])] * 6
 
     def trained(folder, steps):

@@ -338,7 +338,7 @@ def test_what_float64_does_not_prove_and_wide_arrays_are_computed_one_by_one(pol
     assert ran == [False, False]
 
 
-def test_a_scalar_that_brings_a_product_beside_a_tie_is_rounded_once():
+def test_a_scalar_that_brings_a_product_next_to_a_tie_is_rounded_once():
     # 129 * (257 / 129) lies beside 257, the middle between two numbers of BF16, and is 257 in float64.
     lr = float(np.float64(257) / 129)
     for sign in (1.0, -1.0):

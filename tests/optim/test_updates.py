@@ -90,7 +90,7 @@ def test_moments_are_kept_in_optimizer_state_and_weights_in_weights(kind):
     "bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master",
     sf.Policy(compute=sf.BF16, rounding=sf.stochastic(), optimizer_state=sf.FP16),
 ], ids=str)  # fmt: skip
-def test_a_restored_state_goes_on_with_the_same_bits(kind, policy):
+def test_a_restored_state_continues_with_the_same_bits(kind, policy):
     whole = sf.simulate(policy, seed=3)
     model = Model()
     optimizer = optimizer_of(kind, model.parameters())

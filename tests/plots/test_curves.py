@@ -125,7 +125,7 @@ def test_numbers_that_no_axis_has_are_refused(draw):
 
 
 @pytest.mark.parametrize("label", ["$x$", "_hidden", "a_b", "$", "\\frac", "[/red]x", "\U0001f600", "a\\$b$"])
-def test_labels_are_drawn_as_they_are(label, tmp_path):
+def test_labels_are_drawn_literally(label, tmp_path):
     figure, axes = new_figure(rows=1, columns=1, width=4, height=3)
     draw_curves(axes, [Curve(label, np.arange(2), np.ones((1, 2)))])
     add_legend(figure, axes, columns=1)
@@ -185,7 +185,7 @@ def test_a_suffix_that_no_figure_has_is_refused(tmp_path):
         ([Curve("a", [1], [1], smooth=0)], "smooth of 'a' must be an integer of at least 1, got 0"),
     ],
 )
-def test_what_is_no_list_of_curves_is_refused(curves, message):
+def test_an_invalid_list_of_curves_is_refused(curves, message):
     _, axes = new_figure(rows=1, columns=1, width=4, height=3)
     with pytest.raises(ValueError, match=message):
         draw_curves(axes, curves)

@@ -122,7 +122,7 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
     "phases, name",
     [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")],
 )
-def test_unless_it_is_told_a_phase_it_draws_one_that_was_counted(phases, name):
+def test_without_a_phase_it_draws_one_that_was_counted(phases, name):
     recorder, seen = sf.Recorder(), sf.Recorder()
     sf.round(np.array([1.0, 0.25, 0.25]), "fp16", observer=seen)
     for phase in phases:
@@ -153,7 +153,7 @@ def test_unless_it_is_told_a_phase_it_draws_one_that_was_counted(phases, name):
         (lambda r: draw_exponents(None, {1.5: 2}), "The keys of a histogram are integers and 'zero'; got the key 1.5"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(recorder, ask, message):
+def test_an_argument_that_cannot_be_drawn_is_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)
 

@@ -48,6 +48,6 @@ def test_without_skipped_steps_there_are_no_marks():
         (([1.0, 2.0], [True]), r"2 scales need as many values of skipped, got an array of \(1,\)"),
     ],
 )
-def test_what_is_no_course_of_a_scale_is_refused(arrays, message):
+def test_an_invalid_course_of_a_scale_is_refused(arrays, message):
     with pytest.raises(ValueError, match=message):
         drawn(*arrays)

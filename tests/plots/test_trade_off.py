@@ -78,7 +78,7 @@ def test_a_single_point_is_drawn_and_its_name_as_it_is(log):
         ([Point("a", 1, [1, np.inf])], "Costs and values must be finite numbers"),
     ],
 )
-def test_what_is_no_point_is_refused(points, message):
+def test_an_invalid_point_is_refused(points, message):
     with pytest.raises(ValueError, match=message):
         drawn(points)
 

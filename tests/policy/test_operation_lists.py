@@ -137,7 +137,7 @@ def test_of_a_list_no_operation_needs_to_occur_but_its_path_does():
         ),
     ],
 )
-def test_what_is_no_list_is_refused(make, message):
+def test_an_invalid_list_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 

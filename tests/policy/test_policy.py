@@ -339,7 +339,7 @@ def test_presets_print_as_the_table_of_their_sources():
     )
 
 
-def test_a_slip_in_a_name_is_told_the_nearest():
+def test_the_error_for_a_wrong_name_has_the_nearest_name():
     with pytest.raises(ValueError, match="unknown role 'wieghts'.*Did you mean 'weights'"):
         sf.policies["fp32"].override("head", wieghts=sf.BF16)
     with pytest.raises(ValueError, match="no key 'acumulate'.*Did you mean 'accumulate'"):

@@ -116,7 +116,7 @@ def test_draws_of_a_tied_parameter_are_given_by_its_first_path():
             Tied()(X).sum().backward()
 
 
-def test_a_simulation_inside_a_layer_goes_on_at_its_path():
+def test_a_simulation_inside_a_layer_continues_at_its_path():
     recorder = sf.Recorder()
 
     class Careful(sf.nn.Linear):

@@ -97,7 +97,7 @@ def test_columns_and_files_are_tables_too(tmp_path):
         ({"margin": 0.99}, "margin must be a number above 1, for a ratio; got 0.99"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(options, message):
+def test_an_argument_that_cannot_be_compared_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.compare(TABLE, **options)
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_compared_is_refused(options, message):
     (rows(fp32=[1.0], a=[1j]), "The column loss must contain numbers, got 1j"),
     (rows(fp32=[1.0], a=[[1.0]]), r"The column loss must contain numbers, got \[1\.0\]"),
 ])  # fmt: skip
-def test_what_is_no_table_of_numbers_is_refused(table, message):
+def test_an_invalid_table_of_numbers_is_refused(table, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.compare(table)
 

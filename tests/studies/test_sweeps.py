@@ -119,7 +119,7 @@ def test_a_function_that_uses_another_value_is_another_function(one, other):
     assert function_digest(partial(max, one)) != function_digest(partial(max, other))
 
 
-def test_functions_that_are_met_again_are_told_apart_and_wrapped_ones_are_those_inside():
+def test_functions_that_are_met_again_are_distinguished_and_wrapped_ones_are_those_inside():
     def make(value):
         return lambda seed: value
 
@@ -183,7 +183,7 @@ print(sf.studies.sweep(count, {{"seed": range(4)}}, folder={folder!r})["value"])
 """
 
 
-def test_a_program_that_is_killed_goes_on_from_there(tmp_path):
+def test_a_program_that_is_killed_continues_from_there(tmp_path):
     program = PROGRAM.format(log=str(tmp_path / "log"), folder=str(tmp_path / "out"))
     runs = [
         subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)
@@ -205,7 +205,7 @@ def test_a_program_that_is_killed_goes_on_from_there(tmp_path):
         ({"seed": range(100_001)}, "100001 points, more than 100000"),
     ],
 )
-def test_what_is_no_axis_is_refused_before_any_work(axes, message):
+def test_an_invalid_axis_is_refused_before_any_work(axes, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.sweep(lambda seed: seed, axes)
 
@@ -280,7 +280,7 @@ def test_a_table_is_an_arrow_stream(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"policy,loss\nfp32,1\n", b"PAR1", b"\x80\x04K\x01."])
-def test_what_is_no_table_is_refused_by_name(tmp_path, content):
+def test_an_invalid_table_is_refused_by_name(tmp_path, content):
     path = tmp_path / "table.parquet"
     with pytest.raises(FileNotFoundError, match="There is no such file: .*table.parquet"):
         sf.studies.compare(path)

@@ -58,7 +58,7 @@ def test_a_scale_is_a_number_however_wide_the_format_is():
     assert advised([2.0**900] * 9, sf.FP64, told=sf.E8M0) == [("a scale", 2.0**-773)]
 
 
-def test_what_is_updated_has_no_scale():
+def test_advice_for_an_update_has_no_scale():
     assert advised(MANY + TINY, told=sf.FP16, phase="update") == [("a wider format", None)]
 
 
@@ -147,7 +147,7 @@ def test_a_mask_that_is_added_loses_nothing(policy, mask):
     assert recorder.counts()["total"] == 64 and recorder.advise() == ()
 
 
-def test_an_addend_that_is_lost_beside_numbers_of_all_sizes_needs_more_precision():
+def test_an_addend_that_is_lost_next_to_numbers_of_all_sizes_needs_more_precision():
     recorder = sf.Recorder()
     sf.add(2.0 ** np.arange(20), 2.0**-4, sf.BF16, observer=recorder)
     assert [each.need for each in recorder.advise()] == ["more precision"]

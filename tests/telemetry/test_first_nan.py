@@ -86,7 +86,7 @@ PAIRS = sf.Policy(compute=sf.FP16, accumulate=sf.pairwise(sf.FP16))
         (narrow_sums, PAIRS, (0, "0", "linear", "forward", "an overflow inside a sum"), "'0', accumulate"),
     ],
 )
-def test_a_planted_fault_is_named_and_its_override_mends_it(run, policy, first, role):
+def test_a_planted_fault_is_named_and_its_override_fixes_it(run, policy, first, role):
     recorder = run(policy)
     advice = recorder.advise()[0]
     assert recorder.first_nan == first and (advice.path, advice.operation, advice.phase) == first[1:4]
@@ -105,7 +105,7 @@ def test_what_underflowed_or_overflowed_before_is_named():
 @pytest.mark.parametrize("value, operands, need", [
     (np.nan, "a NaN operand", "data without NaN"), (np.inf, "an infinite operand in a sum", "finite data"),
 ])  # fmt: skip
-def test_data_that_is_no_number_is_told_from_arithmetic_that_makes_none(value, operands, need):
+def test_nan_in_data_is_distinguished_from_nan_of_arithmetic(value, operands, need):
     recorder, x, model = sf.Recorder(), X.copy(), sf.nn.MLP([4, 6, 2], rng=0)
     x[3, 1] = value
     with sf.simulate("fp32", observer=recorder):

@@ -76,7 +76,7 @@ def go_on(recorder):
     return asked(recorder)
 
 
-def test_a_restored_recorder_goes_on_where_the_saved_one_was(recorder, tmp_path):
+def test_a_restored_recorder_continues_where_the_saved_one_was(recorder, tmp_path):
     recorder.step(loss=1.5, norm=np.inf)
     sf.multiply([1e5], [1e5], sf.FP16, observer=recorder)
     sf.save(tmp_path / "x", recorder=recorder)
@@ -190,7 +190,7 @@ def test_numbers_of_steps_are_kept_by_name_and_missing_ones_are_nan():
     assert recorder.scalars() == {} and recorder.success_rate == 1
 
 
-def test_what_is_no_number_of_a_step_is_refused_and_ends_none(recorder):
+def test_an_invalid_value_of_a_step_is_refused_and_ends_no_step(recorder):
     with pytest.raises(ValueError, match="loss must be a number, got 'low'"):
         recorder.step(loss="low")
     assert len(recorder.series()["total"]) == 4

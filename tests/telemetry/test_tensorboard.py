@@ -76,7 +76,7 @@ def test_a_recorder_that_saw_nothing_writes_a_file_without_events(tmp_path):
 
 
 @is_written
-def test_what_is_no_folder_is_refused(recorder, tmp_path):
+def test_an_invalid_folder_is_refused(recorder, tmp_path):
     with pytest.raises(ValueError, match="to_tensorboard takes a path, text or a pathlib.Path, got 3"):
         recorder.to_tensorboard(3)
     (tmp_path / "file").touch()

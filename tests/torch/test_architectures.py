@@ -253,7 +253,7 @@ def test_every_tensor_is_of_its_roles_format(name):
 
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama"])
-def test_models_of_hugging_face_run_as_they_are(name):
+def test_models_of_hugging_face_run_unchanged(name):
     transformers = pytest.importorskip("transformers", reason="not among the packages that tests install")
     sizes = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = getattr(transformers, f"{name}Config")(

@@ -57,7 +57,7 @@ def test_states_enter_a_recurrent_layer_rounded_as_autocast_casts_them():
     assert torch.equal(found, c.bfloat16().float() / 2)
 
 
-def test_states_stay_as_they_are_where_results_do_not_follow_their_operands():
+def test_states_do_not_change_where_results_do_not_follow_their_operands():
     cell, c = nn.LSTMCell(3, 2), torch.tensor([[1 / 3, 0.7]])
     with torch.no_grad():
         for p in cell.parameters():

@@ -102,7 +102,7 @@ def test_a_training_resumed_after_any_step_has_the_bits_of_one_that_never_stoppe
     assert_same(last, whole)
 
 
-def test_parts_that_are_saved_by_hand_go_on_with_the_bits_of_a_training_that_never_stopped(tmp_path):
+def test_parts_that_are_saved_by_hand_continue_with_the_bits_of_a_training_that_never_stopped(tmp_path):
     found = []
     for lengths in ([6], [2, 4]):
         for number, steps in enumerate(lengths):
@@ -122,7 +122,7 @@ def test_parts_that_are_saved_by_hand_go_on_with_the_bits_of_a_training_that_nev
     assert all(map(torch.equal, *found))
 
 
-def test_a_policy_that_a_rule_switches_goes_on_too(tmp_path):
+def test_a_policy_that_a_rule_switches_continues_too(tmp_path):
     def rule():
         return sf.Switching("fp8-hybrid", "bf16-standard", lambda: 1.0, above=0.5, hold=3)
 
@@ -133,7 +133,7 @@ def test_a_policy_that_a_rule_switches_goes_on_too(tmp_path):
     assert_same(last, whole)
 
 
-def test_the_same_parts_go_on_after_an_error_in_a_step_and_as_written_ones_too(tmp_path):
+def test_the_same_parts_continue_after_an_error_in_a_step_and_as_written_ones_too(tmp_path):
     def trained(ending=()):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)).bfloat16()

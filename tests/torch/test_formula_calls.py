@@ -186,7 +186,7 @@ def test_the_table_has_the_operations_either_way(case):
         assert {(str(func), how) for func, how, _ in run.met} >= FORWARD[case]
 
 
-def test_a_result_that_is_written_to_is_refused_on_the_way_back():
+def test_a_result_that_was_written_to_is_refused_in_the_backward_pass():
     x = torch.ones(3, requires_grad=True)
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):
         y = torch.relu(x)
@@ -195,7 +195,7 @@ def test_a_result_that_is_written_to_is_refused_on_the_way_back():
             y.sum().backward()
 
 
-def test_classes_that_are_written_to_are_refused_on_the_way_back():
+def test_classes_that_were_written_to_are_refused_in_the_backward_pass():
     x, classes = torch.ones(8, 6, requires_grad=True), CLASSES % 6
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):
         loss = functional.cross_entropy(x, classes)

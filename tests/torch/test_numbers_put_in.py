@@ -100,7 +100,7 @@ def test_data_keep_their_numbers_and_so_do_numbers_put_among_them():
         assert torch.equal(simulated("bf16-standard", lambda put=put: put(X, 0.1)), put(X, 0.1))
 
 
-def test_a_result_keeps_its_format_beside_a_number():
+def test_a_result_keeps_its_format_next_to_a_number():
     """Under automatic mixed precision the next operation takes the format of its operands."""
     narrow = torch.eye(3)
     with sf.torch.simulate(torch.nn.Identity(), "amp-bf16"):
@@ -120,7 +120,7 @@ def test_what_takes_the_place_of_a_single_number_as_a_whole_is_that_number():
         assert held == torch.tensor(1 / 3)
 
 
-def test_numbers_of_another_type_are_left_as_they_are():
+def test_numbers_of_another_type_are_left_unchanged():
     with sf.torch.simulate(torch.nn.Identity(), "bf16-standard"):
         assert torch.full_like(X * 1, 4099, dtype=torch.int64).unique().tolist() == [4099]
         assert torch.where(X > 2, torch.ones(3, 3, dtype=torch.int64), 4099).unique().tolist() == [1, 4099]

@@ -67,7 +67,7 @@ def test_a_step_updates_what_was_used_and_stores_its_result():
     assert all(torch.equal(p, p.bfloat16().float()) for p in found)
 
 
-def test_a_frozen_parameter_stays_as_it_is_stored():
+def test_a_frozen_parameter_keeps_its_stored_value():
     model = model_of()
     model[0].requires_grad_(False)
     stored = model[0].weight.clone()
@@ -116,7 +116,7 @@ def test_weights_keep_their_format_whatever_writes_them(name):
     assert torch.equal(weight, weight.bfloat16().float())
 
 
-def test_what_is_written_to_a_part_is_used_at_once_beside_what_is_stored():
+def test_what_is_written_to_a_part_is_used_at_once_next_to_what_is_stored():
     model = model_of()
     stored = model[0].weight.detach().clone()
     with sf.torch.simulate(model, "bf16-standard"), torch.no_grad():

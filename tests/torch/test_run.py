@@ -45,7 +45,7 @@ def test_settings_of_torch_come_back_after_the_block_and_after_an_error():
     assert settings() == before
 
 
-def test_a_block_that_is_entered_again_goes_on_with_its_random_streams_and_so_does_a_loaded_state():
+def test_a_block_that_is_entered_again_continues_with_its_random_streams_and_so_does_a_loaded_state():
     x = torch.ones(5, 3)
 
     def trained(blocks, restored=False):
@@ -247,7 +247,7 @@ def test_functions_of_pytorch_refuse_tensors_of_ours_and_operators_are_left_to_t
 
 
 @pytest.mark.parametrize("first", ["bf16-standard", sf.policies["fp32"]], ids=["name", "policy"])
-def test_a_policy_before_the_model_is_told(first):
+def test_a_policy_before_the_model_is_reported(first):
     with pytest.raises(ValueError, match=r"a Linear of PyTorch: write simfloat.torch.simulate\(model, policy\)"):
         sf.simulate(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="takes the model first, then the policy; got "):

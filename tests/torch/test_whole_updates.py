@@ -85,7 +85,7 @@ def test_what_the_formula_does_not_say_is_left_to_the_operations(kind, options, 
     assert not programs and all(np.array_equal(x, watched[name]) for name, x in found.items())
 
 
-def test_numbers_stay_in_their_memory_and_autograd_is_told_that_they_changed():
+def test_values_stay_in_their_memory_and_autograd_is_notified_of_the_change():
     model, x = nn.Linear(3, 2), torch.ones(4, 3, requires_grad=True)
     optimizer, places = torch.optim.Adam(model.parameters()), []
     with sf.torch.simulate(model, "bf16-standard"):

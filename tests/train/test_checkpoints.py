@@ -30,7 +30,7 @@ def warm_up(optimizer):
     return sf.optim.SequentialLR(optimizer, [first, sf.optim.CosineAnnealingLR(optimizer, T_max=6)], [3])
 
 
-def test_schedules_casts_and_switches_of_the_policy_go_on_too(tmp_path):
+def test_schedules_casts_and_switches_of_the_policy_continue_too(tmp_path):
     delayed = sf.cast(sf.E4M3, scale=sf.delayed(history=3))
     narrow = sf.Policy(compute=delayed, activations=sf.BF16, weights=sf.FP32)
 
@@ -61,7 +61,7 @@ class Centred(sf.nn.Module):
 
 
 @pytest.mark.parametrize("layer", [lambda: sf.nn.Dropout(0.3), Centred])
-def test_buffers_of_the_model_and_draws_of_its_layers_go_on_too(layer, tmp_path):
+def test_buffers_of_the_model_and_draws_of_its_layers_continue_too(layer, tmp_path):
     def model():
         return sf.nn.Sequential(sf.nn.Linear(3, 5), layer(), sf.nn.Linear(5, 2))
 
@@ -195,7 +195,7 @@ def tables(policy, steps, **options):
     return recorder.table(), recorder.histogram(), scalars, series, recorder.success_rate
 
 
-def test_a_recorder_goes_on_with_the_counts_of_a_training_that_never_stopped(tmp_path):
+def test_a_recorder_continues_with_the_counts_of_a_training_that_never_stopped(tmp_path):
     options = dict(evaluate=lambda model: {"one": 1}, evaluate_every=2)
     for stop in (4, 7, 9):
         resumed = tables("fp16-master", stop, checkpoint=tmp_path, every=2, resume=tmp_path, **options)
@@ -220,7 +220,7 @@ class Forgetful:
         pass
 
 
-def test_an_observer_with_a_state_of_its_own_goes_on_too(tmp_path):
+def test_an_observer_with_its_own_state_also_continues(tmp_path):
     whole, first, second = Counting(), Counting(), Counting()
     toy.fit("fp32", 5, observer=whole)
     toy.fit("fp32", 3, observer=first, checkpoint=tmp_path)
@@ -241,7 +241,7 @@ def test_counts_of_a_recorder_are_not_lost_without_leave(other, tmp_path):
 
 
 @pytest.mark.parametrize("observer", [sf.Recorder, Forgetful])
-def test_an_observer_that_begins_later_is_told_so(observer, tmp_path):
+def test_an_observer_that_begins_later_is_reported(observer, tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     message = f"has no state of the observer {observer.__name__}, which begins after step 3"
     with pytest.warns(UserWarning, match=message):

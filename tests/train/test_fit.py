@@ -93,7 +93,7 @@ def test_a_step_whose_gradients_are_not_finite_is_skipped_by_a_scaler_and_shown_
     assert history.success_rate == 2 / 3 and history.not_finite == [1]
 
 
-def test_without_a_scaler_a_loss_that_is_not_finite_goes_on_and_is_shown_in_the_history():
+def test_without_a_scaler_a_loss_that_is_not_finite_continues_and_is_shown_in_the_history():
     x = np.ones((1, 3))
     model, history = fitted(overflowing, [(x, [0]), (x, [1]), (x, [0])], "fp16-master")
     assert math.isinf(history["loss"][1]) and math.isnan(history["loss"][2]) and history.not_finite == [1, 2]
@@ -312,6 +312,6 @@ def test_an_error_in_a_callback_loses_no_step(tmp_path):
     (print, r"callbacks must be a list of functions; use callbacks=\[print\]"), (3, r"use callbacks=\[3\]"),
     ([3], "callbacks must be functions .step, record., got a int"),
 ])  # fmt: skip
-def test_what_is_no_callback_is_refused(given, message):
+def test_an_invalid_callback_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         fitted(callbacks=given)

@@ -55,7 +55,7 @@ def assert_same(a, b):
         assert repr(a) == repr(b)
 
 
-def test_what_was_saved_goes_on_with_the_same_bits(tmp_path):
+def test_what_was_saved_continues_with_the_same_bits(tmp_path):
     path = tmp_path / "run.states"
     whole = parts()
     train(whole, 5)
@@ -107,7 +107,7 @@ def test_what_a_file_cannot_hold_is_refused_and_the_older_file_stays(value, mess
     assert sf.load(tmp_path / "x") == {"value": 1}
 
 
-def test_what_contains_itself_is_refused_and_what_is_nested_deeply_comes_back(tmp_path):
+def test_a_cycle_is_refused_and_deep_nesting_is_restored(tmp_path):
     endless, around = [1.0], {}
     endless.append(endless)
     around["inner"] = (around,)

@@ -10,7 +10,7 @@ from tests.train import toy
 from tests.train.test_fit import fitted, overflowing
 
 
-def test_windows_in_which_every_step_was_skipped_are_told_with_the_scale():
+def test_windows_in_which_every_step_was_skipped_are_reported_with_the_scale():
     x = np.ones((1, 3))
     with pytest.warns(UserWarning, match="was skipped") as told:
         batches = [(x, [0])] + [(x, [1])] * 59
@@ -38,13 +38,13 @@ def test_a_warning_that_is_an_error_loses_no_step(tmp_path):
 @pytest.mark.parametrize("answer, steps", [
     (True, 0), (np.True_, 0), (False, 6), (np.False_, 6), (None, 6), (0, 6), ([], 6),
 ])  # fmt: skip
-def test_training_stops_at_true_and_goes_on_at_what_is_nothing(answer, steps):
+def test_training_stops_at_true_and_continues_at_false_values(answer, steps):
     _, history = fitted(stop=lambda history: answer if history.steps else False)
     assert history.steps == (steps or 1)
 
 
 @pytest.mark.parametrize("answer", ["yes", "no", 1, 0.5, [1], np.ones(2)], ids=str)
-def test_what_else_stop_gives_is_refused(answer):
+def test_other_results_of_stop_are_refused(answer):
     with pytest.raises(ValueError, match="the result of stop must be True or False, got "):
         fitted(stop=lambda history: answer)
 
