@@ -333,7 +333,7 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Print or write what is out of date."""
+    """Print or write the tables and drawings that are out of date."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the pages and drawings")
     write = parser.parse_args().write

@@ -35,7 +35,7 @@ TEXT = "black"
 #: The colours of a loss scale and of the marks at skipped steps.
 SCALE_COLOR, SKIPPED_COLOR = "#0072b2", "#d55e00"
 
-#: Colours that colour-blind readers can tell apart on white and on black (Okabe and Ito 2008, a purple and a brown).
+#: Colours that colour-blind readers can distinguish on white and on black (Okabe and Ito 2008, a purple and a brown).
 #: Lines of similar grey differ in dashes or marker.
 STYLES = (
     Style(TEXT, "-", ""),
