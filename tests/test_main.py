@@ -74,7 +74,7 @@ def test_an_interrupt_inside_a_function_that_c_called_comes_once_more(capfd):
         signal.signal(signal.SIGINT, before)
 
 
-def test_what_an_interrupt_left_half_built_is_not_taken_apart():
+def test_a_partial_result_of_an_interrupt_is_not_used():
     lines = (
         "from simfloat.terminal import run_command, end_program",
         "class HalfBuilt:",

@@ -56,7 +56,7 @@ def test_no_imports_run_in_a_circle():
         raise AssertionError(f"These files need one another: {' <- '.join(error.args[1])}.") from None
 
 
-def test_imports_are_seen_wherever_they_stand():
+def test_imports_are_found_at_any_place():
     needs = graph()
     assert "simfloat.tools.selftest" in needs["simfloat.tools.commands.selftest"], "inside a function"
     assert {"simfloat.formats.format", "simfloat.formats.rounding"} <= needs["simfloat.formats.definition"]

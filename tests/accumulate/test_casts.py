@@ -65,7 +65,7 @@ def test_a_cast_that_changes_nothing_is_counted():
 @pytest.mark.parametrize(
     "mode", [sf.toward_zero, sf.to_odd, sf.toward_negative, sf.toward_positive, sf.nearest_even.saturating()], ids=str
 )
-def test_what_a_cast_stops_at_the_largest_number_is_summed_as_that_number(mode):
+def test_a_value_that_a_cast_clamps_is_summed_as_the_largest_number(mode):
     # 4 = 2^2 becomes 2^-969 (2 - 2^-10), far below what was asked for, or infinite: a carrier must hold either.
     format = sf.Format(5, 10, bias=1000, special="p3109_finite")
     for accumulate in (sf.sequential(sf.FP16, sf.to_odd), sf.pairwise(sf.FP16, rounding=sf.to_odd), sf.exact):

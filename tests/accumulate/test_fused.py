@@ -97,7 +97,7 @@ def test_products_are_not_normalised(architecture, want):
     assert sf.dot(a, b, accumulate=sf.tensor_core(architecture, sf.FP16)) == want
 
 
-def test_a_large_sum_swamps_what_comes_in_small_chunks():
+def test_a_large_sum_swamps_small_chunks():
     half, one = np.full(16, 0.5), np.ones(16)
     for architecture, want in [("hopper", 16777224.0), ("volta", 16777216.0), ("ampere", 16777216.0)]:
         assert after((2.0**12, 2.0**12), half, one, sf.tensor_core(architecture, sf.FP16), 16) == want

@@ -136,7 +136,7 @@ def test_units_align_and_overflow_as_they_do_without_draws():
         assert sf.dot(large, ones, accumulate=runs, stream=sf.GivenBits([0, 0])) == sign * np.inf
 
 
-def test_what_has_no_one_order_of_draws_is_refused():
+def test_sums_without_a_unique_order_of_draws_are_refused():
     ones, accumulator = np.ones(4), sf.sequential(sf.BF16, rounding=RANDOM)
     both = dict(accumulate=accumulator, output=sf.E4M3, rounding=RANDOM)
     with pytest.raises(ValueError, match="GivenBits can only supply the draws of the sum itself"):

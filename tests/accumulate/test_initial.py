@@ -85,7 +85,7 @@ def test_zeros_to_start_from_are_zeros_in_formats_far_from_one():
         assert_bits(got, dot(accumulate, a, [1.0, 1.0], start=c, element=0, seed=3))
 
 
-def test_of_a_blocked_sum_the_outer_one_starts_from_it(rng):
+def test_the_outer_sum_of_a_blocked_sum_starts_from_it(rng):
     a, b = sf.round(rng.standard_normal((5, 40)), sf.FP16), sf.round(rng.standard_normal((40, 3)), sf.FP16)
     c = sf.round(rng.standard_normal((5, 3)) * 100, sf.BF16)
     got = sf.matmul(a, b, accumulate=sf.blocked(16, sf.FP16, sf.BF16), initial=c)

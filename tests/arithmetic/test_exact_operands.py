@@ -99,7 +99,7 @@ def test_a_number_of_any_precision_is_rounded_once(x, format, result):
     assert_bits(sf.array(x, format).numbers.astype(np.float64), np.array(result))
 
 
-def test_a_text_next_to_floats_leaves_them_what_they_are():
+def test_a_text_operand_does_not_change_the_floats_next_to_it():
     # NumPy makes texts of all of them: that of 0.1 is another number.
     assert_bits(sf.round([0.1, "0.1"], sf.FP64, sf.toward_negative), np.array([0.1, 0.09999999999999999]))
     assert_bits(sf.add([[0.5, "1/3"], [THIRD, 1]], np.float32(0.5), sf.BF16), [[1.0, 0.83203125], [0.83203125, 1.5]])
@@ -309,14 +309,14 @@ def test_invalid_and_unreachable_numbers_are_refused_at_once(x):
         lambda x: sf.block_quantize(x, sf.E4M3),
     ],
 )
-def test_what_does_not_take_them_says_how_they_are_rounded_once(call):
+def test_functions_that_reject_them_say_how_to_round_them_once(call):
     for given, found in ((["0.5"], "got the text '0.5'"), ([THIRD], "float64 cannot hold exactly, such as 1/3")):
         with pytest.raises(ValueError, match=rf"{found}.*: pass simfloat.round\(.*rounds such numbers once"):
             call(given)
     assert sf.sum([Fraction(1, 2), Decimal("0.25")], accumulate=sf.FP32) == 0.75
 
 
-def test_functions_that_cannot_be_told_are_refused_by_name():
+def test_functions_that_cannot_be_decided_are_refused_by_name():
     with pytest.raises(ValueError, match="gelu of 9007199254740993 cannot be rounded: 960 digits do not decide"):
         sf.gelu(2**53 + 1, sf.FP64)
     with pytest.raises(ValueError, match="zeta of 2 and -11/10 is not implemented"):

@@ -36,7 +36,7 @@ def test_a_file_is_a_comment_and_a_word_a_line(tmp_path, rng):
     assert sf.readmemh(path, named).tolist() == [1.0, 2.0]
 
 
-def test_nothing_is_written_of_what_is_no_number_of_the_format(tmp_path):
+def test_values_outside_of_the_format_are_not_written(tmp_path):
     path = written(tmp_path, "3c00")
     with pytest.raises(ValueError, match="0.1 at index 1 is not a number of FP16"):
         sf.writememh(path, [1.0, 0.1], sf.FP16)

@@ -59,7 +59,7 @@ def test_parameters_of_a_module_are_named_by_their_paths_and_left_as_they_were()
     assert sf.gradcheck(lambda a: a.square(), x) and x.grad is None and x.data.dtype == np.float32
 
 
-def test_results_may_stand_in_tuples_inside_of_tuples():
+def test_results_may_be_nested_tuples():
     assert sf.gradcheck(sf.nn.LSTM(2, 2, rng=0), np.linspace(-1, 1, 6).reshape(3, 1, 2))
     attention = sf.nn.MultiHeadAttention(2, 1, rng=0)
     x = np.linspace(-1, 1, 6).reshape(3, 2)

@@ -179,7 +179,7 @@ def test_a_composite_inside_a_fused_one_is_rounded_with_it_and_alone_by_itself()
     assert x.grad.shape == X.shape
 
 
-def test_what_comes_in_twice_has_its_gradient_added_before_it_is_rounded():
+def test_the_gradients_of_a_repeated_operand_are_added_before_rounding():
     x = sf.Tensor(X, requires_grad=True)
     with sf.simulate(STANDARD.override(operation="var", fused=True)):
         x.var(1).backward(G[:, 0])

@@ -48,7 +48,7 @@ def test_numbers_gradients_and_refusals_are_torchs(kind, ceil, rng):
     assert refused < 90
 
 
-def test_of_equal_pixels_the_first_one_has_the_gradient():
+def test_the_first_of_equal_pixels_has_the_gradient():
     with sf.simulate("fp32"):
         x = sf.Tensor(np.zeros((1, 1, 3, 3)), requires_grad=True)
         x.max_pool2d(2, stride=1).backward(np.array([[[[1.0, 2.0], [4.0, 8.0]]]]))

@@ -99,7 +99,7 @@ def test_an_accumulator_with_the_bits_of_a_matrix_unit_is_found(unit, inputs):
 
 
 @pytest.mark.parametrize(("accumulator", "inputs", "output"), FOUND_AGAIN[::3], ids=str)
-def test_of_three_products_an_accumulator_with_the_bits_is_found(accumulator, inputs, output):
+def test_an_accumulator_of_three_products_is_found(accumulator, inputs, output):
     f = black_box(accumulator, inputs, output)
     found = sf.reveal(f, 3, inputs=inputs)
     assert found.accumulator is not None, found
@@ -145,7 +145,7 @@ def test_a_last_part_in_more_bits_is_seen():
 
 @pytest.mark.parametrize("k", [2, 7, 8, 45])
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_what_is_found_of_numpy_has_its_bits_or_says_why_not(name, k):
+def test_the_result_for_numpy_has_its_bits_or_a_reason(name, k):
     f, inputs = LIBRARIES[name]
     found = _assert_consistent(f, k, inputs)
     assert found.accumulator == FOUND_IN_NUMPY.get((name, k), found.accumulator)
@@ -173,7 +173,7 @@ def test_torchs_dot_of_bf16_is_found_where_products_are_left_over(k):
         ("bfloat16 matmul", 16),
     ],
 )
-def test_what_is_found_of_torch_has_its_bits_or_says_why_not(name, k):
+def test_the_result_for_torch_has_its_bits_or_a_reason(name, k):
     torch = pytest.importorskip("torch")
     array = torch.from_numpy
     f, inputs = {
@@ -284,7 +284,7 @@ ROUNDED = [
 
 
 @pytest.mark.parametrize(("accumulator", "output", "rounding"), ROUNDED, ids=str)
-def test_how_results_are_rounded_is_found(accumulator, output, rounding):
+def test_the_rounding_of_results_is_found(accumulator, output, rounding):
     found = sf.reveal(rounded(accumulator, output, rounding), 5)
     assert (found.accumulator, found.output, found.rounding) == (accumulator, output, rounding), found
     if rounding is not None:
@@ -340,7 +340,7 @@ def test_other_lengths_are_refused(k):
         sf.reveal(np.dot, k)
 
 
-def test_of_a_function_that_rounds_its_operands_the_format_is_asked_for():
+def test_a_function_that_rounds_its_operands_needs_the_format():
     def f(a, b):
         return sf.dot(a, b, inputs=sf.BF16, accumulate=sf.FP32, output=sf.BF16)
 

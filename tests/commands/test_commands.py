@@ -96,7 +96,7 @@ def test_numbers_are_read_exactly_and_rounded_by_the_definition(run, line, resul
     assert row.split()[1:] == result.split()
 
 
-def test_info_tells_what_a_report_of_a_fault_needs(run):
+def test_info_prints_the_facts_that_a_bug_report_needs(run):
     lines = run("info")
     first = [line.split()[0] for line in lines]
     assert set(first) == {"simfloat", "Python", "NumPy", "Numba", "processor", "level", "floating", "threads"} | {

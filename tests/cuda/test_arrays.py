@@ -114,7 +114,7 @@ def batch_of_rows(x):
 
 
 @pytest.mark.parametrize("loss", [weighted_loss, smoothed_loss, attended, own_operation, batch_of_rows])
-def test_what_goes_into_a_loss_next_to_a_gpus_tensors_may_be_numpys_or_a_number(loss):
+def test_a_loss_of_gpu_tensors_accepts_numpy_arrays_and_numbers(loss):
     def made(move):
         x = sf.Tensor(move(np.nan_to_num(X, posinf=2.0)), requires_grad=True)
         with sf.simulate("bf16-standard"):

@@ -55,7 +55,7 @@ def test_without_a_gpu_it_says_so(count, reason, cupy, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [lambda x: np.full(2, 1.0, like=x), lambda x: np.ones(2, like=x)])
-def test_what_numpy_adds_to_like_is_refused_as_cupy_refuses_it(make, cupy):
+def test_arguments_that_only_numpy_has_are_refused_as_in_cupy(make, cupy):
     with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
         make(cupy.asarray(np.zeros(2)))
 
@@ -101,7 +101,7 @@ def test_a_model_goes_to_a_gpu_and_comes_back(cupy):
         assert type(array) is np.ndarray and np.array_equal(array, before[name])
 
 
-def test_what_an_optimizer_keeps_follows_its_parameters(cupy):
+def test_the_state_of_an_optimizer_moves_with_its_parameters(cupy):
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
     model = sf.nn.Linear(3, 2, rng=0)
     optimizer = sf.optim.Adam(model.parameters())

@@ -43,7 +43,7 @@ def test_the_tests_calls_are_the_shadows(name, request):
     assert (getattr(sf, name).__code__.co_filename == shadow.__file__) == expected
 
 
-def test_a_call_gives_what_it_gave_and_is_counted(own):
+def test_a_repeated_call_returns_the_same_and_is_counted(own):
     rounded = own.beside(original("round"))
     assert np.array_equal(rounded(X, sf.FP16), original("round")(X, sf.FP16))
     with pytest.raises(ValueError, match="not a number of"):
@@ -163,7 +163,7 @@ def test_arrays_lie_on_the_gpu_as_they_lie_here(x):
     assert np.array_equal(there.get(), x)
 
 
-def test_what_cupy_has_no_array_for_is_left_to_the_cpu(own):
+def test_types_that_cupy_does_not_have_stay_on_the_cpu(own):
     for x in (
         np.array([1, 2], object),
         np.ma.masked_array([1.0], [True]),

@@ -41,7 +41,7 @@ def compiled(cupy):
     machines.keep_subnormal_numbers.cache_clear()
 
 
-def test_the_flag_is_taken_out_once_and_what_was_compiled_is_forgotten(cupy, compiled):
+def test_the_flag_is_removed_once_and_compiled_code_is_discarded(cupy, compiled):
     x, operation, proxies = cupy.asarray(np.float32([2.0**-149])), Operation(), [weakref.proxy(Operation())]
     for _ in range(2):
         sf.ulp(x, sf.FP32)

@@ -171,7 +171,7 @@ def test_a_quotient_of_infinite_data_is_no_division_by_zero():
     assert "a division by 0" not in repr(found) and found.first.why.startswith("an infinite operand, in data")
 
 
-def test_what_the_reference_does_too_is_not_laid_on_the_policy():
+def test_a_fault_of_the_reference_is_not_a_fault_of_the_policy():
     found = sf.diagnose(mlp(), lambda output, y: MSE(output * 1e30, y), [(X, Y)], "bf16-standard", steps=2)
     assert found.first.kind == "infinity" and found.first.override == ""
     assert "also under the reference" in found.first.why and found.policy == sf.policies["bf16-standard"]

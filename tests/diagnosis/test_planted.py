@@ -373,7 +373,7 @@ def test_steps_that_a_loss_scale_skips_are_reported_as_skipped_and_never_as_unde
     assert f"The loss scale skipped {found.skipped} of 8 steps." in repr(found)
 
 
-def test_a_diagnosis_is_iterable_and_each_fault_tells_its_cause():
+def test_a_diagnosis_is_iterable_and_each_fault_has_its_cause():
     *given, _ = FAULTS["eps of Adam underflows"]
     found = diagnosed(FRONTS["simfloat"], *given)
     (first, *_) = found

@@ -130,7 +130,7 @@ def test_a_killed_worker_is_reported_and_costs_no_finished_job(tmp_path):
     assert "Traceback" not in errors and finished_jobs(tmp_path)
 
 
-def test_what_takes_time_to_import_comes_after_the_signals():
+def test_slow_imports_come_after_the_signals():
     code = "import sys, experiments.interrupts; print(*{'numpy', 'simfloat', 'click', 'rich'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -45,7 +45,7 @@ def test_a_tiny_run_has_words_and_text_for_every_seed_without_the_dictionary_and
             assert len(PROBLEMS[problem](seed, True).x) > 10
 
 
-def test_a_word_is_letters_and_the_phonemes_before_each_one_that_is_to_be_told():
+def test_a_word_is_its_letters_and_the_earlier_phonemes():
     x, y, letters, phonemes = words.as_rows({"ab": ("F", "E"), "bbb": ("E",), "abab": ("E",), "b": 4 * ("F",)}, 3)
     assert x.tolist() == [[0, 1, 2, 1, 3, 2, 0], [2, 2, 2, 1, 2, 0, 0]] and (letters, phonemes) == (3, 4)
     assert y.tolist() == [[3, 2, 1, 0], [2, 1, 0, 0]]

@@ -199,7 +199,7 @@ def test_a_second_report_is_the_same_and_is_not_part_of_itself(results):
     assert {path.name for path in results.iterdir()} == {"full", "tiny", "report.html"}
 
 
-def test_where_nothing_lies_the_message_says_what_makes_some(tmp_path):
+def test_without_results_the_message_says_how_to_create_some(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         result = invoke("report", "--out", folder)
         assert result.exit_code == 2 and f"There are no results below {folder}." in result.output

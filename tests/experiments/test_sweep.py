@@ -143,7 +143,7 @@ def test_an_experiment_without_axes_says_so(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "address", ["foo", "tcp://", "tcp://:8786", "http://node:8786", "tcp://node:99999", "tcp://node"]
 )
-def test_an_address_that_is_none_is_refused(address):
+def test_an_invalid_address_is_refused(address):
     result = invoke("sweep", "toy", "seed=1", "--scheduler", address, executor=None)
     assert result.exit_code == 2 and "must be like tcp://HOST:8786" in result.output
 

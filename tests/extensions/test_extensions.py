@@ -56,7 +56,7 @@ def broken(folder, name, extensions, **environment):
     return {adds: outcome for adds, outcome in outcomes.items() if outcome}
 
 
-def test_what_is_added_as_the_table_says_works(tmp_path, compiled_here):
+def test_an_addition_that_follows_the_table_works(tmp_path, compiled_here):
     assert broken(tmp_path, "tables", (*TABLES, *TRAININGS), PYTHONWARNINGS="error", **compiled_here) == {}
 
 

@@ -102,7 +102,7 @@ def test_kernels_that_a_wheel_brings_are_used_where_they_fit(kernels, tmp_path):
     assert len(os.listdir(brought)) == 2, "nothing is written there"
 
 
-def test_a_damaged_file_is_compiled_anew(kernels, tmp_path):
+def test_a_damaged_file_is_compiled_again(kernels, tmp_path):
     place = shutil.copytree(kernels, tmp_path / "simfloat")
     half, flipped = sorted(place.iterdir())
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
@@ -199,7 +199,7 @@ def test_modules_of_kernels_import_only_what_is_found_in_their_texts():
                 assert not any(alias.name.startswith(cache.PACKAGE) for alias in node.names), (name, node.lineno)
 
 
-def test_a_file_that_vanishes_is_compiled_anew(tmp_path):
+def test_a_file_that_vanishes_is_compiled_again(tmp_path):
     assert cache.read_kernel(tmp_path / "absent") is None
     assert (
         cache.write_kernel(tmp_path / "new" / "file", b"content")
@@ -209,7 +209,7 @@ def test_a_file_that_vanishes_is_compiled_anew(tmp_path):
     assert os.listdir(tmp_path / "new") == ["file"]
 
 
-def test_of_a_file_that_ctrl_c_left_half_written_nothing_stays(tmp_path, monkeypatch):
+def test_a_partial_file_is_removed_after_ctrl_c(tmp_path, monkeypatch):
     def interrupted(draft, content):
         draft.touch()
         raise KeyboardInterrupt

@@ -68,7 +68,7 @@ print(json.dumps([processor.LEVEL, made.magic_tuple()[1:], processor.VECTORS]))
     assert vectors == (512 if "+avx512f" in level.features else 256 if "+avx2" in level.features else 128)
 
 
-def test_what_users_compile_is_compiled_for_their_processor():
+def test_functions_of_users_are_compiled_for_their_processor():
     import numba
 
     function = numba.njit(lambda x: x + 1.0)

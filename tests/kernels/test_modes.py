@@ -115,7 +115,7 @@ def test_zero_sums_and_overflow_follow_the_mode():
 
 
 @pytest.mark.parametrize("mode", [*MODES, *NEW])
-def test_what_a_mode_does_follows_from_its_row(mode, monkeypatch):
+def test_the_facts_of_a_mode_follow_from_its_row(mode, monkeypatch):
     for name, defined in NEW.items():
         monkeypatch.setitem(MODES, name, defined)
     rounding = Rounding(mode)

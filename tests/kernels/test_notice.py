@@ -91,7 +91,7 @@ def test_on_a_terminal_a_line_names_each_later_kernel_and_is_erased(notice, monk
     assert terminal.getvalue().count("round halves") == 1
 
 
-def test_nothing_is_said_where_nobody_listens(notice, monkeypatch, capsys):
+def test_nothing_is_printed_without_standard_error(notice, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", None)
     notice.say()
     closed = Notice()

@@ -99,7 +99,7 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, max_iterations=0), "max_iterations must be an integer"),
     ],
 )
-def test_what_has_no_answer_is_refused(call, words):
+def test_problems_without_a_solution_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 
@@ -153,7 +153,7 @@ STOPPING = [(sf.FP16, sf.nearest_even.saturating()), (sf.FP16, sf.toward_zero), 
 
 
 @pytest.mark.parametrize("format, rounding", STOPPING, ids=str)
-def test_what_stops_at_the_largest_number_is_refused_as_an_overflow_is(format, rounding):
+def test_saturated_values_are_refused_like_overflows(format, rounding):
     """Where nothing becomes infinite; a matrix's own numbers may be the largest."""
     top, how = format.max, {"format": format, "rounding": rounding}
     large, small = [[top, 1.0], [1.0, -top]], [[2.0**-6, 0.0], [0.0, 2.0**-6]]

@@ -258,7 +258,7 @@ def test_tied_weights_are_one_parameter_of_the_embedding_and_of_the_head():
     assert recorder.counts("head", "forward")["total"] > 0
 
 
-def test_a_decoder_sees_nothing_of_what_comes():
+def test_a_decoder_does_not_see_later_positions():
     model = GPT(9, 6, 8, layers=2, heads=2)
     other = TOKENS.copy()
     other[:, 3:] = 1

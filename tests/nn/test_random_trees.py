@@ -171,7 +171,7 @@ def test_a_step_updates_every_parameter_once_and_states_round_trip(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_runs_and_what_is_counted_stands_at_the_listed_paths(seed):
+def test_runs_and_counts_are_at_the_listed_paths(seed):
     tree, recorder = Tree(seed), sf.Recorder()
     listed = {id(module): path for path, module in tree.model.named_modules(tree.model.path)}
     for module, path, _ in tree.run(tree.model, observer=recorder):

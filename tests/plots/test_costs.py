@@ -55,6 +55,6 @@ def test_as_many_costs_are_drawn_as_asked_for_by_the_fields_that_were_asked_for(
         (found(), {"most": True}, "most, the number of costs to draw"),
     ],
 )
-def test_what_has_no_costs_is_refused(attribution, options, message):
+def test_an_attribution_without_costs_is_refused(attribution, options, message):
     with pytest.raises(ValueError, match=message):
         drawn(attribution, **options)

@@ -40,7 +40,7 @@ def test_a_mean_of_no_points_is_refused(points):
         moving_mean(np.ones(5), points)
 
 
-def test_a_value_that_is_none_leaves_a_gap_and_spoils_nothing_else():
+def test_a_value_that_is_not_finite_leaves_a_gap_only():
     values = np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0])
     assert np.isnan(moving_mean(values, 3)).tolist() == [False, True, True, False, False, False]
 

@@ -37,7 +37,7 @@ def test_bars_are_percentages_of_all_values_zeros_included():
     assert zeros == 40 and place < -41, "zeros stand apart, on the left"
 
 
-def test_a_format_tells_bars_that_it_keeps_from_those_that_it_loses():
+def test_bars_that_a_format_keeps_differ_from_those_that_it_loses():
     axes = drawn(HISTOGRAM, format=sf.FP16)
     assert bars(axes)["lost"] == {-40: 10, -26: 10} and bars(axes)["kept"] == {-20: 30, -14: 5, 3: 5}
     assert words(axes) == ["FP16: keeps 66.7%"]

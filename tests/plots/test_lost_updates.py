@@ -89,6 +89,6 @@ def test_what_recorders_counted_is_drawn_step_by_step(recorders):
         (lambda r: lost_updates(r, "haed.*"), r"path 'haed\.\*' matches nothing"),
     ],
 )
-def test_what_counted_no_updates_is_refused(recorders, ask, message):
+def test_a_recorder_without_updates_is_refused(recorders, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorders)

@@ -83,7 +83,7 @@ def test_an_invalid_point_is_refused(points, message):
         drawn(points)
 
 
-def test_what_costs_nothing_has_no_place_on_a_logarithmic_axis():
+def test_a_cost_of_zero_is_refused_on_a_logarithmic_axis():
     points = [Point("a", 1, 1), Point("free", 0, 1)]
     assert drawn(points).get_xscale() == "linear"
     with pytest.raises(ValueError, match="Costs must be positive on a logarithmic axis; 'free' costs"):

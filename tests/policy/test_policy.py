@@ -26,7 +26,7 @@ def test_roles_default_to_each_other():
     assert (recipe.activation_gradients, recipe.weight_gradients) == (sf.FP32, sf.FP16)
 
 
-def test_overrides_by_path_hold_for_what_is_inside():
+def test_overrides_by_path_apply_to_everything_inside():
     policy = sf.policies["fp32"].override("hidden.*", compute=sf.BF16).override("hidden.1", compute=sf.FP16)
     assert policy.recipe("hidden.0").compute == sf.BF16
     assert policy.recipe("hidden.0.weight").weights == sf.BF16, "defaults follow the override"
@@ -145,7 +145,7 @@ def test_the_root_is_matched_by_a_star_and_contains_everything():
     assert sf.policies["fp32"].override("?*", compute=sf.BF16).recipe("").compute == sf.FP32
 
 
-def test_what_met_nothing_is_reported_with_the_nearest_name():
+def test_an_override_without_a_match_is_reported_with_the_nearest_name():
     policy = sf.policies["fp32"].override("hed*", compute=sf.BF16)
     with pytest.raises(
         ValueError, match=r"Override 'hed\*' matches no layer and no parameter. Paths: head. Did you mean 'head'"

@@ -29,7 +29,7 @@ def _ctrl_c_at_ends(monkeypatch):
     [sf.simulate("fp32"), sf.no_grad(), sf.simulate("fp32").aside()],
     ids=["simulate", "no_grad", "aside"],
 )
-def test_a_block_that_ends_is_no_more_in_force(block):
+def test_a_block_that_has_ended_is_not_in_force(block):
     before = context.current_context()
     with pytest.raises(KeyboardInterrupt), block:
         assert context.current_context() != before

@@ -100,7 +100,7 @@ def test_a_tied_parameter_has_one_path_and_is_an_operand_of_each_of_its_layers()
 
 
 @pytest.mark.parametrize("role", [{"weights": sf.BF16}, {"update": "kahan"}, {"optimizer_state": sf.BF16}], ids=str)
-def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path(role):
+def test_the_storage_of_a_tied_parameter_follows_its_first_path(role):
     """What concerns it as an operand of its second layer is said by the other."""
     for path, roles in (("first.weight", role), ("second.weight", {"compute": sf.BF16}), ("second.*", role)):
         stepped(Tied(), sf.policies["fp32"].override(path, **roles), None)

@@ -51,7 +51,7 @@ def test_pairs_do_not_hang_on_the_order_of_rows():
     )
 
 
-def test_where_more_is_better_the_words_turn():
+def test_the_words_are_reversed_if_more_is_better():
     found = sf.studies.compare(TABLE, higher_is_better=True)
     assert found["good"].word == "worse" and found["far"].word == "better"
     # A run that was lost is infinitely bad either way, and beside one that was lost nothing is known.

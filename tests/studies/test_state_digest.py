@@ -258,7 +258,7 @@ def test_a_change_of_the_result_changes_the_digest(one, other):
     ("other = 1\ndef f(x): return x", "other = 2\ndef f(x): return x"),
     ("def f(x): return x", "import logging\ndef f(x): return x\nlog = logging.getLogger('a')"),
 ], ids=str)  # fmt: skip
-def test_what_changes_no_result_changes_no_digest(one, other):
+def test_a_change_without_effect_does_not_change_the_digest(one, other):
     assert function_digest(program(one)) == function_digest(program(other))
 
 

@@ -85,7 +85,7 @@ def test_with_a_folder_no_point_is_computed_twice(tmp_path):
     assert read_table(tmp_path / "sweep.parquet").to_pylist() == second.rows
 
 
-def test_another_function_is_computed_anew(tmp_path):
+def test_another_function_is_computed_again(tmp_path):
     def make(factor):
         return lambda seed: factor * seed
 
@@ -210,7 +210,7 @@ def test_an_invalid_axis_is_refused_before_any_work(axes, message):
         sf.studies.sweep(lambda seed: seed, axes)
 
 
-def test_what_cannot_carry_out_a_sweep_is_refused():
+def test_invalid_functions_and_executors_of_a_sweep_are_refused():
     with pytest.raises(ValueError, match="Pass either workers, .* or scheduler, .* got both"):
         sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=2, scheduler="tcp://node:1")
     with pytest.raises(ValueError, match="workers must be a number of processes, 1 or more, got 0"):

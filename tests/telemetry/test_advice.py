@@ -69,7 +69,7 @@ def test_limits_are_shares_of_results_that_are_not_exactly_zero():
 
 
 @pytest.mark.parametrize("told, scale", [(None, None), (sf.FP16, 2.0**15)])
-def test_overflows_that_are_put_up_with_do_not_stand_against_a_scale(told, scale):
+def test_tolerated_overflows_do_not_exclude_a_scale(told, scale):
     x = MANY + TINY + HUGE[:1]
     assert advised(x, told=told) == [("a wider format", None)]
     assert advised(x, told=told, overflow=0.02) == [("a scale", scale)]

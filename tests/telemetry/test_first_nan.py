@@ -96,7 +96,7 @@ def test_a_planted_fault_is_named_and_its_override_fixes_it(run, policy, first, 
     assert run(mended).first_nan is None
 
 
-def test_what_underflowed_or_overflowed_before_is_named():
+def test_earlier_underflow_and_overflow_are_named():
     assert adamw(FP16).advise()[0].why.endswith("multiply, add at hidden.0.weight.update (update) underflowed")
     assert constant_rows(FP16).advise()[0].why.endswith("; add at 0 (forward) underflowed")
     assert softmax_by_hand(FP16).advise()[0].why.endswith("; exp (forward) overflowed")
@@ -144,7 +144,7 @@ def test_infinite_masks_of_attention_raise_no_alarm():
     assert recorder.first_nan is None and recorder.advise() == ()
 
 
-def test_of_a_skipped_step_no_nan_is_kept_and_the_step_counts():
+def test_a_skipped_step_keeps_no_nan_and_counts_as_a_step():
     recorder = sf.Recorder()
     for number in range(3):
         sf.divide([0.0, 1.0], [float(number), 1.0], "fp16", observer=recorder)

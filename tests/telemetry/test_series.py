@@ -28,7 +28,7 @@ def test_a_step_has_what_was_counted_since_the_last_one(recorder):
     assert series["total"].tolist() == series["unchanged"].tolist() == [0, 1, 2, 3]
 
 
-def test_what_is_seen_first_in_a_later_step_was_zero_before(recorder):
+def test_a_place_that_appears_in_a_later_step_has_zeros_before(recorder):
     series = recorder.series(operation="multiply")
     assert series["total"].tolist() == [0, 0, 3, 3]
     assert series["overflow"].tolist() == series["underflow"].tolist() == [0, 0, 1, 1]
@@ -106,7 +106,7 @@ def test_a_recorder_that_saw_nothing_is_restored_too(made):
         for part in ("keys", "places", "series", "scalars", "first_nan")
     ),
 ])  # fmt: skip
-def test_what_is_not_the_recorders_state_is_refused_and_nothing_is_forgotten(recorder, state, message):
+def test_an_invalid_state_is_refused_and_changes_nothing(recorder, state, message):
     before = asked(recorder)
     with pytest.raises(ValueError, match=message):
         recorder.load_state_dict(state)

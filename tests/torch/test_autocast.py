@@ -134,7 +134,7 @@ def test_functions_of_narrow_numbers_follow_the_lists(name):
     assert is_narrow(hidden.grad, "amp-bf16") or name in WIDE
 
 
-def test_views_in_place_leave_what_is_known_of_numbers():
+def test_in_place_views_keep_the_format_of_values():
     layer = nn.Linear(3, 3)
     with sf.torch.simulate(layer, "amp-bf16"):
         found = layer(torch.randn(2, 3)).detach().unsqueeze_(0).transpose_(0, 1).tril_() * 1.5

@@ -243,7 +243,7 @@ def test_arguments_that_do_not_fit_are_refused(call, message):
         call(torch.zeros(1, 1, 16, 16))
 
 
-def test_what_has_no_clear_definition_is_refused_with_what_to_do():
+def test_functions_without_a_clear_definition_are_refused_with_advice():
     table = torch.nn.Embedding(4, 3, max_norm=1.0)
     with sf.torch.simulate(table, "fp32"):
         with pytest.raises(ValueError, match="leave max_norm out of nn.Embedding"):

@@ -66,7 +66,7 @@ BY_PYTHON = {
 
 @pytest.mark.parametrize("policy, dtype", [("fp16-standard", torch.float16), ("bf16-standard", torch.bfloat16)])
 @pytest.mark.parametrize("name", [*PUTTING, *BY_PYTHON])
-def test_a_number_is_rounded_to_the_format_of_what_it_is_put_into(name, policy, dtype):
+def test_an_inserted_number_is_rounded_to_the_format_of_the_tensor(name, policy, dtype):
     put = PUTTING.get(name) or BY_PYTHON[name]
     narrow = X.to(dtype)
     for number in (0.1, 1 / 3, 1e-9, 5, 4099):
@@ -113,7 +113,7 @@ def test_a_result_keeps_its_format_next_to_a_number():
         assert torch.equal(found, found.bfloat16().float())
 
 
-def test_what_takes_the_place_of_a_single_number_as_a_whole_is_that_number():
+def test_a_tensor_that_replaces_a_single_number_is_that_number():
     with sf.torch.simulate(torch.nn.Identity(), "bf16-standard"):
         held = torch.ones(()) * 1
         held.copy_(torch.tensor(1 / 3))

@@ -46,7 +46,7 @@ def test_policies_can_be_compared_on_one_model_in_any_order(training):
     assert all(map(torch.equal, stored, bits_of(model)))
 
 
-def test_what_is_computed_with_rounded_copies_is_what_rounded_parameters_give():
+def test_rounded_copies_give_the_results_of_rounded_parameters():
     loss, gradients = loss_of(model_of(), "bf16-standard")
     expected, theirs = loss_of(rounded(model_of(), sf.BF16), "bf16-standard")
     assert torch.equal(loss, expected) and all(map(torch.equal, gradients, theirs))
@@ -143,7 +143,7 @@ def test_parameters_that_came_after_the_block_began_are_refused_where_they_are_u
             model(X)
 
 
-def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path():
+def test_the_storage_of_a_tied_parameter_follows_its_first_path():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     got = [

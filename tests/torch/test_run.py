@@ -216,7 +216,7 @@ def test_a_model_is_a_module_and_a_policy_has_a_name_that_is_known():
         sf.torch.simulate(model_of(), "fp23")
 
 
-def test_what_belongs_to_the_other_front_end_is_named_with_its_package():
+def test_objects_of_the_other_front_end_are_named_with_their_package():
     optimizer = sf.optim.SGD(sf.nn.Linear(2, 1).parameters())
     with pytest.raises(ValueError, match="An optimizer takes model.parameters.., got a torch.Parameter among them"):
         sf.optim.SGD(model_of().parameters())

@@ -138,7 +138,7 @@ def test_a_paused_run_is_pytorchs_own_and_changes_nothing():
         assert torch.equal(inside, stored(X))
 
 
-def test_what_crosses_the_border_of_a_pause_is_refused_or_rounded_again():
+def test_tensors_that_cross_a_pause_are_refused_or_rounded_again():
     model = Theirs(3, 4, 2, "tanh")
     run = sf.torch.simulate(model, NARROW)
     with run.paused():  # outside of the block it is PyTorch's anyway

@@ -80,7 +80,7 @@ def test_the_bits_are_those_of_single_operations_as_an_observer_has_them(kind, o
 
 
 @pytest.mark.parametrize("kind, options", OTHERS)
-def test_what_the_formula_does_not_say_is_left_to_the_operations(kind, options, programs):
+def test_updates_outside_of_the_formula_run_as_single_operations(kind, options, programs):
     found, watched = (steps(kind, options, "bf16-standard", observer) for observer in (None, sf.Recorder()))
     assert not programs and all(np.array_equal(x, watched[name]) for name, x in found.items())
 

@@ -126,7 +126,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(damage, tmp_pa
     assert names(tmp_path) == ["checkpoint-000002-step-4.states", "checkpoint-000004-step-6.states"]
 
 
-def test_where_all_are_damaged_training_does_not_start_anew_by_itself(tmp_path):
+def test_training_does_not_restart_by_itself_if_all_checkpoints_are_damaged(tmp_path):
     toy.fit("fp32", 4, checkpoint=tmp_path, every=2)
     for path in tmp_path.iterdir():
         path.write_bytes(b"")
@@ -157,7 +157,7 @@ def link_to_nothing(path):
     (os.mkdir, "is a folder, not a checkpoint."),
     (link_to_nothing, "is a link to a missing file, not a checkpoint."),
 ])  # fmt: skip
-def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message, tmp_path):
+def test_other_files_with_the_name_of_a_checkpoint_are_named_and_not_changed(make, message, tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     make(tmp_path / "checkpoint-000007-step-9.states")
     with pytest.warns(UserWarning, match=f"000007-step-9.states {message} .*step-3.states, before it, is used"):
@@ -172,7 +172,7 @@ def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message,
         toy.fit("fp32", 6, resume=tmp_path)
 
 
-def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_anew(tmp_path, monkeypatch):
+def test_a_checkpoint_that_vanishes_during_reading_is_searched_again(tmp_path, monkeypatch):
     toy.fit("fp32", 2, checkpoint=tmp_path, every=1)
     gone, read = newest(tmp_path), state_file.read
 

@@ -170,7 +170,7 @@ def test_an_allowed_lr_or_schedule_has_the_rates_as_if_it_had_been_there_from_th
     assert resumed["lr"][4:] == fit(7, given | change)[3]["lr"][4:]
 
 
-def test_a_schedule_where_none_was_begins_when_it_is_allowed(tmp_path):
+def test_an_allowed_new_schedule_begins(tmp_path):
     given = parts() | {"schedule": None}
     fit(2, given, checkpoint=tmp_path)
     history = fit(6, given | {"schedule": WARM_UP}, resume=tmp_path, allow=["schedule"])[3]

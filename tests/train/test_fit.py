@@ -51,7 +51,7 @@ def test_fit_has_the_bits_of_a_loop_by_hand_however_often_it_evaluates(policy):
     assert history["size"] == [8.0] * 7
 
 
-def test_the_history_tells_of_every_step():
+def test_the_history_has_every_step():
     gradients = []
 
     class Spying(sf.optim.StaticLossScale):
@@ -262,7 +262,7 @@ def test_a_bar_shows_loss_and_scale(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_printed_while_a_bar_runs_goes_to_standard_output(capsys, monkeypatch):
+def test_text_printed_during_a_bar_goes_to_standard_output(capsys, monkeypatch):
     pytest.importorskip("rich", reason="draws the bar")
     monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is a terminal
     fitted(progress=True, evaluate=lambda model: print("in between") or {"one": 1.0}, evaluate_every=1)

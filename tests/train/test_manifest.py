@@ -111,7 +111,7 @@ def test_another_version_of_simfloat_is_reported_and_can_be_allowed(tmp_path):
     assert sf.train.manifest(tmp_path)["changes"] == [change]
 
 
-def test_where_there_is_no_checkpoint_there_is_no_manifest(tmp_path):
+def test_there_is_no_manifest_without_a_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="There is no checkpoint in"):
         sf.train.manifest(tmp_path / "none")
 

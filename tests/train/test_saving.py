@@ -100,7 +100,7 @@ def test_every_tree_comes_back_as_it_was(value, tmp_path):
     (np.ma.array([1.0, 2.0], mask=[False, True]), "value is a masked array, and its mask would be lost"),
     (np.ones(2, ">f4"), "value is an array of >f4"),
 ])  # fmt: skip
-def test_what_a_file_cannot_hold_is_refused_and_the_older_file_stays(value, message, tmp_path):
+def test_values_that_cannot_be_saved_are_refused_and_the_older_file_stays(value, message, tmp_path):
     sf.save(tmp_path / "x", value=1)
     with pytest.raises(ValueError, match=message):
         sf.save(tmp_path / "x", value=value)

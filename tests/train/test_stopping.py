@@ -70,7 +70,7 @@ def test_steps_counts_steps_and_a_schedule_is_stepped_after_each():
     assert history["lr"] == [0.05, 0.025, 0.0125]
 
 
-def test_what_is_evaluated_stands_in_the_history_and_the_modes_come_back():
+def test_evaluations_are_in_the_history_and_modes_are_restored():
     model, optimizer, _ = toy.parts()
     model.head.eval()
     with sf.simulate("fp32"):
