@@ -79,5 +79,5 @@ def _checked(node, number):
 
 
 def _is_border(node):
-    """Whether numbers pass into a fused composite here, or gradients into it from behind."""
+    """True if values enter a fused composite here, or gradients enter it in the backward pass."""
     return CLASS_OF[node.place.operation] == "composite"

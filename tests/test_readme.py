@@ -49,7 +49,7 @@ def stated(comment):
 
 
 def agrees(found, value, text):
-    """Whether a value that was computed is the one stated: as text, exactly, or to the decimals that are written."""
+    """True if a computed value equals the stated one: as text, exactly, or to the written decimals."""
     if isinstance(value, str) or not np.isfinite(found):
         return str(found) == str(value)
     digits = re.fullmatch(r"-?\d+\.(\d*)(?:e(-?\d+))?", text)

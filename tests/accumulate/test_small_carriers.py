@@ -30,7 +30,7 @@ AWAY = {
 
 
 def size(n):
-    """How many bits a number has."""
+    """Return the number of bits of a number."""
     return np.frexp(np.abs(n).astype(float))[1].astype(int)
 
 

@@ -57,7 +57,7 @@ def rounded_by_codes(x, format, rounding):
 
 
 def near_ties(format, rng, count):
-    """Fractions at, beside and far from ties of the format: some differ from one in the 300th digit alone."""
+    """Fractions at, near and far from ties of the format: some differ from a tie only in the 300th digit."""
     for _ in range(count):
         code = rng.randrange(format.max_code + 2) if rng.random() < 0.8 else rng.randrange(1 << format.mantissa_bits)
         tie = (magnitude_of(code, format) + magnitude_of(code + 1, format)) / 2

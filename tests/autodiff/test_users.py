@@ -61,7 +61,7 @@ def own_mish(x):
 
 @sf.operation(None)
 def own_step(u, x):
-    """1 above 0, else 0."""
+    """1 above 0, otherwise 0."""
     return u.round(np.float32(x > 0))
 
 

@@ -16,7 +16,7 @@ def black_box(accumulator, inputs=sf.FP32, output=None):
 
 
 def assert_gives_bits(found, f, k, seed=12345):
-    """What was found gives the function's bits on operands that it was not compared on, half of each kind."""
+    """Check that the result has the function's bits on operands with which it was not compared, half of each kind."""
     box = BlackBox(f, k, found.inputs)
     options = {"inputs": found.inputs, "accumulate": found.accumulator}
     options |= {"output": found.output, "rounding": found.rounding}

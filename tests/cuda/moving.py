@@ -50,7 +50,7 @@ class Move:
         self.arrays = []  # (what was moved, where it is now)
 
     def argument(self, value, annotation):
-        """What the call on the GPU gets for an argument of a parameter with this annotation."""
+        """Return the argument of the call on the GPU for a parameter with this annotation."""
         if isinstance(value, list | tuple) and ("ArrayLike" in annotation or "OperandLike" in annotation):
             if "tuple[ArrayLike" in annotation:
                 return tuple(self.argument(one, "ArrayLike") for one in value)
@@ -68,7 +68,7 @@ class Move:
         return self.moved[id(value)][1]
 
     def other(self, value):
-        """What stands for one value."""
+        """Return the counterpart of one value."""
         if isinstance(value, np.ndarray):
             return self.array(value)
         if hasattr(value, "__array__") and not isinstance(value, np.generic | type):
@@ -108,7 +108,7 @@ def as_array(values):
 
 
 def strided(device, x):
-    """An array on the device that lies there as `x` lies in memory."""
+    """Return an array on the device with the memory layout of `x`."""
     backwards = [axis for axis in range(x.ndim) if x.strides[axis] < 0]
     forwards = np.flip(x, backwards)
     if x.size == 0 or x.flags.c_contiguous or any(step % x.itemsize for step in x.strides):

@@ -104,7 +104,7 @@ class Cupy:
         self.cuda = SimpleNamespace(Device=lambda number=0: device, Module=lambda: Module(self))
 
     def data_of(self, array):
-        """An array's `data`: where it lies."""
+        """The `data` of an array: its address."""
         self.arrays.append((array._host.ctypes.data, array.nbytes))
         return SimpleNamespace(ptr=array._host.ctypes.data, device_id=0)
 

@@ -168,7 +168,7 @@ for _name in (
 
 
 def wrapped(value):
-    """What NumPy computed, as CuPy would return it."""
+    """Return a result of NumPy as CuPy would return it."""
     if isinstance(value, tuple | list):
         return type(value)(map(wrapped, value))
     if isinstance(value, np.ndarray | np.generic):
@@ -177,7 +177,7 @@ def wrapped(value):
 
 
 def unwrapped(value):
-    """What NumPy computes with; TypeError for what CuPy does not take."""
+    """Return the NumPy operand; TypeError for an operand that CuPy does not accept."""
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, np.ndarray):

@@ -13,7 +13,7 @@ from tests.cuda.devices import StandIn  # noqa: E402
 
 
 def compare_machines(case):
-    """What a case gives on both machines: types, shapes and bits."""
+    """The results of a case on both devices: types, shapes and bits."""
     want, device = results(case, given), StandIn()
     with device.present():
         got = results(case, device.take)

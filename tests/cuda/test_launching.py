@@ -21,7 +21,7 @@ def loop(j, x, number, out):
 
 @pytest.fixture
 def cupy(cupy):
-    """The stand-in with a GPU, and a record of what is started."""
+    """The stand-in with a GPU, and a record of the started kernels."""
     started = []
 
     class Module:

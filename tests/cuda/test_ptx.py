@@ -80,7 +80,7 @@ pytestmark = pytest.mark.usefixtures("nvvm")
 
 
 def arithmetic(ptx):
-    """The floating-point instructions of a kernel, as they stand there."""
+    """The floating-point instructions of a kernel, in their order."""
     return re.findall(r"\b(?:fma|mad|add|sub|mul|div|sqrt|rcp)\.[\w.]*f(?:16|16x2|32|64)\b", ptx)
 
 

@@ -33,7 +33,7 @@ def install(monkeypatch):
 
 
 class Module:
-    """What CuPy makes of machine code, here the name of an instruction."""
+    """CuPy's module of machine code, here the name of an instruction."""
 
     def load(self, code):
         name, _, capability = code.decode().partition(" ")

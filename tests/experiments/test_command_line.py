@@ -75,7 +75,7 @@ def strict(text):
 
 
 def fields(rows):
-    """What tells jobs apart, each once, in order of appearance."""
+    """The fields that distinguish jobs, each once, in order of appearance."""
     return list(dict.fromkeys(tuple(row.get(key) for key in ("kind", "problem", "variant", "seed")) for row in rows))
 
 

@@ -35,7 +35,7 @@ def start_run(folder):
 
 
 def is_listening(run):
-    """Whether the program has taken charge of signals: Python itself leaves termination alone (Linux)."""
+    """True if the program handles signals: Python itself has no handler for termination (Linux)."""
     caught = next(
         line for line in Path(f"/proc/{run.pid}/status").read_text().splitlines() if line.startswith("SigCgt")
     )
@@ -49,7 +49,7 @@ def children(pid):
 
 
 def is_running(pid):
-    """Whether there is such a process that has not ended (Linux)."""
+    """True if such a process exists and has not ended (Linux)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -61,7 +61,7 @@ def finished_jobs(folder):
 
 
 def end(run):
-    """What the program says when it is stopped, and how long that takes."""
+    """Return the output of the program when it is stopped, and the seconds until it ends."""
     start = time.monotonic()
     output, errors = run.communicate(timeout=100)
     return output, errors, time.monotonic() - start

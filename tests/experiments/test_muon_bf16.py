@@ -43,7 +43,7 @@ def test_an_update_is_that_of_the_librarys_muon(shape):
 
 
 def made_up(bf16, training):
-    """Results with this distance in BF16 for coefficients that converge, and these losses beside FP32's."""
+    """Results with this distance in BF16 for coefficients that converge, and these losses relative to FP32."""
     results = []
     for seed in range(10):
         noise = 1 + 0.0001 * (seed % 2 - 0.5)

@@ -234,7 +234,7 @@ def test_the_page_fits_every_screen(width, results):
 
 
 def probed(text, width, folder):
-    """Whether nothing is wider than the screen, and whether every picture was drawn, as the browser says."""
+    """Ask the browser if nothing is wider than the screen, and if every picture was drawn."""
     page = folder / "probe.html"
     page.write_text(re.sub("<meta http-equiv.*>", "", text).replace("</body>", PROBE))
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom")

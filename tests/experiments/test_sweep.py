@@ -179,7 +179,7 @@ def test_the_table_of_a_real_experiment_has_what_a_run_of_it_has(tmp_path):
 
 
 def run_job(experiment, variant):
-    """What a tiny run of the experiment computes for diabetes from the first seed."""
+    """The results of a tiny run of the experiment for diabetes with the first seed."""
     from experiments.options import Options
 
     found = [job for job in experiment.jobs(Options(tiny=True)) if job.get("variant") == variant]

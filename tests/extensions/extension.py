@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """What CONTRIBUTING's table says of one thing to add, done."""
+    """One addition, written as the table of CONTRIBUTING says."""
 
     adds: str  # the beginning of the table's row
     promise: Callable[[], None]  # run in the copy, in a process of its own

@@ -10,7 +10,7 @@ from tests.extensions.trainings import TRAININGS
 
 
 def kept(extension):
-    """What went wrong, an empty text if nothing did."""
+    """Return the error as text; an empty text if there was none."""
     try:
         extension.promise()
     except Exception:

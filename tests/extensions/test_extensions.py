@@ -30,7 +30,7 @@ NAMED = (
 
 
 def python(folder, *arguments, **environment):
-    """What Python says that runs in a copy."""
+    """Return the output of Python in a copy of the sources."""
     variables = {**os.environ, "PYTHONPATH": str(folder), **environment}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=500)
@@ -45,7 +45,7 @@ def compiled_here(tmp_path_factory):
 
 
 def broken(folder, name, extensions, **environment):
-    """What goes wrong in a copy of the sources with these extensions, each by what it adds."""
+    """Return the errors in a copy of the sources with these extensions, by the addition."""
     copied(folder)
     for extension in extensions:
         written(extension, folder)

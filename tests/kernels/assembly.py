@@ -43,7 +43,7 @@ def instructions(kernel, element, processor):
 
 
 def asks_for_512_bits(function, *signature):
-    """Whether LLVM is asked for vectors of 512 bits in a function for these types."""
+    """True if LLVM is asked for vectors of 512 bits in a function for these types."""
     function.compile(signature)
     return '"prefer-vector-width"="512"' in function.inspect_llvm(function.signatures[-1])
 

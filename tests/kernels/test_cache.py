@@ -46,7 +46,7 @@ def start(folder, **environment):
 
 
 def compiled(process):
-    """How many kernels the process had to compile; its output says nothing else."""
+    """Return the number of kernels that the process compiled, which is its only output."""
     out, err = process.communicate(timeout=120)
     assert (process.returncode, without_notice(err)) == (0, ""), err
     count, path = out.split()

@@ -12,7 +12,7 @@ from simfloat.kernels.compile.jit import kernel, out_of_line, reader, scalar
 
 
 def all_kernels():
-    """Every kernel of the package, in modules, and in the dictionaries that stand there."""
+    """Every kernel of the package, in modules and in their dictionaries."""
     for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
         for value in vars(importlib.import_module(module.name)).values():
             for candidate in value.values() if isinstance(value, dict) else [value]:

@@ -33,7 +33,7 @@ FOUND = [
 
 
 def in_a_process(code, **environment):
-    """What another Python prints as JSON."""
+    """Return the JSON output of another Python process."""
     command = [sys.executable, "-c", f"import json\n{code}"]
     return json.loads(
         subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True).stdout

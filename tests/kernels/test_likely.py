@@ -42,7 +42,7 @@ def definition(a, b, words, format, rounding):
 
 
 def hard_cases(format, rng):
-    """Numbers of the format, addends from a spacing down to nothing beside it, and draws that all but carry."""
+    """Numbers of the format, addends from a spacing down to a tiny part of it, and draws that almost carry."""
     some = np.unique(sf.round(adversarial(format, rng), format).astype(np.float32))
     some = np.concatenate([rng.choice(some, min(40, some.size), replace=False), np.float32([0.0, -0.0])])
     with np.errstate(all="ignore"):

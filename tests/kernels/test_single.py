@@ -27,7 +27,7 @@ def hostile(rng, count):
 
 
 def operands(rng, count):
-    """Three vectors with cancellations, and results just beside numbers of few bits."""
+    """Three vectors with cancellations, and results close to numbers of few bits."""
     a, b, c = hostile(rng, count), hostile(rng, count), hostile(rng, count)
     with np.errstate(all="ignore"):
         b[::9], b[1::9], b[2::9] = -a[::9], a[1::9] * np.float32(2.0**-23), -np.nextafter(a[2::9], np.float32(0))

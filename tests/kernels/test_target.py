@@ -40,7 +40,7 @@ ORDERS = [
 
 
 def python(*arguments, **environment):
-    """What another Python prints."""
+    """Return the output of another Python process."""
     command = [sys.executable, "-W", "ignore", *arguments]
     environment = {**os.environ, **environment}
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=200).stdout

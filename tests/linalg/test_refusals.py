@@ -154,7 +154,7 @@ STOPPING = [(sf.FP16, sf.nearest_even.saturating()), (sf.FP16, sf.toward_zero), 
 
 @pytest.mark.parametrize("format, rounding", STOPPING, ids=str)
 def test_saturated_values_are_refused_like_overflows(format, rounding):
-    """Where nothing becomes infinite; a matrix's own numbers may be the largest."""
+    """In modes without infinities; elements of the matrix may be the largest number."""
     top, how = format.max, {"format": format, "rounding": rounding}
     large, small = [[top, 1.0], [1.0, -top]], [[2.0**-6, 0.0], [0.0, 2.0**-6]]
     for call in (

@@ -94,7 +94,7 @@ class Tree:
         return ""
 
     def run(self, module, policy="fp64", observer=None):
-        """What ran, in order: the module, its path, and the format of its results."""
+        """The calls in order: the module, its path, and the format of its results."""
         self.ran.clear()
         if not self.path_of(module):
             self.ran_unowned.add(id(module))

@@ -87,7 +87,7 @@ class Oracle:
         return images(rows, x), to_w.reshape(w.shape)
 
     def normalize(self, rows, weight, bias):
-        """Rows (number, channel), and what the way back needs."""
+        """Rows (number, channel), and the values for the backward pass."""
         act, count = self.act, float(len(rows))
         mean = act.div(act.sum(rows, self.reduce, 0), count)
         centred = act.sub(rows, mean)

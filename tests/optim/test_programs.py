@@ -93,7 +93,7 @@ def one_by_one(monkeypatch):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Whether each update was a program."""
+    """True for each update that was a program."""
     found, run = [], optimizers.run_as_program
 
     def noted(*arguments):
@@ -131,7 +131,7 @@ def test_presets_are_updated_by_the_same_operations(kind, one_by_one):
 
 
 def recorded(kind, policy, seed, path=None):
-    """What a recorder counts, and the bits, of two steps with many zeros and small numbers, and with hostile ones."""
+    """The counts and the bits of two steps with many zeros and small numbers, and with hard ones."""
     rng, recorder = np.random.default_rng(seed), sf.Recorder(path)
     parameters = [sf.Parameter(x) for x in (rng.standard_normal(1500).astype(np.float32), hostile(rng, 300))]
     for number, p in enumerate(parameters):

@@ -58,7 +58,7 @@ MODELS = {
 
 
 def holds(format, numbers):
-    """Whether all are numbers of the format."""
+    """True if all values are numbers of the format."""
     numbers = np.asarray(numbers)
     kept = numbers[np.isfinite(numbers)]
     return bool((sf.round(kept, format, sf.toward_zero) == kept).all())

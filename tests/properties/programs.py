@@ -99,7 +99,7 @@ def random_body(rng, is_chain, interrupts=True):
 
 
 def random_event(rng, is_chain):
-    """What may happen between the passes of a training."""
+    """The actions between the passes of a training."""
     slots = [one_of(rng, SLOTS), one_of(rng, SLOTS)]
     body = random_body(rng, is_chain, interrupts=False)
     events = [

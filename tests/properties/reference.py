@@ -522,6 +522,6 @@ class Definition(Machine):
 
 
 def is_defined(program):
-    """Whether a program has a reference."""
+    """True if a program has a reference."""
     policies = [part for action in (program.policies, *program.actions) for part in action if isinstance(part, Policy)]
     return program.optimizer[0] == "SGD" and all(map(has_reference, policies))

@@ -29,7 +29,7 @@ SQUARE = TENTHS.reshape(14, 14)
 
 
 def sample():
-    """Results of several families, which every environment has to leave as they are."""
+    """Results of several families, which no environment may change."""
     return [
         sf.round(TINY, sf.FP32),
         sf.round(MANY, sf.FP32),  # by several threads

@@ -11,7 +11,7 @@ from simfloat.simulation import context
 
 @pytest.fixture
 def _ctrl_c_at_ends(monkeypatch):
-    """Ctrl-C, as it is in a terminal, comes wherever a block is about to end."""
+    """Send Ctrl-C, as a terminal does, at every point at the end of a block."""
 
     def interrupted():
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it is held back

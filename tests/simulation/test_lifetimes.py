@@ -17,7 +17,7 @@ NOT_IN_FORCE = "put it inside `with simfloat.simulate"
 
 
 def is_recording():
-    """Whether operations are recorded for backward."""
+    """True if operations are recorded for backward."""
     return current_context().recording
 
 

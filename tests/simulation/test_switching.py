@@ -211,7 +211,7 @@ def test_a_function_of_the_step_is_a_rule_and_the_log_says_when():
 
 
 class Counted:
-    """An observer that tells what the test gives: events met, and results, so far."""
+    """An observer that returns given numbers of events and results."""
 
     def __init__(self):
         self.met = self.of = 0

@@ -11,7 +11,7 @@ FP16 = sf.policies["fp16-standard"]
 
 
 def trained(policy, make, batches, scaler=None, loss_fn=sf.nn.mse_loss):
-    """What was recorded of a training, and its history."""
+    """The record of a training, and its history."""
     recorder, model = sf.Recorder(), sf.nn.MLP([4, 6, 2], rng=0)
     with sf.simulate(policy, observer=recorder):
         history = sf.train.fit(model, loss_fn, batches, make(model.parameters()), scaler=scaler)
@@ -19,7 +19,7 @@ def trained(policy, make, batches, scaler=None, loss_fn=sf.nn.mse_loss):
 
 
 def called(policy, function):
-    """What was recorded of a function of a tensor."""
+    """The record of a function of a tensor."""
     recorder = sf.Recorder()
     with sf.simulate(policy, observer=recorder):
         function(sf.Tensor(X))

@@ -62,7 +62,7 @@ def test_a_copy_has_steps_of_its_own(recorder):
 
 
 def asked(recorder):
-    """All that a recorder tells."""
+    """All values that a recorder returns."""
     scalars = {name: str(column) for name, column in recorder.scalars().items()}  # NaN is no number to compare
     series = {kind: column.tolist() for kind, column in recorder.series().items()}
     adds = {kind: column.tolist() for kind, column in recorder.series(operation="add").items()}

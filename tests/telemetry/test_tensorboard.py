@@ -26,7 +26,7 @@ def recorder():
 
 
 def read(folder):
-    """What TensorBoard shows: scalars and histograms by tag."""
+    """The scalars and histograms that TensorBoard shows, by tag."""
     found = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = found.EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0}).Reload()
     scalars = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}

@@ -22,7 +22,7 @@ class Function(nn.Module):
 
     @classmethod
     def of(cls, function):
-        """What makes such a module."""
+        """The function that creates such a module."""
         return partial(cls, function)
 
 

@@ -51,7 +51,7 @@ class Adversaries(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two steps down, two up, with what was there before beside what comes back."""
+    """Two steps down, two up, with skip connections."""
 
     def __init__(self):
         super().__init__()

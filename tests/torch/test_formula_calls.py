@@ -21,7 +21,7 @@ CLASSES = torch.tensor([0, 5, 2, -100, 3, 3, 1, 4])
 
 
 def penalty(x, loss=lambda x: torch.relu(x).exp()):
-    """A loss with the gradient's own square, for which the way back is recorded."""
+    """A loss with the square of the gradient, for which the backward pass is recorded."""
     y = loss(x)
     (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     return y + g * g
@@ -72,7 +72,7 @@ LEFT_TO_OPERATIONS = (
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What ReLUs as one call gave."""
+    """The results of ReLUs as one call."""
     found, apply = [], quick_formulas.apply_formula
     monkeypatch.setattr(quick_formulas, "apply_formula", lambda *given: found.append(apply(*given)) or found[-1])
     return found

@@ -20,7 +20,7 @@ LIMITS = {E4M3: (sf.E4M3, 448.0), E5M2: (sf.E5M2, 57344.0)}
 
 
 def operands(powers):
-    """What goes in, a weight, and a gradient; with scales that are powers of two, or any."""
+    """The input, a weight, and a gradient; with scales that are powers of two, or any scales."""
     random = torch.Generator().manual_seed(1)
     shapes, most = [(16, 32), (48, 32), (16, 48)], [448.0, 448.0, 57344.0]
     made = [torch.randn(shape, generator=random) for shape in shapes]

@@ -80,7 +80,7 @@ def interrupted(action, first, stride=1):
 
 
 def settings():
-    """What a block changes in PyTorch, and restores."""
+    """The settings of PyTorch that a block changes and restores."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     read = [setting._read() for setting in importlib.import_module("simfloat.torch.settings").SETTINGS]

@@ -55,7 +55,7 @@ def perceptron(frozen=(), bias=True):
 
 
 def penalty(model, x):
-    """A loss with the gradients' own squares, for which the way back is recorded."""
+    """A loss with the squares of gradients, for which the backward pass is recorded."""
     loss = model(x).square().mean()
     return loss + sum(g.square().sum() for g in torch.autograd.grad(loss, [x, *model.parameters()], create_graph=True))
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What each replica found."""
+    """The results of each replica."""
     folder = tmp_path_factory.mktemp("replicas")
     program = [sys.executable, "-m", replicas.__name__, str(folder)]
     subprocess.run(program, check=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})

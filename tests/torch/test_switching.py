@@ -39,7 +39,7 @@ def test_steps_under_changing_policies_have_the_bits_of_our_own():
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("first, second", [(NARROW, WIDE), (WIDE, NARROW)])
 def test_an_update_follows_a_switch_although_nothing_has_run_since(first, second, steps):
-    """It reads the stored parameters, and a parameter without gradient keeps its moments as they are."""
+    """It reads the stored parameters, and a parameter without gradient keeps its moments."""
     model = Theirs(3, 4, 2, "tanh")
     own = Ours(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

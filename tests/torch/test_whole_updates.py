@@ -56,7 +56,7 @@ def steps(kind, options, policy, observer=None):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """Of every update whether it was a program."""
+    """True for each update that was a program."""
     found, run = [], quick_updates.run_as_program
 
     def noted(*given):

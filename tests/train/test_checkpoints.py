@@ -187,7 +187,7 @@ def test_a_checkpoint_that_vanishes_during_reading_is_searched_again(tmp_path, m
 
 
 def tables(policy, steps, **options):
-    """All that a recorder tells of a training."""
+    """All values that a recorder returns about a training."""
     recorder = sf.Recorder()
     toy.fit(policy, steps, observer=recorder, **options)
     scalars = {name: column.tobytes() for name, column in recorder.scalars().items()}

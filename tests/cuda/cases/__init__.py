@@ -24,7 +24,7 @@ CASES = {
 
 
 def given(x):
-    """The arrays of NumPy as they are."""
+    """Return NumPy arrays unchanged."""
     return x
 
 

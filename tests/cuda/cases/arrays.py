@@ -58,7 +58,7 @@ WRITES = {
 
 
 def both(move):
-    """Arrays that nothing else sees."""
+    """Arrays without other references."""
     return [sf.array(move(x.copy()), sf.BF16) for x in (X, Y)]
 
 
