@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 
-#: The size of small text in points. A figure is printed as wide as it is drawn, so the size is that on paper.
+#: The size of small text in points. A figure is printed as wide as it is drawn, so this is also the size on paper.
 SMALL = 7
 
 #: The widths of two columns of a paper and of one, in inches.
