@@ -1,7 +1,7 @@
-"""The proofs that select loops, for all numbers of carriers of 6 to 9 bits.
+"""The proofs by which loops are chosen, for all numbers of carriers of 6 to 9 bits.
 
-Each proof says: if a carrier rounds a sum first, rounding it again gives the exact sum rounded once. Numbers are
-integers here, in units of the last bit that occurs. The tests also show that the condition of each proof is necessary.
+Each says that a sum that a carrier rounds first is, rounded again, the exact sum rounded once. Numbers are integers
+here, in units of the last bit that anything has; the condition of each proof is shown to be needed, too.
 """
 
 from fractions import Fraction
@@ -30,7 +30,7 @@ AWAY = {
 
 
 def size(n):
-    """Return the number of bits of a number."""
+    """How many bits a number has."""
     return np.frexp(np.abs(n).astype(float))[1].astype(int)
 
 
@@ -102,7 +102,7 @@ def formats_below(precision):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_result_rounded_to_odd_can_be_rounded_again_in_every_mode(precision):
+def test_what_is_rounded_to_odd_can_be_rounded_again_in_every_mode(precision):
     n = np.arange(-(2 ** (precision + 3)), 2 ** (precision + 3))
     odd = rounded(n, precision, "to_odd")
     for format in formats_below(precision):
@@ -115,7 +115,7 @@ def test_a_result_rounded_to_odd_can_be_rounded_again_in_every_mode(precision):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_neighbours_of_a_sum_determine_its_rounding_to_odd(precision):
+def test_the_numbers_below_and_above_a_sum_tell_what_it_is_rounded_to_odd(precision):
     n = np.arange(-(2 ** (precision + 4)), 2 ** (precision + 4))
     below, above = rounded(n, precision, "toward_negative"), rounded(n, precision, "toward_positive")
     nearer_zero = np.where(np.abs(below) < np.abs(above), below, above)
@@ -124,7 +124,7 @@ def test_the_neighbours_of_a_sum_determine_its_rounding_to_odd(precision):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_result_rounded_to_odd_has_all_bits_that_a_draw_reads(precision):
+def test_what_is_rounded_to_odd_shows_all_that_a_draw_reads(precision):
     n, sums = np.arange(2 ** (precision + 2)), Bounds(precision + 2, -9, -9, 6)
     odd = rounded(n, precision, "to_odd")
     proven, needed = 0, 0
@@ -152,7 +152,7 @@ def test_a_sum_that_is_not_far_smaller_than_the_product_that_is_added_is_rounded
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_likely_result_is_certain_unless_all_dropped_bits_are_equal(precision):
+def test_what_is_likely_of_a_draw_is_certain_unless_the_dropped_bits_are_all_alike(precision):
     below, length = 3, max(precision - 2, 6)  # bits below the carrier's last one, and of a word
     n, words = np.arange(1 << (precision + below - 1), 1 << (precision + below))[:, None], np.arange(1 << length)
     image = rounded(n, precision, "nearest_even") >> below

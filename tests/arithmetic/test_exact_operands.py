@@ -1,4 +1,4 @@
-"""Numbers that float64 cannot represent are operands of every elementwise operation, and are rounded once."""
+"""Numbers that float64 lacks are operands of every elementwise operation, and are rounded once."""
 
 import math
 import random
@@ -57,7 +57,7 @@ def rounded_by_codes(x, format, rounding):
 
 
 def near_ties(format, rng, count):
-    """Fractions at, near and far from ties of the format: some differ from a tie only in the 300th digit."""
+    """Fractions at, beside and far from ties of the format: some differ from one in the 300th digit alone."""
     for _ in range(count):
         code = rng.randrange(format.max_code + 2) if rng.random() < 0.8 else rng.randrange(1 << format.mantissa_bits)
         tie = (magnitude_of(code, format) + magnitude_of(code + 1, format)) / 2
@@ -99,7 +99,7 @@ def test_a_number_of_any_precision_is_rounded_once(x, format, result):
     assert_bits(sf.array(x, format).numbers.astype(np.float64), np.array(result))
 
 
-def test_a_text_operand_does_not_change_the_floats_next_to_it():
+def test_a_text_beside_floats_leaves_them_what_they_are():
     # NumPy makes texts of all of them: that of 0.1 is another number.
     assert_bits(sf.round([0.1, "0.1"], sf.FP64, sf.toward_negative), np.array([0.1, 0.09999999999999999]))
     assert_bits(sf.add([[0.5, "1/3"], [THIRD, 1]], np.float32(0.5), sf.BF16), [[1.0, 0.83203125], [0.83203125, 1.5]])
@@ -124,7 +124,7 @@ def test_numbers_of_gmpy2_and_long_floats_are_read_exactly():
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_texts_and_fractions_next_to_ties_are_rounded_as_a_search_among_codes_finds(format):
+def test_texts_and_fractions_beside_ties_are_rounded_as_a_search_among_codes_finds(format):
     numbers = list(near_ties(format, random.Random(1), 150))
     for rounding in MODES:
         expected = np.array([rounded_by_codes(x, format, rounding) for x in numbers])
@@ -289,7 +289,7 @@ def test_results_are_written_to_out():
     ],
     ids=lambda x: str(type(x)),
 )
-def test_invalid_and_unreachable_numbers_are_refused_at_once(x):
+def test_what_is_no_number_or_out_of_reach_is_refused_at_once(x):
     start = time.process_time()
     for call in (lambda: sf.round(x, sf.FP16), lambda: sf.add(x, 1.0, sf.FP16), lambda: sf.array(x, sf.FP16)):
         with pytest.raises(ValueError, match="real numbers, and .* is (not a number|out of range)") as refused:
@@ -309,14 +309,14 @@ def test_invalid_and_unreachable_numbers_are_refused_at_once(x):
         lambda x: sf.block_quantize(x, sf.E4M3),
     ],
 )
-def test_functions_that_reject_them_say_how_to_round_them_once(call):
+def test_what_does_not_take_them_says_how_they_are_rounded_once(call):
     for given, found in ((["0.5"], "got the text '0.5'"), ([THIRD], "float64 cannot hold exactly, such as 1/3")):
         with pytest.raises(ValueError, match=rf"{found}.*: pass simfloat.round\(.*rounds such numbers once"):
             call(given)
     assert sf.sum([Fraction(1, 2), Decimal("0.25")], accumulate=sf.FP32) == 0.75
 
 
-def test_functions_that_cannot_be_decided_are_refused_by_name():
+def test_functions_that_cannot_be_told_are_refused_by_name():
     with pytest.raises(ValueError, match="gelu of 9007199254740993 cannot be rounded: 960 digits do not decide"):
         sf.gelu(2**53 + 1, sf.FP64)
     with pytest.raises(ValueError, match="zeta of 2 and -11/10 is not implemented"):

@@ -1,4 +1,4 @@
-"""`reveal` finds the order of our own accumulators, of NumPy and of PyTorch; and invalid functions raise an error."""
+"""Functions whose order of additions is found: our own accumulators, NumPy's sums, PyTorch's; and what is refused."""
 
 import re
 
@@ -16,7 +16,7 @@ def black_box(accumulator, inputs=sf.FP32, output=None):
 
 
 def assert_gives_bits(found, f, k, seed=12345):
-    """Check that the result has the function's bits on operands with which it was not compared, half of each kind."""
+    """What was found gives the function's bits on operands that it was not compared on, half of each kind."""
     box = BlackBox(f, k, found.inputs)
     options = {"inputs": found.inputs, "accumulate": found.accumulator}
     options |= {"output": found.output, "rounding": found.rounding}
@@ -99,7 +99,7 @@ def test_an_accumulator_with_the_bits_of_a_matrix_unit_is_found(unit, inputs):
 
 
 @pytest.mark.parametrize(("accumulator", "inputs", "output"), FOUND_AGAIN[::3], ids=str)
-def test_an_accumulator_of_three_products_is_found(accumulator, inputs, output):
+def test_of_three_products_an_accumulator_with_the_bits_is_found(accumulator, inputs, output):
     f = black_box(accumulator, inputs, output)
     found = sf.reveal(f, 3, inputs=inputs)
     assert found.accumulator is not None, found
@@ -145,7 +145,7 @@ def test_a_last_part_in_more_bits_is_seen():
 
 @pytest.mark.parametrize("k", [2, 7, 8, 45])
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_the_result_for_numpy_has_its_bits_or_a_reason(name, k):
+def test_what_is_found_of_numpy_has_its_bits_or_says_why_not(name, k):
     f, inputs = LIBRARIES[name]
     found = _assert_consistent(f, k, inputs)
     assert found.accumulator == FOUND_IN_NUMPY.get((name, k), found.accumulator)
@@ -173,7 +173,7 @@ def test_torchs_dot_of_bf16_is_found_where_products_are_left_over(k):
         ("bfloat16 matmul", 16),
     ],
 )
-def test_the_result_for_torch_has_its_bits_or_a_reason(name, k):
+def test_what_is_found_of_torch_has_its_bits_or_says_why_not(name, k):
     torch = pytest.importorskip("torch")
     array = torch.from_numpy
     f, inputs = {
@@ -245,7 +245,7 @@ def test_a_sum_from_the_right_takes_few_calls():
     assert len(calls) < 3000 and found.accumulator is None
 
 
-def test_the_result_prints():
+def test_what_was_found_prints():
     found = sf.reveal(black_box(sf.sequential(sf.FP32), sf.BF16, sf.BF16), 21, inputs=sf.BF16)
     first, order, reason, *excluded = str(found).split("\n")
     assert (first, order) == ("sequential(FP32), rounded to BF16", "  order: 0 + 1 + ... + 20")
@@ -284,7 +284,7 @@ ROUNDED = [
 
 
 @pytest.mark.parametrize(("accumulator", "output", "rounding"), ROUNDED, ids=str)
-def test_the_rounding_of_results_is_found(accumulator, output, rounding):
+def test_how_results_are_rounded_is_found(accumulator, output, rounding):
     found = sf.reveal(rounded(accumulator, output, rounding), 5)
     assert (found.accumulator, found.output, found.rounding) == (accumulator, output, rounding), found
     if rounding is not None:
@@ -340,7 +340,7 @@ def test_other_lengths_are_refused(k):
         sf.reveal(np.dot, k)
 
 
-def test_a_function_that_rounds_its_operands_needs_the_format():
+def test_of_a_function_that_rounds_its_operands_the_format_is_asked_for():
     def f(a, b):
         return sf.dot(a, b, inputs=sf.BF16, accumulate=sf.FP32, output=sf.BF16)
 

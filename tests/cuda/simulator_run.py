@@ -1,4 +1,4 @@
-"""Run by test_simulator.py: write the results of a case under numba-cuda's simulator to a file."""
+"""Run by test_simulator.py: what a case gives under numba-cuda's simulator, written to a file."""
 
 import pickle
 import sys

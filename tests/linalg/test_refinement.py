@@ -1,4 +1,4 @@
-"""Compare refinement with a handwritten loop: the history, `converged`, the reason and the advice."""
+"""Refinement beside a loop written by hand: the same history, and `converged`, its reason and its advice are true."""
 
 import math
 import re
@@ -117,7 +117,7 @@ def test_refinement_is_the_loop_by_hand_and_says_what_is_true(factor, work):
 
 
 @pytest.mark.parametrize("kappa, most", [(5e3, 12), (1e4, 11), (2e4, 6)])
-def test_refinement_continues_while_corrections_shrink_at_all(kappa, most):
+def test_refinement_goes_on_while_corrections_shrink_at_all(kappa, most):
     """With FP16, FP32 and FP64, at conditions where they shrink by less than half a step, and not in every step."""
     converged = 0
     for seed in range(12):

@@ -1,4 +1,4 @@
-"""Attention: torch's values in double precision, and one value at a time in narrow formats."""
+"""Attention: torch's in double precision, and one number at a time in narrow formats."""
 
 import math
 
@@ -219,7 +219,7 @@ def test_the_softmax_of_attention_may_be_fused():
         (lambda: sf.nn.scaled_dot_product_attention(Q, K, V, dropout_p=3), "dropout_p is a probability"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(call, message):
+def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()
 

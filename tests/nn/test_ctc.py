@@ -127,6 +127,6 @@ def test_every_step_is_rounded():
         (lambda: sf.nn.ctc_loss(X, TARGETS, INPUTS, LENGTHS, reduction="max"), "reduction must be one of .* got 'max'"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(call, message):
+def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

@@ -109,6 +109,6 @@ def test_a_bag_is_summed_through_reduce_and_rounded_once():
         ),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(call, message):
+def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

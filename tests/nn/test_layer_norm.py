@@ -76,7 +76,7 @@ def test_parameters_of_a_fused_layer_get_gradients_in_their_role():
         (lambda: sf.nn.LayerNorm((2, 3))(np.ones(3)), r"takes .* got \(3,\)"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(call, message):
+def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()
 

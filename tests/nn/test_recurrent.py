@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU: torch's values in double precision, and one value at a time in narrow formats."""
+"""RNN, LSTM and GRU: torch's in double precision, and one number at a time in narrow formats."""
 
 import numpy as np
 import pytest
@@ -262,7 +262,7 @@ def test_a_batch_may_be_empty():
         (lambda: sf.nn.GRU(5, 4, proj_size=2), "proj_size must be .* got 2. It is for LSTM only"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(call, message):
+def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()
 

@@ -48,6 +48,6 @@ def test_four_places_of_a_layer_drop_numbers():
         (lambda: sf.nn.TransformerEncoderLayer(6, 2, dropout=-1), "dropout is a probability"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(make, message):
+def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""Compare optimizers under fp64 with PyTorch's in float64, and Lion, which PyTorch does not have, with its paper."""
+"""Optimizers under the policy fp64 against PyTorch's in float64; Lion, which PyTorch has not, against its paper."""
 
 import inspect
 
@@ -114,7 +114,7 @@ def test_options_are_torchs_with_its_defaults_and_keyword_only_after_lr(name):
 
 
 @pytest.mark.parametrize("name, options", CASES)
-def test_a_training_of_torchs_continues_here(name, options, monkeypatch):
+def test_a_training_of_torchs_goes_on_here(name, options, monkeypatch):
     monkeypatch.setattr("torch.optim._muon._zeropower_via_newtonschulz", newton_schulz)
     rng = np.random.default_rng(6)
     t = torch.tensor(rng.standard_normal((3, 2)), requires_grad=True)
