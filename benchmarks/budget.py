@@ -45,7 +45,7 @@ SLACK, LEAST_SLACK = 0.1, (3, 0.5)
 
 
 def measure() -> Numbers:
-    """Every number of the budget, as it is now."""
+    """Return every number of the budget, measured now."""
     return roads.measure() | shape.measure() | prose.measure()
 
 

@@ -102,13 +102,13 @@ def _lines(nodes: Iterable[ast.stmt | ast.expr]) -> set[int]:
 
 
 def names_a_mode(text: str) -> bool:
-    """Whether a string consists of names, and one of them is a mode or contains one, as `cut_toward_zero` does."""
+    """True if a string consists of names, and one of them is a mode or contains one, as `cut_toward_zero` does."""
     names = text.replace(",", " ").split()
     return all(map(str.isidentifier, names)) and any(map(NAMES_OF_MODES.fullmatch, names))
 
 
 def is_participle(name: str) -> bool:
-    """Whether a function is named by one participle and nothing else."""
+    """True if the name of a function is a single participle."""
     word = name.removeprefix("_")
     return word in IRREGULAR or (re.fullmatch(r"[a-z]{3,}ed", word) is not None and word not in TERMS)
 

@@ -56,8 +56,8 @@ def _check(what: str, ratio: float) -> None:
     if told is None or ratio > 1.25 * float(told[1]) + 0.1:
         says = f"says {told[1]} times" if told else "says nothing"
         raise click.ClickException(
-            f"{what!r} takes {ratio:.2f} times as long as `import numpy`, and {README.name} {says}. Find out with "
-            "`python -X importtime` what is imported that need not be, or correct the page."
+            f"{what!r} takes {ratio:.2f} times as long as `import numpy`, and {README.name} {says}. Find "
+            "unnecessary imports with `python -X importtime`, or correct the page."
         )
 
 

@@ -1,6 +1,6 @@
 """The drawings of the documentation, written as SVG: boxes with dark text, and lines that show on white and on black.
 
-`python -m docs.tables --write` writes them beside the pages.
+`python -m docs.tables --write` writes them next to the pages.
 """
 
 from html import escape

@@ -56,7 +56,7 @@ PHASES = {
     "gradients": ("", "both of the roles above, unless they are given", ""),
     "accumulate": ("the sums of products", "", "the sums of products (Muon)"),
     "accumulate_gradients": ("", "the sums of products", ""),
-    "rotation": ("", "nothing; it transforms both operands of products that give a parameter's gradient", ""),
+    "rotation": ("", "no rounding; transforms both operands of products that compute a parameter's gradient", ""),
     "reduce": (
         "all other sums: means, norms, softmax",
         "all other sums: the gradient of a bias",
@@ -333,7 +333,7 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Print or write what is out of date."""
+    """Print or write the tables and drawings that are out of date."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the pages and drawings")
     write = parser.parse_args().write

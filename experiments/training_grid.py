@@ -51,7 +51,7 @@ def training_job(values: Mapping[str, Any], tiny: bool) -> Job:
     try:
         sf.Policy.from_dict(policy)
     except ValueError as error:
-        raise ValueError(f"The point {label} is no policy: {error}") from None
+        raise ValueError(f"The point {label} is not a valid policy: {error}") from None
     sizes = {size: values[size] for size in SIZES if size in values}
     scaler = {"scaler": static(values["loss_scale"])} if "loss_scale" in values else {}
     same = {"kind": "training", "problem": values["problem"], "label": label, "policy": policy}

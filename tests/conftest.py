@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures and options for all tests."""
 
 import gc
 import importlib.util
@@ -70,7 +70,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """What is compiled is compiled once, and before processes need it."""
+    """Compile each kernel once, before processes need it."""
     places = {room: place for place, room in enumerate((*FIRST, "", *LAST))}
     items.sort(key=lambda item: places.get(item.path.parent.name, places[""]))
 

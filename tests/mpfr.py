@@ -1,4 +1,4 @@
-"""MPFR as an oracle: exact values rounded to odd, from which every mode of every narrower format follows."""
+"""MPFR as an oracle: exact values rounded to odd, which can then be rounded to every narrower format in any mode."""
 
 import math
 from decimal import Decimal, localcontext

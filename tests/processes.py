@@ -1,4 +1,4 @@
-"""What processes say."""
+"""The output of processes."""
 
 from simfloat.terminal import LINE
 

@@ -1,4 +1,4 @@
-"""Operations and sums defined by exact fractions, from the package's self-test; and an order of sums."""
+"""Operations and sums defined by exact fractions, from the self-test; and an order of sums."""
 
 from simfloat.tools.selftest.definitions import draws, exact, operate, sequential_dot, step_draw, words_at_python
 from simfloat.tools.selftest.orders import matrix as matrix_product

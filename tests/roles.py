@@ -1,4 +1,4 @@
-"""Formats of roles: a policy that tells them apart, and whether every tensor of a step has that of its role."""
+"""Formats of roles: a policy with a different format for each, and a check of every tensor of a step."""
 
 import numpy as np
 
@@ -79,5 +79,5 @@ def _checked(node, number):
 
 
 def _is_border(node):
-    """Whether numbers pass into a fused composite here, or gradients into it from behind."""
+    """True if values enter a fused composite here, or gradients enter it in the backward pass."""
     return CLASS_OF[node.place.operation] == "composite"

@@ -1,4 +1,4 @@
-"""Arithmetic of arrays by the definition, one rounded number at a time: the oracle of whole updates."""
+"""Arithmetic of arrays by the definition, one rounded value at a time: the oracle of whole updates."""
 
 import math
 from decimal import Decimal, localcontext

@@ -1,4 +1,4 @@
-"""Scaled casts and the sums of their elements, number by number, from the package's self-test."""
+"""Scaled casts and the sums of their elements, one value at a time, from the self-test."""
 
 from simfloat.tools.selftest.orders import (
     block_dot,

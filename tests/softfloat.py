@@ -1,9 +1,10 @@
 """An adder, a multiplier and a divider of small IEEE numbers in integers, with the exceptions of Berkeley SoftFloat.
 
-The rules are those of its `softfloat_roundPackToF16`, for any widths: a result is a sign, an integer significand with a
-sticky last bit, and an exponent; it is tiny before rounding if it lies below the smallest normal number, after rounding
-if its significand does not carry into that binade when it is rounded at its own place; it underflows if it is tiny and
-bits are lost. Nothing of simfloat's is used but the widths of a format. Vectors of int64 in, vectors out.
+The rules are those of its `softfloat_roundPackToF16`, for any widths. A result is a sign, an integer significand with a
+sticky last bit, and an exponent. Before rounding, it is tiny if it is below the smallest normal number. After rounding,
+it is tiny if its significand does not carry into the normal binade when it is rounded with an unbounded exponent. It
+underflows if it is tiny and inexact. From simfloat, only the widths of a format are used. Operands and results are
+vectors of int64.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""Roads, sources and prose keep to the budget of benchmarks/budget.toml; what the budget counts.
+"""The calls, sources and prose stay within benchmarks/budget.toml; and the measurements themselves.
 
-The measurement takes ten seconds of processor time, six of them in a process of its own: there no other test has filled
-caches or put anything in the place of a function.
+The measurement takes ten seconds of processor time. Six of them are in a separate process, in which no other test has
+filled caches or replaced a function.
 """
 
 import importlib.util
@@ -60,7 +60,7 @@ def test_a_number_is_complained_of_above_its_line_and_far_below(table, number, l
     assert [sentence[: len(says)] for sentence in broken] == ([says] if says else [])
 
 
-def test_a_number_without_line_and_a_line_without_number_are_told():
+def test_a_number_without_line_and_a_line_without_number_are_reported():
     broken = list(budget.complaints({"code": {"new": 10}}, {"code": {"old": 10}}))
     assert [sentence.partition(";")[0] for sentence in broken] == [
         "[code] 'new' stands in the sources only",

@@ -1,4 +1,4 @@
-"""Random sums by the quickest loops beside the same sums by float64's."""
+"""Compare random sums by the fastest loops with the same sums by float64 loops."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whatever the process has done to the processor's floating-point environment, results and the environment stay."""
+"""Results do not depend on the floating-point environment of the process, and do not change it."""
 
 import os
 import pickle
@@ -225,7 +225,7 @@ def test_a_process_that_imports_and_starts_threads_in_an_unusual_environment_has
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
-def test_an_unusual_environment_is_told(kind):
+def test_an_unusual_environment_is_reported(kind):
     assert is_usual()
     with environment(kind):
         assert not is_usual()
@@ -233,7 +233,7 @@ def test_an_unusual_environment_is_told(kind):
     assert unusual_facts() == []
 
 
-def test_each_difference_is_told_by_itself():
+def test_each_difference_is_reported_by_itself():
     told = {kind: None for kind in ENVIRONMENTS}
     for kind in told:
         with environment(kind):

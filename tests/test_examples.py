@@ -1,4 +1,4 @@
-"""The examples in docstrings: every public name has one, and it runs as it stands there."""
+"""The examples in docstrings: every public name has one, and it runs unchanged."""
 
 import doctest
 import inspect

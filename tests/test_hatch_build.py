@@ -1,4 +1,4 @@
-"""The build hook: compiled kernels in a wheel, if they are asked for, and then a wheel for one Python and system."""
+"""The build hook: compiled kernels in a wheel, if requested; the wheel is then for one Python and system."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""simfloat's command line: exit codes 0, 1, 2 and 130, one message, no traceback, whoever reads the output."""
+"""The command line: exit codes 0, 1, 2 and 130, one message, no traceback, for every reader of the output."""
 
 import ctypes
 import os
@@ -35,7 +35,7 @@ def shell(line, **environment):
         (f"{SIMFLOAT} selftest --quick > /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
     ],
 )
-def test_output_that_nobody_takes_is_no_traceback(line, code, errors):
+def test_output_that_nobody_reads_is_no_traceback(line, code, errors):
     done = shell(line)
     assert (done.returncode, without_notice(done.stderr)) == (code, errors)
 
@@ -74,7 +74,7 @@ def test_an_interrupt_inside_a_function_that_c_called_comes_once_more(capfd):
         signal.signal(signal.SIGINT, before)
 
 
-def test_what_an_interrupt_left_half_built_is_not_taken_apart():
+def test_a_partial_result_of_an_interrupt_is_not_used():
     lines = (
         "from simfloat.terminal import run_command, end_program",
         "class HalfBuilt:",

@@ -1,4 +1,4 @@
-"""Notebooks are stored with small outputs of the code that they have, and run from beginning to end."""
+"""Notebooks are stored with small outputs of their present code, and run from beginning to end."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_a_notebook_is_stored_with_small_outputs_of_the_code_that_it_has(path):
         assert all(output["output_type"] != "error" for output in cell["outputs"])
 
 
-def test_of_outputs_what_is_printed_line_by_line_is_one_and_errors_are_none():
+def test_printed_lines_are_one_output_and_errors_are_omitted():
     lines = [{"output_type": "stream", "name": "stdout", "text": f"{number}\n"} for number in range(2)]
     assert merged([small(line) for line in lines]) == [
         {"name": "stdout", "output_type": "stream", "text": ["0\n", "1\n"]}

@@ -1,4 +1,4 @@
-"""The names of the package: those that exist are found, those that do not are errors, to type checkers too."""
+"""Public names exist, also for type checkers; other names raise an error."""
 
 import importlib
 import inspect
@@ -71,7 +71,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_what_needs_more_is_imported_when_it_is_first_used():
+def test_optional_parts_are_imported_at_their_first_use():
     names = ["nn", "optim", "plots", "telemetry", "train", "Tensor", "Recorder", "load", "save"]
     done = python(FIRST_USE, *names)
     assert done.stdout.splitlines() == [f"{name} False True" for name in names], done.stderr
@@ -86,7 +86,7 @@ def test_a_mistyped_name_is_answered_with_the_nearest():
     assert "Did you mean: 'FP16'?" in python("import simfloat as sf; sf.FP166").stderr
 
 
-def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
+def test_a_type_checker_accepts_every_name_and_no_other(tmp_path):
     snippet = tmp_path / "snippet.py"
     snippet.write_text(
         "import simfloat as sf\n"
@@ -131,7 +131,7 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     ("optim", "lr_scheduler", "schedules are names of simfloat.optim itself"),
     ("nn", "SiLu", "no attribute 'SiLu'$"),
 ])  # fmt: skip
-def test_what_pytorch_calls_otherwise_is_told(room, name, hint):
+def test_other_names_in_pytorch_are_reported(room, name, hint):
     with pytest.raises(AttributeError, match=hint) as caught:
         getattr(getattr(sf, room), name)
     assert caught.value.name == name and caught.value.obj is getattr(sf, room), "Python adds the nearest name"

@@ -1,4 +1,4 @@
-"""The snippets of the README and of the documentation's pages run, and give the values that their comments state."""
+"""The snippets of the README and of the pages run, and give the values in their comments."""
 
 import ast
 import re
@@ -49,7 +49,7 @@ def stated(comment):
 
 
 def agrees(found, value, text):
-    """Whether a value that was computed is the one stated: as text, exactly, or to the decimals that are written."""
+    """True if a computed value equals the stated one: as text, exactly, or to the written decimals."""
     if isinstance(value, str) or not np.isfinite(found):
         return str(found) == str(value)
     digits = re.fullmatch(r"-?\d+\.(\d*)(?:e(-?\d+))?", text)
@@ -141,7 +141,7 @@ def pages():
     return [*found, *ROOT.glob("experiments/**/*.md")]
 
 
-def test_what_pages_tell_to_install_is_there_without_a_release():
+def test_the_commands_on_the_install_page_work_without_a_release():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     asked = [
         (page.name, name)
@@ -279,7 +279,7 @@ def calls_of(page):
     ("call", "elsewhere", "here"),
     [pytest.param(*row, id=f"{page}: {row[0]}") for page in ARRIVALS for row in calls_of(page)],
 )
-def test_the_differences_of_an_arrival_are_as_told(call, elsewhere, here):
+def test_the_differences_on_an_arrival_page_are_right(call, elsewhere, here):
     found, told = (float(eval(text, {"sf": sf, "np": np})) for text in (call, here))
     assert np.array_equal(found, told, equal_nan=True)
     theirs = re.match("`([^`]+)`", elsewhere)
@@ -287,5 +287,5 @@ def test_the_differences_of_an_arrival_are_as_told(call, elsewhere, here):
         assert float(eval(theirs[1], {"np": np})) != found
 
 
-def test_every_arrival_tells_differences():
+def test_every_arrival_page_lists_differences():
     assert all(len(calls_of(page)) >= 4 for page in ARRIVALS)

@@ -1,4 +1,4 @@
-"""What a release says of itself is said the same everywhere."""
+"""The facts of a release are the same in all files."""
 
 import re
 import tomllib

@@ -1,6 +1,7 @@
-"""A signalling NaN among operands is a NaN like others: it becomes the one quiet NaN, and nobody is warned.
+"""A signalling NaN operand becomes the quiet NaN, without a warning.
 
-Converting one from float32 to float64 or back sets the processor's flag for invalid operations, of which NumPy warns.
+The conversion of a signalling NaN between float32 and float64 sets the processor's flag for invalid operations, and
+NumPy warns about this flag.
 """
 
 import numpy as np

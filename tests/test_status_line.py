@@ -1,4 +1,4 @@
-"""The line about a call that takes long: on terminals only, one at a time, and gone in the end."""
+"""The line about a long call appears only on terminals, once at a time, and is removed at the end."""
 
 import io
 import os
@@ -59,7 +59,7 @@ def test_a_line_is_no_longer_than_the_terminal(monkeypatch):
     assert terminal.getvalue() == ERASE_LINE + "at work at work at " + ERASE_LINE
 
 
-def test_what_is_no_terminal_shows_nothing(monkeypatch):
+def test_nothing_is_shown_without_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert shows_nothing(sys.stderr)
     monkeypatch.setattr(sys, "stderr", None)
@@ -67,7 +67,7 @@ def test_what_is_no_terminal_shows_nothing(monkeypatch):
         time.sleep(0.01)
 
 
-def test_what_is_soon_done_shows_nothing(monkeypatch):
+def test_a_short_call_shows_nothing(monkeypatch):
     terminal = on_terminal(monkeypatch)
     with pytest.raises(KeyError), status(lambda: "at work"):
         raise KeyError

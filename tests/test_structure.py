@@ -1,6 +1,4 @@
-"""How the files hang together: no file needs, directly or through others, one that needs it; a
-fact of a rounding mode stands in its row.
-"""
+"""The structure of the sources: no file imports, directly or indirectly, a file that imports it; modes are rows."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -58,7 +56,7 @@ def test_no_imports_run_in_a_circle():
         raise AssertionError(f"These files need one another: {' <- '.join(error.args[1])}.") from None
 
 
-def test_imports_are_seen_wherever_they_stand():
+def test_imports_are_found_at_any_place():
     needs = graph()
     assert "simfloat.tools.selftest" in needs["simfloat.tools.commands.selftest"], "inside a function"
     assert {"simfloat.formats.format", "simfloat.formats.rounding"} <= needs["simfloat.formats.definition"]

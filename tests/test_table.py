@@ -1,4 +1,4 @@
-"""Tables: text to Python and to terminals, tables to notebooks."""
+"""Tables are text in Python and on terminals, and tables in notebooks."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Where Ctrl-C waits until all is done."""
+"""Ctrl-C waits until a critical action is complete."""
 
 import signal
 import subprocess
@@ -37,7 +37,7 @@ def test_it_comes_to_the_programs_own_handler():
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
-def test_what_is_no_function_stays(handler):
+def test_objects_that_are_no_functions_are_unchanged(handler):
     signal.signal(signal.SIGINT, handler)
     with uninterrupted():
         assert signal.getsignal(signal.SIGINT) is handler

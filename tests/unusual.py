@@ -1,8 +1,8 @@
 """Unusual floating-point environments: blocks in which this thread has one, and a way to run other tests in one.
 
-With ``pytest --environment up`` every call that a test makes of the package's public functions and methods is made in
-that environment. Only the outermost call is: inside, and between calls, nothing changes, so that tests compute what
-they expect as always.
+With ``pytest --environment up``, every call from a test to a public function or method of the package is made in that
+environment. Only the outermost call is: nothing changes inside of it and between calls, so that the expected values of
+tests are computed as usual.
 """
 
 import ctypes

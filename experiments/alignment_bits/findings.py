@@ -55,9 +55,9 @@ def trend_holds(results: list[Result]) -> Measured:
     """Test a power of the length that is fitted to each seed."""
     lengths, found = shares(results, "both signs")
     slopes, starts = trend(results, "both signs")
-    foretold = np.exp(starts + slopes * np.log(lengths[-1]))
-    measured = f"exponent {spread(slopes)}; foretold {spread(foretold, 3)}, measured {spread(found[:, -1], 3)}"
-    return measured, ratio_test(foretold, found[:, -1], above=1 / ABOUT, below=ABOUT), {"length": lengths[-1]}
+    predicted = np.exp(starts + slopes * np.log(lengths[-1]))
+    measured = f"exponent {spread(slopes)}; predicted {spread(predicted, 3)}, measured {spread(found[:, -1], 3)}"
+    return measured, ratio_test(predicted, found[:, -1], above=1 / ABOUT, below=ABOUT), {"length": lengths[-1]}
 
 
 @claim("{data}: by that trend sums lose as much as E4M3 operands from a certain length on", "extrapolated, 95 %")

@@ -56,6 +56,6 @@ def one_reason(download: Download, path: Path) -> Iterator[None]:
             f"Cannot download {download.url}: {error}. Try again with a working connection. {by_hand}"
         ) from None
     except ValueError as error:
-        raise ValueError(f"What came from {download.url} is not the expected file: {error} {by_hand}") from None
+        raise ValueError(f"The file from {download.url} is not the expected one: {error} {by_hand}") from None
     except OSError as error:
-        raise ValueError(f"Cannot keep {download.url} as {path}: {error}. Make room, or mend the folder.") from None
+        raise ValueError(f"Cannot keep {download.url} as {path}: {error}. Make room, or repair the folder.") from None

@@ -1,1 +1,1 @@
-"""Which rules of mixed precision, said in passing by its documents, hold?"""
+"""Which of the rules that documents on mixed precision mention in passing are true?"""

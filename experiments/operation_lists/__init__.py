@@ -1,1 +1,1 @@
-"""Which of the allow, deny and infer lists of mixed precision keeps which error away?"""
+"""Which errors do the allow, deny and infer lists of mixed precision prevent?"""

@@ -1,4 +1,4 @@
-"""What do the sums over replicas in BF16 lose as replicas become many, in a ring and in a tree?"""
+"""How much do BF16 sums over replicas lose as the number of replicas grows, in a ring and in a tree?"""
 
 #: The number of seeds that decide the claims.
 SEEDS = 10

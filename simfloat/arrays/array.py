@@ -177,7 +177,7 @@ class Array(ArrayOperators, NumpyProtocol):
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self) -> None:
-        raise ValueError("Arrays are made by simfloat.array(data, format).")
+        raise ValueError("Arrays are created by simfloat.array(data, format).")
 
     @property
     def format(self) -> Format:
@@ -266,7 +266,7 @@ class Array(ArrayOperators, NumpyProtocol):
 
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
-            raise TypeError("An array without axes has no elements to go through.")
+            raise TypeError("An array without axes has no elements to iterate over.")
         return (self[i] for i in range(len(self.numbers)))
 
     def __len__(self) -> int:
@@ -440,7 +440,7 @@ class Array(ArrayOperators, NumpyProtocol):
         )
 
     def _refuse_complex(self) -> NoReturn:
-        raise ValueError("Complex numbers are not stored in a real array; make it complex, A + 0j.")
+        raise ValueError("A real array cannot store complex numbers; make it complex: A + 0j.")
 
     def _join(self, join: Callable[[list[NDArray]], NDArray], arrays: Sequence[Any]) -> Array:
         """Join arrays and other values; those that are not arrays are rounded one after the other."""

@@ -155,7 +155,7 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
 
 @in_usual_environment
 def fixed(bits: int, fraction_bits: int = 0, *, signed: bool = True, symmetric: bool = True) -> Format:
-    """Make the format of fixed-point numbers: integers of `bits` bits, divided by 2^fraction_bits.
+    """Create the format of fixed-point numbers: integers of `bits` bits, divided by 2^fraction_bits.
 
     A value is rounded to a multiple of 2^-fraction_bits, ties to the even integer under `nearest_even`, and saturates
     at the largest and the lowest number in every rounding mode. There is no NaN, no infinity and no -0, and no result

@@ -96,7 +96,7 @@ def is_tiny(magnitude: Fraction, negative: bool, format: Format, rounding: Round
 
 
 class Thresholds(NamedTuple):
-    """The float64 magnitudes at which exact results start to overflow, and stop to be tiny, for either sign.
+    """The float64 magnitudes at which exact results start to overflow, and stop being tiny, for either sign.
 
     Starting at a `may` threshold, a result overflows (or is normal) for some random draws; starting at `must`, for all.
     They are equal without draws. Thresholds are compared with the exact result, rounded to odd if float64 cannot

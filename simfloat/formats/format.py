@@ -88,9 +88,9 @@ def check_fields(fields: Mapping[str, Any]) -> None:
         if not isinstance(fields[key], bool):
             raise ValueError(f"{key} must be True or False, got {fields[key]!r}.")
     if special == "fnuz" and not signed:
-        raise ValueError("An unsigned fnuz format (signed=False) has no code of -0 to hold its NaN; use special='fn'.")
+        raise ValueError("An unsigned fnuz format has no code of -0, which would be its NaN; use special='fn'.")
     if special == "scale" and (signed or mantissa_bits):
-        raise ValueError("A scale format holds powers of two: it needs mantissa_bits=0 and signed=False.")
+        raise ValueError("A scale format contains only powers of two: it needs mantissa_bits=0 and signed=False.")
     if SPECIALS[special].is_fixed:
         _check_fixed(fields, has_field)
     if special == "ieee" and mantissa_bits == 0:
@@ -103,8 +103,8 @@ def _check_fixed(fields: Mapping[str, Any], has_field: bool) -> None:
     usual = fields["subnormals"] and fields["tininess"] == TININESS[0] and (fields["signed"] or has_field)
     if not (widths and usual) or (fields["special"] == "fixed_symmetric" and not fields["signed"]):
         raise ValueError(
-            f"Fixed-point numbers are made by simfloat.fixed(bits, fraction_bits, signed=..., symmetric=...); "
-            f"special={fields['special']!r} does not go with exponent_bits={fields['exponent_bits']}, "
+            f"Fixed-point formats are created by simfloat.fixed(bits, fraction_bits, signed=..., symmetric=...); "
+            f"special={fields['special']!r} cannot be combined with exponent_bits={fields['exponent_bits']}, "
             f"mantissa_bits={fields['mantissa_bits']}, signed={fields['signed']}, subnormals={fields['subnormals']}, "
             f"tininess={fields['tininess']!r}."
         )
@@ -138,7 +138,7 @@ class Format:
 
     `special` is one of:
 
-    * ``"ieee"``: the top exponent field holds infinities (fraction 0) and NaN;
+    * ``"ieee"``: the top exponent field contains infinities (fraction 0) and NaN;
     * ``"fn"``: no infinity; NaN is the all-ones code of each sign;
     * ``"fnuz"``: no infinity and no -0; NaN is the code of -0;
     * ``"finite"``: no infinity, no NaN; -0 exists;

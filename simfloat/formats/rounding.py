@@ -101,9 +101,9 @@ def _first_part(away: Callable[[Fraction, bool, bool], bool], odd: bool, negativ
     first = {7: 0.0, 4: float(HALF), 3: ABOVE_HALF, 0: NEVER}.get(sum(chosen))
     if first is None or chosen != sorted(chosen):
         raise ValueError(
-            "A mode must choose the neighbour farther from zero for all parts of a spacing, from a half on, above a "
-            f"half, or never; {'below' if negative else 'above'} zero, next to an {'odd' if odd else 'even'} number, "
-            "this one does not."
+            "A mode must choose the neighbour farther from zero always, from half a spacing, above half a spacing, or "
+            f"never; {'below' if negative else 'above'} zero and next to an {'odd' if odd else 'even'} number, this "
+            "mode does none of these."
         )
     return first
 
@@ -231,7 +231,7 @@ to_odd = Rounding("to_odd")
 
 
 def stochastic(bits: int = 32, variant: str = "C") -> Rounding:
-    """Make a stochastic rounding mode: up or down at random, with a probability given by the distances.
+    """Create a stochastic rounding mode: up or down at random, with a probability given by the distances.
 
     Let N = bits, let R be uniform in [0, 2^N), and let nu be the distance of a magnitude from the smaller of its two
     neighbours, as a part of their distance. The larger neighbour is chosen if
@@ -264,7 +264,7 @@ RoundingLike: TypeAlias = Rounding | str
 
 
 def as_rounding(x: Any, name: str = "rounding") -> Rounding:
-    """Return the rounding mode that `x` is, or is printed as.
+    """Return the rounding mode `x`, or the mode with the text `x`.
 
     Texts are ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``, and so on; ``"stochastic"`` is ``stochastic()``.
     Raises ValueError for anything else, with a suggestion; `name` is the name of the argument in the message.
@@ -314,7 +314,7 @@ def _refuse(x: Any, name: str) -> Rounding:
 
 
 def _similar_mode(word: str) -> str | None:
-    """Return the mode that is called this elsewhere, or has nearly this name; None for any other word."""
+    """Return the mode that has this name elsewhere, or a similar name; None for any other word."""
     from difflib import get_close_matches  # only a mistake needs it
 
     letters = re.sub("[^a-z]", "", word.lower().replace("rounding", "").removeprefix("fe_"))

@@ -408,8 +408,8 @@ def lstsq(
     if dependent.size:
         k = int(dependent[0])
         raise ValueError(
-            f"Column {k} depends on those before it in {u.format}: {left[k]:.1e} is left of its norm {norms[k]:.1e}, "
-            f"which is at most rcond = {least:.1e} of it. Leave it out, use a wider format, or pass rcond=0."
+            f"Column {k} depends on the columns before it in {u.format}: of its norm {norms[k]:.1e} only {left[k]:.1e} "
+            f"is independent of them, at most rcond = {least:.1e} of it. Leave it out, use a wider format or rcond=0."
         )
     x = substitute(u, r[:columns], c[:columns], lower=False)
     if not in_range(u, x):

@@ -116,7 +116,7 @@ def eigh(
         A: a real symmetric matrix (n, n).
         format: the format to compute in; by default the format of A.
         rounding: the rounding mode; by default the mode of A, or nearest even.
-        accumulate: has no effect; the accumulator that the results keep.
+        accumulate: has no effect on the values; the results store it as their accumulator.
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:

@@ -180,7 +180,7 @@ def solution_overflow_error(format: Format) -> ValueError:
 def check_tolerance(tolerance: Any) -> None:
     """Raise ValueError if a tolerance is not a number of at least 0."""
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number) or not tolerance >= 0:
-        raise ValueError(f"tolerance must be a number from 0, got {tolerance!r}.")
+        raise ValueError(f"tolerance must be a number of at least 0, got {tolerance!r}.")
 
 
 def rounding_share(format: Format, size: int) -> float:
@@ -196,8 +196,8 @@ def check_squares(x: NDArray, a: NDArray, original: NDArray, format: Format) -> 
     lost, norm = (float(np.linalg.norm(np.asarray(values, np.float64))) for values in (x, original))
     if lost > rounding_share(format, max(a.shape)) * norm:
         raise ValueError(
-            f"The sum of squares of a column is zero in {format}, where its norm is {lost:.1e}: the matrix is too "
-            f"small for that; {scaling_up(a, format, power=2)}."
+            f"The sum of squares of a column is zero in {format}, although its norm is {lost:.1e}: the elements are "
+            f"too small; {scaling_up(a, format, power=2)}."
         )
 
 

@@ -35,7 +35,7 @@ TEXT = "black"
 #: The colours of a loss scale and of the marks at skipped steps.
 SCALE_COLOR, SKIPPED_COLOR = "#0072b2", "#d55e00"
 
-#: Colours that colour-blind readers can tell apart on white and on black (Okabe and Ito 2008, a purple and a brown).
+#: Colours that colour-blind readers can distinguish on white and on black (Okabe and Ito 2008, a purple and a brown).
 #: Lines of similar grey differ in dashes or marker.
 STYLES = (
     Style(TEXT, "-", ""),
@@ -107,10 +107,10 @@ def draw_curves(
 def check_curves(curves: Any) -> None:
     """Raise ValueError if this is not a list of curves, or if one of them has invalid values, style or smoothing."""
     if isinstance(curves, Curve) or not isinstance(curves, list | tuple):
-        raise ValueError(f"Curves come as a list of simfloat.plots.Curve, got a {type(curves).__name__}.")
+        raise ValueError(f"curves must be a list of simfloat.plots.Curve, got a {type(curves).__name__}.")
     for curve in curves:
         if not isinstance(curve, Curve):
-            raise ValueError(f"Curves come as a list of simfloat.plots.Curve, got one of {type(curve).__name__}.")
+            raise ValueError(f"curves must be a list of simfloat.plots.Curve, got one of {type(curve).__name__}.")
         x, values = np.shape(curve.x), np.shape(curve.values)
         if len(x) != 1 or len(values) not in (1, 2) or values[-1:] != x:
             raise ValueError(f"{curve.label!r} has x of shape {x} and values of shape {values}: a value for each x.")
@@ -121,7 +121,7 @@ def check_curves(curves: Any) -> None:
         check_drawable(curve.label, curve.x, curve.values)
         for name, number, least in (("style", curve.style or 0, 0), ("smooth", curve.smooth, 1)):
             if not isinstance(number, int | np.integer) or number < least:
-                raise ValueError(f"{name} of {curve.label!r} must be a whole number from {least} on, got {number!r}.")
+                raise ValueError(f"{name} of {curve.label!r} must be an integer of at least {least}, got {number!r}.")
 
 
 def assign_styles(curves: Sequence[Curve]) -> list[Curve]:
@@ -287,7 +287,7 @@ def draw_loss_scale(
     from matplotlib.ticker import MaxNLocator
 
     if isinstance(scale, Mapping):
-        raise ValueError(f"Scales come one for each step, as history['scale'], got a {type(scale).__name__}.")
+        raise ValueError(f"scale must have one value per step, as history['scale'], got a {type(scale).__name__}.")
     factors = as_rectangular_array(scale, "scale", np.float64)
     if factors.ndim != 1 or not (np.isfinite(factors) & (factors > 0)).all():
         raise ValueError("Scales must be positive, finite and one for each step, such as history['scale'].")

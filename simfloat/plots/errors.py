@@ -204,7 +204,7 @@ def draw_comparison(axes: Axes, comparison: PolicyComparison, *, title: str | No
         ValueError: if `comparison` is not such a result, or if no error in it is finite and positive.
     """
     if not isinstance(comparison, PolicyComparison):
-        raise ValueError(f"draw_comparison takes what simfloat.compare gives, got a {type(comparison).__name__}.")
+        raise ValueError(f"draw_comparison takes a result of simfloat.compare, got a {type(comparison).__name__}.")
     rows = sorted((row for row in comparison.rows if not row.refused), key=lambda row: row.gradient_error)
     errors = [error for row in rows for error in (row.loss_error, row.gradient_error) if 0 < error < math.inf]
     if not errors:
@@ -258,9 +258,9 @@ def draw_attribution(axes: Axes, attribution: Attribution, *, most: int = 10, ti
         ValueError: if `attribution` is not such a result, or has no positive cost; if `most` is below 1.
     """
     if not isinstance(attribution, Attribution):
-        raise ValueError(f"draw_attribution takes what simfloat.attribute gives, got a {type(attribution).__name__}.")
+        raise ValueError(f"draw_attribution takes a result of simfloat.attribute, got a {type(attribution).__name__}.")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise ValueError(f"most is how many costs are drawn, 1 or more, got {most!r}.")
+        raise ValueError(f"most, the number of costs to draw, must be at least 1, got {most!r}.")
     costs = [cost for cost in attribution.costs if cost.error > 0][:most]
     if not costs:
         raise ValueError("No part of the policy costs the gradient anything: there is nothing to draw.")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 
-#: The size of small text in points. A figure is printed as wide as it is drawn, so the size is that on paper.
+#: The size of small text in points. A figure is printed as wide as it is drawn, so this is also the size on paper.
 SMALL = 7
 
 #: The widths of two columns of a paper and of one, in inches.
@@ -127,7 +127,7 @@ def new_figure(rows: int, columns: int, width: float, height: float, legend: flo
         ValueError: if the width or the height is not positive.
     """
     if not (0 < width < np.inf and 0 < height < np.inf):
-        raise ValueError(f"A figure is so many inches wide and high, both positive; got {width!r} and {height!r}.")
+        raise ValueError(f"width and height must be positive numbers of inches; got {width!r} and {height!r}.")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -393,12 +393,12 @@ def _draw_exponents(
     counts = histogram if isinstance(histogram, Mapping) else histogram_of_values(histogram)
     k, shown_format = _power_of_two(scale), None if format is None else as_format(format)
     if shown_format is None and k:
-        raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
+        raise ValueError(f"scale={scale!r} also needs a format, such as format=simfloat.FP16.")
     total = sum(counts.values())
     if strange := [key for key in counts if key != "zero" and not isinstance(key, int | np.integer)]:
-        raise ValueError(f"A histogram counts whole exponents and 'zero'; got the key {strange[0]!r}.")
+        raise ValueError(f"The keys of a histogram are integers and 'zero'; got the key {strange[0]!r}.")
     if any(number < 0 for number in counts.values()):
-        raise ValueError(f"A histogram counts: none of its numbers is negative, got {dict(counts)!r}.")
+        raise ValueError(f"The counts of a histogram must not be negative, got {dict(counts)!r}.")
     if not total:
         raise ValueError("The histogram is empty: it has no finite values.")
     bars, binades = _bars(counts, total), None if shown_format is None else format_binades(shown_format)

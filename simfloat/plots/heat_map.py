@@ -240,7 +240,7 @@ def lost_updates(
         raise ValueError(f"lost_updates takes recorders by their labels, got {got}: write {{'bf16': recorder}}.")
     unknown = [label for label in deferred if label not in recorders]
     if unknown:
-        raise ValueError(f"deferred names {unknown[0]!r}, which is none of {', '.join(recorders)}.")
+        raise ValueError(f"deferred names {unknown[0]!r}, but the recorders are {', '.join(recorders)}.")
     curves = {}
     for number, (label, recorder) in enumerate(recorders.items()):
         if not isinstance(recorder, Recorder):
@@ -345,9 +345,9 @@ def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float6
         as_rectangular_array(total, "total", np.float64),
     )
     if lost.shape != counts.shape:
-        raise ValueError(f"unchanged has shape {lost.shape} and total {counts.shape}: a count for each count.")
+        raise ValueError(f"unchanged and total must have the same shape, got {lost.shape} and {counts.shape}.")
     if not ((lost >= 0) & (lost <= counts) & np.isfinite(counts)).all():
-        raise ValueError("unchanged counts some of the updates in total: from 0 to as many.")
+        raise ValueError("Every count in unchanged must be from 0 to the count in total.")
     return np.divide(lost, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
 
 
@@ -377,9 +377,9 @@ def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: st
     from matplotlib.ticker import MaxNLocator
 
     if not isinstance(diagnosis, Diagnosis):
-        raise ValueError(f"draw_diagnosis takes what simfloat.diagnose gives, got a {type(diagnosis).__name__}.")
+        raise ValueError(f"draw_diagnosis takes a result of simfloat.diagnose, got a {type(diagnosis).__name__}.")
     if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-        raise ValueError(f"most is how many faults are named, 0 or more, got {most!r}.")
+        raise ValueError(f"most, the number of faults to name, must be at least 0, got {most!r}.")
     losses = {name: np.array(diagnosis.losses[name], np.float64) for name in STYLES}
     finite = np.concatenate([each[np.isfinite(each)] for each in losses.values()])
     if not finite.size:

@@ -76,7 +76,7 @@ def draw_front(axes: Axes, search: Any, *, title: str | None = None) -> None:
     """
     points = getattr(search, "points", None)
     if not points or not hasattr(search, "confirmation"):
-        raise ValueError(f"draw_front takes what simfloat.search gives, got a {type(search).__name__}.")
+        raise ValueError(f"draw_front takes a result of simfloat.search, got a {type(search).__name__}.")
     best = search.front
     confirmation, top = search.confirmation, 100 * search.within * REACH
     ends = [confirmation.low, *(point.low for point in best if point.seeds > 1), *(point.ratio for point in best)]
@@ -204,7 +204,7 @@ def draw_trade_off(
             and a cost is not positive.
     """
     if isinstance(points, Point) or not all(isinstance(point, Point) for point in points):
-        raise ValueError(f"Points come as a list of simfloat.plots.Point, got {points!r}.")
+        raise ValueError(f"points must be a list of simfloat.plots.Point, got {points!r}.")
     if not points:
         raise ValueError("draw_trade_off takes a list of points, got none.")
     costs = np.array([point.cost for point in points], np.float64)

@@ -58,7 +58,7 @@ class Policy(Roles):
         for label, value in self._labels().items():
             check_text(f"The {label} of a policy", value)
         if not isinstance(self.overrides, tuple) or not all(isinstance(entry, Override) for entry in self.overrides):
-            raise ValueError(f"Overrides are made by Policy.override, got {self.overrides!r}.")
+            raise ValueError(f"Overrides are created by Policy.override, got {self.overrides!r}.")
         set_roles = [role for role in ROLES if getattr(self, role) is not None]
         for override in self.overrides:
             override.check_effect(set_roles)
@@ -138,7 +138,7 @@ class Policy(Roles):
             return recipe
         if recipe.reduce.result is None:
             raise ValueError(
-                f"A fused {operations[-2]} computes in the format of reduce, and exact sums have none; give reduce=, "
+                f"A fused {operations[-2]} computes in the format of reduce, but exact sums have none; pass reduce=, "
                 "for example reduce=simfloat.FP32."
             )
         return Recipe(**roles | dict.fromkeys(RESULTS, recipe.reduce.result))

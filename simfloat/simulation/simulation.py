@@ -89,7 +89,7 @@ class Simulation:
         >>> sim = sf.simulate("bf16-stochastic", seed=7)
         >>> with sim:
         ...     y = sf.Tensor(1.0) + 2.0**-10
-        >>> state = sim.state  # JSON-able: with it, another simulation goes on with the same bits
+        >>> state = sim.state  # JSON-able: with it, another simulation continues with the same bits
     """
 
     def __init__(

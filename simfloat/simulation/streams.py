@@ -239,7 +239,7 @@ class RepeatedDraws:
         path, phase, operation, _ = key
         where = f"{operation} ({phase})" + (f" at {path!r}" if path else "")
         warn(
-            f"{where} draws the random bits again that {whose} of seed {self._streams.seed} drew there{why}. Keep one "
+            f"{where} draws the same random bits as {whose} of seed {self._streams.seed}{why}. Keep one "
             "simulation, `sim = simfloat.simulate(...)`, and enter it for every step, `with sim:`; or use a different "
             "seed for each, or continue with sim.load_state(state)."
         )

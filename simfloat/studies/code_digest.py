@@ -199,7 +199,7 @@ class CodeDigest(ABC):
 
     def _refuse(self, what: str, instead: str = "create it inside the function, from its arguments") -> None:
         raise ValueError(
-            f"{self.where()} is {what}: its content cannot be read, so results in a folder could be those of another "
+            f"{self.where()} is {what}: its content cannot be read, so a folder could contain results of another "
             f"state. Instead {instead}; or use no folder."
         )
 

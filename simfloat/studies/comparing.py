@@ -32,7 +32,7 @@ class Compared(NamedTuple):
         low, high: its 95 % interval (Student's t).
         pairs: the number of pairs.
         word: the verdict.
-        p: the level at which the verdict would be open.
+        p: the p value: the level at which the verdict would just be undecided.
     """
 
     label: Any
@@ -172,8 +172,8 @@ def compare(
         pair = tuple(row.get(name) for name in with_pairs)
         if pair in members:
             raise ValueError(
-                f"Two rows have {by}={row.get(by)!r} and {_values_text(with_pairs, pair)}; name all columns that tell "
-                "runs apart in pairs=[...]."
+                f"Two rows have {by}={row.get(by)!r} and {_values_text(with_pairs, pair)}; name all columns that "
+                "distinguish runs in pairs=[...]."
             )
         members[pair] = _as_number(value, row.get(value))
     rows = [
@@ -220,7 +220,7 @@ def _comparison_row(
     measured, reference = values
     if alone := sorted(set(measured) ^ set(reference), key=str):
         where = "".join(f", {name}={value!r}" for name, value in among)
-        raise ValueError(f"{label!r}{where} and the reference have no pair {alone[0]!r}: both need the same.")
+        raise ValueError(f"{label!r}{where} and the reference need the same pairs; one has no {alone[0]!r}.")
     kind, limit = how
     ours, theirs = np.array([measured[pair] for pair in measured]), np.array([reference[pair] for pair in measured])
     if kind == RATIO:

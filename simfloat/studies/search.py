@@ -218,8 +218,8 @@ class PolicySearch:
         if self.start != self.paired_trials.reference and not self.run_trials([self.unchanged])[0].is_inside:
             ratio = exponential(self.trials[self.unchanged].mean)
             raise ValueError(
-                f"The loss under start is {ratio:.4g} times that of the reference, which is not within the share; "
-                "start from a wider policy."
+                f"The loss under start is {ratio:.4g} times the loss of the reference, more than `within` "
+                "allows; start from a wider policy."
             )
         while self.paired_trials.trainings.count < self.budget and any(
             choice := self.refine(self.cheapest_within_share())
@@ -398,7 +398,7 @@ def _check_arguments(train: Any, within: Any, formats: Any) -> None:
     except TypeError as error:
         raise ValueError(f"search calls train(policy, seed); {train!r} does not take these: {error}.") from None
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
-        raise ValueError(f"within must be a share of the reference's loss above 0, such as 0.01; got {within!r}.")
+        raise ValueError(f"within must be a positive number, such as 0.01 for one percent more loss; got {within!r}.")
     if isinstance(formats, str) or not isinstance(formats, Collection) or not len(formats):
         raise ValueError(f"formats must be a list of formats, got {formats!r}.")
 

@@ -191,7 +191,7 @@ def discoveries(levels: Iterable[float | None]) -> Discoveries:
     """Count the decided claims, and compute their false discovery rate.
 
     Parameters:
-        levels: the p values of all claims; 1 for a claim that is left open, None for a claim without statistics.
+        levels: the p values of all claims; 1 for an undecided claim, None for a claim without statistics.
 
     Returns:
         The `Discoveries`.

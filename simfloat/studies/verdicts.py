@@ -301,7 +301,8 @@ class Finding(NamedTuple):
         measured: the measured values as text.
         test: the test in words.
         verdict: the verdict; None for a run that is too short to decide.
-        p: the level at which the verdict would be open; 1 if it is open, None if chance plays no role.
+        p: the p value: the level at which the verdict would just be undecided; 1 if it is undecided, None if chance
+            plays no role.
         earlier: the verdicts over fewer seeds, as pairs of a number of seeds and a verdict.
     """
 

@@ -133,7 +133,7 @@ class Workspace:
         advice = "Choose another folder, or remove it."
         if not summary.exists():
             if there and not is_known:
-                raise ValueError(f"{there[0]} exists already, and no study of simfloat has written it. {advice}")
+                raise ValueError(f"{there[0]} exists already, and was not written by a study of simfloat. {advice}")
             return
         try:
             content = json.loads(summary.read_text(encoding="utf-8"))

@@ -315,7 +315,7 @@ class Recorder(Observer):
         if not (is_state and isinstance(state_dict["counts"], Mapping)):
             raise ValueError(f"{takes}, got {state_dict!r}.")
         if (options := state_dict["counts"]) != self._options():
-            raise ValueError(f"The state is of {_call(options)}, and this is {_call(self._options())}.")
+            raise ValueError(f"The state belongs to {_call(options)}, but this is {_call(self._options())}.")
         try:
             keys = [Key(*key) for key in state_dict["keys"]]
             events = np.zeros((len(keys), self._size), np.int64)

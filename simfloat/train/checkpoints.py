@@ -116,7 +116,7 @@ def _refusal(folder: Path, owner: str) -> str:
     )
 
 
-#: Manifest keys: when the training began, which identifies it, and what has changed since.
+#: Manifest keys: when the training began, which identifies it, and the changes since then.
 BEGUN, CHANGES = "begun", "changes"
 
 

@@ -138,7 +138,7 @@ class EarlyStop:
         if not history.steps or not history.evaluations:
             return []
         names = [*(name for name in history.evaluations if name != "step"), *history]
-        raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}.")
+        raise ValueError(f"EarlyStop monitors {self.monitor!r}, but the values are {', '.join(names)}.")
 
     def __repr__(self) -> str:
         return f"EarlyStop({self.monitor!r}, {self.patience}, min_delta={self.min_delta!r}, mode={self.mode!r})"
@@ -246,7 +246,7 @@ class Training:
             self._has_short_step = False
             warn(
                 f"The checkpoint ends with a step of fewer than accumulation={self.plan.accumulation} batches, because "
-                "the batches ended there. A training that had more batches from the start has other bits."
+                "the batches ended there. A training that had more batches from the start would have other bits."
             )
         return group
 

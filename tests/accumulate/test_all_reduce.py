@@ -1,4 +1,4 @@
-"""Sums over replicas beside their definition with fractions: which replica adds when, and what each addition rounds."""
+"""Compare sums over replicas with their definition in fractions: the order of additions, and each rounding."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""What is known of operands and sums, and the proofs that stand on it."""
+"""Bounds of operands and sums, and the proofs that use them."""
 
 from fractions import Fraction
 
@@ -82,7 +82,7 @@ def test_facts_of_an_operand_are_found_once(monkeypatch):
     assert known.bounds == known.bounds == Bounds(1, 0, 0, 1) and len(calls) == 1
 
 
-def test_a_carrier_holds_what_lies_between_its_ends():
+def test_a_carrier_represents_all_values_between_its_ends():
     assert SINGLE.contains(bounds_of(np.array([2.0**127, 2.0**-149])))
     assert not SINGLE.contains(bounds_of(np.array([2.0**128])))
     assert not SINGLE.contains(bounds_of(np.array([2.0**-150])))

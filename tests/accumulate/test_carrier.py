@@ -1,4 +1,4 @@
-"""In which hardware type sums are carried: one that has the operands, not only their products."""
+"""The hardware type in which sums are computed can represent the operands, not only their products."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operands of sums taken to a format by casts, and what observers hear of that."""
+"""Casts round the operands of sums to a format, and observers receive the events."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_stochastic_casts_of_both_operands_draw_bits_of_their_own(rng):
         sf.matmul(x, np.eye(50), inputs=cast, accumulate=sf.FP32)
 
 
-def test_what_operands_lose_is_observed():
+def test_the_losses_of_operands_are_observed():
     recorder = sf.Recorder()
     a, b = np.array([[1000.0, 1.0]]), np.array([[1e-4], [1.0]])
     sf.matmul(a, b, inputs=sf.E2M3, accumulate=sf.FP32, observer=recorder)
@@ -65,7 +65,7 @@ def test_a_cast_that_changes_nothing_is_counted():
 @pytest.mark.parametrize(
     "mode", [sf.toward_zero, sf.to_odd, sf.toward_negative, sf.toward_positive, sf.nearest_even.saturating()], ids=str
 )
-def test_what_a_cast_stops_at_the_largest_number_is_summed_as_that_number(mode):
+def test_a_value_that_a_cast_clamps_is_summed_as_the_largest_number(mode):
     # 4 = 2^2 becomes 2^-969 (2 - 2^-10), far below what was asked for, or infinite: a carrier must hold either.
     format = sf.Format(5, 10, bias=1000, special="p3109_finite")
     for accumulate in (sf.sequential(sf.FP16, sf.to_odd), sf.pairwise(sf.FP16, rounding=sf.to_odd), sf.exact):

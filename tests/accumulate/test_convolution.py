@@ -1,4 +1,4 @@
-"""Convolutions against products of patches that are gathered one place at a time, and against PyTorch."""
+"""Compare convolutions with products of patches, which are gathered one position at a time, and with PyTorch."""
 
 import itertools
 

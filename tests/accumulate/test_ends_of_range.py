@@ -1,4 +1,4 @@
-"""Sequential sums of numbers far below the smallest normal number, and beyond the largest, by the definition."""
+"""Compare sequential sums far below the smallest normal number and beyond the largest with the definition."""
 
 import numpy as np
 import pytest

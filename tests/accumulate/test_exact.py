@@ -1,4 +1,4 @@
-"""Exact sums against fractions."""
+"""Compare exact sums with fractions."""
 
 from fractions import Fraction
 
@@ -66,7 +66,7 @@ def test_products_may_leave_the_range_of_float64():
     assert sf.dot(x, y, accumulate=sf.exact, output=sf.FP16) == 0.75
 
 
-def test_what_cannot_be_exact_is_refused():
+def test_operations_that_cannot_be_exact_are_refused():
     x = [1.0, 2.0**-60]
     with pytest.raises(ValueError, match=r"use stochastic\(bits=26\) at most"):
         options = dict(output=sf.FP32, rounding=sf.stochastic(), stream=sf.BitStream(0))

@@ -1,4 +1,4 @@
-"""Fused sums by their definition, and the worked examples of matrix units."""
+"""Compare fused sums with their definition, and with worked examples of matrix units."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_fused_sums_follow_the_definition(terms, fraction_bits, zero_exponent, i
     assert_bits(sf.matmul(b.T, a.T, inputs=formats[::-1], accumulate=accumulate, output=sf.FP32), want.T)
 
 
-def test_operands_as_they_are_have_the_exponents_of_their_array(rng):
+def test_operands_that_are_not_rounded_have_the_exponents_of_their_array(rng):
     # A subnormal FP16 number reads as 2^-14, so its square is cut at 2^(-28 - 8); as a float64 number it is not cut.
     accumulate = sf.fused(4, 8)
     assert sf.dot([2.0**-20], [2.0**-20], accumulate=accumulate) == 2.0**-40
@@ -97,7 +97,7 @@ def test_products_are_not_normalised(architecture, want):
     assert sf.dot(a, b, accumulate=sf.tensor_core(architecture, sf.FP16)) == want
 
 
-def test_a_large_sum_swamps_what_comes_in_small_chunks():
+def test_a_large_sum_swamps_small_chunks():
     half, one = np.full(16, 0.5), np.ones(16)
     for architecture, want in [("hopper", 16777224.0), ("volta", 16777216.0), ("ampere", 16777216.0)]:
         assert after((2.0**12, 2.0**12), half, one, sf.tensor_core(architecture, sf.FP16), 16) == want
@@ -181,7 +181,7 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
         (lambda: sf.fused(8, 24, zero_exponent=0.5), "zero_exponent must be an integer from -800 to 800"),
     ],
 )  # fmt: skip
-def test_what_a_unit_lacks_is_refused_with_what_it_has(make, message):
+def test_missing_options_of_a_unit_are_refused_with_the_available_ones(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 

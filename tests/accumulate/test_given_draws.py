@@ -1,4 +1,4 @@
-"""Sums whose draws are given: one for each rounding, in the order that the accumulators' documentation gives."""
+"""Sums use given draws: one for each rounding, in the order that the documentation of the accumulator states."""
 
 import numpy as np
 import pytest
@@ -136,7 +136,7 @@ def test_units_align_and_overflow_as_they_do_without_draws():
         assert sf.dot(large, ones, accumulate=runs, stream=sf.GivenBits([0, 0])) == sign * np.inf
 
 
-def test_what_has_no_one_order_of_draws_is_refused():
+def test_sums_without_a_unique_order_of_draws_are_refused():
     ones, accumulator = np.ones(4), sf.sequential(sf.BF16, rounding=RANDOM)
     both = dict(accumulate=accumulator, output=sf.E4M3, rounding=RANDOM)
     with pytest.raises(ValueError, match="GivenBits can only supply the draws of the sum itself"):
@@ -155,7 +155,7 @@ def test_what_has_no_one_order_of_draws_is_refused():
         sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))
 
 
-def test_products_that_numpys_order_rounds_first_are_rounded_first_beside_steps_that_draw(rng):
+def test_products_that_numpys_order_rounds_first_are_rounded_first_next_to_steps_that_draw(rng):
     x, y = sf.round(rng.standard_normal((2, 30)), sf.FP16)
     order, outer = sf.numpy_sum(sf.FP32, products=sf.E4M3), sf.sequential(sf.FP32, rounding=RANDOM)
     draws = rng.integers(1 << RANDOM.bits, size=3)

@@ -85,7 +85,7 @@ def test_zeros_to_start_from_are_zeros_in_formats_far_from_one():
         assert_bits(got, dot(accumulate, a, [1.0, 1.0], start=c, element=0, seed=3))
 
 
-def test_of_a_blocked_sum_the_outer_one_starts_from_it(rng):
+def test_the_outer_sum_of_a_blocked_sum_starts_from_it(rng):
     a, b = sf.round(rng.standard_normal((5, 40)), sf.FP16), sf.round(rng.standard_normal((40, 3)), sf.FP16)
     c = sf.round(rng.standard_normal((5, 3)) * 100, sf.BF16)
     got = sf.matmul(a, b, accumulate=sf.blocked(16, sf.FP16, sf.BF16), initial=c)
@@ -106,7 +106,7 @@ def test_of_a_blocked_sum_the_outer_one_starts_from_it(rng):
      sf.tensor_core("volta", sf.FP64), sf.matrix_core("cdna1", sf.FP32), sf.blocked(32, sf.FP16, sf.fused(2, 10))],
     ids=str,
 )  # fmt: skip
-def test_a_sum_that_is_interrupted_goes_on_from_its_running_sum(unit, rng):
+def test_a_sum_that_is_interrupted_continues_from_its_running_sum(unit, rng):
     format = (getattr(unit, "inputs", None) or (sf.E4M3,))[0]
     a, b = sf.round(rng.standard_normal((70, 192)), format), sf.round(rng.standard_normal((192, 3)), format)
     running = sf.matmul(a[:, :64], b[:64], accumulate=unit, inputs=format)
@@ -355,7 +355,7 @@ def test_partial_sums_are_rounded_as_the_last_one(rng):
     assert_bits(got, [sf.dot(x[:n], y[:n], stream=sf.BitStream(3), **options) for n in range(1, 21)])
 
 
-def test_partial_sums_of_given_draws_go_on_with_the_next_ones(rng):
+def test_partial_sums_of_given_draws_continue_with_the_next_ones(rng):
     x, y = sf.round(rng.standard_normal((2, 9)), sf.FP16)
     draws, kahan = rng.integers(16, size=60), sf.kahan(sf.BF16, rounding=sf.stochastic(4))
     for accumulate, step in (

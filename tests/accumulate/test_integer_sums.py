@@ -1,4 +1,4 @@
-"""Sums of units in 32-bit lanes have the bits of those in float64, whatever the operands are."""
+"""Sums of matrix units in 32-bit lanes have the same bits as sums in float64, for all operands."""
 
 from itertools import product
 
@@ -73,7 +73,7 @@ KINDS = ("near", "far apart", "equal magnitudes", "subnormal", "largest", "anywh
 
 
 def starts(rng, engine, shape, high=130):
-    """What sums may start from: zeros of both signs, numbers of any size, infinities and NaN."""
+    """Initial values of sums: zeros of both signs, numbers of any size, infinities and NaN."""
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-160, high, shape)
     near = rng.random(shape) < 0.6
     x[near] = rng.standard_normal(near.sum())

@@ -1,4 +1,4 @@
-"""Orders of libraries: against scalar loops over fractions, and against what this machine's libraries return."""
+"""Compare orders of libraries with scalar loops over fractions, and with the libraries on this computer."""
 
 import platform
 from fractions import Fraction
@@ -45,7 +45,7 @@ def pairs(x):
 
 
 def openblas(a, b, register):
-    """What sdot.c does after its kernel for a multiple of 32 products."""
+    """The steps of sdot.c after its kernel for a multiple of 32 products."""
     run, rest = len(a) - len(a) % 32, 0.0
     for x, y in zip(a[run:], b[run:], strict=True):
         rest = added(rest, rounded(Fraction(x) * Fraction(y)) or x * y * 0.0, sf.FP64)

@@ -1,4 +1,4 @@
-"""Long pairwise sums of few results, cut into runs: those of the tree, level by level."""
+"""Long pairwise sums of few results are computed in runs, with the bits of the tree."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sums in sight: pieces of long sums change no bits, are counted, and stop where one of them fails."""
+"""Pieces of long sums change no bits, are counted for the progress line, and stop if one of them fails."""
 
 import time
 from functools import partial
@@ -113,7 +113,7 @@ def test_given_draws_are_taken_in_one_piece(monkeypatch):
         assert found[i, j] == sf.dot(np.full(5, 0.1), np.ones(5), accumulate=adder, stream=own)
 
 
-def test_the_bar_tells_the_share_that_is_done(monkeypatch):
+def test_the_bar_shows_the_share_that_is_done(monkeypatch):
     terminal = watched(monkeypatch)
     monkeypatch.setattr(contraction, "status", partial(status, patience=0.0))
     monkeypatch.setattr(contraction, "REFRESH_SECONDS", 0.001)
@@ -140,7 +140,7 @@ def slowed(run, wait):
     return one
 
 
-def test_a_bar_tells_the_time_that_is_left_once_something_is_done():
+def test_a_bar_shows_the_remaining_time_after_the_first_progress():
     assert progress_bar(0.0, 3.2) == "[--------------------] 0%, 3 s"
     assert progress_bar(0.25, 3.0) == "[#####---------------] 25%, 3 s, 9 s left"
 

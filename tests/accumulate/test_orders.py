@@ -1,4 +1,4 @@
-"""Sums in the order of a tree, in NumPy's order, and in lanes: against their definitions and against NumPy."""
+"""Compare sums in the order of a tree, in NumPy's order and in lanes with their definitions and with NumPy."""
 
 from itertools import product
 

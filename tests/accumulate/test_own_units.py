@@ -1,4 +1,4 @@
-"""Fused sums of one's own: any output format and mode, every alignment, by their definition."""
+"""Compare custom fused sums, of any output format, mode and alignment, with their definition."""
 
 import itertools
 
@@ -100,7 +100,7 @@ def test_chunks_of_runs_and_lanes_draw_at_places_of_their_own(rng):
         assert_bits(got, matrix_product(a, b, lambda x, y, i, it=unit: dot(it, x, y, emins, element=i, seed=7)))
 
 
-def test_what_is_not_finite_becomes_what_the_output_has_for_it():
+def test_infinities_and_nan_are_converted_to_the_output_format():
     inf, nan, ones = np.inf, np.nan, np.ones(3)
     unit = sf.fused(2, 9, sf.BF16, rounding=sf.toward_zero, align=sf.nearest_even)
     assert sf.dot([inf, 1.0, 1.0], ones, accumulate=unit) == inf

@@ -67,7 +67,7 @@ def test_rows_of_a_batch_and_threads_give_the_same_bits(accumulate, rng, monkeyp
 
 @pytest.mark.parametrize("accumulate", [sf.FP32, sf.FP16], ids=str)
 @pytest.mark.parametrize("shape", [(4, 2, 4), (130, 2, 140), (200, 2, 100), (3, 100, 2, 60)], ids=str)
-def test_a_result_stays_as_it_is_while_others_are_made(shape, accumulate, rng):
+def test_a_result_does_not_change_while_others_are_computed(shape, accumulate, rng):
     """Memory for sums is used again."""
 
     def product(pair):

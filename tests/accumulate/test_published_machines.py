@@ -1,11 +1,11 @@
-"""Three machines of papers, rebuilt from public parts: their sums by hand, and a few steps of training with each.
+"""Three matrix units from papers, built from public parts: sums by hand, and a few steps of training with each.
 
-* An alignment unit of 20 bits below the leading one, fewer than FP32's significand has, with a sticky bit: what Fasi,
-  Higham, Mikaitis and Pranesh (PeerJ CS 7:e330, 2021) vary in the units that they probe.
-* FP8 products in chunks of 32 with 14 bits, as on Hopper, whose sums of 128 go on in FP32 (DeepSeek-V3, arXiv
+* A unit that aligns to 20 bits below the leading one, fewer than the significand of FP32, with a sticky bit: Fasi,
+  Higham, Mikaitis and Pranesh (PeerJ CS 7:e330, 2021) vary these properties.
+* FP8 products in chunks of 32 with 14 bits, as on Hopper; sums of 128 are promoted to FP32 (DeepSeek-V3, arXiv
   2412.19437, section 3.3).
-* A systolic array of 128 rows: BF16 operands, a sum goes from row to row in FP32, and tiles of k are added in FP32
-  (Jouppi et al., CACM 63(7), 2020).
+* A systolic array of 128 rows: BF16 operands, a sum that moves from row to row in FP32, and tiles of k that are added
+  in FP32 (Jouppi et al., CACM 63(7), 2020).
 """
 
 from fractions import Fraction

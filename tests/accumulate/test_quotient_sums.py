@@ -1,4 +1,4 @@
-"""Exact sums of scaled blocks are divided all at once, with the bits of fractions."""
+"""Exact sums of scaled blocks are divided once at the end, with the bits of fractions."""
 
 from fractions import Fraction
 
@@ -89,7 +89,7 @@ def test_common_totals_of_scaled_blocks_are_not_summed_one_by_one(output, rng, o
     assert not one_by_one
 
 
-def test_totals_between_whose_bounds_a_number_lies_are_summed_one_by_one(one_by_one):
+def test_totals_with_a_number_between_their_bounds_are_summed_one_by_one(one_by_one):
     a, b, thirds = np.ones((3, DEPTH)), np.ones((DEPTH, 4)), np.full((3, BLOCKS), 3.0)
     a[:, 2 * BLOCK :] = 0.0
     a[:, BLOCK : BLOCK + 4] = 0.0  # 5/3 + 1/3

@@ -1,4 +1,4 @@
-"""Accumulators of random formats, modes and nesting, on operands anywhere in their range, by the definition."""
+"""Compare accumulators of random formats, modes and nesting, on operands of any size, with the definition."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_random_accumulators_follow_the_definition(seed):
 
 
 def random_parts(rng):
-    """How a unit of one's own rounds its totals and aligns its terms."""
+    """The rounding of totals and the alignment of terms in a custom unit."""
     rounding = None if rng.random() < 0.2 else rng.choice(MODES)
     return dict(rounding=rounding, align=rng.choice([sf.toward_zero, sf.nearest_even, sf.to_odd]))
 

@@ -1,4 +1,4 @@
-"""Tensor cores against results that were recorded on eight NVIDIA GPUs, with the addend C of D = A B + C."""
+"""Compare tensor cores, D = A B + C, with results that were recorded on eight NVIDIA GPUs."""
 
 from pathlib import Path
 

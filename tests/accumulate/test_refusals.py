@@ -1,4 +1,4 @@
-"""What accumulators and sums refuse, and what the message says is to be done."""
+"""Accumulators and sums reject invalid arguments, and the message says what to do."""
 
 import pickle
 
@@ -33,7 +33,7 @@ ONES = np.ones(4)
         (lambda: sf.sum(ONES, accumulate=sf.tensor_core("hopper")), "on the formats of the operands: pass inputs="),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_at_once(make, message):
+def test_invalid_arguments_are_refused_at_once(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 

@@ -1,4 +1,4 @@
-"""Sums of products of operands scaled block by block, against a computation by fractions."""
+"""Compare sums of products of block-scaled operands with fractions."""
 
 from fractions import Fraction
 

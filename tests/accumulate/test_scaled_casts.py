@@ -1,4 +1,4 @@
-"""Sums of products of scaled operands: elements, sums, and the one division, against a computation by fractions."""
+"""Compare sums of products of scaled operands with fractions: elements, sums, and the one division."""
 
 import numpy as np
 import pytest
@@ -166,7 +166,7 @@ def test_casts_of_scaled_operands_are_observed():
         (lambda: refused(sf.per_tensor(), a=sf.block_quantize([[1.0]], sf.E4M3)), "scale them again"),
     ],
 )
-def test_what_cannot_be_scaled_is_refused(call, message):
+def test_an_argument_that_cannot_be_scaled_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 

@@ -1,4 +1,4 @@
-"""Products of blocks that bring their scales, and scales of NaN."""
+"""Products of blocks that contain their scales, and scales of NaN."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Sequential sums: every carrier and step against exact fractions, where they are hardest."""
+"""Compare sequential sums that are hard to round with fractions, for every storage type and step."""
 
 from functools import partial
 

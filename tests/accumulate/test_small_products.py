@@ -1,4 +1,4 @@
-"""Small products: what calls have in common is found once, and no result tells what was found before."""
+"""Small products: equal calls share a cached plan, and no result depends on the cache."""
 
 import threading
 
@@ -91,7 +91,7 @@ def test_strange_numbers_pass_alone_and_in_a_stack_alike(accumulate):
     assert near.dtype == far.dtype and np.array_equal(near.view(f"u{near.itemsize}"), far.view(f"u{far.itemsize}"))
 
 
-def test_the_numbers_of_an_array_count_as_they_are_at_every_call():
+def test_every_call_reads_the_present_values_of_an_array():
     """The first call may need less care than the second one."""
     a, b = np.ones((3, 3), np.float32), np.ones((3, 3), np.float32)
     assert_bits(sf.matmul(a, b, accumulate=sf.FP16), np.full((3, 3), 3.0, np.float32))
@@ -118,7 +118,7 @@ def test_the_layout_and_type_of_operands_change_no_bit(accumulate):
         assert_bits(sf.matmul(x, b, accumulate=accumulate), want.astype(np.float64))
 
 
-def test_what_is_refused_is_refused_at_every_call():
+def test_invalid_arguments_are_refused_at_every_call():
     a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
     for _ in range(2):
         sf.matmul(a, b, accumulate=sf.FP16)
@@ -179,7 +179,7 @@ def test_threads_may_multiply_at_once():
             assert_bits(result, want)
 
 
-def test_what_is_remembered_is_bounded():
+def test_the_cache_is_bounded():
     kept = (
         product._default_options,
         plan.product_plan,

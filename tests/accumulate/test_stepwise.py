@@ -1,4 +1,4 @@
-"""Pairwise and compensated sums against their definitions."""
+"""Compare pairwise and compensated sums with their definitions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rounding theory through the public functions: error bounds, their probabilistic kin, variance, stagnation.
+"""Rounding theory through the public functions: error bounds, probabilistic bounds, variance, stagnation.
 
 Higham, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4; Higham and Mary, SISC 41 (2019); Connolly,
 Higham and Mary, SISC 43 (2021). Seeds are fixed; statistical bounds are five standard deviations.

@@ -21,7 +21,7 @@ ROWS, COLUMNS, DEPTH = 36, 30, 64
 
 
 def instructions():
-    """(MMA-Sim's module, class, architecture, name) and the accumulator that stands for it."""
+    """(MMA-Sim's module, class, architecture, name) and our accumulator for it."""
     mma = ("nv_ptx", "MMA")
     for arch, ours in [("Volta", "volta"), ("Turing", "turing"), ("Ampere", "ampere"), ("Ada Lovelace", "ada"),
                        ("Hopper", "hopper"), ("Blackwell", "blackwell"), ("RTX Blackwell", "blackwell")]:  # fmt: skip

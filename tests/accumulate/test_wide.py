@@ -1,4 +1,4 @@
-"""Sums whose steps are rounded to FP64 itself, where round-to-odd has no bits to spare."""
+"""Sums with steps that are rounded to FP64 itself, for which round-to-odd has no spare bits."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""New arrays begin with a line of the cache, and bits do not depend on where operands begin."""
+"""New arrays start at a cache line, and bits do not depend on the address of operands."""
 
 import numpy as np
 import pytest

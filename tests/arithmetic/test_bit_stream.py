@@ -1,4 +1,4 @@
-"""Streams: each stochastic call takes a number, and a stream can be written down and continued."""
+"""Streams: each stochastic call has a number, and a stream can be saved and continued."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_given_bits_are_taken_one_an_element_in_c_order_zeros_and_nan_too():
     assert_bits(got, [[1.0, 0.0, np.nan], [up, 1.0, 1.0]])
 
 
-def test_given_bits_go_on_where_the_last_call_stopped_and_deterministic_calls_take_none():
+def test_given_bits_continue_where_the_last_call_stopped_and_deterministic_calls_take_none():
     draws = sf.GivenBits(np.array([0, 7, 0], np.int8))
     half = [1 + 2.0**-11]
     sf.round(half, sf.FP16, stream=draws)
@@ -113,7 +113,7 @@ def test_a_refused_call_takes_no_draws():
 
 
 @pytest.mark.parametrize("stream", [0, np.random.default_rng(0), "0"])
-def test_what_is_no_stream_is_refused_with_what_to_pass(stream):
+def test_an_invalid_stream_is_refused_with_advice(stream):
     with pytest.raises(ValueError, match=r"stream must be a simfloat.BitStream, for example simfloat.BitStream\(0\)"):
         sf.round(1.0, sf.FP16, stream=stream)
 

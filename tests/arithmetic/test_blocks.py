@@ -1,4 +1,4 @@
-"""Block formats against their definitions, block by block, with fractions and with float32 scalars."""
+"""Compare block formats with their definitions, in fractions and in float32 scalars."""
 
 import itertools
 import math

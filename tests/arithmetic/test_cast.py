@@ -1,4 +1,4 @@
-"""Casts: how operands are taken to a format."""
+"""Casts: the rounding of operands to a format."""
 
 import pickle
 
@@ -56,7 +56,7 @@ def test_casts_are_values_and_print_as_their_call():
     assert str(plain) == "E4M3" and str(clamped) == "cast(E4M3, nearest_even.saturating())"
 
 
-def test_a_format_or_its_name_stands_for_its_plain_cast():
+def test_a_format_or_its_name_means_its_plain_cast():
     assert as_cast("bf16") == as_cast(sf.BF16) == as_cast(sf.cast(sf.BF16)) == sf.cast("bf16")
 
 
@@ -67,6 +67,6 @@ def test_a_format_or_its_name_stands_for_its_plain_cast():
         (lambda: sf.cast(sf.BF16, "up"), "rounding must be a simfloat.Rounding"),
     ],
 )
-def test_what_is_no_cast_is_refused(call, message):
+def test_an_invalid_cast_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

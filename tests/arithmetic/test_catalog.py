@@ -1,4 +1,4 @@
-"""One catalog: every row has all that belongs to an operation, and everything that is an operation has a row."""
+"""The catalog is complete: every row has all parts of an operation, and every operation has a row."""
 
 import inspect
 import re
@@ -148,7 +148,7 @@ def test_calls_that_are_prepared_once_keep_formats_modes_and_operand_types_apart
         (None, sf.nearest_even, "A format is a simfloat.Format"),
     ],
 )
-def test_what_is_no_format_and_no_mode_is_refused_however_often(format, rounding, message):
+def test_an_invalid_format_or_mode_is_refused_however_often(format, rounding, message):
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
             sf.add(1.0, 1.0, format, rounding)

@@ -1,4 +1,4 @@
-"""Codes: every code of every small format, and what has none."""
+"""Codes: every code of every small format, and values without a code."""
 
 import numpy as np
 import pytest
@@ -132,7 +132,7 @@ def test_bad_input_is_refused(call, message):
 
 
 @pytest.mark.parametrize("special", ["fnuz", "p3109", "p3109_finite"])
-def test_flushed_codes_stand_for_the_only_zero_that_a_format_has(special):
+def test_flushed_codes_decode_to_the_only_zero_of_a_format(special):
     format = sf.Format(3, 2, special=special, subnormals=False)
     codes = np.array([0x00, 0x01, 0x03, 0x21, 0x23])
     assert_bits(sf.decode(codes, format), np.zeros(5, np.float32))

@@ -1,4 +1,4 @@
-"""Fixed-point numbers against Python's integers: codes, roundings, flags, events and facts."""
+"""Compare fixed-point numbers with Python's integers: codes, roundings, flags, events and limits."""
 
 import itertools
 import math
@@ -146,7 +146,7 @@ def test_the_spacing_is_the_same_everywhere(format):
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_a_fixed_point_format_prints_what_makes_it(format):
+def test_a_fixed_point_format_prints_the_call_that_creates_it(format):
     assert eval(str(format), {"fixed": sf.fixed}) == eval(repr(format), {"Format": sf.Format}) == format
     assert sf.as_format(str(format)) == sf.as_format(repr(format)) == format
     renamed = eval(repr(format).replace(f"name={format.name!r}", "name='mine'"), {"Format": sf.Format})

@@ -1,4 +1,4 @@
-"""Functions of 16-bit numbers are looked up once they were computed often: with the bits of computing them."""
+"""Functions of 16-bit numbers are read from a table after many calls, with the same bits."""
 
 from itertools import cycle
 

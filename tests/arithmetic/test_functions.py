@@ -1,4 +1,4 @@
-"""Elementary functions against MPFR."""
+"""Compare elementary functions with MPFR."""
 
 from fractions import Fraction
 
@@ -236,7 +236,7 @@ def test_small_powers_of_float32_numbers_have_the_bits_of_powers_of_the_same_in_
     assert str(recorders[0]) == str(recorders[1]) and recorders[0].counts()["total"] == x.size
 
 
-def test_power_knows_integers_and_odd_ones_of_any_size():
+def test_power_recognises_integers_and_odd_integers_of_any_size():
     for n in range(48, 54):
         for y in (2.0**n, 2.0**n + 1, 2.0**n - 1, 1.5 * 2.0**n + 1, -(2.0**n) - 1, 2.0**n - 2):
             assert sf.power(-1.0, y, sf.FP16) == (-1.0 if y % 2 else 1.0), y
@@ -271,7 +271,7 @@ def test_zeta_of_large_exponents_is_its_largest_term():
     ]
 
 
-def test_directed_modes_see_what_zeta_of_a_large_number_is_beside_its_integral():
+def test_zeta_of_a_large_number_is_right_in_directed_modes():
     for s, q in ((2.0, 2.0**60), (2.0, 2.0**100), (2.0, 2.0**125), (3.0, 2.0**62)):
         integral = q ** (1 - s) / (s - 1)
         assert sf.zeta(s, q, sf.FP32, sf.toward_zero) == integral
@@ -285,7 +285,7 @@ def test_odd_powers_of_halves_below_zero_take_away_those_above(s, q):
     assert sf.zeta(float(s), q, sf.FP64) == float(sum((above + k) ** -s for k in range(64)))
 
 
-def test_directed_modes_see_what_lies_below_the_last_place():
+def test_directed_modes_depend_on_bits_below_the_last_place():
     up, down = sf.toward_positive, sf.toward_zero
     for tiny in (2.0**-130, 2.0**-1074):
         assert sf.exp(tiny, sf.FP16, up) == 1 + 2.0**-10 and sf.exp(-tiny, sf.FP16, down) == 1 - 2.0**-11
@@ -341,7 +341,7 @@ def test_fp64_is_within_the_last_place_even_where_it_underflows(name, lowest, hi
     assert_bits(getattr(sf, name)(x, sf.FP64), mpfr.nearest(mpfr.UNARY[name], x), x)
 
 
-def test_what_lies_below_a_tie_of_subnormal_fp64_numbers_decides_it():
+def test_bits_below_a_tie_of_subnormal_fp64_numbers_decide_it():
     smallest = 2.0**-1074
     x = np.array([1, 3, 5, -1, -3, -5]) * smallest
     assert_bits(sf.gelu(x, sf.FP64), np.array([1, 2, 3, -0.0, -1, -2]) * smallest, x)

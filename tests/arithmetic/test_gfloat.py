@@ -1,4 +1,4 @@
-"""Rounding float64 numbers against gfloat, which takes the integers of stochastic rounding from its caller."""
+"""Compare the rounding of float64 numbers with gfloat, which accepts the integers of stochastic rounding."""
 
 import numpy as np
 import pytest

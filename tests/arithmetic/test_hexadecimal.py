@@ -1,4 +1,4 @@
-"""Codes as hexadecimal text: every code of every small format goes out and comes back."""
+"""Codes as hexadecimal text: every code of every small format is written and read back."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_hexadecimal_text_is_decoded_with_or_without_a_prefix_in_any_case():
 
 
 @pytest.mark.parametrize("text", ["", "3cx0", "-1", "0x", "3c00 ", "3c__00", "_3c", "1.5", "16'h3c00", "３c00"])
-def test_what_is_no_hexadecimal_text_is_refused(text):
+def test_an_invalid_hexadecimal_text_is_refused(text):
     with pytest.raises(ValueError, match="A code of FP16 is hexadecimal digits such as '0001' or '0x0001', got "):
         sf.decode(text, sf.FP16)
 

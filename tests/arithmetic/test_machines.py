@@ -1,4 +1,4 @@
-"""The seam between what is computed and the machine that computes it."""
+"""The interface between computations and the device that runs them."""
 
 import ast
 import pathlib
@@ -152,7 +152,7 @@ class OfCuPy(OnGPU):
 
 @pytest.fixture
 def no_cupy(monkeypatch):
-    """Where CuPy is not there, it has nothing to be told of subnormal numbers."""
+    """Without CuPy, its flag for subnormal numbers is not set."""
     monkeypatch.setattr(machines, "keep_subnormal_numbers", lambda: None)
 
 

@@ -16,7 +16,7 @@ def written(tmp_path, text):
 
 
 @pytest.mark.parametrize("format", [f for f in FORMATS if f.bits <= 8], ids=str)
-def test_what_is_written_is_read_back(tmp_path, format):
+def test_written_values_are_read_back(tmp_path, format):
     values = format.values()
     sf.writememh(tmp_path / "all.hex", values, format)
     assert_bits(sf.readmemh(tmp_path / "all.hex", format), values)
@@ -36,7 +36,7 @@ def test_a_file_is_a_comment_and_a_word_a_line(tmp_path, rng):
     assert sf.readmemh(path, named).tolist() == [1.0, 2.0]
 
 
-def test_nothing_is_written_of_what_is_no_number_of_the_format(tmp_path):
+def test_values_outside_of_the_format_are_not_written(tmp_path):
     path = written(tmp_path, "3c00")
     with pytest.raises(ValueError, match="0.1 at index 1 is not a number of FP16"):
         sf.writememh(path, [1.0, 0.1], sf.FP16)
@@ -79,14 +79,14 @@ def test_an_image_without_words_is_an_empty_vector(tmp_path):
         ("3c00 / 4000", "line 1: A code of FP16 is hexadecimal digits"),
     ],
 )
-def test_what_is_no_image_of_numbers_is_refused_with_its_line(tmp_path, text, message):
+def test_an_invalid_image_of_numbers_is_refused_with_its_line(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
         sf.readmemh(path, sf.FP16)
 
 
 @pytest.mark.parametrize("path", [None, "", 5, b"weights.hex", ["weights.hex"]])
-def test_what_is_no_path_is_refused(path):
+def test_an_invalid_path_is_refused(path):
     for call in (lambda: sf.writememh(path, [1.0], sf.BF16), lambda: sf.readmemh(path, sf.BF16)):
         with pytest.raises(ValueError, match="A path is text or a pathlib.Path, got"):
             call()

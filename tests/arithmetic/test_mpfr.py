@@ -1,4 +1,4 @@
-"""Operations where rounding is hardest, against MPFR with the format's precision, exponent range and subnormals."""
+"""Compare operations that are hard to round with MPFR, with the precision and exponent range of the format."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What observers are told, and what is no observer."""
+"""Observers receive events, and invalid observers are rejected."""
 
 import math
 from fractions import Fraction
@@ -68,7 +68,7 @@ def test_every_call_hands_over_an_array_of_its_own():
 
 
 @pytest.mark.parametrize("observer", [[], {}, 0, "recorder"])
-def test_what_cannot_observe_is_refused_with_what_to_pass(observer):
+def test_an_invalid_observer_is_refused_with_advice(observer):
     with pytest.raises(ValueError, match=r"a method observe, for example simfloat.Recorder\(\)"):
         sf.round(1.0, sf.FP16, observer=observer)
 

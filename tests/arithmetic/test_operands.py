@@ -1,4 +1,4 @@
-"""What users may pass as numbers: everything that float64 holds, read exactly; the rest is refused."""
+"""Accepted operands: every value that float64 can represent is read exactly; others raise an error."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_integers_that_float64_has_are_read_exactly(integers):
     ],
     ids=repr,
 )
-def test_integers_that_float64_lacks_are_refused_by_sums_wherever_they_stand(integers):
+def test_integers_that_float64_cannot_represent_are_refused_by_sums(integers):
     refused = "integers that float64 cannot hold exactly, such as"
     for read in (as_operand, lambda x: sf.sum(x, accumulate=sf.FP32)):
         with pytest.raises(ValueError, match=refused):
@@ -91,7 +91,7 @@ def test_numbers_in_sequences_are_read_as_such_alone():
         ({1.0}, "must hold real numbers .*, got set"),
     ],
 )
-def test_what_holds_no_plain_numbers_is_refused(x, message):
+def test_containers_without_plain_numbers_are_refused(x, message):
     with pytest.raises(ValueError, match=message):
         sf.round(x, sf.FP16)
 

@@ -1,4 +1,4 @@
-"""One operation, one rounding: against exact fractions over float64's whole range, and against oracles."""
+"""Compare operations, each rounded once, with fractions over the whole range of float64, and with oracles."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Scales of blocks in formats and by rules of one's own, number by number."""
+"""Block scales in custom formats and by custom rules, number by number."""
 
 from fractions import Fraction
 
@@ -99,7 +99,7 @@ def test_a_rule_that_returns_no_scale_is_refused(value, message):
         sf.block_quantize([3.0], sf.E2M1, block=1, scale=sf.E5M2, rule=lambda amax, format: value)
 
 
-def test_what_is_no_rule_or_no_scale_format_is_refused():
+def test_an_invalid_rule_or_scale_format_is_refused():
     with pytest.raises(
         ValueError, match="rule must be one of floor, ceil, rceil, even; got .* It may also be a function"
     ):

@@ -1,4 +1,4 @@
-"""`out=`: results are written to memory at hand, whatever it shares with operands, or nothing is."""
+"""`out=`: results are written to an existing array, which may overlap with operands; on an error nothing is written."""
 
 import numpy as np
 import pytest
@@ -124,7 +124,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_take_the_results_is_refused(case):
+def test_an_out_that_cannot_store_the_results_is_refused(case):
     out, message = REFUSED[case]
     x, stream = np.ones(2, np.float32), sf.BitStream(0)
     for call in (sf.round, lambda *how, **options: sf.add(x, *how, **options)):

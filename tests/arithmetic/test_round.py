@@ -1,4 +1,4 @@
-"""Rounding arrays: every format and mode against the definition, every code a fixed point, oracles, edges."""
+"""Rounding of arrays: every format and mode by the definition, fixed points, oracles, edge cases."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Formats with numbers down to float64's smallest: what lies below them decides how a result is rounded."""
+"""Formats with numbers as small as those of float64: bits below them decide the rounding of a result."""
 
 import math
 from fractions import Fraction
@@ -45,7 +45,7 @@ def rounded(values, format, rounding):
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_operations_round_what_lies_below_the_smallest_float64(format, rng):
+def test_operations_round_values_below_the_smallest_float64(format, rng):
     a, b = tiny(rng, 96, -560, -530), tiny(rng, 96, -560, -500)
     c = np.where(rng.random(96) < 0.5, tiny(rng, 96, -1074, -1060), 0.0)
     large = tiny(rng, 96, 500, 530)
@@ -64,7 +64,7 @@ def test_operations_round_what_lies_below_the_smallest_float64(format, rng):
 
 
 @pytest.mark.parametrize("format", FORMATS[:4], ids=str)
-def test_functions_round_what_lies_below_the_smallest_float64(format, rng):
+def test_functions_round_values_below_the_smallest_float64(format, rng):
     x = rng.uniform(-750, -735, 64)  # e^-745.1 is half the smallest float64
     y = tiny(rng, 64, -1074, -1065)
     # tanh and sin of such y are y but for 2^-2150 of it, which decides ties.
@@ -82,7 +82,7 @@ def test_functions_round_what_lies_below_the_smallest_float64(format, rng):
 
 
 @pytest.mark.parametrize("format", FORMATS[:4], ids=str)
-def test_sums_round_what_lies_below_the_smallest_float64(format, rng):
+def test_sums_round_values_below_the_smallest_float64(format, rng):
     a, b = (sf.round(tiny(rng, 24, -540, -530), sf.Format(11, 5)) for _ in range(2))
     for rounding in DETERMINISTIC:
         for accumulator in (

@@ -76,7 +76,7 @@ def test_ends_of_formats():
     assert sf.nextafter(np.float32([1.0]), [[2.0], [0.1]], sf.BF16).tolist() == [[1.0078125], [0.99609375]]
 
 
-def test_what_is_no_number_of_the_format_has_no_neighbour():
+def test_a_value_outside_of_the_format_has_no_neighbour():
     with pytest.raises(ValueError, match="0.1 at index 1 is not a number of FP16; round to the format first"):
         sf.nextafter([1.0, 0.1], 2.0, sf.FP16)
     with pytest.raises(ValueError, match=r"Shapes \(2,\) and \(3,\) do not broadcast"):
@@ -91,7 +91,7 @@ def test_what_is_no_number_of_the_format_has_no_neighbour():
         (0.3, sf.FP16, "^0.3 is not a number of FP16; round"),
     ],
 )
-def test_nan_beside_numbers_hides_none_that_the_format_lacks(x, format, message):
+def test_nan_next_to_numbers_hides_no_number_outside_of_the_format(x, format, message):
     for y in (1.0, np.nan):
         with pytest.raises(ValueError, match=message):
             sf.nextafter(x, y, format)

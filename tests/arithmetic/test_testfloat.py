@@ -1,4 +1,4 @@
-"""Test vectors in Berkeley TestFloat's text."""
+"""Test vectors in the text format of Berkeley TestFloat."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def test_lines_of_testfloat_gen_are_read_and_agree(name, operation, format, tmp_
 
 
 @pytest.mark.parametrize("name", ["round", "add", "fma", "sqrt", "power"])
-def test_what_is_written_is_read(name, rng, tmp_path):
+def test_written_values_are_read_back(name, rng, tmp_path):
     for format, rounding in itertools.product((sf.E4M3, sf.FP16, sf.TF32, sf.FP32), (sf.nearest_even, sf.toward_zero)):
         count = len(FUNCTIONS[name].operands) if name in FUNCTIONS else 1
         x = rng.standard_normal((count, 5, 7)) * 2.0 ** rng.integers(-20, 20, (count, 5, 7))

@@ -1,4 +1,4 @@
-"""Threads: how many, and what happens after a fork."""
+"""Threads: their number, and threads after a fork."""
 
 import multiprocessing
 import subprocess

@@ -1,4 +1,4 @@
-"""Formats without subnormals: which results are tiny, by the definition, by a table of neighbours, by the processor."""
+"""Formats without subnormals: tiny results by the definition, by neighbours, and by the processor."""
 
 import math
 import platform

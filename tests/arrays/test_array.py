@@ -1,4 +1,4 @@
-"""Arrays that know their format: each operator is one rounded operation, and nothing mixes or leaves the format."""
+"""Arrays that store their format: each operator is one rounded operation, and formats are never mixed."""
 
 import copy
 import operator
@@ -101,7 +101,7 @@ def test_an_elimination_in_place_rounds_every_operation(way, rng):
     assert_bits(a[0], x[0])
 
 
-def test_slices_are_views_and_copies_are_none():
+def test_slices_are_views_and_copies_are_not():
     a = sf.array(np.ones((2, 3)), sf.FP16)
     a[0][1] = 5
     a.T[2, 1] = 7
@@ -127,7 +127,7 @@ def test_stochastic_modes_draw_from_the_stream_in_the_order_of_operations():
         sf.array(x, sf.E4M3, rounding=mode)
 
 
-def test_what_is_printed_makes_the_same_array():
+def test_the_printed_call_creates_the_same_array():
     arrays = [
         sf.array([[1.0, -0.0], [np.inf, np.nan]], sf.BF16),
         sf.array(0.1, "fp16", rounding="toward_zero"),
@@ -252,7 +252,7 @@ def test_comparisons_are_exact_and_of_any_format():
     assert f"{a[1]:.2f} {a[1]}" == f"1.00 {a[1]!r}"
 
 
-def test_what_is_assigned_to_a_view_of_an_attribute_stays_there():
+def test_assignments_to_a_view_of_an_attribute_are_stored():
     z = sf.array([1 + 2j, 3 - 1j], sf.BF16)
     z.real += 1
     z.imag = 0.1
@@ -267,7 +267,7 @@ def test_what_is_assigned_to_a_view_of_an_attribute_stays_there():
             change()
 
 
-def test_astype_rounds_once_and_keeps_what_is_not_given():
+def test_astype_rounds_once_and_keeps_options_that_are_not_given():
     a = sf.array([1 / 3], sf.FP32, rounding=sf.toward_zero)
     b = a.astype(sf.BF16)
     assert (
@@ -293,7 +293,7 @@ Z = sf.array([1 + 2j], sf.BF16)
         ),
         (lambda: A * [1, 2], "got list"),
         (lambda: A.__setitem__(0, A[0].astype(sf.FP16)), "two formats do not mix"),
-        (lambda: A.__setitem__(0, 1j), "Complex numbers are not stored in a real array"),
+        (lambda: A.__setitem__(0, 1j), "A real array cannot store complex numbers"),
         (lambda: A[0].__iadd__(A), "An in-place operation cannot change the shape"),
         (lambda: A[0].__iadd__(1j), "An in-place operation cannot change the shape"),
         (lambda: A % 2, "do not support // and %"),
@@ -302,7 +302,7 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: sf.array([1], sf.BF16, observer=3), "observer must be an object with a method observe"),
         (lambda: Z.exp(), "exp of complex arrays is not supported"),
         (lambda: Z**2, "power of complex arrays is not supported"),
-        (lambda: sf.Array(), "made by simfloat.array"),
+        (lambda: sf.Array(), "created by simfloat.array"),
         (lambda: A.item(), "one element"),
         (lambda: A.sum(2), "does not name distinct axes"),
         (lambda: A[:0].max(), "needs an element"),
@@ -312,12 +312,12 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: np.asarray(A, copy=False), "always copies"),
     ],
 )
-def test_what_would_mix_or_leave_the_format_is_refused(call, words):
+def test_operations_that_mix_or_leave_the_format_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 
 
-def test_of_zeros_of_unlike_signs_the_positive_one_is_the_largest():
+def test_positive_zero_is_larger_than_negative_zero():
     rows = sf.array([[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0], [-1.0, -0.0]], sf.BF16)
     assert np.signbit(rows.max(1)).tolist() == [False, False, True, True]
     assert np.signbit(rows.min(1)).tolist() == [True, True, True, True]

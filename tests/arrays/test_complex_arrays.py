@@ -1,4 +1,4 @@
-"""Complex arrays: both parts in the format, and every operation on them rounded, by the definition."""
+"""Complex arrays: both parts are in the format, and every operation on them is rounded by the definition."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""NumPy's functions of arrays: each is one of their operations, only looks, or is refused by name."""
+"""NumPy functions on arrays: each is a rounded operation, only reads values, or raises an error with its name."""
 
 import numpy as np
 import pytest
@@ -245,7 +245,7 @@ def test_tests_compare_exact_numbers():
         (lambda x: np.copysign(x, 1j), "copysign of complex arrays is not supported"),
     ],
 )
-def test_what_is_no_operation_is_refused_by_name(call, words, operands):
+def test_functions_that_are_no_operations_are_refused_by_name(call, words, operands):
     with pytest.raises(ValueError, match=words):
         call(operands[0])
 
@@ -304,7 +304,7 @@ def test_an_array_like_another_holds_numbers_of_its_format(operands):
     assert np.isnan(np.diag(scales)[0, 1]), "a zero is no number of the format"
 
 
-def test_what_is_joined_has_one_format(operands):
+def test_joined_arrays_have_one_format(operands):
     with pytest.raises(ValueError, match="two formats do not mix"):
         np.vstack([operands[0], operands[0].astype("fp16")])
     with pytest.raises(ValueError, match=r"numpy.take of arrays of a format returns a new array: write y\[...\] = x"):

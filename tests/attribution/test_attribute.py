@@ -1,4 +1,4 @@
-"""Which part of a policy costs the gradient how much: each alone, against the same computed by hand."""
+"""Attribution: the error that each part of a policy causes in the gradient, compared with a computation by hand."""
 
 import math
 
@@ -50,7 +50,7 @@ def linear_gradients(change):
         ("add", "weight_gradients", "bias gradient"),
     ],
 )
-def test_each_role_of_each_operation_costs_what_it_does_alone(operation, role, change):
+def test_the_cost_of_a_role_is_its_error_alone(operation, role, change):
     found = sf.attribute(sf.nn.Linear(4, 3, rng=5), sf.nn.mse_loss, (X, Y), "bf16-standard")
     exact, rounded = linear_gradients(None), linear_gradients(change)
     want = norm(a - b for a, b in zip(rounded, exact, strict=True)) / norm(exact)
@@ -58,7 +58,7 @@ def test_each_role_of_each_operation_costs_what_it_does_alone(operation, role, c
     assert got.layer == "(model)" and got.error == pytest.approx(want, rel=1e-9) and want > 1e-5
 
 
-def test_the_whole_policy_costs_what_its_gradient_differs_from_the_reference():
+def test_the_cost_of_the_whole_policy_is_its_difference_from_the_reference():
     model = sf.nn.MLP([4, 5, 3], rng=6)
     found = sf.attribute(model, sf.nn.cross_entropy, (X, LABELS), "fp16-standard")
     gradients = []
@@ -72,7 +72,7 @@ def test_the_whole_policy_costs_what_its_gradient_differs_from_the_reference():
     assert sf.attribute(model, sf.nn.cross_entropy, (X, LABELS), "fp64").costs == ()
 
 
-def test_the_model_stays_as_it_is():
+def test_the_model_does_not_change():
     model = sf.nn.MLP([4, 5, 3], rng=6)
     before = model.state_dict()
     sf.attribute(model, sf.nn.mse_loss, (X, Y), "bf16-standard", by=["operation"])
@@ -220,7 +220,7 @@ def test_stochastic_rounding_of_results_needs_a_reference_that_can_have_it():
     assert found.total > 1e-4 and sf.attribute(model, sf.nn.mse_loss, batch, policy, "fp32").costs == found.costs
 
 
-def test_what_cannot_be_attributed_is_refused():
+def test_an_argument_that_cannot_be_attributed_is_refused():
     model, loss, batch = sf.nn.Linear(4, 3, rng=1), sf.nn.mse_loss, (X, Y)
     plain = sf.nn.Linear(4, 3, bias=False, rng=1)
     for make, message in (

@@ -1,4 +1,4 @@
-"""The loss and the gradient of one model under many policies: those of runs by hand, errors beside the reference."""
+"""Loss and gradient of one model under many policies equal those of separate runs; errors are relative."""
 
 import math
 
@@ -21,7 +21,7 @@ def by_hand(policy):
     return loss.item(), np.concatenate([p.grad.ravel() for p in model.parameters()])
 
 
-def test_rows_are_what_runs_by_hand_give_whatever_the_order():
+def test_rows_equal_separate_runs_in_any_order():
     before = MODEL.weight.data.copy()
     found = sf.compare(MODEL, sf.nn.mse_loss, (X, Y), ["bf16-standard", "fp8-hybrid"])
     again = sf.compare(MODEL, sf.nn.mse_loss, (X, Y), ["fp8-hybrid", "bf16-standard"])
@@ -77,12 +77,12 @@ def test_gradients_that_are_not_finite_have_infinite_errors():
         ([5], "compare takes a simfloat.Policy or its name, got 5"),
     ],
 )
-def test_what_is_no_list_of_policies_is_refused(policies, message):
+def test_an_invalid_list_of_policies_is_refused(policies, message):
     with pytest.raises(ValueError, match=message):
         sf.compare(MODEL, sf.nn.mse_loss, (X, Y), policies)
 
 
-def test_what_is_no_model_and_what_was_not_compared_are_named():
+def test_invalid_models_and_missing_policies_are_named():
     with pytest.raises(ValueError, match="compare takes a simfloat.nn.Module or a torch.nn.Module, got a int"):
         sf.compare(5, sf.nn.mse_loss, (X, Y), ["fp32"])
     with pytest.raises(ValueError, match="'fp8' was not compared. The compared policies are: a"):

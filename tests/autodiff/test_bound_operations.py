@@ -1,4 +1,4 @@
-"""Operations are bound to their place once, and bound again where the policy, the place or the parameter is another."""
+"""Operations are bound to their place once, and again if the policy, the place or the parameter changes."""
 
 import copy
 
@@ -42,7 +42,7 @@ def assert_same(arrays, want):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_switch_of_the_policy_binds_anew():
+def test_a_switch_of_the_policy_binds_again():
     model = Pair()
     want = [alone(model, policy) for policy in (BF16, FP16, BF16)]
     with sf.simulate(BF16, seed=3) as sim:

@@ -1,4 +1,4 @@
-"""The checker of derivatives finds those that are wrong, and says which."""
+"""The checker of derivatives finds wrong derivatives, and names them."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_the_worst_derivative_is_named():
         sf.gradcheck(lambda a: 2 * a.detach(), 1.0)
 
 
-def test_what_cannot_be_called_is_refused():
+def test_an_argument_that_cannot_be_called_is_refused():
     with pytest.raises(ValueError, match="gradcheck needs a function of the inputs or a module, .* got 3 first"):
         sf.gradcheck(3, X)
 
@@ -59,7 +59,7 @@ def test_parameters_of_a_module_are_named_by_their_paths_and_left_as_they_were()
     assert sf.gradcheck(lambda a: a.square(), x) and x.grad is None and x.data.dtype == np.float32
 
 
-def test_results_may_stand_in_tuples_inside_of_tuples():
+def test_results_may_be_nested_tuples():
     assert sf.gradcheck(sf.nn.LSTM(2, 2, rng=0), np.linspace(-1, 1, 6).reshape(3, 1, 2))
     attention = sf.nn.MultiHeadAttention(2, 1, rng=0)
     x = np.linspace(-1, 1, 6).reshape(3, 2)
@@ -90,6 +90,6 @@ def test_the_policy_in_force_has_no_part_in_it():
     (lambda: sf.gradcheck(lambda a: a, X, rtol=-1.0), "rtol must be a finite number, at least 0; got -1.0"),
     (lambda: sf.gradcheck(lambda a: a, X, atol="1"), "atol must be a finite number, at least 0; got '1'"),
 ])  # fmt: skip
-def test_what_cannot_be_checked_is_refused(call, message):
+def test_an_argument_that_cannot_be_checked_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

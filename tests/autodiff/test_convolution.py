@@ -1,4 +1,4 @@
-"""Convolutions and their derivatives: each element one sum, written out term by term; and torch in double precision."""
+"""Compare convolutions and their derivatives with sums term by term, and with torch in double precision."""
 
 import itertools
 
@@ -271,7 +271,7 @@ def test_memory_of_any_layout_gives_the_same_bits(rng):
         (lambda x, w: x.conv_transpose2d(w[:3], padding=4), "at least one of each is needed"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message):
+def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.ones((2, 3, 5, 5))), np.ones((4, 3, 3, 3)))
 

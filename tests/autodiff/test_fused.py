@@ -179,7 +179,7 @@ def test_a_composite_inside_a_fused_one_is_rounded_with_it_and_alone_by_itself()
     assert x.grad.shape == X.shape
 
 
-def test_what_comes_in_twice_has_its_gradient_added_before_it_is_rounded():
+def test_the_gradients_of_a_repeated_operand_are_added_before_rounding():
     x = sf.Tensor(X, requires_grad=True)
     with sf.simulate(STANDARD.override(operation="var", fused=True)):
         x.var(1).backward(G[:, 0])
@@ -203,7 +203,7 @@ def test_the_format_of_reduce_is_that_of_its_results():
     assert unit.recipe("", "softmax", "exp").activations == sf.FP32
     blocks = sf.Policy(compute=sf.BF16, reduce=sf.blocked(4, sf.FP16, sf.TF32), fused=True)
     assert blocks.recipe("", "softmax", "exp").gradients == sf.TF32
-    with pytest.raises(ValueError, match="A fused softmax computes in the format of reduce, and exact sums have none"):
+    with pytest.raises(ValueError, match="A fused softmax computes in the format of reduce, but exact sums have none"):
         with sf.simulate(sf.Policy(compute=sf.BF16, reduce=sf.exact, fused=True)):
             sf.Tensor(X).softmax()
 
@@ -233,7 +233,7 @@ def test_fused_is_written_and_shown():
         (lambda: STANDARD.override("head", fused=None), "fused: True or False is expected, got None"),
     ],
 )
-def test_what_is_no_choice_is_refused(make, message):
+def test_an_invalid_choice_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 

@@ -1,4 +1,4 @@
-"""Writes between the forward pass and backward: an error, wherever a gradient would read what was written."""
+"""A write between the forward pass and backward raises an error if a gradient would read the written values."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_a_step_loading_and_assigning_are_writes_too(number):
         refused(loss, "linear in layer 'head': the parameter 'head.weight' was changed")
 
 
-def test_what_no_gradient_reads_may_be_written():
+def test_arrays_that_no_gradient_reads_may_be_written():
     model, x = sf.nn.Linear(2, 1, rng=0), np.ones((3, 2), np.float32)
     optimizer = sf.optim.SGD(model.parameters(), lr=0.5)
     with sf.simulate("bf16-standard"):

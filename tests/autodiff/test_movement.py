@@ -1,4 +1,4 @@
-"""Operations that move numbers: what they choose, what their results' format is, and how gradients come back."""
+"""Operations that move values: the values, the format of results, and gradients."""
 
 import numpy as np
 import pytest
@@ -102,7 +102,7 @@ def indexed(draw):
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(indexed())
-def test_any_key_chooses_what_numpy_chooses_and_gradients_are_added_where_it_chose(case):
+def test_any_key_selects_as_in_numpy_and_gradients_are_added_there(case):
     shape, key = case
     numbers = np.arange(float(np.prod(shape))).reshape(shape)
     with sf.simulate("fp32"):
@@ -118,7 +118,7 @@ def test_any_key_chooses_what_numpy_chooses_and_gradients_are_added_where_it_cho
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(shapes, st.data())
-def test_what_is_parted_and_joined_again_is_the_same(shape, data):
+def test_split_and_joined_arrays_are_unchanged(shape, data):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     cuts = sorted(data.draw(st.lists(st.integers(0, shape[axis]), max_size=4)))
     sizes = np.diff([0, *cuts, shape[axis]]).tolist()
@@ -365,7 +365,7 @@ def test_empty_parts_are_parts():
         (lambda t: t[:0].min(0), "min needs at least one element"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message):
+def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.zeros((3, 4))))
 

@@ -1,4 +1,4 @@
-"""NumPy's functions of tensors: each is an operation of the policy, only looks, or is refused by name."""
+"""NumPy functions on tensors: each is an operation of the policy, only reads values, or raises an error."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def test_a_long_dot_product_is_the_policys():
         (lambda x: np.dot(x.reshape(1, 2, 3), x.T), r"at most two axes, got shapes \(1, 2, 3\) and \(3, 2\)"),
     ],
 )
-def test_what_is_no_operation_is_refused_by_name(call, words, operands):
+def test_functions_that_are_no_operations_are_refused_by_name(call, words, operands):
     with sf.simulate(NARROW), pytest.raises(ValueError, match=words):
         call(operands[0])
 

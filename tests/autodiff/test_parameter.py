@@ -1,4 +1,4 @@
-"""Parameters: no number escapes the rounding to `weights`, nothing but writing changes what is stored."""
+"""Parameters: every stored value is rounded to `weights`, and only a write changes it."""
 
 import copy
 import pickle
@@ -77,7 +77,7 @@ def test_the_rounded_copy_is_made_once():
         assert known.operand_in(simulation).numbers is known.numbers  # there is nothing to round
 
 
-def test_what_is_written_to_its_data_is_rounded_before_the_next_use():
+def test_values_written_to_its_data_are_rounded_before_the_next_use():
     w = sf.Parameter([1.0, 2.0, 3.0])
     w.data[0] = 0.1
     assert_bits(used(w), sf.round([0.1, 2.0, 3.0], sf.BF16))
@@ -190,7 +190,7 @@ def test_writing_to_an_array_that_a_step_replaced_is_an_error():
     assert used(w).tolist() == [7.0, 1.5]
 
 
-def test_tensors_that_share_its_numbers_let_none_escape():
+def test_tensors_that_share_its_memory_are_rounded_too():
     w = sf.Parameter(np.float32([[1.0, 2.0]]))
     used(w)
     sf.Tensor(w).data[0, 0] = 0.1

@@ -1,4 +1,4 @@
-"""Pooling: PyTorch's numbers and gradients, and every sum written out."""
+"""Pooling: PyTorch's values and gradients, and every sum term by term."""
 
 import itertools
 
@@ -48,7 +48,7 @@ def test_numbers_gradients_and_refusals_are_torchs(kind, ceil, rng):
     assert refused < 90
 
 
-def test_of_equal_pixels_the_first_one_has_the_gradient():
+def test_the_first_of_equal_pixels_has_the_gradient():
     with sf.simulate("fp32"):
         x = sf.Tensor(np.zeros((1, 1, 3, 3)), requires_grad=True)
         x.max_pool2d(2, stride=1).backward(np.array([[[[1.0, 2.0], [4.0, 8.0]]]]))
@@ -143,6 +143,6 @@ def test_formats_follow_the_roles():
         (lambda x: x.avg_pool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message):
+def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.ones((1, 1, 4, 4))))

@@ -1,7 +1,7 @@
-"""Random graphs over all operations: numbers and gradients in FP64 are torch's in double precision.
+"""Random graphs over all operations: values and gradients in FP64 equal torch's in double precision.
 
-Every value is an array that broadcasts to SHAPE, and every one has a part in the loss, so that gradients meet at values
-that are used more than once. Operands are first brought to where the operation is smooth and well conditioned.
+Every value is an array that broadcasts to SHAPE, and contributes to the loss, so that gradients are added at values
+with several uses. Operands are first moved to a region in which the operation is smooth and well conditioned.
 """
 
 from types import SimpleNamespace

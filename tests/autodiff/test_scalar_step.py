@@ -1,7 +1,7 @@
-"""One training step under narrow policies against a computation written one number at a time.
+"""Compare one training step under narrow policies with a computation of one value at a time.
 
 The step is a linear layer of one output with bias, mean squared error, and SGD with momentum and weight decay. The
-scalar version knows nothing of tensors: it rounds with the definition, in the order that the contract lays down.
+scalar version uses no tensors: it rounds with the definition, in the documented order.
 """
 
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""What a tensor is to Python and to NumPy."""
+"""Tensors as scalars of Python and NumPy."""
 
 import operator
 
@@ -82,7 +82,7 @@ def test_a_tensor_without_axes_has_no_length():
     (lambda t: divmod(t, 2), "does not support divmod"), (lambda t: divmod(2, t), "does not support divmod"),
     (lambda t: round(t, 1), r"does not support round to decimal digits, .* numpy.round\("),
 ])  # fmt: skip
-def test_what_no_policy_rounds_is_refused_with_what_to_write(call, message):
+def test_functions_that_no_policy_rounds_are_refused_with_advice(call, message):
     with pytest.raises(ValueError, match=message):
         call(sf.Tensor(1.0))
 

@@ -1,6 +1,6 @@
-"""Training steps of an MLP under scaled casts against a computation written one number at a time.
+"""Compare training steps of an MLP under scaled casts with a computation of one value at a time.
 
-The scalar version knows nothing of tensors and blocks: it rounds with the definition and sums with fractions.
+The scalar version uses no tensors and no blocks: it rounds with the definition and sums with fractions.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""The table of pointwise operations: a row for each of the catalog, a method for each row."""
+"""The table of pointwise operations has a row for each row of the catalog, and a method for each row."""
 
 import numpy as np
 import pytest

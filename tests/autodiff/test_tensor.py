@@ -1,4 +1,4 @@
-"""Tensors: what is in force, what is remembered, and what is refused."""
+"""Tensors: the policy in force, the record for backward, and invalid uses."""
 
 import weakref
 
@@ -9,7 +9,7 @@ import simfloat as sf
 from tests.bits import assert_bits
 
 
-def test_results_are_rounded_and_data_enters_as_it_is():
+def test_results_are_rounded_and_data_are_not():
     x = sf.Tensor([0.1, 0.2])
     with sf.simulate("bf16-standard"):
         y = x * 3.0
@@ -218,7 +218,7 @@ def test_an_override_that_matched_no_module_is_refused_at_the_end():
         raise KeyError("an error inside the block is not hidden")
 
 
-def test_numbers_that_no_derivative_reads_are_freed_while_the_record_stands():
+def test_arrays_that_no_derivative_reads_are_freed_during_the_record():
     x = sf.Tensor(np.ones((100, 100), np.float32), requires_grad=True)
     with sf.simulate("fp32"):
         assert ((x * 2.0 + 1.0) * 0.5 - 3.0).sum().requires_grad  # a call that is new here may be repeated on a GPU
@@ -234,7 +234,7 @@ def test_numbers_that_no_derivative_reads_are_freed_while_the_record_stands():
     assert (x.grad == 1.0).all()
 
 
-def test_a_name_of_pytorchs_that_tensors_lack_tells_the_name_here():
+def test_a_missing_pytorch_name_is_reported_with_our_name():
     from simfloat.autodiff.tensor import NAMES
 
     x = sf.Tensor([1.0])

@@ -1,4 +1,4 @@
-"""Operations of users obey policies as the package's own do."""
+"""Operations that a user defines follow policies in the same way as built-in ones."""
 
 import copy
 import pickle
@@ -61,7 +61,7 @@ def own_mish(x):
 
 @sf.operation(None)
 def own_step(u, x):
-    """1 above 0, else 0."""
+    """1 above 0, otherwise 0."""
     return u.round(np.float32(x > 0))
 
 
@@ -189,7 +189,7 @@ def test_defined_again_an_operation_takes_the_place_of_the_old_one_but_keeps_its
     ("pointwise", "'pointwise' is a kind of operations"), ("a b", "is an identifier, such as 'swish'; got 'a b'"),
     ("", "is an identifier"), (3, "is an identifier"), ("<lambda>", "is an identifier"),
 ])  # fmt: skip
-def test_names_that_are_taken_or_none_are_refused(name, message):
+def test_used_and_invalid_names_are_refused(name, message):
     with pytest.raises(ValueError, match=message):
         sf.operation(swish_slope, name=name)(own_swish.__wrapped__)
 
@@ -233,7 +233,7 @@ def returning(result, kind="pointwise", slope=lambda u, g, y, x: g):
     (lambda u, x: u.round(x) > 0, "must be an array of floats"),
     (lambda u, x: u.matmul(x, x.T, "x", "x"), 'declare it with kind="contraction"'),
 ])  # fmt: skip
-def test_what_is_not_rounded_by_the_policy_is_refused(result, message):
+def test_operations_that_the_policy_does_not_round_are_refused(result, message):
     with sf.simulate("bf16-standard"), pytest.raises(ValueError, match=message):
         returning(result)(X)
 
@@ -257,7 +257,7 @@ def test_a_result_that_has_infinities_and_nan_is_one_of_the_format():
         returning(lambda u, x: x)(x)
 
 
-def test_the_arithmetic_says_what_it_has():
+def test_the_arithmetic_lists_its_operations():
     with sf.simulate("fp32"):
         with pytest.raises(AttributeError, match="has no function 'softsign'. It has round, sum, matmul, add, "):
             returning(lambda u, x: u.softsign(x))(X)

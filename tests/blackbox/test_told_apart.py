@@ -1,4 +1,4 @@
-"""Functions that are nearly an accumulator of ours are told from it, with operands that show the difference."""
+"""`reveal` distinguishes functions that are nearly one of our accumulators, and returns operands as a proof."""
 
 import math
 import re
@@ -39,7 +39,7 @@ NEARLY = {
 
 
 @pytest.mark.parametrize(("name", "k"), [*product(NEARLY, [3]), *product(list(NEARLY)[::2], [29])])
-def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_told_from_it(name, k):
+def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_distinguished_from_it(name, k):
     f = NEARLY[name]
     found = sf.reveal(f, k, seed=k)
     if name == "flushed to 2^-14":
@@ -89,7 +89,7 @@ def in_order(step):
 
 
 @pytest.mark.parametrize("name", RARE)
-def test_sums_that_differ_from_an_accumulator_in_one_rare_way_are_told_from_it(name):
+def test_sums_that_differ_from_an_accumulator_in_one_rare_way_are_distinguished_from_it(name):
     found = sf.reveal(in_order(RARE[name]), 4)
     assert found.accumulator is None and "other bits" in found.reason
 

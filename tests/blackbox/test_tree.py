@@ -1,4 +1,4 @@
-"""Trees of additions: equal if and only if the order is, and shown as sums."""
+"""Trees of additions are equal if and only if the orders are equal, and print as sums."""
 
 from itertools import pairwise
 
@@ -59,7 +59,7 @@ def test_parents_and_leaves_agree():
     assert len(parents) == tree.root
 
 
-def test_a_subtree_counts_its_leaves_anew():
+def test_a_subtree_numbers_its_leaves_again():
     tree = tree_of(Runs(4, Chain(), Chain()), 12)
     runs = [place for place, leaves in enumerate(tree.leaves()) if len(leaves) == 4]
     assert subtree(tree, range(4), runs[0]) == tree_of(Chain(), 4)

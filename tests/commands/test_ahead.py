@@ -1,4 +1,4 @@
-"""A cold selftest has the other cores compile what it will need."""
+"""A selftest without compiled kernels uses the other cores to compile in advance."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_the_other_cores_share_the_checks_from_the_end(context, monkeypatch):
     assert context.killed == 2, "nothing runs on when the checks are done"
 
 
-def test_where_kernels_are_kept_nothing_is_compiled_ahead(context, monkeypatch):
+def test_nothing_is_compiled_ahead_if_kernels_are_stored(context, monkeypatch):
     monkeypatch.setattr(cache, "count_kernels", lambda place: 1)
     with selftest.compile_ahead(list("abc")):
         pass

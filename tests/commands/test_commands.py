@@ -1,4 +1,4 @@
-"""The commands that show numbers: what they print is what the library says, and mistakes are one line."""
+"""The commands that show numbers print the values of the library, and report a mistake in one line."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def test_numbers_are_read_exactly_and_rounded_by_the_definition(run, line, resul
     assert row.split()[1:] == result.split()
 
 
-def test_info_tells_what_a_report_of_a_fault_needs(run):
+def test_info_prints_the_facts_that_a_bug_report_needs(run):
     lines = run("info")
     first = [line.split()[0] for line in lines]
     assert set(first) == {"simfloat", "Python", "NumPy", "Numba", "processor", "level", "floating", "threads"} | {
@@ -122,7 +122,7 @@ def test_info_without_a_place_for_kernels(run, monkeypatch):
         ("show fp61", "simfloat show: argument FORMAT: Unknown format 'fp61'. Nearest names: FP64"),
         ("round 1x fp16", "simfloat round: argument X: '1x' is not a number"),
         ("round 1 fp16 --rounding up", "argument --rounding: rounding must be a simfloat.Rounding"),
-        ("round 1 fp16 --rounding stochastic()", "stochastic() draws random bits; the numbers on both sides"),
+        ("round 1 fp16 --rounding stochastic()", "stochastic() needs random bits; its results are the"),
         ("round nan e2m1", "simfloat round: E2M1 has no NaN"),
         ("warmup --level x86-64-v9", "simfloat warmup: argument --level: level must be "),
     ],

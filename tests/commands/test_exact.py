@@ -19,11 +19,11 @@ from simfloat.tools.commands.round_number import read_number, short_hex
         ("1e400", 10**400), ("0x1p1024", 2**1024), ("+7", 7),
     ],
 )  # fmt: skip
-def test_what_is_written_is_what_is_read(text, number):
+def test_written_numbers_are_read_exactly(text, number):
     assert read_number(text) == number and isinstance(read_number(text), Fraction)
 
 
-def test_what_no_fraction_is():
+def test_texts_that_are_no_fractions():
     assert math.isnan(read_number("NaN")) and read_number("-inf") == -math.inf
     assert all(math.copysign(1.0, read_number(zero)) == -1 for zero in ("-0", "-0.0", "-0x0p0", "-0/5"))
 

@@ -1,4 +1,4 @@
-"""simfloat vectors: the files, read again and made again by the definitions."""
+"""simfloat vectors: the files are read back and compared with the definitions."""
 
 from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""simfloat warmup: afterwards nothing is left to compile."""
+"""simfloat warmup: afterwards no kernel is left to compile."""
 
 import argparse
 import subprocess
@@ -105,7 +105,7 @@ def test_a_directory_that_takes_nothing_is_named_before_anything_is_compiled(tmp
     assert warmup.is_writable(tmp_path / "new") and not [*(tmp_path / "new").iterdir()]
 
 
-def test_each_task_that_is_done_is_told_where_lines_are_kept(capsys):
+def test_each_task_that_is_done_is_reported_where_lines_are_kept(capsys):
     for done in range(4):
         warmup.show_progress(done, 3)
     assert [line.partition("] ")[2] for line in capsys.readouterr().out.split("\n")] == [f"{n} of 3" for n in range(4)]

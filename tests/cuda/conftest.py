@@ -1,4 +1,4 @@
-"""What tests of GPUs need: the stand-in for CuPy, and NVIDIA's compilers, which ask for no GPU."""
+"""Fixtures of GPU tests: the stand-in for CuPy, and NVIDIA's compilers, which need no GPU."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What CuPy does otherwise than NumPy, done to NumPy's arrays."""
+"""The differences of CuPy from NumPy, reproduced on NumPy arrays."""
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def _names_places(part):
 
 
 def _axes_of(part):
-    """How many axes an index is for."""
+    """Return the number of axes that an index covers."""
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
     return part.ndim if isinstance(part, np.ndarray) and part.dtype.kind == "b" else 1

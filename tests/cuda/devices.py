@@ -1,4 +1,4 @@
-"""What stands for the GPU while something is computed there: the GPU, or arrays and loops that behave as its own."""
+"""The device of a repeated call: the GPU, or arrays and loops that stand in for it."""
 
 import sys
 from contextlib import contextmanager
@@ -68,11 +68,11 @@ class StandIn:
         simulated.in_a_row(body, count, arguments)
 
     def is_too_long(self, count):
-        """Whether a loop of so many steps is refused."""
+        """True if a loop with this number of steps is rejected."""
         return self.most_steps is not None and count > self.most_steps
 
 
 def steps(count, arguments):
-    """How many steps a loop has at most: a thread may go along an axis of a matrix."""
+    """The maximum number of steps of a loop: a thread may iterate over an axis of a matrix."""
     matrices = [x for x in arguments if isinstance(x, standin.ndarray) and x.ndim > 1]
     return count * max([1, *(max(x.shape) for x in matrices)])

@@ -1,9 +1,9 @@
-"""The arguments of a call on a GPU: the same numbers in the same memory layout, the same random bits to come.
+"""The arguments of a call on a GPU: the same values in the same memory layout, with the same random bits.
 
-Arrays are moved as they lie: transposed, with gaps, backwards, repeated by a stride of zero. What a parameter for
-arrays is given besides, a number or a sequence of them, stays a number where another operand is an array, and is moved
-as the array that NumPy makes of it where none is. A stream is one in the same state; observers hear what they are told
-on the CPU, and what is told on the GPU is heard beside them.
+Arrays keep their layout: transposed, with gaps, reversed, or repeated by a stride of zero. A number, or a sequence of
+numbers, next to an array operand stays unchanged; without an array operand it is moved as the array that NumPy makes of
+it. A stream is copied in its present state. Observers receive the events of the CPU; the events of the GPU are recorded
+separately.
 """
 
 import copy
@@ -50,7 +50,7 @@ class Move:
         self.arrays = []  # (what was moved, where it is now)
 
     def argument(self, value, annotation):
-        """What the call on the GPU gets for an argument of a parameter with this annotation."""
+        """Return the argument of the call on the GPU for a parameter with this annotation."""
         if isinstance(value, list | tuple) and ("ArrayLike" in annotation or "OperandLike" in annotation):
             if "tuple[ArrayLike" in annotation:
                 return tuple(self.argument(one, "ArrayLike") for one in value)
@@ -68,7 +68,7 @@ class Move:
         return self.moved[id(value)][1]
 
     def other(self, value):
-        """What stands for one value."""
+        """Return the counterpart of one value."""
         if isinstance(value, np.ndarray):
             return self.array(value)
         if hasattr(value, "__array__") and not isinstance(value, np.generic | type):
@@ -108,7 +108,7 @@ def as_array(values):
 
 
 def strided(device, x):
-    """An array on the device that lies there as `x` lies in memory."""
+    """Return an array on the device with the memory layout of `x`."""
     backwards = [axis for axis in range(x.ndim) if x.strides[axis] < 0]
     forwards = np.flip(x, backwards)
     if x.size == 0 or x.flags.c_contiguous or any(step % x.itemsize for step in x.strides):

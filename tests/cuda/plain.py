@@ -1,6 +1,7 @@
-"""The loops of a GPU as plain Python, in a process whose own loops are compiled.
+"""The loops of a GPU as plain Python, in a process with compiled loops for the CPU.
 
-Only the fused multiply-add is the processor's: its plain body takes fractions, and functions consist of little else.
+Only the fused multiply-add is computed by the processor, because its plain body uses fractions, and functions consist
+mostly of fused multiply-adds.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""What is compiled for GPUs, carried out on a processor: PTX as C, instruction by instruction (`ptx.h`).
+"""Run code that was compiled for GPUs on a processor: PTX as C, instruction by instruction (`ptx.h`).
 
-Threads run one after the other, in an order of chance. Registers and a thread's own memory hold nonsense until they are
-written; what reads or writes outside of the arrays that a kernel was given is counted.
+Threads run one after the other, in a random order. Registers and local memory contain arbitrary values until they are
+written. Reads and writes outside of the arrays of a kernel are counted.
 """
 
 import ctypes
@@ -104,7 +104,7 @@ class Cupy:
         self.cuda = SimpleNamespace(Device=lambda number=0: device, Module=lambda: Module(self))
 
     def data_of(self, array):
-        """An array's `data`: where it lies."""
+        """The `data` of an array: its address."""
         self.arrays.append((array._host.ctypes.data, array.nbytes))
         return SimpleNamespace(ptr=array._host.ctypes.data, device_id=0)
 

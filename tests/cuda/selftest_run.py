@@ -1,4 +1,4 @@
-"""Run by test_simulator.py: the self-test of a GPU, with what stands for one."""
+"""Run by test_simulator.py: the self-test of a GPU, on a stand-in."""
 
 import sys
 

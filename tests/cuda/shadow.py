@@ -1,8 +1,8 @@
-"""Every call of what computes is made once more on a GPU, and has to give the same bits there.
+"""Repeat every call of the library that computes on a GPU, and require the same bits there.
 
-`install` puts functions that do so in the place of the package's own. Compared are numbers (NaN as NaN, zeros by their
-sign), types and shapes of results, what observers hear, and errors, by their class and their words; operands are left
-as they are. Rules for arguments stand in `moving.py`.
+`install` replaces the functions of the library by functions that do so. They compare values (NaN equals NaN, zeros are
+compared with their sign), types and shapes of results, events of observers, and errors with their class and message.
+Operands must not change. `moving.py` contains the rules for arguments.
 """
 
 import functools
@@ -27,7 +27,7 @@ ROOMS = ("simfloat.arithmetic", "simfloat.sums")
 
 
 class Shadow:
-    """Calls on a device beside those on the CPU, and what was called."""
+    """Calls on a device in addition to the CPU, and the called functions."""
 
     def __init__(self, device):
         self.device = device
@@ -72,7 +72,7 @@ class Shadow:
         return want
 
     def _is_due(self, function, given):
-        """Whether a call is repeated: any, or a small one in which two things come together for the first time."""
+        """True if a call is repeated: every call, or a small one with a new pair of arguments."""
         if self.device.takes_all:
             return True
         if any(isinstance(value, np.ndarray) and self.device.is_too_long(value.size) for value in given.values()):
@@ -125,7 +125,7 @@ def outcome(function, signature, given):
 
 
 def is_too_large(error):
-    """Whether a call failed for the GPU's memory."""
+    """True if a call failed because the GPU had too little memory."""
     return isinstance(error, MemoryError) or "bytes, and of the GPU's" in str(error)
 
 
@@ -156,7 +156,7 @@ def assert_same(there, want):
 
 
 def heard_by(given):
-    """What observers among arguments heard."""
+    """The events that observers among the arguments received."""
     targets = [value.target for value in given.values() if isinstance(value, Arithmetic)]
     observers = [*given.values(), *(target.observer for target in targets)]
     return [observer.events for observer in observers if isinstance(observer, Heard)]
@@ -193,13 +193,13 @@ def functions():
 
 
 def takes_arrays(function):
-    """Whether a function has a parameter for arrays."""
+    """True if a function has a parameter for arrays."""
     kinds = [str(one.annotation) for one in inspect.signature(function).parameters.values()]
     return any(takes_operand(kind) or "NDArray" in kind for kind in kinds)
 
 
 def takes_operand(kind):
-    """Whether an annotation is that of numbers and sequences, too."""
+    """True if an annotation also allows numbers and sequences."""
     return "ArrayLike" in kind or "OperandLike" in kind
 
 

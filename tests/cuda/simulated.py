@@ -1,7 +1,7 @@
 """Thread loops without a GPU, in plain Python: one thread after the other, or under numba-cuda's simulator.
 
-Bodies have to be plain: those of `plain.py`, or all in a process with NUMBA_DISABLE_JIT=1. The simulator needs such a
-process, with NUMBA_ENABLE_CUDASIM=1, too.
+Bodies must be plain: those of `plain.py`, or all of them in a process with NUMBA_DISABLE_JIT=1. The simulator needs
+such a process with NUMBA_ENABLE_CUDASIM=1.
 """
 
 import random

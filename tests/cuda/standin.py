@@ -1,8 +1,8 @@
-"""What stands in for CuPy where there is no GPU: arrays that keep themselves to themselves, as CuPy's do.
+"""A stand-in for CuPy without a GPU: arrays that never mix with NumPy arrays, like CuPy's.
 
-Numbers lie in a NumPy array that nothing outside of this file and of `simulated.py` reads. Like CuPy's, an array is
-never converted to NumPy's but by `get`, computes with no NumPy array beside it, gives arrays without axes where NumPy
-gives numbers, and has no function that CuPy 14 lacks. `install` puts it in the place of the module `cupy`.
+The values are stored in a NumPy array that only this file and `simulated.py` read. As with CuPy, only `get` converts an
+array to NumPy, an array does not compute with NumPy arrays, results without axes are arrays, and functions that CuPy 14
+does not have are missing. `install` replaces the module `cupy`.
 """
 
 import sys
@@ -168,7 +168,7 @@ for _name in (
 
 
 def wrapped(value):
-    """What NumPy computed, as CuPy would return it."""
+    """Return a result of NumPy as CuPy would return it."""
     if isinstance(value, tuple | list):
         return type(value)(map(wrapped, value))
     if isinstance(value, np.ndarray | np.generic):
@@ -177,7 +177,7 @@ def wrapped(value):
 
 
 def unwrapped(value):
-    """What NumPy computes with; TypeError for what CuPy does not take."""
+    """Return the NumPy operand; TypeError for an operand that CuPy does not accept."""
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, np.ndarray):

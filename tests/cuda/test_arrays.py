@@ -1,4 +1,4 @@
-"""What a user does with arrays and tensors on what stands for CuPy: the CPU's numbers, and its refusals."""
+"""Arrays and tensors on the stand-in for CuPy: the same values as on the CPU, and CuPy's errors."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests.cuda.devices import StandIn  # noqa: E402
 
 
 def compare_machines(case):
-    """What a case gives on both machines: types, shapes and bits."""
+    """The results of a case on both devices: types, shapes and bits."""
     want, device = results(case, given), StandIn()
     with device.present():
         got = results(case, device.take)
@@ -114,7 +114,7 @@ def batch_of_rows(x):
 
 
 @pytest.mark.parametrize("loss", [weighted_loss, smoothed_loss, attended, own_operation, batch_of_rows])
-def test_what_goes_into_a_loss_beside_a_gpus_tensors_may_be_numpys_or_a_number(loss):
+def test_a_loss_of_gpu_tensors_accepts_numpy_arrays_and_numbers(loss):
     def made(move):
         x = sf.Tensor(move(np.nan_to_num(X, posinf=2.0)), requires_grad=True)
         with sf.simulate("bf16-standard"):

@@ -1,4 +1,4 @@
-"""Devices by name, and what is said where there is none."""
+"""Devices by name, and the messages if a device is missing."""
 
 import importlib.util
 import sys
@@ -55,7 +55,7 @@ def test_without_a_gpu_it_says_so(count, reason, cupy, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [lambda x: np.full(2, 1.0, like=x), lambda x: np.ones(2, like=x)])
-def test_what_numpy_adds_to_like_is_refused_as_cupy_refuses_it(make, cupy):
+def test_arguments_that_only_numpy_has_are_refused_as_in_cupy(make, cupy):
     with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
         make(cupy.asarray(np.zeros(2)))
 
@@ -101,7 +101,7 @@ def test_a_model_goes_to_a_gpu_and_comes_back(cupy):
         assert type(array) is np.ndarray and np.array_equal(array, before[name])
 
 
-def test_what_an_optimizer_keeps_follows_its_parameters(cupy):
+def test_the_state_of_an_optimizer_moves_with_its_parameters(cupy):
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
     model = sf.nn.Linear(3, 2, rng=0)
     optimizer = sf.optim.Adam(model.parameters())
@@ -124,7 +124,7 @@ def test_states_on_a_gpu_are_kept_in_files_of_the_cpu(cupy, tmp_path):
     assert np.array_equal(other.weight.data, model.weight.data.get())
 
 
-def test_a_gpu_too_small_is_told_with_what_is_needed_and_what_there_is(cupy):
+def test_a_gpu_with_too_little_memory_is_reported_with_both_sizes(cupy):
     def full(shape, dtype):
         raise MemoryError
 

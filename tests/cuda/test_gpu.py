@@ -1,4 +1,4 @@
-"""Every case gives the CPU's bits on a GPU, where there is one."""
+"""Every case has the bits of the CPU on a GPU, if there is one."""
 
 import pytest
 

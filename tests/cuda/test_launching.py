@@ -1,4 +1,4 @@
-"""How loops are started: what a kernel receives, as CuPy hands it over."""
+"""The start of loops: a kernel receives the arguments as CuPy passes them."""
 
 import dataclasses
 import types
@@ -21,7 +21,7 @@ def loop(j, x, number, out):
 
 @pytest.fixture
 def cupy(cupy):
-    """The stand-in with a GPU, and a record of what is started."""
+    """The stand-in with a GPU, and a record of the started kernels."""
     started = []
 
     class Module:

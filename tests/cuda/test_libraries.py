@@ -1,4 +1,4 @@
-"""Products by libraries beside our models: what is counted, the orders that are found, and those of an H200."""
+"""Compare products of libraries with our models: the counts, the orders, and recorded orders of an H200."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler makes of FP8 by `mma`, beside the steps of our models: machine code is an oracle, too."""
+"""Compare NVIDIA's machine code for FP8 `mma` with the steps of our models."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What a GPU's memory is too small for is refused, with the size that is needed and the size that there is."""
+"""A computation that needs more GPU memory than there is raises an error with both sizes."""
 
 import re
 import sys
@@ -57,7 +57,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("call, shape", CALLS.values(), ids=CALLS)
-def test_what_is_needed_is_told(call, shape, small):
+def test_the_needed_memory_is_reported(call, shape, small):
     with pytest.raises(ValueError, match="of the GPU's 80,000 there are 70,000 left: pass smaller operands") as refused:
         call(standin.moved)
     told = re.match(r"An array of shape (\(.*\)) takes ([0-9,]+) bytes", str(refused.value))
@@ -65,5 +65,5 @@ def test_what_is_needed_is_told(call, shape, small):
     assert shape in (None, sizes) and int(told[2].replace(",", "")) in (4 * np.prod(sizes), 8 * np.prod(sizes))
 
 
-def test_what_fits_is_computed(small):
+def test_a_computation_that_fits_into_memory_runs(small):
     assert sf.round(standin.moved(np.ones((80, 100))), sf.FP16).shape == (80, 100)

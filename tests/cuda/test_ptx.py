@@ -1,4 +1,4 @@
-"""What is compiled for GPUs: it can be seen without one."""
+"""Code that is compiled for GPUs can be inspected without a GPU."""
 
 import re
 
@@ -80,7 +80,7 @@ pytestmark = pytest.mark.usefixtures("nvvm")
 
 
 def arithmetic(ptx):
-    """The floating-point instructions of a kernel, as they stand there."""
+    """The floating-point instructions of a kernel, in their order."""
     return re.findall(r"\b(?:fma|mad|add|sub|mul|div|sqrt|rcp)\.[\w.]*f(?:16|16x2|32|64)\b", ptx)
 
 

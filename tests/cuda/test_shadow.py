@@ -1,4 +1,4 @@
-"""What repeats calls on a GPU: that it sees each call and any difference, and hands over all as it is."""
+"""The repetition of calls on a GPU sees each call and any difference, and does not change arguments."""
 
 import inspect
 
@@ -43,7 +43,7 @@ def test_the_tests_calls_are_the_shadows(name, request):
     assert (getattr(sf, name).__code__.co_filename == shadow.__file__) == expected
 
 
-def test_a_call_gives_what_it_gave_and_is_counted(own):
+def test_a_repeated_call_returns_the_same_and_is_counted(own):
     rounded = own.beside(original("round"))
     assert np.array_equal(rounded(X, sf.FP16), original("round")(X, sf.FP16))
     with pytest.raises(ValueError, match="not a number of"):
@@ -114,7 +114,7 @@ def write(x):
 
 
 @pytest.mark.parametrize("function", OTHERWISE.values(), ids=OTHERWISE)
-def test_what_else_differs_is_found(own, function):
+def test_other_differences_are_found(own, function):
     with pytest.raises(AssertionError, match="on the GPU, of x="):
         own.beside(function)(np.ones(3), sf.FP16)
 
@@ -134,7 +134,7 @@ def test_events_are_compared_and_observed_once(own):
         thread_counting.count_ends = count
 
 
-def test_random_bits_are_the_same_and_go_on_once(own):
+def test_random_bits_are_the_same_and_continue_once(own):
     stream, other = sf.BitStream(5), sf.BitStream(5)
     rounded = own.beside(original("round"))
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_arrays_lie_on_the_gpu_as_they_lie_here(x):
     assert np.array_equal(there.get(), x)
 
 
-def test_what_cupy_has_no_array_for_is_left_to_the_cpu(own):
+def test_types_that_cupy_does_not_have_stay_on_the_cpu(own):
     for x in (
         np.array([1, 2], object),
         np.ma.masked_array([1.0], [True]),

@@ -1,4 +1,4 @@
-"""Every case gives the CPU's bits on a simulated GPU: the same bodies and seam, and arrays that behave as CuPy's do."""
+"""Every case has the bits of the CPU on a simulated GPU, with arrays that behave like CuPy's."""
 
 import os
 import pickle
@@ -29,7 +29,7 @@ class Watching(StandIn):
 
 @cache
 def carried_out(name):
-    """What a case gives with threads in an order of chance, and the bodies that they carried out."""
+    """The results of a case with threads in random order, and the bodies that they ran."""
     gpu = Watching()
     with gpu.present():
         return results(CASES[name], standin.moved), gpu.started

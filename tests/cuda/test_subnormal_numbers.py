@@ -1,4 +1,4 @@
-"""CuPy's own operations, which would flush subnormal numbers of float32, are compiled without that."""
+"""CuPy's own operations are compiled without flushing subnormal numbers of float32."""
 
 import gc
 import subprocess
@@ -41,7 +41,7 @@ def compiled(cupy):
     machines.keep_subnormal_numbers.cache_clear()
 
 
-def test_the_flag_is_taken_out_once_and_what_was_compiled_is_forgotten(cupy, compiled):
+def test_the_flag_is_removed_once_and_compiled_code_is_discarded(cupy, compiled):
     x, operation, proxies = cupy.asarray(np.float32([2.0**-149])), Operation(), [weakref.proxy(Operation())]
     for _ in range(2):
         sf.ulp(x, sf.FP32)
@@ -61,7 +61,7 @@ def test_a_cupy_that_flushes_all_the_same_is_refused(cupy, compiled, monkeypatch
         sf.round(x, sf.BF16)
 
 
-def test_numba_cuda_is_imported_beside_a_numpy_without_row_stack():
+def test_numba_cuda_can_be_imported_with_a_numpy_without_row_stack():
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
     code = """
 import numpy as np

@@ -1,4 +1,4 @@
-"""The programs that compare tensor cores: they compile without a GPU, and operands lie where instructions look."""
+"""The programs that compare tensor cores compile without a GPU, and store operands in the right layout."""
 
 import re
 

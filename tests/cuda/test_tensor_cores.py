@@ -1,4 +1,4 @@
-"""Comparing our tensor cores with a GPU's: the run, its file, and what was recorded on real GPUs."""
+"""Compare our tensor cores with GPUs: the run, its file, and recorded results of real GPUs."""
 
 import json
 import os
@@ -22,7 +22,7 @@ RECORDED = sorted((pathlib.Path(__file__).parent / "recorded").glob("*.json"))
 UNEXPLAINED: set[tuple[str, str]] = set()
 
 
-def test_what_real_units_gave_is_what_our_models_give():
+def test_recorded_results_equal_our_models():
     differing = set()
     for path in RECORDED:
         for what, got, want in comparing.replayed(json.loads(path.read_text())):
@@ -103,7 +103,7 @@ def test_operands_at_wrong_places_are_called_so_and_not_counted(gpu, tmp_path, m
     assert "layout: " in capsys.readouterr().out
 
 
-def test_what_fails_is_recorded_and_the_rest_goes_on(gpu, tmp_path, monkeypatch):
+def test_a_failure_is_recorded_and_the_rest_continues(gpu, tmp_path, monkeypatch):
     compiled = comparing.programs.compiled
 
     def refused(unit, capability):
@@ -137,7 +137,7 @@ def test_the_file_is_whole_after_every_finding(gpu, tmp_path, monkeypatch):
     assert seen == list(range(24))
 
 
-def test_what_a_worker_is_asked_for_can_be_sent_to_it(gpu, monkeypatch, tmp_path):
+def test_requests_of_a_worker_can_be_sent_to_it(gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(libraries, "names_on_gpu", lambda library: ["FP16"])
     file = recording.Recording(tmp_path / "file.json", {})
     tasks = list(command._tasks(90, unit_by_hand.Here(), file))

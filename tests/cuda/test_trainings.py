@@ -1,4 +1,4 @@
-"""Trainings on a GPU: every layer, loss and optimizer has its case, and checkpoints go from machine to machine."""
+"""Trainings on a GPU: every layer, loss and optimizer has a case, and checkpoints move between devices."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def steps(count, folder, device, move):
 
 
 @pytest.mark.parametrize("first", ["cpu", "cuda"])
-def test_a_training_goes_on_from_another_machines_checkpoint(first, tmp_path):
+def test_a_training_continues_from_another_machines_checkpoint(first, tmp_path):
     want = steps(4, tmp_path / "whole", "cpu", given)
     for count, device in ((2, first), (4, "cuda" if first == "cpu" else "cpu")):
         with StandIn().present():

@@ -1,4 +1,4 @@
-"""A GPU by hand: its instructions are our models, which read the words that a program is given."""
+"""A simulated GPU: its tensor-core instructions are our models, which read the words of a program."""
 
 import sys
 import types
@@ -33,7 +33,7 @@ def install(monkeypatch):
 
 
 class Module:
-    """What CuPy makes of machine code, here the name of an instruction."""
+    """CuPy's module of machine code, here the name of an instruction."""
 
     def load(self, code):
         name, _, capability = code.decode().partition(" ")

@@ -1,5 +1,4 @@
-"""Faults that are planted are found, and mended by an override that running again verifies; healthy trainings raise no
-alarm; and what is given stays as it is."""
+"""Planted faults are found and fixed by a verified override; healthy trainings have none; arguments do not change."""
 
 import copy
 
@@ -137,7 +136,7 @@ def diagnosed(name, steps=3):
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fault_is_found_first_and_mended_so_that_none_is_left(name):
+def test_a_planted_fault_is_found_first_and_fixed_so_that_none_is_left(name):
     make, loss_fn, batches, _, optimizer, expected = PLANTED[name]
     found = diagnosed(name)
     first = found.first
@@ -172,13 +171,13 @@ def test_a_quotient_of_infinite_data_is_no_division_by_zero():
     assert "a division by 0" not in repr(found) and found.first.why.startswith("an infinite operand, in data")
 
 
-def test_what_the_reference_does_too_is_not_laid_on_the_policy():
+def test_a_fault_of_the_reference_is_not_a_fault_of_the_policy():
     found = sf.diagnose(mlp(), lambda output, y: MSE(output * 1e30, y), [(X, Y)], "bf16-standard", steps=2)
     assert found.first.kind == "infinity" and found.first.override == ""
     assert "also under the reference" in found.first.why and found.policy == sf.policies["bf16-standard"]
 
 
-def test_a_loss_scale_is_named_beside_the_override_where_it_helps():
+def test_a_loss_scale_is_named_next_to_the_override_where_it_helps():
     first = diagnosed("no loss scale").first
     assert first.also == "a loss scale of 4096"
     model = mlp()
@@ -216,7 +215,7 @@ def test_a_policy_may_name_a_layer_that_has_no_parameters():
 
 
 @pytest.mark.parametrize("most", [3, 24])
-def test_the_same_fault_of_many_layers_is_mended_in_all_and_one_that_is_left_is_told(most, monkeypatch):
+def test_the_same_fault_of_many_layers_is_fixed_in_all_and_one_that_is_left_is_reported(most, monkeypatch):
     monkeypatch.setattr("simfloat.analysis.diagnosis.faults.MOST", most)
     model = sf.nn.MLP([4, 8, 8, 8, 8, 8, 1], rng=0)
     model.hidden[0].weight.data = model.hidden[0].weight.data * 1e8
@@ -288,7 +287,7 @@ def assert_same(a, b):
         assert a == b
 
 
-def test_all_that_is_given_stays_as_it_is_inside_of_a_simulation_too():
+def test_no_argument_changes_even_inside_of_a_simulation():
     model = Gpt()
     optimizer, scaler = adamw(model), sf.optim.DynamicLossScale(8.0)
     simulation = sf.simulate("bf16-stochastic", seed=3, observer=sf.Recorder())
@@ -332,7 +331,7 @@ def test_a_diagnosis_prints_as_a_table_of_faults():
         ({"steps": 0}, "steps"),
         ({"optimizer": 3}, "optimizer is one of simfloat.optim, got a int"),
         ({"optimizer": sgd(mlp())}, "The optimizer updates parameters that are not in the model"),
-        ({"scaler": sf.optim.StaticLossScale(2.0)}, "give optimizer=, too"),
+        ({"scaler": sf.optim.StaticLossScale(2.0)}, "also pass optimizer="),
     ],
 )
 def test_nonsense_is_refused(change, words):
@@ -351,7 +350,7 @@ def test_operands_in_eight_bits_are_scaled_and_do_not_get_more():
 
 
 @pytest.mark.parametrize("seed", [1, 6, 19])
-def test_saturation_that_hides_that_of_later_layers_is_mended_in_all_of_them(seed):
+def test_saturation_that_hides_that_of_later_layers_is_fixed_in_all_of_them(seed):
     model = sf.nn.MLP([4, 8, 8, 8, 1], rng=seed)
     found = sf.diagnose(model, MSE, [(1e5 * X, Y)], CLAMPED, steps=2)
     assert (found.first.kind, found.first.path, found.first.operation) == ("saturation", "hidden.0", "cast_input")
@@ -359,13 +358,13 @@ def test_saturation_that_hides_that_of_later_layers_is_mended_in_all_of_them(see
     assert found.losses["mended"][-1] == pytest.approx(found.losses["reference"][-1], rel=0.2)
 
 
-def test_a_sum_that_overflows_in_a_narrow_accumulator_is_mended_by_one_in_fp32_whatever_its_result_is():
+def test_a_sum_that_overflows_in_a_narrow_accumulator_is_fixed_by_one_in_fp32_whatever_its_result_is():
     found = sf.diagnose(long_sum(), over_all_terms, [(200 * LONG, Y[:4])], FP16_SUMS, steps=1)
     assert (found.first.kind, found.first.operands) == ("infinity", "an overflow inside a sum")
     assert found.first.override == "policy.override(operation='linear', accumulate=sf.FP32)" and found.first.verified
 
 
-def test_a_sum_and_its_result_that_overflow_in_one_place_are_mended_both():
+def test_a_sum_and_its_result_that_overflow_in_one_place_are_fixed_both():
     policy = sf.Policy(compute=sf.FP16, weights=sf.FP32, accumulate=sf.FP16)
     found = sf.diagnose(mlp(), lambda output, y: (output * 0 + 1e4).sum(), [(X, Y)], policy, steps=1)
     assert [fault.operation for fault in found.faults] == ["sum", "sum"]
@@ -373,7 +372,7 @@ def test_a_sum_and_its_result_that_overflow_in_one_place_are_mended_both():
 
 
 @pytest.mark.parametrize("compute", [sf.FP16, sf.E4M3])
-def test_gradients_that_underflow_as_operands_and_in_their_sums_have_both_mended(compute):
+def test_gradients_that_underflow_as_operands_and_in_their_sums_have_both_fixed(compute):
     model, policy = mlp(), sf.Policy(compute=compute, activations=sf.FP32, weights=sf.FP32, accumulate=sf.FP16)
     found = sf.diagnose(model, lambda output, y: MSE(output, y) * 1e-8, [(X, Y)], policy, steps=1)
     roles = [remedy.role for remedy in found.first.remedies]
@@ -381,7 +380,7 @@ def test_gradients_that_underflow_as_operands_and_in_their_sums_have_both_mended
     assert roles == ["compute_gradients", "accumulate"], "which accumulate_gradients follows"
 
 
-def test_saturation_of_most_numbers_is_told_though_no_remedy_takes_half_of_its_harm(monkeypatch):
+def test_saturation_of_most_numbers_is_reported_though_no_remedy_takes_half_of_its_harm(monkeypatch):
     monkeypatch.setattr("simfloat.analysis.diagnosis.gradients._needed_roles", lambda *_: [])
     found = sf.diagnose(mlp(), MSE, [(1e5 * X, Y)], CLAMPED, steps=2)
     assert (found.first.kind, found.first.path, found.first.role) == ("saturation", "hidden.0", "compute")

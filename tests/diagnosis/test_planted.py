@@ -1,5 +1,4 @@
-"""Twenty and more planted faults are found in both front ends, and ten healthy models raise no alarm under any of four
-policies."""
+"""More than twenty planted faults are found in both front ends; ten healthy models have none under four policies."""
 
 from functools import partial
 
@@ -368,14 +367,14 @@ def test_a_healthy_model_raises_no_alarm(name, policy, front):
 
 
 @pytest.mark.parametrize("front", FRONTS)
-def test_steps_that_a_loss_scale_skips_are_told_as_skipped_and_never_as_underflow(front):
+def test_steps_that_a_loss_scale_skips_are_reported_as_skipped_and_never_as_underflow(front):
     f = FRONTS[front]
     found = diagnosed(f, mlp, squared, (X, Y), "amp-fp16", sgd, steps=8, scaler=f.scaler(2.0**18))
     assert 0 < found.skipped < 8 and list(found) == [] and "inf%" not in repr(found)
     assert f"The loss scale skipped {found.skipped} of 8 steps." in repr(found)
 
 
-def test_a_diagnosis_is_iterable_and_each_fault_tells_its_cause():
+def test_a_diagnosis_is_iterable_and_each_fault_has_its_cause():
     *given, _ = FAULTS["eps of Adam underflows"]
     found = diagnosed(FRONTS["simfloat"], *given)
     (first, *_) = found

@@ -1,4 +1,4 @@
-"""The width of accumulators: bits that an error needs, policies, and claims on made-up results."""
+"""The width of accumulators: the bits for a given error, policies, and claims on artificial results."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What 14 bits of alignment lose: parts of an error, policies that differ in sums alone, and made-up results."""
+"""The loss by 14 bits of alignment: parts of an error, policies with different sums, and artificial results."""
 
 from dataclasses import replace
 

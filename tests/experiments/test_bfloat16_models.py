@@ -1,4 +1,4 @@
-"""Models of five kinds in BFloat16: what is measured, what memory is, and how results are judged."""
+"""Models of five kinds in BFloat16: measures, memory, and the judgement of results."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_passages_and_windows_are_cut_without_overlap():
     assert "".join(letters[token] for token in windows[:9].reshape(-1)) == text[: 9 * 25]
 
 
-def test_what_a_model_is_judged_on_it_is_not_trained_on():
+def test_held_out_data_are_not_used_for_training():
     language = PROBLEMS["language"](0, False)
     assert len(language.x) + 200 == len(characters()[0]) and len(language.test[0]) == 200
     topics = PROBLEMS["topics"](0, False)

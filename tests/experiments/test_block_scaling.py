@@ -1,4 +1,4 @@
-"""Rules for scales of blocks, the GPT's data, and the claims on made-up results."""
+"""Rules for block scales, the data of the GPT, and claims on artificial results."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The page of claims is current, and no claim is without a verdict that says on what it hangs, or a reason."""
+"""The page of claims is up to date, and every claim has a verdict with its dependence, or a reason."""
 
 import pytest
 

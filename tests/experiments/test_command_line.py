@@ -1,4 +1,4 @@
-"""The command line: what is printed, what is written, what is refused, in one message and with the right exit code."""
+"""The command line: output, files, and errors in one message with the right exit code."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_packages_that_are_missing_are_one_line_that_says_how_to_get_them():
     assert (done.returncode, done.stdout, done.stderr) == (2, "", want)
 
 
-def test_what_is_looked_for_is_the_extra():
+def test_the_error_names_the_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {re.match(r"[\w-]+", line)[0] for line in (*extras["experiments"], *extras["studies"])}
     assert named - {"simfloat"} == set(IMPORTED)
@@ -75,7 +75,7 @@ def strict(text):
 
 
 def fields(rows):
-    """What tells jobs apart, each once, in order of appearance."""
+    """The fields that distinguish jobs, each once, in order of appearance."""
     return list(dict.fromkeys(tuple(row.get(key) for key in ("kind", "problem", "variant", "seed")) for row in rows))
 
 
@@ -218,7 +218,7 @@ def test_a_second_run_into_the_folder_of_a_running_one_is_refused(with_toy, tmp_
     assert invoke("run", "toy", "--out", tmp_path, executor=meanwhile).exit_code == 0
 
 
-def test_what_is_finished_is_kept_when_a_job_fails(with_toy, tmp_path):
+def test_finished_jobs_are_stored_when_a_job_fails(with_toy, tmp_path):
     def second_fails(function, jobs):
         yield 0, function(jobs[0])
         yield from one_by_one(refuse, jobs[1:])
@@ -249,7 +249,7 @@ def test_a_full_disk_loses_no_finished_job(with_toy, tmp_path, monkeypatch):
     assert len(list((tmp_path / ".simfloat-run").glob("*.json"))) == 3
 
 
-def test_numbers_that_are_none_are_null(with_toy, tmp_path, monkeypatch):
+def test_values_that_are_not_finite_are_null(with_toy, tmp_path, monkeypatch):
     rows = [{"seed": 0, "nan": float("nan"), "values": [float("inf"), 1.5]}]
     monkeypatch.setitem(EXPERIMENTS, "toy", toy(metrics=lambda result: rows))
     assert invoke("run", "toy", "--seeds", "1", "--out", tmp_path).exit_code == 0
@@ -257,7 +257,7 @@ def test_numbers_that_are_none_are_null(with_toy, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("redirect, code", [(">&-", 0), ("> /dev/full", 1), ("| true; exit ${PIPESTATUS[0]}", 1)])
-def test_output_that_nobody_takes_costs_no_results(redirect, code, tmp_path):
+def test_output_that_nobody_reads_costs_no_results(redirect, code, tmp_path):
     script = (
         "import tests.experiments.toy as t, experiments.catalog as c, simfloat.studies as e\n"
         "from experiments.command_line import main\n"

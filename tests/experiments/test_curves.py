@@ -1,4 +1,4 @@
-"""Losses beside a reference's: pair by pair, and on one scale."""
+"""Losses relative to a reference: pair by pair, and on one scale."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Data: read as their makers meant them, and one message where they are not there. No test needs a network."""
+"""Data sets are read correctly; a missing one gives one message. No test needs a network."""
 
 import contextlib
 import gzip
@@ -175,7 +175,7 @@ def test_without_a_server_the_message_names_the_file_and_where_to_put_it(tmp_pat
     assert names(tmp_path) == []
 
 
-def test_a_file_that_the_server_has_no_more_is_said_so(server, tmp_path):
+def test_a_file_that_is_missing_on_the_server_is_reported(server, tmp_path):
     download = server.offer("x.txt", b"abc")._replace(url=f"http://127.0.0.1:{server.server_port}/gone.txt")
     with pytest.raises(ValueError, match="Cannot download .*gone.txt: 404"):
         fetch(download, tmp_path / "cache")
@@ -209,7 +209,7 @@ def full_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_takes_no_more_is_one_message_and_leaves_no_half_file(server, tmp_path, capfd):
+def test_a_full_disk_gives_one_message_and_leaves_no_partial_file(server, tmp_path, capfd):
     download = server.offer("x.txt", b"abc" * 1000)
     with capfd.disabled(), full_disk(), pytest.raises(ValueError, match=r"Cannot keep .* as .*x.txt: .*Make room"):
         fetch(download, tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""The detector in small: scenes, default boxes, the loss of both heads, and what a histogram of gradients says."""
+"""The detector in small: scenes, default boxes, the loss of both heads, and the histogram of gradients."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_a_shrunk_loss_is_the_same_training():
     np.testing.assert_allclose(np.array(small["loss"]) * 2.0**18, whole["loss"], rtol=1e-4)
 
 
-def test_what_fp16_loses_is_counted_by_exponents():
+def test_gradients_that_fp16_loses_are_counted_by_exponents():
     histogram = {"zero": 5, "-26": 3, "-25": 1, "-24": 1}
     assert [lost_share(histogram, exponent) for exponent in (0, 1)] == [30.0, 0.0]
 

@@ -1,4 +1,4 @@
-"""The experiment on the dynamic loss scale: what its counts mean."""
+"""The experiment on the dynamic loss scale: its counts."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from experiments.dynamic_scale.statements import (
 from simfloat.studies.verdicts import EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 
 
-def test_gradients_are_counted_by_what_fp16_makes_of_them():
+def test_gradients_are_counted_by_their_result_in_fp16():
     found = count_step(np.array([0.0, 2.0**-25, 3 * 2.0**-26, -(2.0**-12), 0.3]))
     assert (found["gradients"], found["below"], found["below-lost"], found["lost"]) == (4, 3, 1, 1)
     assert (found["normal"], found["normal-changed"]) == (2, 0)

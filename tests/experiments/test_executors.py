@@ -1,4 +1,4 @@
-"""Executors: every job once, whatever happens said, nobody left behind."""
+"""Executors run every job once, report every failure, and leave no process behind."""
 
 import time
 from contextlib import closing
@@ -45,7 +45,7 @@ def test_a_job_that_breaks_its_process_is_no_refusal(how, message):
     assert not caught.value.refused
 
 
-def test_what_a_job_prints_is_not_taken_for_an_answer():
+def test_the_output_of_a_job_is_not_read_as_an_answer():
     ((place, result),) = in_processes(double, [{"seed": 4, "print": True}])
     assert (place, result["value"]) == (0, 8)
 
@@ -64,13 +64,13 @@ def test_giving_up_ends_the_processes_at_once():
     assert not Path(f"/proc/{result['process']}").exists()
 
 
-def test_two_processes_begin_at_both_ends_lest_they_compile_the_same_kernels():
+def test_two_processes_begin_at_both_ends_so_that_they_do_not_compile_the_same_kernels():
     jobs = [{"seed": 0}, {"seed": 1, "sleep": 60}, {"seed": 2, "sleep": 60}, {"seed": 3}]
     with closing(in_processes(double, jobs, workers=2)) as results:
         assert {next(results)[0], next(results)[0]} == {0, 3}
 
 
-def test_a_job_whose_process_dies_is_begun_anew_and_none_is_done_twice(tmp_path):
+def test_a_job_is_restarted_if_its_process_dies_and_none_runs_twice(tmp_path):
     jobs = [*JOBS, {"seed": 5, "once": str(tmp_path / "five")}, {"seed": 6, "once": str(tmp_path / "six")}]
     found = sorted((place, result["value"]) for place, result in in_processes(double, jobs, workers=2, attempts=2))
     assert found == [(i, 2 * i) for i in range(7)]

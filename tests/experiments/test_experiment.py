@@ -1,4 +1,4 @@
-"""An experiment as a newcomer writes it: what its files define, and nothing else."""
+"""An experiment written by a newcomer: exactly the names that its files define."""
 
 from pathlib import Path
 
@@ -54,6 +54,6 @@ def test_an_experiment_that_trains_has_problems_and_with_them_a_check_and_axes(p
     assert {"problem", "policy", "compute", "seed"} <= {axis.name for axis in experiment.grid.axes}
 
 
-def test_what_is_missing_is_named(package):
+def test_missing_names_are_reported(package):
     with pytest.raises(ValueError, match="idle defines no jobs and no run; experiments/README.md says what they are"):
         Experiment.of(package("idle", __init__='"""Why?"""'))

@@ -1,4 +1,4 @@
-"""The false discovery rate, against SciPy's own and against what it promises."""
+"""Compare the false discovery rate with SciPy, and with its guarantee."""
 
 import numpy as np
 import pytest
@@ -25,6 +25,6 @@ def test_without_tests_or_decisions_there_is_nothing_false():
     assert str(discoveries([])) == "No claim was tested by statistics."
 
 
-def test_of_claims_decided_by_chance_the_rate_tells(rng):
+def test_the_rate_detects_claims_that_were_decided_by_chance(rng):
     p = [level if level < 0.05 else 1.0 for level in rng.uniform(size=1000)]
     assert discoveries(p).rate > 0.9

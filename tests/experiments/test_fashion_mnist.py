@@ -1,4 +1,4 @@
-"""Clothes: what a seed may see, and the claims on made-up results."""
+"""Fashion-MNIST: the images that a seed may use, and claims on artificial results."""
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def made_up(accuracies):
     ]  # fmt: skip
 
 
-def test_claims_are_judged_by_accuracies_beside_fp32s():
+def test_claims_are_judged_by_accuracies_relative_to_fp32():
     found = {each.claim: each.verdict for each in findings(made_up({"bf16-standard": 0.85, "fp16-weights": 0.7}))}
     assert len(found) == 12
     matching = {claim: verdict for claim, verdict in found.items() if "matches" in claim}

@@ -1,4 +1,4 @@
-"""Few random bits: the bias of each variant, stagnation, and updates that are rounded so."""
+"""Few random bits: the bias of each variant, stagnation, and updates."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Findings over all seeds and over the first of them."""
+"""Findings over all seeds and over the first seeds."""
 
 from simfloat.studies import Finding, claim, findings_of, verdict_text
 from simfloat.studies.verdicts import Outcome

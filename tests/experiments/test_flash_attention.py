@@ -1,4 +1,4 @@
-"""FlashAttention's rescaling: sums that stop, ties that the rest decides, and the claims on made-up results."""
+"""FlashAttention's rescaling: sums that stop, ties that the rest decides, and claims on artificial results."""
 
 import numpy as np
 import pytest

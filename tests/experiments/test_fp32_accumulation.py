@@ -1,4 +1,4 @@
-"""FP16 products accumulated in FP16 and in FP32: scenes, sums, gradients, and what follows from made-up results."""
+"""FP16 products accumulated in FP16 and in FP32: scenes, sums, gradients, and artificial results."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def made_up(narrow):
 
 
 @pytest.mark.parametrize("narrow, verdict", [(1.2, REPRODUCED), (1.0, NOT_REPRODUCED)])
-def test_narrow_sums_that_cost_accuracy_are_told_from_those_that_do_not(narrow, verdict):
+def test_narrow_sums_that_cost_accuracy_are_distinguished_from_those_that_do_not(narrow, verdict):
     assert [finding.verdict for finding in findings(made_up(narrow))] == [
         *[REPRODUCED] * 5,
         EQUAL,

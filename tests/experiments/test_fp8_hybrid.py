@@ -1,4 +1,4 @@
-"""The experiment on FP8 formats: what is counted as lost, and what precision means."""
+"""The experiment on FP8 formats: the count of lost gradients, and precision."""
 
 import numpy as np
 import pytest

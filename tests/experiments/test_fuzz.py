@@ -1,4 +1,4 @@
-"""No command line, and no policy file, ends in a traceback."""
+"""No command line and no policy file causes a traceback."""
 
 import os
 import tempfile

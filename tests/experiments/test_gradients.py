@@ -1,4 +1,4 @@
-"""Histograms of gradients: which results they are made of."""
+"""Histograms of gradients count the right results."""
 
 import json
 
@@ -8,7 +8,7 @@ import simfloat as sf
 from experiments.gradients import as_histogram, gradient_histograms
 
 
-def test_gradients_of_activations_and_of_parameters_are_told_apart_and_counted_once():
+def test_gradients_of_activations_and_of_parameters_are_distinguished_and_counted_once():
     model, recorder = sf.nn.MLP([3, 4, 2], rng=0), sf.Recorder()
     names = {name for name, _ in model.named_parameters()}
     with sf.simulate("fp16-standard", observer=recorder):

@@ -1,4 +1,4 @@
-"""The points of a sweep: which there are, in which order, and what is refused."""
+"""The points of a sweep: their set, their order, and invalid ones."""
 
 import pytest
 
@@ -61,6 +61,6 @@ def test_commas_inside_of_brackets_separate_nothing(text, parts):
         ([f"seed={','.join(map(str, range(MOST_POINTS)))}"], f"{2 * MOST_POINTS} points, more than {MOST_POINTS}"),
     ],
 )
-def test_what_is_no_axis_or_no_value_is_refused(assignments, message):
+def test_an_invalid_axis_or_value_is_refused(assignments, message):
     with pytest.raises(ValueError, match=message):
         read_levels(AXES, assignments)

@@ -1,4 +1,4 @@
-"""Where sums stop: known terms, Kahan's compensation, and steps of a fraction of the spacing."""
+"""The end of growing sums: known terms, Kahan's compensation, and steps of a fraction of the spacing."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Findings made again have the READMEs' verdicts, without simfloat. All of them: python -m experiments.independent."""
+"""Findings repeated without simfloat have the verdicts of the READMEs (all: python -m experiments.independent)."""
 
 import ast
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_claim_that_no_readme_has_is_an_error():
         command.stored_verdict(narrow.Remade("harmonic-series", "nothing", "", ""))
 
 
-def test_rounding_written_anew_is_ours():
+def test_an_independent_rounding_equals_ours():
     x = np.random.default_rng(3).standard_normal(1000)
     assert (narrow.to_nearest(x, 8) == sf.round(x, sf.BF16)).all()
     draws = narrow.stochastically(np.full(4000, 1 + 2.0**-9), 8, np.random.default_rng(0))

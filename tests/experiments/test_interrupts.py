@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: one line, exit code 130, finished jobs kept, nobody left behind."""
+"""Ctrl-C at any moment: one line, exit code 130, stored jobs, and no process left behind."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def start_run(folder):
 
 
 def is_listening(run):
-    """Whether the program has taken charge of signals: Python itself leaves termination alone (Linux)."""
+    """True if the program handles signals: Python itself has no handler for termination (Linux)."""
     caught = next(
         line for line in Path(f"/proc/{run.pid}/status").read_text().splitlines() if line.startswith("SigCgt")
     )
@@ -49,7 +49,7 @@ def children(pid):
 
 
 def is_running(pid):
-    """Whether there is such a process that has not ended (Linux)."""
+    """True if such a process exists and has not ended (Linux)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -61,14 +61,14 @@ def finished_jobs(folder):
 
 
 def end(run):
-    """What the program says when it is stopped, and how long that takes."""
+    """Return the output of the program when it is stopped, and the seconds until it ends."""
     start = time.monotonic()
     output, errors = run.communicate(timeout=100)
     return output, errors, time.monotonic() - start
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(tmp_path, number):
+def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_continue(tmp_path, number):
     run = start_run(tmp_path)
     wait_for(lambda: len(finished_jobs(tmp_path)) >= 2)
     workers = children(run.pid)
@@ -130,7 +130,7 @@ def test_a_killed_worker_is_reported_and_costs_no_finished_job(tmp_path):
     assert "Traceback" not in errors and finished_jobs(tmp_path)
 
 
-def test_what_takes_time_to_import_comes_after_the_signals():
+def test_slow_imports_come_after_the_signals():
     code = "import sys, experiments.interrupts; print(*{'numpy', 'simfloat', 'click', 'rich'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

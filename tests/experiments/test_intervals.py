@@ -1,4 +1,4 @@
-"""Intervals and their levels, against SciPy's own tests."""
+"""Compare intervals and their levels with SciPy's tests."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_an_interval_with_the_confidence_of_a_level_ends_at_its_limit(rng):
     assert share_interval(3, 50, 1 - share_level(3, 50, 0.2)).high == pytest.approx(0.2, rel=1e-9)
 
 
-def test_what_says_nothing_has_level_1_and_what_is_certain_level_0():
+def test_an_uninformative_sample_has_level_1_and_a_certain_one_level_0():
     assert mean_level(np.array([3.0]), 0) == mean_level(np.array([1, np.nan]), 0) == mean_level(np.ones(3), 1.0) == 1
     assert mean_level(np.ones(3), 2.0) == mean_level(np.array([1, np.inf]), 2.0) == 0
 
@@ -62,20 +62,20 @@ def test_samples_without_a_mean_say_nothing(samples):
     assert mean_interval(np.array(samples))[:2] == (-math.inf, math.inf) and mean_level(np.array(samples), 0) == 1
 
 
-def test_a_deviation_stands_beside_a_mean_only_where_there_is_one():
+def test_a_mean_has_a_deviation_only_if_there_is_one():
     assert spread(np.array([1.0, 2.0, 3.0])) == "2.00 ± 1.00" and spread(np.ones(2), 1) == "1.0 ± 0.0"
     texts = [spread(np.array(samples)) for samples in ([3.0], [1.0, np.inf], [1.0, np.nan])]
     assert texts == ["3.00", "inf", "nan"]
 
 
 @pytest.mark.parametrize("found, cases", [(3, 2), (-1, 2), (1, -1), (0.5, 2)])
-def test_numbers_of_cases_that_are_none_are_refused(found, cases):
+def test_invalid_numbers_of_cases_are_refused(found, cases):
     with pytest.raises(ValueError, match="found must be an integer from 0 to cases; got"):
         share_interval(found, cases)
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 95, np.nan])
-def test_a_confidence_that_is_none_is_refused(confidence):
+def test_an_invalid_confidence_is_refused(confidence):
     for interval in (lambda: mean_interval(np.ones(2), confidence), lambda: share_interval(1, 2, confidence)):
         with pytest.raises(ValueError, match=r"confidence must be between 0 and 1, such as 0\.95; got"):
             interval()

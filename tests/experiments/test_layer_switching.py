@@ -1,4 +1,4 @@
-"""The experiment on switching layers: its rules, and what is read from a run."""
+"""The experiment on switching layers: its rules, and the values read from a run."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Backoff and LogNormal: what one overflow does, and what follows from made-up traces."""
+"""Backoff and LogNormal: the effect of one overflow, and artificial traces."""
 
 import numpy as np
 

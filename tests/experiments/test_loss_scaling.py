@@ -1,4 +1,4 @@
-"""Loss scaling: histograms, steps that overflow, and what follows from made-up results."""
+"""Loss scaling: histograms, steps that overflow, and artificial results."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_the_regression_maps_images_onto_themselves():
 
 
 def made_up(loss_of):
-    """Results with this loss for each variant, and gradients of which a fifth lies below FP16."""
+    """Results with this loss for each variant, and gradients of which a fifth is below the range of FP16."""
     gradients = {"activations": {"zero": 5, "-30": 80, "-25": 20, "-15": 400}, "parameters": {"zero": 1}}
     results = []
     for job in jobs(Options(tiny=True, seeds=4)):

@@ -1,4 +1,4 @@
-"""A machine room: the same results as here, and one clear message where it is not there."""
+"""A Dask scheduler: the same results as locally, and one clear message if it is missing."""
 
 import json
 import socket
@@ -83,7 +83,7 @@ def test_a_job_that_is_refused_or_fails_says_which_and_why(room):
         list(on_scheduler(room, patience=60)(double, [{"seed": 0, "fault": True}]))
 
 
-def test_a_job_whose_worker_dies_is_begun_anew(room, tmp_path):
+def test_a_job_is_restarted_if_its_worker_dies(room, tmp_path):
     jobs = [{"seed": 1}, {"seed": 5, "once": str(tmp_path / "five")}]
     found = sorted((place, result["value"]) for place, result in on_scheduler(room, patience=60)(double, jobs))
     assert found == [(0, 2), (1, 10)]
@@ -121,7 +121,7 @@ def test_a_job_that_a_scheduler_takes_to_its_grave_is_named():
         worker_answer(SimpleNamespace(status="cancelled"), {"kind": "toy", "seed": 3})
 
 
-def test_without_work_nobody_is_asked():
+def test_without_jobs_no_worker_is_contacted():
     assert list(on_scheduler("tcp://nobody:1")(run, [])) == []
 
 

@@ -1,4 +1,4 @@
-"""Master weights: ratios of weights to updates, and what follows from made-up results."""
+"""Master weights: ratios of weights to updates, and artificial results."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_the_weights_of_the_model_are_those_that_are_looked_at():
 
 
 @pytest.mark.parametrize("narrow, verdict", [(1.5, REPRODUCED), (1.0, NOT_REPRODUCED)])
-def test_narrow_weights_that_lag_are_told_from_those_that_do_not(narrow, verdict):
+def test_narrow_weights_that_lag_are_distinguished_from_those_that_do_not(narrow, verdict):
     sums = {f"{name}_{what}": 80 for name in ("below", "between", "above") for what in ("tried", "lost")}
     results = []
     for job in jobs(Options(tiny=True, seeds=3)):

@@ -1,4 +1,4 @@
-"""Rules of mixed precision: the orders of scaling to the bit, and the claims on made-up results."""
+"""Rules of mixed precision: the orders of scaling to the bit, and claims on artificial results."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def made_up(**losses):
     return [*trainings, *({**ORDERS, "seed": seed} for seed in range(5))]
 
 
-def test_claims_are_judged_by_losses_beside_their_reference():
+def test_claims_are_judged_by_losses_relative_to_their_reference():
     found = {each.claim: each.verdict for each in findings(made_up(**{"o2": 1.1, "o3": 2.0, "fp16-kahan": np.nan}))}
     assert found["convolutional: O1 trains as FP32"] == EQUAL
     assert found["transformer: O3 does not reach FP32's loss"] == REPRODUCED

@@ -1,4 +1,4 @@
-"""Muon's iteration in narrow formats: float64's beside it, the library's Muon, and the claims on made-up results."""
+"""Muon's iteration in narrow formats, compared with float64 and with the library's Muon; artificial results."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_an_update_is_that_of_the_librarys_muon(shape):
 
 
 def made_up(bf16, training):
-    """Results with this distance in BF16 for coefficients that converge, and these losses beside FP32's."""
+    """Results with this distance in BF16 for coefficients that converge, and these losses relative to FP32."""
     results = []
     for seed in range(10):
         noise = 1 + 0.0001 * (seed % 2 - 0.5)

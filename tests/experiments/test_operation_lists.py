@@ -1,4 +1,4 @@
-"""The experiment on the lists of mixed precision: what "alone" means, and its claims on made-up results."""
+"""The experiment on lists of operations: one list at a time, and claims on artificial results."""
 
 import pytest
 

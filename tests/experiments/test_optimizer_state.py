@@ -1,4 +1,4 @@
-"""Moments that stall: counted, followed, and judged."""
+"""Moments that stall: counts, the exact average, and verdicts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Bounds on errors of sums, and the claims about them on made-up results."""
+"""Bounds on errors of sums, and claims about them on artificial results."""
 
 from experiments.probabilistic_bounds.findings import findings, unit
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS, errors

@@ -1,4 +1,4 @@
-"""Experiments stand on what users have: public names of simfloat, and few others, each with its reason."""
+"""Experiments use public names of simfloat, and few others, each with a reason."""
 
 import ast
 from importlib import import_module
@@ -60,7 +60,7 @@ def asked_for(folder):
 
 
 def is_public(name):
-    """Whether it is in the `__all__` of simfloat or a room of it, or in a module of a room that has one."""
+    """True if the name is in the `__all__` of simfloat or of a subpackage, or in a module of one with an `__all__`."""
     module, _, last = name.rpartition(".")
     if module.startswith("simfloat.studies"):
         return not last.startswith("_")

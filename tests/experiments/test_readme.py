@@ -1,4 +1,4 @@
-"""READMEs: their tables are what the stored results say, to the letter."""
+"""The tables of the READMEs equal those of the stored results, to the letter."""
 
 import pytest
 

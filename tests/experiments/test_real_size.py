@@ -1,4 +1,4 @@
-"""Words, a book, speech and flights: what a seed may see, how they are told, and the claims on made-up results."""
+"""Words, a book, speech and flights: the data that a seed may use, and claims on artificial results."""
 
 from types import SimpleNamespace
 
@@ -45,7 +45,7 @@ def test_a_tiny_run_has_words_and_text_for_every_seed_without_the_dictionary_and
             assert len(PROBLEMS[problem](seed, True).x) > 10
 
 
-def test_a_word_is_letters_and_the_phonemes_before_each_one_that_is_to_be_told():
+def test_a_word_is_its_letters_and_the_earlier_phonemes():
     x, y, letters, phonemes = words.as_rows({"ab": ("F", "E"), "bbb": ("E",), "abab": ("E",), "b": 4 * ("F",)}, 3)
     assert x.tolist() == [[0, 1, 2, 1, 3, 2, 0], [2, 2, 2, 1, 2, 0, 0]] and (letters, phonemes) == (3, 4)
     assert y.tolist() == [[3, 2, 1, 0], [2, 1, 0, 0]]
@@ -58,7 +58,7 @@ def test_a_text_is_windows_of_its_characters():
     assert found.tolist() == [[0, 1, 2], [0, 1, 3]] and alphabet == 4
 
 
-def test_speakers_are_told_from_the_best_path_and_judged_by_edits():
+def test_speakers_are_read_from_the_best_path_and_judged_by_edits():
     assert speakers.told(np.array([0, 3, 3, 0, 3, 5, 5, 0])) == [3, 3, 5] and speakers.told(np.array([0, 0])) == []
     cases = [([], [1, 2], 2), ([1, 2], [1, 2], 0), ([2], [1, 2], 1), ([1, 3, 2], [1, 2], 1), ([2, 1], [1, 2], 2)]
     assert [speakers.edits(found, np.array(wanted)) for found, wanted, _ in cases] == [edits for *_, edits in cases]
@@ -83,7 +83,7 @@ def results_of(losses):
     return results
 
 
-def test_claims_are_judged_by_what_each_problem_measures_beside_fp32(made_up):
+def test_claims_are_judged_by_the_measure_of_each_problem_relative_to_fp32(made_up):
     found = {each.claim: each.verdict for each in findings(made_up({"bf16-standard": 1.1, "fp16-weights": 1.2}))}
     assert len(found) == 3 * len(PROBLEMS) + 6 * len(RATES) + len(SMALL) == 61
     matching = {claim: verdict for claim, verdict in found.items() if "matches" in claim}

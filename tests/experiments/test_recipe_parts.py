@@ -1,4 +1,4 @@
-"""Parts of NVFP4's recipe: together they are the preset, and the claims on made-up results."""
+"""Parts of NVFP4's recipe: together they equal the preset; claims on artificial results."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The regulariser's underflow: what is measured, and what follows from made-up results."""
+"""The underflow of the regulariser: measurements, and artificial results."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_products_are_zero_below_the_half_of_the_smallest_number():
     assert row["zero"] + row["subnormal"] > 0.99
 
 
-def test_a_decay_that_is_lost_and_one_that_is_kept_are_told_apart():
+def test_a_decay_that_is_lost_and_one_that_is_kept_are_distinguished():
     options = Options(tiny=True, seeds=3)
     results = []
     for job in jobs(options):

@@ -1,4 +1,4 @@
-"""Sums over replicas: exact beside fractions, and the claims about them on made-up results."""
+"""Sums over replicas, compared with fractions, and claims about them on artificial results."""
 
 from fractions import Fraction
 

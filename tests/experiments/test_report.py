@@ -1,4 +1,4 @@
-"""The report: one page that holds all there is, needs nothing else, and says what it could not read."""
+"""The report is one page with all results that needs no other file, and names unreadable files."""
 
 import base64
 import json
@@ -199,7 +199,7 @@ def test_a_second_report_is_the_same_and_is_not_part_of_itself(results):
     assert {path.name for path in results.iterdir()} == {"full", "tiny", "report.html"}
 
 
-def test_where_nothing_lies_the_message_says_what_makes_some(tmp_path):
+def test_without_results_the_message_says_how_to_create_some(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         result = invoke("report", "--out", folder)
         assert result.exit_code == 2 and f"There are no results below {folder}." in result.output
@@ -234,7 +234,7 @@ def test_the_page_fits_every_screen(width, results):
 
 
 def probed(text, width, folder):
-    """Whether nothing is wider than the screen, and whether every picture was drawn, as the browser says."""
+    """Ask the browser if nothing is wider than the screen, and if every picture was drawn."""
     page = folder / "probe.html"
     page.write_text(re.sub("<meta http-equiv.*>", "", text).replace("</body>", PROBE))
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom")

@@ -1,4 +1,4 @@
-"""Raw results in a table: what is read is what was written, to the last bit."""
+"""Raw results in a table are read back as they were written, to the last bit."""
 
 import math
 

@@ -50,7 +50,7 @@ def test_the_table_has_a_row_for_each_point_as_csv_and_as_parquet(tmp_path):
     assert result.output.startswith("4 points of toy\n") and str(tmp_path / "sweep.parquet") in result.output
 
 
-def test_what_was_asked_and_with_which_versions_stands_beside_the_table(tmp_path):
+def test_the_request_and_the_versions_are_stored_next_to_the_table(tmp_path):
     assert invoke("sweep", "toy", "seed=3,1", "--tiny", "--out", tmp_path).exit_code == 0
     found = strict((tmp_path / "sweep.json").read_text())
     assert found["experiment"] == "toy" and found["points"] == 2
@@ -58,7 +58,7 @@ def test_what_was_asked_and_with_which_versions_stands_beside_the_table(tmp_path
     assert found["versions"] == versions() and found["code"] == code_digest("experiments")
 
 
-def test_numbers_are_read_back_from_both_files_as_they_are(tmp_path, monkeypatch):
+def test_numbers_are_read_back_from_both_files_unchanged(tmp_path, monkeypatch):
     values = {1: 0.1 + 0.2, 2: float("nan"), 3: float("-inf"), 4: None, 5: -0.0, 6: 5e-324}
     monkeypatch.setitem(EXPERIMENTS, "toy", toy(run=lambda job: {**job, "value": values[job["seed"]]}))
     assert invoke("sweep", "toy", "seed=1,2,3,4,5,6", "--out", tmp_path).exit_code == 0
@@ -77,7 +77,7 @@ def test_a_sweep_with_more_values_computes_only_the_new_points(tmp_path):
     assert [row["seed"] for row in rows(tmp_path)] == ["2", "3", "1"]
 
 
-def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path):
+def test_an_interrupted_sweep_keeps_its_points_and_continues_from_there(tmp_path):
     result = invoke("sweep", "toy", "seed=1,2,3", "--out", tmp_path, executor=Listening(most=2))
     assert result.exit_code == 130 and result.output.startswith("Interrupted. Finished jobs (2) are kept in ")
     assert not (tmp_path / "sweep.csv").exists()
@@ -143,7 +143,7 @@ def test_an_experiment_without_axes_says_so(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "address", ["foo", "tcp://", "tcp://:8786", "http://node:8786", "tcp://node:99999", "tcp://node"]
 )
-def test_an_address_that_is_none_is_refused(address):
+def test_an_invalid_address_is_refused(address):
     result = invoke("sweep", "toy", "seed=1", "--scheduler", address, executor=None)
     assert result.exit_code == 2 and "must be like tcp://HOST:8786" in result.output
 
@@ -179,7 +179,7 @@ def test_the_table_of_a_real_experiment_has_what_a_run_of_it_has(tmp_path):
 
 
 def run_job(experiment, variant):
-    """What a tiny run of the experiment computes for diabetes from the first seed."""
+    """The results of a tiny run of the experiment for diabetes with the first seed."""
     from experiments.options import Options
 
     found = [job for job in experiment.jobs(Options(tiny=True)) if job.get("variant") == variant]

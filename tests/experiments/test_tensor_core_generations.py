@@ -1,4 +1,4 @@
-"""The claims on tensor cores, on the paper's operands and on made-up results."""
+"""The claims on tensor cores, on the operands of the paper and on artificial results."""
 
 import numpy as np
 

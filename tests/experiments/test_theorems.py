@@ -1,4 +1,4 @@
-"""The theorems of the update-cancellation experiment, and its claims on made-up results."""
+"""The theorems of the update-cancellation experiment, and its claims on artificial results."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Problems and runs: judged through the model, the same for every policy, functions of their jobs alone."""
+"""Problems and runs: judged through the model, equal for every policy, dependent only on their jobs."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The axes of training: what a point is as a job, and what cannot be one."""
+"""The axes of training: the job of a point, and invalid points."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_a_row_has_the_mean_of_the_last_fifth_of_each_curve():
         ("batch=99999999999", "to 4294967295"),
     ],
 )
-def test_values_that_are_none_are_refused(assignment, message):
+def test_invalid_values_are_refused(assignment, message):
     with pytest.raises(ValueError, match=message):
         jobs(assignment)
 

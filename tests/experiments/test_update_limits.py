@@ -1,4 +1,4 @@
-"""Where nearest updates stop: what the runs share, and the claims about them on made-up results."""
+"""The stopping distance of nearest updates: shared parts of the runs, and claims on artificial results."""
 
 from experiments.update_limits import findings
 from experiments.update_limits.jobs import ALPHAS, BITS, FIXED, RUNS, WIDTHS, Descent, data, run

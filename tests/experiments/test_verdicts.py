@@ -1,4 +1,4 @@
-"""Verdicts: where the interval lies, in words, and how nearly it would have been another."""
+"""Verdicts follow from the position of the interval; the level says how close another verdict was."""
 
 import math
 
@@ -136,12 +136,12 @@ def test_a_comparison_in_which_a_run_diverged_is_worse_and_one_without_a_referen
 
 
 @pytest.mark.parametrize("test", [ratio_test, difference_test, compare, compare_shares])
-def test_what_are_no_pairs_is_refused(test):
+def test_values_that_are_not_pairs_are_refused(test):
     with pytest.raises(ValueError, match=r"Values of shape \(3,\) and a reference of shape \(1,\) are not pairs"):
         test(np.ones(3), np.ones(1))
 
 
-def test_margins_that_are_none_are_refused():
+def test_invalid_margins_are_refused():
     with pytest.raises(ValueError, match=r"a factor above 1, such as 1\.05; got 0\.05"):
         compare(np.ones(3), np.ones(3), margin=0.05)
     with pytest.raises(ValueError, match="must be above 0: the largest difference that does not matter; got 0"):
@@ -182,6 +182,6 @@ def test_where_all_cases_are_tried_one_exception_decides():
     assert count_test(0, 0).verdict == INCONCLUSIVE, "of nothing nothing is known"
 
 
-def test_what_was_fitted_has_a_status_and_no_level():
+def test_a_fitted_claim_has_a_status_and_no_level():
     assert fitted_outcome().verdict == FITTED and fitted_outcome().p is None
     assert fitted_outcome().text == "none: fitted to the numbers that it shows"

@@ -1,4 +1,4 @@
-"""The folder of a run: what is ours, what is not, and what survives."""
+"""The folder of a run: our files, other files, and files that survive."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def test_kept_jobs_are_found_again_and_cleared_with_all_that_is_ours(tmp_path):
     assert os.listdir(tmp_path / "new" / "folder") == []
 
 
-def test_what_the_user_has_in_the_folder_stays(tmp_path):
+def test_files_of_the_user_stay_in_the_folder(tmp_path):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "thesis.json").write_text("{}")
     with Workspace(tmp_path, "experiments") as workspace:
@@ -54,7 +54,7 @@ def test_two_runs_never_share_a_folder(tmp_path):
         assert second.find(JOB) == {"value": 1}, "the lock ends with its run"
 
 
-def test_what_stands_in_the_way_is_found_before_the_work(tmp_path):
+def test_obstacles_are_found_before_the_work(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
     with (
         pytest.raises(ValueError, match="metrics.jsonl is a folder"),

@@ -1,4 +1,4 @@
-"""An experiment that takes no time, for tests of what runs experiments."""
+"""An experiment that takes no time, for tests of the code that runs experiments."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def toy(run=run, metrics=metrics):
 
 
 def double(job):
-    """What a job of the executors' tests does, and how it may end."""
+    """The job of the executors' tests, with several ways to end."""
     if job.get("refuse"):
         raise ValueError("3 was expected, 4 came.")
     if job.get("fault"):

@@ -1,4 +1,4 @@
-"""Extensions as a newcomer would write them: new files, rows of tables, and what the library then promises."""
+"""Extensions written by a newcomer: new files, rows of tables, and the guarantees that follow."""
 
 import shutil
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """What CONTRIBUTING's table says of one thing to add, done."""
+    """One addition, written as the table of CONTRIBUTING says."""
 
     adds: str  # the beginning of the table's row
     promise: Callable[[], None]  # run in the copy, in a process of its own

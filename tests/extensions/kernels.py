@@ -1,4 +1,4 @@
-"""Extensions that have kernels of their own, which run as plain Python here."""
+"""Extensions with their own kernels, which run as plain Python here."""
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -80,7 +80,7 @@ def exp2_wide(x):
 
 
 def functions_are_what_their_rows_say():
-    """One after the other: as functions, of arrays, of tensors, on what stands for a GPU, and in PyTorch."""
+    """In turn: as functions, on arrays, on tensors, on the stand-in for a GPU, and in PyTorch."""
     import simfloat as sf
     from simfloat.formats.definition import round_value
     from tests.mpfr import ORACLES, to_odd
@@ -173,7 +173,7 @@ def sums_of_the_function_are_those_of_its_results(name, x, mode):
 
 
 def functions_are_so_on_a_stand_in():
-    """Keep that promise where arrays and loops stand for a GPU's."""
+    """Keep that promise on the stand-in for a GPU."""
     install_the_stand_in()
     functions_are_what_their_rows_say()
 
@@ -308,7 +308,7 @@ def neumaier_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) ->
 
 
 def accumulator_sums():
-    """In every mode, on the CPU and on what stands for a GPU, from an addend and inside of blocked sums."""
+    """In every mode, on the CPU and on the stand-in for a GPU, from an addend and inside of blocked sums."""
     import simfloat as sf
     from simfloat.sums.trees import ROUNDED_ORDERS
     from simfloat.tools.selftest.orders import dot

@@ -1,4 +1,4 @@
-"""Two rounding modes: one that chooses by the part of a spacing alone, and one that asks which number is odd."""
+"""Two rounding modes: one depends only on the part of a spacing, the other also on which number is odd."""
 
 from fractions import Fraction
 from itertools import product
@@ -20,7 +20,7 @@ def every_mode():
 
 
 def install_the_stand_in():
-    """Let arrays and loops stand for a GPU."""
+    """Use the stand-in for a GPU."""
     from simfloat.kernels.gpu import threads
     from tests.cuda import simulated, standin
 
@@ -29,7 +29,7 @@ def install_the_stand_in():
 
 
 def modes_round_everything():
-    """On the CPU and on what stands for a GPU."""
+    """On the CPU and on the stand-in for a GPU."""
     import simfloat as sf
 
     x = np.array([0.5, 1.5, 2.5, -0.5, -2.5, 2.5000001, -2.5000001, 1e9])
@@ -166,7 +166,7 @@ def products_of(few, order):
 
 
 def models_round_so(mode):
-    """Of PyTorch and of the library, which have the same gradients."""
+    """PyTorch and the library have the same gradients."""
     import torch
 
     import simfloat as sf

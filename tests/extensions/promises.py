@@ -1,4 +1,4 @@
-"""Run in a copy of the sources with extensions written: which of them keep their promise, as JSON."""
+"""Run in a copy of the sources with extensions: report as JSON which of them keep their promises."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from tests.extensions.trainings import TRAININGS
 
 
 def kept(extension):
-    """What went wrong, an empty text if nothing did."""
+    """Return the error as text; an empty text if there was none."""
     try:
         extension.promise()
     except Exception:

@@ -1,4 +1,4 @@
-"""Extensions of numbers, sums and policies, which leave the kernels as they are."""
+"""Extensions of numbers, sums and policies, which do not change the kernels."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING's table says of each thing to add is enough: written into a copy of the sources, it works."""
+"""The table of CONTRIBUTING is complete: an addition written as it says works in a copy of the sources."""
 
 import json
 import os
@@ -30,7 +30,7 @@ NAMED = (
 
 
 def python(folder, *arguments, **environment):
-    """What Python says that runs in a copy."""
+    """Return the output of Python in a copy of the sources."""
     variables = {**os.environ, "PYTHONPATH": str(folder), **environment}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=500)
@@ -45,7 +45,7 @@ def compiled_here(tmp_path_factory):
 
 
 def broken(folder, name, extensions, **environment):
-    """What goes wrong in a copy of the sources with these extensions, each by what it adds."""
+    """Return the errors in a copy of the sources with these extensions, by the addition."""
     copied(folder)
     for extension in extensions:
         written(extension, folder)
@@ -56,7 +56,7 @@ def broken(folder, name, extensions, **environment):
     return {adds: outcome for adds, outcome in outcomes.items() if outcome}
 
 
-def test_what_is_added_as_the_table_says_works(tmp_path, compiled_here):
+def test_an_addition_that_follows_the_table_works(tmp_path, compiled_here):
     assert broken(tmp_path, "tables", (*TABLES, *TRAININGS), PYTHONWARNINGS="error", **compiled_here) == {}
 
 

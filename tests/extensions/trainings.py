@@ -1,4 +1,4 @@
-"""Extensions of training, of PyTorch's rules, and of what is shown of results."""
+"""Extensions of training, of the rules for PyTorch, and of displayed results."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The definition of rounding against golden vectors and specifications; the kernels are tested against it."""
+"""Compare the definition of rounding with golden vectors and specifications."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Formats against the tables of their specifications."""
+"""Compare formats with the tables of their specifications."""
 
 import pickle
 

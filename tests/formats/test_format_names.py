@@ -1,4 +1,4 @@
-"""Names of formats: what is read, and that what is printed is read back."""
+"""Names of formats: accepted names, and printed names that are read back."""
 
 import pickle
 import subprocess
@@ -15,7 +15,7 @@ NAMES = [None, "mine", "E4M3", "bf16", "half", "e4m3", "e5m10", "Format(4, 3)", 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_format_prints_is_read_back_whatever_its_name(name):
+def test_the_text_of_a_format_is_read_back_for_any_name(name):
     for format in [*FORMATS, sf.Format(4, 3), sf.Format(3, 2), sf.Format(5, 10, bias=3)]:
         named = sf.Format(
             format.exponent_bits,
@@ -47,7 +47,7 @@ def test_dtypes_of_ml_dtypes_and_their_names(ml_dtypes):
         assert sf.as_format(dtype) is sf.as_format(np.dtype(dtype)) is sf.as_format(name) is DTYPES[name]
 
 
-def test_a_dtypes_name_may_be_shortened_to_the_text_that_tells_its_specials():
+def test_the_name_of_a_dtype_may_be_shortened():
     shortened = {"e4m3fn": sf.E4M3, "E8M0FNU": sf.E8M0, "e3m2fn": sf.E3M2, "e2m3fn": sf.E2M3, "e2m1fn": sf.E2M1}
     assert all(sf.as_format(name) is format for name, format in shortened.items())
 
@@ -99,7 +99,7 @@ def test_reading_a_name_imports_neither_ml_dtypes_nor_torch():
 @pytest.mark.parametrize(
     "x", [16, int, np.dtype(np.int8), "int8", "fp17", "Format(", "Format(4)", "Format(print(1), 2)", "e٣m٢", None]
 )
-def test_what_names_no_format_is_refused(x):
+def test_unknown_names_are_refused(x):
     with pytest.raises(ValueError, match="[Ff]ormat"):
         sf.as_format(x)
 

@@ -44,7 +44,7 @@ def test_nonsense_is_refused(make, message):
 
 
 @pytest.mark.parametrize("rounding", [*DETERMINISTIC, sf.stochastic(), sf.stochastic(8, "A")], ids=repr)
-def test_what_a_mode_prints_is_read_back(rounding):
+def test_the_text_of_a_mode_is_read_back(rounding):
     for mode in (rounding, rounding.saturating()):
         assert as_rounding(mode) is mode
         assert as_rounding(f" {mode!r} ") == mode
@@ -77,7 +77,7 @@ def test_arguments_of_a_text_are_those_of_the_call():
         (sf.stochastic, r"Did you mean stochastic\(bits=32\)\?"),
     ],
 )
-def test_what_is_no_mode_is_refused(text, message):
+def test_an_invalid_mode_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         as_rounding(text)
 

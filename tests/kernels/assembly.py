@@ -1,7 +1,7 @@
-"""Run by test_target.py: the instructions that LLVM makes of loops for processors that need not be at hand.
+"""Run by test_target.py: the instructions of loops that LLVM compiles for processors that may not be available.
 
-The environment gives Numba a processor with FP16 arithmetic, lest it looks for functions that stand in for it, and no
-optimisation, which is made here for each processor.
+The environment gives Numba a processor with FP16 arithmetic, so that it uses no replacement functions, and turns
+optimisation off, because this file optimises for each processor.
 """
 
 import json
@@ -43,7 +43,7 @@ def instructions(kernel, element, processor):
 
 
 def asks_for_512_bits(function, *signature):
-    """Whether LLVM is asked for vectors of 512 bits in a function for these types."""
+    """True if LLVM is asked for vectors of 512 bits in a function for these types."""
     function.compile(signature)
     return '"prefer-vector-width"="512"' in function.inspect_llvm(function.signatures[-1])
 

@@ -1,4 +1,4 @@
-"""Run by test_simulator.py: the scalar functions on a simulated GPU grid, one thread an element."""
+"""Run by test_simulator.py: the scalar functions on a simulated GPU grid, one thread per element."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: whole or absent, whatever processes do at the same time and wherever the package lies."""
+"""Compiled kernels on disk are complete or absent, also with several processes, and wherever the package is."""
 
 import ast
 import importlib
@@ -46,7 +46,7 @@ def start(folder, **environment):
 
 
 def compiled(process):
-    """How many kernels the process had to compile; its output says nothing else."""
+    """Return the number of kernels that the process compiled, which is its only output."""
     out, err = process.communicate(timeout=120)
     assert (process.returncode, without_notice(err)) == (0, ""), err
     count, path = out.split()
@@ -102,7 +102,7 @@ def test_kernels_that_a_wheel_brings_are_used_where_they_fit(kernels, tmp_path):
     assert len(os.listdir(brought)) == 2, "nothing is written there"
 
 
-def test_a_damaged_file_is_compiled_anew(kernels, tmp_path):
+def test_a_damaged_file_is_compiled_again(kernels, tmp_path):
     place = shutil.copytree(kernels, tmp_path / "simfloat")
     half, flipped = sorted(place.iterdir())
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
@@ -120,7 +120,7 @@ def test_without_a_writable_place_kernels_are_compiled_without_a_message(tmp_pat
         assert compiled(start(tmp_path, **environment))[0] == 2
 
 
-def test_kernels_are_kept_beside_the_sources_and_outdated_ones_removed(tmp_path):
+def test_kernels_are_kept_next_to_the_sources_and_outdated_ones_removed(tmp_path):
     environment = {"PYTHONPATH": str(copied_package(tmp_path))}
     place = tmp_path / "simfloat" / "kernels" / "__pycache__"
     assert [compiled(start(tmp_path, **environment))[0] for _ in range(2)] == [2, 0]
@@ -200,7 +200,7 @@ def test_modules_of_kernels_import_only_what_is_found_in_their_texts():
                 assert not any(alias.name.startswith(cache.PACKAGE) for alias in node.names), (name, node.lineno)
 
 
-def test_a_file_that_vanishes_is_compiled_anew(tmp_path):
+def test_a_file_that_vanishes_is_compiled_again(tmp_path):
     assert cache.read_kernel(tmp_path / "absent") is None
     assert (
         cache.write_kernel(tmp_path / "new" / "file", b"content")
@@ -210,7 +210,7 @@ def test_a_file_that_vanishes_is_compiled_anew(tmp_path):
     assert os.listdir(tmp_path / "new") == ["file"]
 
 
-def test_of_a_file_that_ctrl_c_left_half_written_nothing_stays(tmp_path, monkeypatch):
+def test_a_partial_file_is_removed_after_ctrl_c(tmp_path, monkeypatch):
     def interrupted(draft, content):
         draft.touch()
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Operations on numbers of 16 bits in one operation of float32's have the bits of float64's round-to-odd."""
+"""Operations on 16-bit numbers in one float32 operation have the bits of round-to-odd in float64."""
 
 import numpy as np
 import pytest

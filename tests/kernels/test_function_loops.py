@@ -1,4 +1,4 @@
-"""Loops of functions: long vectors are computed chunk by chunk, and rare elements apart."""
+"""Loops of functions: long vectors are computed in chunks, and rare elements separately."""
 
 import ast
 import pathlib

@@ -1,4 +1,4 @@
-"""Compiled functions: their names tell them apart, on disk and for LLVM."""
+"""Compiled functions have different names, on disk and for LLVM."""
 
 import gc
 import importlib
@@ -16,7 +16,7 @@ from simfloat.kernels.compile.pipeline import without_collections
 
 
 def all_kernels():
-    """Every kernel of the package, in modules, and in the dictionaries that stand there."""
+    """Every kernel of the package, in modules and in their dictionaries."""
     for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
         for value in vars(importlib.import_module(module.name)).values():
             for candidate in value.values() if isinstance(value, dict) else [value]:

@@ -1,4 +1,4 @@
-"""Compensated and pairwise sums rounded on lanes: held to float64's loops, which are held to the definition."""
+"""Compare compensated and pairwise sums on lanes with float64 loops, which are compared with the definition."""
 
 from itertools import product
 

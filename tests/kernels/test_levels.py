@@ -1,4 +1,4 @@
-"""Instruction levels: which a processor reaches, and that kernels are compiled for it and nothing beyond."""
+"""Instruction levels: the level of a processor, and that kernels use no instruction above it."""
 
 import json
 import os
@@ -33,7 +33,7 @@ FOUND = [
 
 
 def in_a_process(code, **environment):
-    """What another Python prints as JSON."""
+    """Return the JSON output of another Python process."""
     command = [sys.executable, "-c", f"import json\n{code}"]
     return json.loads(
         subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True).stdout
@@ -68,7 +68,7 @@ print(json.dumps([processor.LEVEL, made.magic_tuple()[1:], processor.VECTORS]))
     assert vectors == (512 if "+avx512f" in level.features else 256 if "+avx2" in level.features else 128)
 
 
-def test_what_users_compile_is_compiled_for_their_processor():
+def test_functions_of_users_are_compiled_for_their_processor():
     import numba
 
     function = numba.njit(lambda x: x + 1.0)

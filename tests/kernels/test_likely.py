@@ -1,4 +1,4 @@
-"""What is likely of a draw is the definition's result or told to be in doubt, and what is in doubt is made again."""
+"""The likely result of a draw is the result by the definition or reported as doubtful, and then computed again."""
 
 from itertools import product
 
@@ -42,7 +42,7 @@ def definition(a, b, words, format, rounding):
 
 
 def hard_cases(format, rng):
-    """Numbers of the format, addends from a spacing down to nothing beside it, and draws that all but carry."""
+    """Numbers of the format, addends from a spacing down to a tiny part of it, and draws that almost carry."""
     some = np.unique(sf.round(adversarial(format, rng), format).astype(np.float32))
     some = np.concatenate([rng.choice(some, min(40, some.size), replace=False), np.float32([0.0, -0.0])])
     with np.errstate(all="ignore"):
@@ -62,7 +62,7 @@ def hard_cases(format, rng):
 
 @pytest.mark.parametrize("rounding", MODES, ids=repr)
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_what_is_certain_is_the_definitions_result(format, rounding, rng):
+def test_a_certain_result_is_the_result_of_the_definition(format, rounding, rng):
     a, b, words = hard_cases(format, rng)
     out, certain = told_of(a, b, words, format, rounding)
     want = definition(a, b, words, format, rounding)
@@ -93,7 +93,7 @@ def test_two_of_so_many_draws_are_in_doubt_as_a_format_drops_bits_for(format, rn
 
 @pytest.mark.parametrize("rounding", [sf.stochastic(), sf.stochastic(13, "B"), sf.stochastic(8, "A")], ids=repr)
 @pytest.mark.parametrize("scale", [1.0, 2.0**-14, 2.0**7], ids=["normal", "subnormal", "large"])
-def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
+def test_a_doubtful_result_is_computed_again(scale, rounding, rng):
     # About a million roundings to FP16, of which 250 are in doubt, and a third of all draws of 8 zero bits.
     a, b = (sf.round(rng.standard_normal(shape), sf.FP16).astype(np.float32) for shape in ((24, 150), (150, 300)))
     b = sf.round(scale * b, sf.FP16).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A rounding mode is a row of its definition; all else follows."""
+"""A rounding mode is a row with its definition; all its other facts follow."""
 
 from itertools import product
 
@@ -65,7 +65,7 @@ def test_the_kernels_facts_follow_from_the_choice(monkeypatch):
 )
 def test_a_choice_that_kernels_cannot_make_is_refused(away, monkeypatch):
     monkeypatch.setitem(MODES, "strange", ModeRule(away))
-    with pytest.raises(ValueError, match="^A mode must choose the neighbour farther from zero for all parts"):
+    with pytest.raises(ValueError, match="^A mode must choose the neighbour farther from zero always"):
         sf.round(1.25, sf.FP16, "strange")
 
 
@@ -115,7 +115,7 @@ def test_zero_sums_and_overflow_follow_the_mode():
 
 
 @pytest.mark.parametrize("mode", [*MODES, *NEW])
-def test_what_a_mode_does_follows_from_its_row(mode, monkeypatch):
+def test_the_facts_of_a_mode_follow_from_its_row(mode, monkeypatch):
     for name, defined in NEW.items():
         monkeypatch.setitem(MODES, name, defined)
     rounding = Rounding(mode)

@@ -1,4 +1,4 @@
-"""A first call that takes long says why, once and in one line; whatever is already compiled says nothing."""
+"""A first call that takes long prints one line with the reason; compiled functions print nothing."""
 
 import io
 import os
@@ -91,7 +91,7 @@ def test_on_a_terminal_a_line_names_each_later_kernel_and_is_erased(notice, monk
     assert terminal.getvalue().count("round halves") == 1
 
 
-def test_nothing_is_said_where_nobody_listens(notice, monkeypatch, capsys):
+def test_nothing_is_printed_without_standard_error(notice, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", None)
     notice.say()
     closed = Notice()

@@ -1,4 +1,4 @@
-"""Sums rounded on lanes: held to float64's loops and to fractions, with the processor's mode as it was afterwards."""
+"""Compare sums rounded on lanes with float64 loops and fractions; the processor's mode is restored."""
 
 import os
 import re
@@ -245,7 +245,7 @@ NEAREST = [1 + 2.0**-52, -1 - 2.0**-52, 1.0, -1.0]
 
 
 def rounds_to_nearest():
-    """Whether Python and NumPy, in float32 and float64, round to nearest even in this thread."""
+    """True if Python and NumPy, in float32 and float64, round to nearest even in this thread."""
     ones, rests = np.array(PROBES).T
     in_float32 = np.float32(1) + np.float32(1.5 * 2.0**-24) == np.float32(1 + 2.0**-23)
     return [a + b for a, b in PROBES] == NEAREST and (ones + rests == NEAREST).all() and in_float32

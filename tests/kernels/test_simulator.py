@@ -1,4 +1,4 @@
-"""The scalar functions under numba-cuda's simulator: what a GPU grid will call is what the CPU compiles."""
+"""The scalar functions under numba-cuda's simulator are the ones that are compiled for the CPU."""
 
 import os
 import subprocess

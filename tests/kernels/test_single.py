@@ -1,4 +1,4 @@
-"""Operations in float32's lanes have the bits of float64's, which tests/arithmetic holds to the definition."""
+"""Operations in float32 lanes have the bits of float64 operations, which tests/arithmetic verifies."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def hostile(rng, count):
 
 
 def operands(rng, count):
-    """Three vectors with cancellations, and results just beside numbers of few bits."""
+    """Three vectors with cancellations, and results close to numbers of few bits."""
     a, b, c = hostile(rng, count), hostile(rng, count), hostile(rng, count)
     with np.errstate(all="ignore"):
         b[::9], b[1::9], b[2::9] = -a[::9], a[1::9] * np.float32(2.0**-23), -np.nextafter(a[2::9], np.float32(0))

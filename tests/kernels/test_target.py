@@ -1,4 +1,4 @@
-"""What the processor does itself: chosen by what LLVM knows of it, with the same bits."""
+"""Hardware instructions are chosen by LLVM's list of processor features, and give the same bits."""
 
 import json
 import os
@@ -40,7 +40,7 @@ ORDERS = [
 
 
 def python(*arguments, **environment):
-    """What another Python prints."""
+    """Return the output of another Python process."""
     command = [sys.executable, "-W", "ignore", *arguments]
     environment = {**os.environ, **environment}
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=200).stdout
@@ -192,7 +192,7 @@ def test_the_whole_way_through_images_means_the_same_sums(tmp_path):
     assert_bits(np.load(path), sums)
 
 
-def test_one_rounding_is_told_from_two():
+def test_one_rounding_is_distinguished_from_two():
     # A sum just below a tie; float32 has no room for what it lacks, and by way of it the tie would go to 1 + 2^-9.
     x, y, c = 2.0**-5 * (1 + 2.0**-10), 2.0**-6 * (1 - 2.0**-10), 1 + 2.0**-10
     assert x * y + c == 1 + 2.0**-10 + 2.0**-11 - 2.0**-31

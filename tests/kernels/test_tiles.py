@@ -1,4 +1,4 @@
-"""Tiles of a product whose sums stay in registers."""
+"""Tiles of a product with sums that stay in registers."""
 
 import numpy as np
 import pytest

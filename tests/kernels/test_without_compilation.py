@@ -1,4 +1,4 @@
-"""Kernels as plain Python, as one debugs them under NUMBA_DISABLE_JIT=1, mean what they mean compiled."""
+"""Kernels as plain Python, as in a debugger under NUMBA_DISABLE_JIT=1, give the bits of compiled ones."""
 
 import os
 import subprocess

@@ -1,7 +1,6 @@
-"""Objects of every public class that can be pickled; `python -m tests.last_version.objects` writes their pickles anew.
+"""Objects of every public class that can be pickled; `python -m tests.last_version.objects` writes their pickles again.
 
-The files beside this one were written by the version of 28 November 2026, whose modules, classes and functions had
-other names.
+The version of 28 November 2026 wrote the files in this folder. Its modules, classes and functions had other names.
 """
 
 import pickle

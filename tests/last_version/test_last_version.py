@@ -1,4 +1,4 @@
-"""Pickles and checkpoints of the last version are read, whatever its modules and classes were called."""
+"""Pickles and checkpoints of the last version can be read, although modules and classes have other names now."""
 
 import pickle
 import shutil
@@ -45,7 +45,7 @@ def test_a_pickle_of_the_last_version_is_the_object(name, fresh):
     assert digest(read) == digest(same)
 
 
-def test_a_training_of_the_last_version_goes_on(tmp_path):
+def test_a_training_of_the_last_version_continues(tmp_path):
     folder = shutil.copytree(CHECKPOINTS, tmp_path / "checkpoints")
     model, history = train(8, resume=folder)
     other, whole = train(8)

@@ -1,4 +1,4 @@
-"""Linear algebra by fractions, one operation after the other, in the order that the documentation states."""
+"""Linear algebra in fractions, one operation after the other, in the documented order."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Elimination, roots and substitution by MPFR, in its own arithmetic of 24 and 53 bits."""
+"""Compare elimination, roots and substitution with MPFR, in its own arithmetic of 24 and 53 bits."""
 
 import numpy as np
 import pytest

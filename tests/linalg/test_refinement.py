@@ -178,7 +178,7 @@ def test_what_is_tried_for_advice_leaves_streams_and_observers_alone(rng):
 def test_options_of_refinement_are_checked():
     eye = np.eye(2)
     for tolerance in (-1, math.nan, "small", True):
-        with pytest.raises(ValueError, match="tolerance must be a number from 0"):
+        with pytest.raises(ValueError, match="tolerance must be a number of at least 0"):
             sf.linalg.solve(eye, [1, 2], factor=sf.FP16, work=sf.FP32, tolerance=tolerance)
     with pytest.raises(ValueError, match="tolerance= are options of refinement"):
         sf.linalg.solve(eye, [1, 2], format=sf.FP16, tolerance=0.1)

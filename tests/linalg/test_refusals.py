@@ -1,4 +1,4 @@
-"""What cannot be factored or solved is refused or flagged, with a sentence that says what to do."""
+"""A matrix that cannot be factored, or a system that cannot be solved, gives a message with advice."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.lstsq(np.ones((2, 3)), [1, 2], format=sf.BF16), "as many rows as columns"),
         (
             lambda: sf.linalg.lstsq(np.eye(3, 2)[:, :1] * [1, 0], [1, 2, 3], format=sf.BF16),
-            "Column 1 depends on those before it in BF16: 0.0",
+            "Column 1 depends on the columns before it in BF16: ",
         ),
         (lambda: sf.linalg.lstsq(THIRDS, [1, 2, 3], format=sf.FP16), "Column 2 depends.*at most rcond = 1.5e-03 of it"),
         (lambda: sf.linalg.lstsq(EYE, [1, 2], format=sf.FP16, rcond=True), "number from 0 to below 1, got True"),
@@ -99,7 +99,7 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, max_iterations=0), "max_iterations must be an integer"),
     ],
 )
-def test_what_has_no_answer_is_refused(call, words):
+def test_problems_without_a_solution_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 
@@ -153,8 +153,8 @@ STOPPING = [(sf.FP16, sf.nearest_even.saturating()), (sf.FP16, sf.toward_zero), 
 
 
 @pytest.mark.parametrize("format, rounding", STOPPING, ids=str)
-def test_what_stops_at_the_largest_number_is_refused_as_an_overflow_is(format, rounding):
-    """Where nothing becomes infinite; a matrix's own numbers may be the largest."""
+def test_saturated_values_are_refused_like_overflows(format, rounding):
+    """In modes without infinities; elements of the matrix may be the largest number."""
     top, how = format.max, {"format": format, "rounding": rounding}
     large, small = [[top, 1.0], [1.0, -top]], [[2.0**-6, 0.0], [0.0, 2.0**-6]]
     for call in (
@@ -217,7 +217,7 @@ def test_a_right_hand_side_is_rounded_to_the_format_of_the_matrix():
     )
 
 
-def test_operands_are_left_as_they_are(rng):
+def test_operands_are_left_unchanged(rng):
     a = sf.array(rng.standard_normal((5, 5)), sf.FP16)
     b, before = sf.array(rng.standard_normal(5), sf.FP16), a.tolist()
     for function in (sf.linalg.lu, sf.linalg.qr):
@@ -235,7 +235,7 @@ def test_systems_of_no_unknowns_have_empty_solutions():
     assert sf.linalg.solve(nothing, np.zeros(0), format=sf.BF16).shape == (0,)
 
 
-def test_roundings_whose_squares_are_zero_count_as_zeros_beside_what_left_them():
+def test_roundings_whose_squares_are_zero_count_as_zeros_next_to_what_left_them():
     # A column of 1 and one of 2^-13, a quarter of FP16's unit roundoff: nothing is lost beside rounding.
     a = np.array([[1.0, 1.0], [0.0, 2.0**-13], [0.0, 2.0**-13]])
     assert sf.linalg.qr(a, format=sf.FP16).r[1, 1] == 2.0**-13

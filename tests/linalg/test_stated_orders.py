@@ -1,4 +1,4 @@
-"""Every algorithm has the bits of its stated order of operations, carried out with fractions."""
+"""Every algorithm has the bits of its documented order of operations, computed with fractions."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""Backward errors stay below Wilkinson's bounds, and refinement converges where Carson and Higham say it does.
+"""Backward errors are below Wilkinson's bounds, and refinement converges as Carson and Higham state.
 
-In what is measured here in float64, its own roundings are a thousandth of the bounds and less.
+Errors are measured in float64, which adds rounding errors of at most a thousandth of the bounds.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""A whole step of a GPT block, forward, backward and update, against a computation of rounded matrices.
+"""Compare a whole step of a GPT block, forward, backward and update, with a computation of rounded matrices.
 
-The computation knows nothing of tensors, layers or the tape: it adds one product after the other in FP32, rounds every
-result to BF16, and adds gradients in the order in which the operations were written.
+The computation uses no tensors, layers or records: it adds one product after the other in FP32, rounds every result to
+BF16, and adds gradients in the order of the operations.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Whole steps of a classifier, forward, backward and update, against a computation by the definition.
+"""Compare whole steps of a classifier, forward, backward and update, with a computation by the definition.
 
-An MLP with a hidden layer, cross-entropy, and SGD with momentum. The computation knows nothing of tensors and kernels:
-sums, products and quotients are fractions, exponentials and logarithms decimals of 60 digits, each rounded by the
-definition in the order that the operations stand in.
+The model is an MLP with a hidden layer, cross-entropy, and SGD with momentum. The computation uses no tensors or
+kernels: sums, products and quotients are fractions, exponentials and logarithms are decimals of 60 digits. Each result
+is rounded by the definition, in the order of the operations.
 """
 
 import numpy as np

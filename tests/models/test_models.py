@@ -1,4 +1,4 @@
-"""Models of the literature in small: torch's in double precision, in the formats of all presets, and learning."""
+"""Small models of the literature: torch's values in double precision, the formats of all presets, and learning."""
 
 from dataclasses import replace
 
@@ -258,7 +258,7 @@ def test_tied_weights_are_one_parameter_of_the_embedding_and_of_the_head():
     assert recorder.counts("head", "forward")["total"] > 0
 
 
-def test_a_decoder_sees_nothing_of_what_comes():
+def test_a_decoder_does_not_see_later_positions():
     model = GPT(9, 6, 8, layers=2, heads=2)
     other = TOKENS.copy()
     other[:, 3:] = 1
@@ -275,7 +275,7 @@ def test_padding_changes_nothing():
     assert (long.data == short.data).all()
 
 
-def test_a_training_with_dropout_goes_on_with_the_same_masks(tmp_path):
+def test_a_training_with_dropout_continues_with_the_same_masks(tmp_path):
     batches = [(TOKENS[:, :-1], TOKENS[:, 1:])] * 6
 
     def trained(folder, steps):

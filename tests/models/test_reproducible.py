@@ -1,4 +1,4 @@
-"""A training run has the same bits whatever runs beside it: threads, other threads' runs, other processes."""
+"""A training run has the same bits with other threads, other threads' runs and other processes at the same time."""
 
 import hashlib
 import json
@@ -68,12 +68,12 @@ def test_any_number_of_threads_gives_the_same_bits(count, digest, monkeypatch):
         sf.set_threads(before)
 
 
-def test_runs_in_threads_beside_each_other_have_the_bits_of_one_alone(digest):
+def test_runs_in_several_threads_have_the_bits_of_a_single_run(digest):
     with ThreadPoolExecutor(3) as pool:
         assert set(pool.map(digest_of_a_run, range(3))) == {digest}
 
 
-def test_processes_beside_each_other_give_the_same_bits(digest):
+def test_processes_at_the_same_time_give_the_same_bits(digest):
     code = "from tests.models.test_reproducible import digest_of_a_run; print(digest_of_a_run())"
     running = [
         subprocess.Popen(

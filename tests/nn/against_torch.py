@@ -1,4 +1,4 @@
-"""A layer of ours beside torch's, in double precision: one state, results and gradients compared."""
+"""Compare a layer with torch's layer in double precision: state, results and gradients."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import simfloat as sf
 
 
 def tensors(torch, values):
-    """Floating arrays as tensors that require a gradient, integers and truth values as they are."""
+    """Convert floating-point arrays to tensors that require a gradient; integers and booleans stay unchanged."""
     return [torch.tensor(v, requires_grad=True) if v.dtype.kind == "f" else torch.tensor(v) for v in values]
 
 
@@ -18,7 +18,7 @@ def flat(results):
 
 
 def close(got, want, what=""):
-    """Equal to a relative 1e-12, beside the largest number."""
+    """Check equality up to 1e-12, relative to the largest value."""
     got, want = np.asarray(got), np.asarray(want)
     assert got.shape == want.shape, (what, got.shape, want.shape)
     largest = np.abs(want).max(initial=0)

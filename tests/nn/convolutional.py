@@ -1,4 +1,4 @@
-"""Models of images, each written once for simfloat.nn and torch.nn: `nn` is either."""
+"""Models of images, each written once for simfloat.nn and torch.nn: `nn` is either of them."""
 
 
 def residual_net(nn, channels=(4, 6), classes=3):

@@ -1,4 +1,4 @@
-"""Buffers: arrays that are part of a module's state, though nothing learns them."""
+"""Buffers: arrays that are part of the state of a module, but are not trained."""
 
 import copy
 import pickle

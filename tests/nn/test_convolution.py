@@ -1,4 +1,4 @@
-"""Layers of convolutions and pooling: torch's names, shapes and numbers; two roundings; the events of both."""
+"""Layers of convolutions and pooling: torch's names, shapes and values; two roundings and their events."""
 
 import numpy as np
 import pytest

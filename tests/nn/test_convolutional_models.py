@@ -1,4 +1,4 @@
-"""Whole models of images: torch's state, numbers and gradients."""
+"""Whole models of images: torch's state, values and gradients."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ FACTORS = np.where(BOXES > 0, 1.0, 0.25)
 
 
 class Library:
-    """What the losses of the models need, by one name in both libraries."""
+    """The functions of the losses, with one name in both libraries."""
 
     def __init__(self, nn, losses, constant, joined):
         self.nn, self.losses, self.constant, self.joined = nn, losses, constant, joined

@@ -1,4 +1,4 @@
-"""Dropout: the mask follows from seed, place and how often it ran, and from nothing else."""
+"""Dropout: the mask depends only on the seed, the place and the number of calls."""
 
 from hashlib import blake2b
 
@@ -54,7 +54,7 @@ def test_a_mask_depends_on_the_seed_and_the_place_alone():
     assert (runs[0][0] == first).all() and (runs[1][0] != first).any(), "every run draws anew"
 
 
-def test_a_restored_simulation_goes_on_with_the_same_masks():
+def test_a_restored_simulation_continues_with_the_same_masks():
     model, one = Net(), sf.simulate("fp32", seed=3)
     with one:
         model(X)
@@ -107,6 +107,6 @@ def test_attention_with_dropout_runs_in_the_format_of_mixed_precision():
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.5, np.nan, [0.5], "x"])
-def test_what_is_no_probability_is_refused(p):
+def test_an_invalid_probability_is_refused(p):
     with pytest.raises(ValueError, match="p (is a probability|must hold real numbers)"):
         sf.nn.Dropout(p)

@@ -1,4 +1,4 @@
-"""Everyday layers and losses beside torch's: names, arguments, states, results and gradients."""
+"""Compare everyday layers and losses with torch's: names, arguments, states, results and gradients."""
 
 import inspect
 
@@ -152,6 +152,6 @@ def test_a_loss_is_torchs_with_its_state(name, options, target):
     (lambda: sf.nn.binary_cross_entropy([1.5], [1.0]), "takes probabilities from 0 to 1, got values outside"),
     (lambda: sf.nn.binary_cross_entropy([0.5], sf.Tensor([1.0], requires_grad=True)), "has no gradient of its target"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(call, message):
+def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()

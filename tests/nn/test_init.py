@@ -71,7 +71,7 @@ def test_gains_are_torchs():
     assert init.calculate_gain("leaky_relu", 0.3) == torch.nn.init.calculate_gain("leaky_relu", 0.3)
 
 
-def test_what_is_filled_is_used_as_rounded():
+def test_filled_values_are_used_as_rounded():
     layer = sf.nn.Linear(3, 2, bias=False)
     init.xavier_uniform_(layer.weight, rng=0)
     drawn = layer.weight.data.copy()

@@ -1,4 +1,4 @@
-"""Initial values: where layers draw them from."""
+"""Initial values: the random streams of layers."""
 
 from concurrent.futures import ThreadPoolExecutor
 

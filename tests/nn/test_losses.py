@@ -1,4 +1,4 @@
-"""Losses: torch's numbers and gradients, and every step rounded."""
+"""Losses: torch's values and gradients, and every step rounded."""
 
 import numpy as np
 import pytest

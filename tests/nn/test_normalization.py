@@ -1,4 +1,4 @@
-"""Batch normalization: torch's numbers, gradients and state; every step rounded; running statistics."""
+"""Batch normalization: torch's values, gradients and state; every step rounded; running statistics."""
 
 import numpy as np
 import pytest

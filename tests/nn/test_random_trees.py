@@ -1,4 +1,4 @@
-"""Random trees of modules, built, shared, tied, rearranged and taken apart: what holds for all of them."""
+"""Properties of random trees of modules, which are built, shared, tied, rearranged and taken apart."""
 
 import copy
 from fnmatch import fnmatchcase
@@ -94,7 +94,7 @@ class Tree:
         return ""
 
     def run(self, module, policy="fp64", observer=None):
-        """What ran, in order: the module, its path, and the format of its results."""
+        """The calls in order: the module, its path, and the format of its results."""
         self.ran.clear()
         if not self.path_of(module):
             self.ran_unowned.add(id(module))
@@ -171,7 +171,7 @@ def test_a_step_updates_every_parameter_once_and_states_round_trip(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_runs_and_what_is_counted_stands_at_the_listed_paths(seed):
+def test_runs_and_counts_are_at_the_listed_paths(seed):
     tree, recorder = Tree(seed), sf.Recorder()
     listed = {id(module): path for path, module in tree.model.named_modules(tree.model.path)}
     for module, path, _ in tree.run(tree.model, observer=recorder):

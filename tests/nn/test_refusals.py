@@ -1,4 +1,4 @@
-"""What users write by mistake: text for truth values, layers in lists, names that a module has already."""
+"""Common mistakes: text instead of booleans, layers in lists, names that a module already has."""
 
 import numpy as np
 import pytest

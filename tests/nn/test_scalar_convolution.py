@@ -1,4 +1,4 @@
-"""Two steps of a convolutional network against a computation written one rounded number at a time.
+"""Compare two steps of a convolutional network with a computation of one rounded value at a time.
 
 The network has a convolution with bias, batch normalization, ReLU, the largest of windows, a residual block, averages
 of windows and a linear layer; the loss is the mean squared error, the optimizer plain SGD.
@@ -87,7 +87,7 @@ class Oracle:
         return images(rows, x), to_w.reshape(w.shape)
 
     def normalize(self, rows, weight, bias):
-        """Rows (number, channel), and what the way back needs."""
+        """Rows (number, channel), and the values for the backward pass."""
         act, count = self.act, float(len(rows))
         mean = act.div(act.sum(rows, self.reduce, 0), count)
         centred = act.sub(rows, mean)

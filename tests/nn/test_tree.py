@@ -1,4 +1,4 @@
-"""Modules as trees: what belongs to them, under which name, and who owns it."""
+"""Modules as trees: their parts, names and owners."""
 
 import copy
 import gc
@@ -31,7 +31,7 @@ class Tied(sf.nn.Module):
         return self.again(self.third(self.second(self.first(x))))
 
 
-def test_what_occurs_twice_is_listed_once_as_in_torch():
+def test_a_repeated_module_is_listed_once_as_in_torch():
     model = Tied()
     assert [path for path, _ in model.named_modules()] == ["", "first", "second", "third"]
     assert paths(model) == ["first.weight", "first.bias", "second.bias", "third.weight", "third.bias"]
@@ -103,7 +103,7 @@ def test_reassignment_keeps_the_order_and_what_an_optimizer_remembers():
     assert paths(model) == order
 
 
-def test_parameters_and_modules_are_replaced_by_their_like_or_by_none():
+def test_parameters_and_modules_are_replaced_by_their_kind_or_by_none():
     model = sf.nn.MLP([2, 2, 2])
     for value in (np.ones((2, 2)), sf.Tensor(np.ones((2, 2))), 1.0):
         with pytest.raises(ValueError, match="'weight' is a parameter of Linear; .* New values go to weight.data"):

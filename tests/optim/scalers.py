@@ -1,4 +1,4 @@
-"""Steps of a loss scale with gradients that are given."""
+"""Steps of a loss scale with given gradients."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Clipping of gradients: PyTorch's under fp64, and bit for bit by the definition under narrow policies."""
+"""Clipping of gradients: as in PyTorch under fp64, and bit for bit by the definition under narrow policies."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_every_operation_is_rounded_as_documented(policy, norm_type):
         assert_bits(p.grad, q.mul(k, g))
 
 
-def test_gradients_that_need_no_clipping_stay_as_they_are():
+def test_gradients_that_need_no_clipping_do_not_change():
     mine = parameters([np.array([0.1, -0.2])])
     before = mine[0].grad
     with sf.simulate("bf16-standard"):

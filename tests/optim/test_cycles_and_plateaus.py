@@ -1,4 +1,4 @@
-"""Schedules that change momenta too, that know restarts, or that are told a measure: PyTorch's numbers, bit for bit."""
+"""Schedules with momenta, restarts or a measure: PyTorch's values, bit for bit."""
 
 import json
 
@@ -94,7 +94,7 @@ def test_a_plateau_lowers_the_lr_as_torchs_does(options):
 
 
 @pytest.mark.parametrize("options", PLATEAUS)
-def test_a_plateau_goes_on_from_its_state_and_from_torchs(options):
+def test_a_plateau_continues_from_its_state_and_from_torchs(options):
     pair = optimizers()
     mine, theirs = (lib.ReduceLROnPlateau(o, **options) for lib, o in zip(LIBRARIES, pair, strict=True))
     for measure in MEASURES[:40]:
@@ -144,7 +144,7 @@ def test_no_rounding_error_takes_a_cycle_below_zero():
             assert min(schedule.get_last_lr()) >= 0.0
 
 
-def test_a_cycle_that_goes_on_needs_what_its_beginning_gave_the_groups():
+def test_a_cycle_that_continues_needs_what_its_beginning_gave_the_groups():
     mine, theirs = optimizers()
     schedules = [lib.OneCycleLR(o, 0.3, 20) for lib, o in zip(LIBRARIES, (mine, theirs), strict=True)]
     for schedule in schedules:

@@ -1,4 +1,4 @@
-"""Sums in float64 whose order is stated: the same bits on every machine and under every version of Python and NumPy."""
+"""Sums in float64 in a documented order: the same bits on every computer and version of Python and NumPy."""
 
 import numpy as np
 import pytest

@@ -61,7 +61,7 @@ def test_named_parameters_keep_their_names():
     assert [p.path for p in optimizer.params] == optimizer.param_groups[0]["param_names"]
 
 
-def test_attributes_stand_for_all_groups():
+def test_attributes_apply_to_all_groups():
     optimizer = sf.optim.SGD([{"params": parameter()}, {"params": parameter(), "lr": 0.25}], lr=0.5)
     assert optimizer.momentum == 0.0
     with pytest.raises(ValueError, match=r"lr differs between the parameter groups: 0.5, 0.25. Read optimizer.param_g"):
@@ -291,7 +291,7 @@ def test_a_state_without_a_moment_is_refused_and_nothing_is_taken(kind):
     assert set(other.state[0]) == set(state["state"][0])
 
 
-def test_a_kind_of_ones_own_may_keep_what_it_likes():
+def test_a_custom_kind_may_store_any_state():
     class Own(sf.optim.Optimizer):
         kept = ("first", "second")
 

@@ -1,4 +1,4 @@
-"""Layer-wise adaptive loss scaling: the factors by their formula, and what becomes of the gradients."""
+"""Layer-wise adaptive loss scaling: the factors by their formula, and the gradients."""
 
 import copy
 import math

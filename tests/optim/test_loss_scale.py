@@ -1,4 +1,4 @@
-"""Loss scaling: the verbs, and what is refused."""
+"""Loss scaling: its methods, and invalid uses."""
 
 from collections import namedtuple
 
@@ -179,6 +179,6 @@ def test_update_takes_a_scale_too():
     (lambda o: o.StaticLossScale(2.0).unscale_([]), "takes an optimizer of simfloat.optim, got a list"),
     (lambda o: o.StaticLossScale(2.0).update(np.nan), "new_scale must be a finite number"),
 ])  # fmt: skip
-def test_what_can_be_no_scale_is_refused(call, message):
+def test_invalid_scales_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(sf.optim)

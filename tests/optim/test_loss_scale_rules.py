@@ -1,4 +1,4 @@
-"""Loss scaling: how the dynamic and the log-normal scale move."""
+"""Loss scaling: the changes of the dynamic and the log-normal scale."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Loss scaling: states, copies and what a scaler prints."""
+"""Loss scaling: states, copies and printed text."""
 
 import copy
 import json

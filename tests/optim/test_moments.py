@@ -1,4 +1,4 @@
-"""The events of moments: each at its own name, each element once a step, and how many of its elements stall."""
+"""Events of moments: each has its own name, each element counts once per step, and stalled elements are counted."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Updates that are carried out as programs give the bits, the state and the random draws of their operations."""
+"""Updates that run as programs give the bits, the state and the random bits of their single operations."""
 
 import math
 
@@ -93,7 +93,7 @@ def one_by_one(monkeypatch):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Whether each update was a program."""
+    """True for each update that was a program."""
     found, run = [], optimizers.run_as_program
 
     def noted(*arguments):
@@ -131,7 +131,7 @@ def test_presets_are_updated_by_the_same_operations(kind, one_by_one):
 
 
 def recorded(kind, policy, seed, path=None):
-    """What a recorder counts, and the bits, of two steps with many zeros and small numbers, and with hostile ones."""
+    """The counts and the bits of two steps with many zeros and small numbers, and with hard ones."""
     rng, recorder = np.random.default_rng(seed), sf.Recorder(path)
     parameters = [sf.Parameter(x) for x in (rng.standard_normal(1500).astype(np.float32), hostile(rng, 300))]
     for number, p in enumerate(parameters):
@@ -338,7 +338,7 @@ def test_what_float64_does_not_prove_and_wide_arrays_are_computed_one_by_one(pol
     assert ran == [False, False]
 
 
-def test_a_scalar_that_brings_a_product_beside_a_tie_is_rounded_once():
+def test_a_scalar_that_brings_a_product_next_to_a_tie_is_rounded_once():
     # 129 * (257 / 129) lies beside 257, the middle between two numbers of BF16, and is 257 in float64.
     lr = float(np.float64(257) / 129)
     for sign in (1.0, -1.0):

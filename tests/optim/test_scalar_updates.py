@@ -1,7 +1,7 @@
-"""Steps of every optimizer under narrow policies against computations written out, one rounded number at a time.
+"""Compare steps of every optimizer under narrow policies with a computation of one rounded value at a time.
 
-These know nothing of the package's kernels, moments or places: they round with the definition, in the order of
-operations that each optimizer's documentation lays down.
+The computation uses no kernels, moments or places of the package: it rounds with the definition, in the order of
+operations in the documentation of each optimizer.
 """
 
 import math

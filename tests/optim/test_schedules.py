@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: PyTorch's lrs, bit for bit."""
+"""Schedules of the learning rate: PyTorch's learning rates, bit for bit."""
 
 import inspect
 import json
@@ -149,7 +149,7 @@ def test_no_rounding_error_takes_an_lr_below_zero_and_all_others_are_torchs(make
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_restored_schedule_goes_on(name):
+def test_a_restored_schedule_continues(name):
     lib, optimizer = ours()
     schedule = SCHEDULES[name](lib, optimizer)
     for _ in range(11):
@@ -187,7 +187,7 @@ def test_states_have_torchs_names_and_torchs_states_can_be_loaded(name):
     ("ExponentialLR", (0.9,)), ("MultiStepLR", ([3, 9],)), ("PolynomialLR", (20,)), ("ConstantLR", (0.5, 9)),
     ("CosineAnnealingWarmRestarts", (4,)),
 ])  # fmt: skip
-def test_last_epoch_goes_on_with_groups_that_have_an_initial_lr(kind, first):
+def test_last_epoch_continues_with_groups_that_have_an_initial_lr(kind, first):
     lrs = []
     for lib, optimizer in (ours(), torchs()):
         with pytest.raises((KeyError, ValueError), match="initial_lr"):

@@ -1,4 +1,4 @@
-"""SGD: its options, its state, and how weights are updated."""
+"""SGD: its options, its state, and the update of weights."""
 
 import numpy as np
 import pytest

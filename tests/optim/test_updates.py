@@ -1,4 +1,4 @@
-"""What holds for every optimizer: choices by path, kinds of updates, formats of state, and what is left alone."""
+"""Properties of every optimizer: choices by path, kinds of updates, formats of state, untouched parameters."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_moments_are_kept_in_optimizer_state_and_weights_in_weights(kind):
     "bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master",
     sf.Policy(compute=sf.BF16, rounding=sf.stochastic(), optimizer_state=sf.FP16),
 ], ids=str)  # fmt: skip
-def test_a_restored_state_goes_on_with_the_same_bits(kind, policy):
+def test_a_restored_state_continues_with_the_same_bits(kind, policy):
     whole = sf.simulate(policy, seed=3)
     model = Model()
     optimizer = optimizer_of(kind, model.parameters())

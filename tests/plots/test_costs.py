@@ -1,4 +1,4 @@
-"""What an attribution found, as bars."""
+"""The costs of an attribution as bars."""
 
 import numpy as np
 import pytest
@@ -49,12 +49,12 @@ def test_as_many_costs_are_drawn_as_asked_for_by_the_fields_that_were_asked_for(
 @pytest.mark.parametrize(
     "attribution, options, message",
     [
-        ([1], {}, "draw_attribution takes what simfloat.attribute gives, got a list"),
+        ([1], {}, "draw_attribution takes a result of simfloat.attribute, got a list"),
         (found(COSTS[2:]), {}, "No part of the policy costs the gradient anything"),
-        (found(), {"most": 0}, "most is how many costs are drawn, 1 or more, got 0"),
-        (found(), {"most": True}, "most is how many costs are drawn"),
+        (found(), {"most": 0}, "most, the number of costs to draw, must be at least 1, got 0"),
+        (found(), {"most": True}, "most, the number of costs to draw"),
     ],
 )
-def test_what_has_no_costs_is_refused(attribution, options, message):
+def test_an_attribution_without_costs_is_refused(attribution, options, message):
     with pytest.raises(ValueError, match=message):
         drawn(attribution, **options)

@@ -1,4 +1,4 @@
-"""Curves: the moving mean, that something is drawn, and that labels are drawn as they are."""
+"""Curves: the moving mean, the drawing, and literal labels."""
 
 import math
 import subprocess
@@ -40,7 +40,7 @@ def test_a_mean_of_no_points_is_refused(points):
         moving_mean(np.ones(5), points)
 
 
-def test_a_value_that_is_none_leaves_a_gap_and_spoils_nothing_else():
+def test_a_value_that_is_not_finite_leaves_a_gap_only():
     values = np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0])
     assert np.isnan(moving_mean(values, 3)).tolist() == [False, True, True, False, False, False]
 
@@ -125,7 +125,7 @@ def test_numbers_that_no_axis_has_are_refused(draw):
 
 
 @pytest.mark.parametrize("label", ["$x$", "_hidden", "a_b", "$", "\\frac", "[/red]x", "\U0001f600", "a\\$b$"])
-def test_labels_are_drawn_as_they_are(label, tmp_path):
+def test_labels_are_drawn_literally(label, tmp_path):
     figure, axes = new_figure(rows=1, columns=1, width=4, height=3)
     draw_curves(axes, [Curve(label, np.arange(2), np.ones((1, 2)))])
     add_legend(figure, axes, columns=1)
@@ -143,7 +143,7 @@ def test_labels_may_be_numbers_and_formats():
 
 
 def test_a_figure_without_a_size_is_refused():
-    with pytest.raises(ValueError, match="so many inches wide and high, both positive; got 0 and 2"):
+    with pytest.raises(ValueError, match="width and height must be positive numbers of inches; got 0 and 2"):
         new_figure(1, 1, 0, 2)
 
 
@@ -174,18 +174,18 @@ def test_a_suffix_that_no_figure_has_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "curves, message",
     [
-        (Curve("a", [1], [1]), r"Curves come as a list of simfloat\.plots\.Curve, got a Curve"),
-        (None, r"Curves come as a list of simfloat\.plots\.Curve, got a NoneType"),
-        ([([1], [1])], r"Curves come as a list of simfloat\.plots\.Curve, got one of tuple"),
+        (Curve("a", [1], [1]), r"curves must be a list of simfloat\.plots\.Curve, got a Curve"),
+        (None, r"curves must be a list of simfloat\.plots\.Curve, got a NoneType"),
+        ([([1], [1])], r"curves must be a list of simfloat\.plots\.Curve, got one of tuple"),
         ([Curve("a", [1, 2], [[1, 2, 3]])], r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
         ([Curve("a", 1, 2)], r"'a' has x of shape \(\) and values of shape \(\)"),
         ([Curve("a", [1, 2], np.zeros((0, 2)))], "'a' has no values: a curve has one for each x"),
         ([Curve("a", [], [])], "'a' has no values"),
-        ([Curve("a", [1], [1], style="-")], "style of 'a' must be a whole number from 0 on, got '-'"),
-        ([Curve("a", [1], [1], smooth=0)], "smooth of 'a' must be a whole number from 1 on, got 0"),
+        ([Curve("a", [1], [1], style="-")], "style of 'a' must be an integer of at least 0, got '-'"),
+        ([Curve("a", [1], [1], smooth=0)], "smooth of 'a' must be an integer of at least 1, got 0"),
     ],
 )
-def test_what_is_no_list_of_curves_is_refused(curves, message):
+def test_an_invalid_list_of_curves_is_refused(curves, message):
     _, axes = new_figure(rows=1, columns=1, width=4, height=3)
     with pytest.raises(ValueError, match=message):
         draw_curves(axes, curves)

@@ -37,8 +37,8 @@ def test_losses_below_zero_have_a_plain_axis():
 @pytest.mark.parametrize(
     "given, options, words",
     [
-        (3, {}, "draw_diagnosis takes what simfloat.diagnose gives, got a int"),
-        (diagnosis(), {"most": -1}, "most is how many faults are named"),
+        (3, {}, "draw_diagnosis takes a result of simfloat.diagnose, got a int"),
+        (diagnosis(), {"most": -1}, "most, the number of faults to name"),
         (diagnosis(losses=dict.fromkeys(LOSSES, [])), {}, "nothing to draw"),
     ],
 )

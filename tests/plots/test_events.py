@@ -63,6 +63,6 @@ def test_a_pattern_selects_paths(recorder):
         (lambda r: drawn(r, "nan", "c.*"), r"path 'c\.\*' matches nothing that was seen"),
     ],
 )
-def test_what_has_no_events_is_refused(recorder, ask, message):
+def test_a_recorder_without_events_is_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)

@@ -1,4 +1,4 @@
-"""Histograms of exponents: what bars say, which of them a format keeps, and that words fit the figure."""
+"""Histograms of exponents: the heights of bars, the bars that a format keeps, and texts that fit the figure."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_bars_are_percentages_of_all_values_zeros_included():
     assert zeros == 40 and place < -41, "zeros stand apart, on the left"
 
 
-def test_a_format_tells_bars_that_it_keeps_from_those_that_it_loses():
+def test_bars_that_a_format_keeps_differ_from_those_that_it_loses():
     axes = drawn(HISTOGRAM, format=sf.FP16)
     assert bars(axes)["lost"] == {-40: 10, -26: 10} and bars(axes)["kept"] == {-20: 30, -14: 5, 3: 5}
     assert words(axes) == ["FP16: keeps 66.7%"]
@@ -123,7 +123,7 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
     "phases, name",
     [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")],
 )
-def test_unless_it_is_told_a_phase_it_draws_one_that_was_counted(phases, name):
+def test_without_a_phase_it_draws_one_that_was_counted(phases, name):
     recorder, seen = sf.Recorder(), sf.Recorder()
     sf.round(np.array([1.0, 0.25, 0.25]), "fp16", observer=seen)
     for phase in phases:
@@ -149,12 +149,12 @@ def test_unless_it_is_told_a_phase_it_draws_one_that_was_counted(phases, name):
         (lambda r: exponents(r, format="fp16", scale=-2), "scale must be a power of two"),
         (lambda r: exponents(r, format="fp16", scale=float("nan")), "scale must be a power of two"),
         (lambda r: exponents(r, format="fp16", scale="8"), "scale must be a power of two"),
-        (lambda r: exponents(r, scale=8), "A scale of 8 needs a format that it serves"),
-        (lambda r: draw_exponents(None, {0: 2, 1: -1}), "A histogram counts: none of its numbers is negative"),
-        (lambda r: draw_exponents(None, {1.5: 2}), "A histogram counts whole exponents and 'zero'; got the key 1.5"),
+        (lambda r: exponents(r, scale=8), "scale=8 also needs a format"),
+        (lambda r: draw_exponents(None, {0: 2, 1: -1}), "The counts of a histogram must not be negative"),
+        (lambda r: draw_exponents(None, {1.5: 2}), "The keys of a histogram are integers and 'zero'; got the key 1.5"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(recorder, ask, message):
+def test_an_argument_that_cannot_be_drawn_is_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)
 

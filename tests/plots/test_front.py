@@ -1,4 +1,4 @@
-"""The front of a search: what stands where."""
+"""The front of a search: positions of points and texts."""
 
 import math
 from dataclasses import replace
@@ -52,5 +52,5 @@ def test_an_answer_is_drawn_though_its_rounded_mean_passes_an_end_and_costs_may_
 
 def test_a_figure_is_made_of_what_a_search_gives():
     assert front(FOUND, title="mine").axes[0].get_title() == "mine"
-    with pytest.raises(ValueError, match="takes what simfloat.search gives, got a list"):
+    with pytest.raises(ValueError, match="takes a result of simfloat.search, got a list"):
         front([])

@@ -15,7 +15,7 @@ def drawn(values, rows=("a", "b"), columns=("x", "_y$", "z"), **words):
     return figure, axes
 
 
-def test_rows_and_columns_are_named_and_the_bar_tells_the_values():
+def test_rows_and_columns_are_named_and_the_bar_shows_the_values():
     figure, axes = drawn([[1e-3, 2e-3, 5e-3], [1e-2, 0.0, np.inf]], title="t", label="error")
     assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["x", " _y\\$", "z"]

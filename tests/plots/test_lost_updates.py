@@ -1,4 +1,4 @@
-"""The share of updates that leave a weight as it was: lost, or deferred."""
+"""The share of updates that leave a weight unchanged: lost, or deferred."""
 
 import numpy as np
 import pytest
@@ -27,8 +27,8 @@ def test_a_step_without_updates_has_no_share():
     "unchanged, total, message",
     [
         ([1, 2], [3], r"unchanged has shape \(2,\) and total \(1,\)"),
-        ([3], [2], "unchanged counts some of the updates in total"),
-        ([-1], [2], "unchanged counts some of the updates in total"),
+        ([3], [2], "Every count in unchanged must be from 0"),
+        ([-1], [2], "Every count in unchanged must be from 0"),
     ],
 )
 def test_more_updates_than_there_were_cannot_be_lost(unchanged, total, message):
@@ -84,11 +84,11 @@ def test_what_recorders_counted_is_drawn_step_by_step(recorders):
             "lost_updates takes recorders by their labels, got a Recorder: write {'bf16': rec",
         ),
         (lambda r: lost_updates({"a": {}}), "a must be a simfloat.Recorder, got a dict"),
-        (lambda r: lost_updates(r, deferred=["Kahn"]), "deferred names 'Kahn', which is none of nearest, Kahan"),
+        (lambda r: lost_updates(r, deferred=["Kahn"]), "deferred names 'Kahn', but the recorders are nearest, Kahan"),
         (lambda r: lost_updates({"a": sf.Recorder()}), "a counted no update in any step: call Recorder.step"),
         (lambda r: lost_updates(r, "haed.*"), r"path 'haed\.\*' matches nothing"),
     ],
 )
-def test_what_counted_no_updates_is_refused(recorders, ask, message):
+def test_a_recorder_without_updates_is_refused(recorders, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorders)

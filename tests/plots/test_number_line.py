@@ -96,6 +96,6 @@ def test_a_line_on_which_a_format_has_few_numbers_or_none_is_drawn(limits, log):
         ([sf.FP16], {"limits": (0, np.inf)}, "limits must be two numbers in ascending order"),
     ],
 )
-def test_what_is_no_line_is_refused(formats, options, message):
+def test_an_invalid_line_is_refused(formats, options, message):
     with pytest.raises(ValueError, match=message):
         drawn(formats, **options)

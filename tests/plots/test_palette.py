@@ -1,4 +1,4 @@
-"""Colours that readers tell apart: with all cones, without those for green or for red, and in grey."""
+"""Colours that readers can distinguish: with normal vision, without green or red cones, and in grey."""
 
 from itertools import combinations
 
@@ -31,7 +31,7 @@ APART = 15
 
 
 def lab(color, vision="all cones"):
-    """A colour in CIELAB as it is seen."""
+    """A colour as it is seen, in CIELAB."""
     rgb = np.array(to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     share = XYZ @ np.clip(VISION[vision] @ linear, 0, 1) / WHITE

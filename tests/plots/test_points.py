@@ -1,4 +1,4 @@
-"""Rows of points: what a marker stands for."""
+"""Rows of points: the mean and the range that a marker shows."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_the_mean_of_one_value_is_that_value_however_its_logarithm_is_rounded():
     (["first"], {"a": [[1.0], [2.0]]}, r"'a' needs values for each of 1 rows, got arrays of \[1, 1\]"),
     (["first"], {"a": [[]]}, r"'a' needs values .* got arrays of \[0\]"),
 ])  # fmt: skip
-def test_what_has_nothing_to_draw_is_refused(rows, groups, message):
+def test_empty_drawings_are_refused(rows, groups, message):
     _, axes = new_figure(1, 1, 3.0, 2.0)
     with pytest.raises(ValueError, match=message):
         draw_points(axes, rows, groups)

@@ -1,4 +1,4 @@
-"""What a comparison of policies found, as dots."""
+"""The errors of a comparison of policies as dots."""
 
 import math
 
@@ -36,8 +36,8 @@ def test_zeros_stand_at_the_left_edge_and_infinities_at_the_right_one():
     assert [(line.get_xdata()[0], line.get_marker()) for line in (axes.lines[2], axes.lines[5])] == [(right, ">")] * 2
 
 
-def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="takes what simfloat.compare gives, got a int"):
+def test_an_argument_that_cannot_be_drawn_is_refused():
+    with pytest.raises(ValueError, match="takes a result of simfloat.compare, got a int"):
         draw_comparison(None, 5)
     with pytest.raises(ValueError, match="there is nothing to draw"):
         drawn([PolicyError("a", 1.0, 0.0, 0.0)])

@@ -1,4 +1,4 @@
-"""Accuracy against memory: which points nothing beats, and names that cover nothing."""
+"""Accuracy over memory: the Pareto front, and names that cover nothing."""
 
 from itertools import combinations
 
@@ -71,19 +71,19 @@ def test_a_single_point_is_drawn_and_its_name_as_it_is(log):
     "points, message",
     [
         ([], "draw_trade_off takes a list of points, got none"),
-        (Point("a", 1, 1), "Points come as a list of simfloat.plots.Point, got Point"),
-        ([("a", 1, 1)], "Points come as a list of simfloat.plots.Point"),
+        (Point("a", 1, 1), "points must be a list of simfloat.plots.Point, got Point"),
+        ([("a", 1, 1)], "points must be a list of simfloat.plots.Point"),
         ([Point("a", np.nan, 1)], "Costs and values must be finite numbers; those of 'a' are not"),
         ([Point("a", 1, [])], "Costs and values must be finite numbers"),
         ([Point("a", 1, [1, np.inf])], "Costs and values must be finite numbers"),
     ],
 )
-def test_what_is_no_point_is_refused(points, message):
+def test_an_invalid_point_is_refused(points, message):
     with pytest.raises(ValueError, match=message):
         drawn(points)
 
 
-def test_what_costs_nothing_has_no_place_on_a_logarithmic_axis():
+def test_a_cost_of_zero_is_refused_on_a_logarithmic_axis():
     points = [Point("a", 1, 1), Point("free", 0, 1)]
     assert drawn(points).get_xscale() == "linear"
     with pytest.raises(ValueError, match="Costs must be positive on a logarithmic axis; 'free' costs"):

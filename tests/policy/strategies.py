@@ -1,4 +1,4 @@
-"""Random values of every kind that a policy can hold, for hypothesis."""
+"""Random values of every kind that a policy can contain, for hypothesis."""
 
 from hypothesis import reject
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A step under amp-bf16 against torch.autocast, on numbers whose sums are exact in any order."""
+"""Compare a step under amp-bf16 with torch.autocast, on values with sums that are exact in any order."""
 
 import numpy as np
 import pytest

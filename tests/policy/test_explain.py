@@ -1,4 +1,4 @@
-"""The table of what runs where."""
+"""The table of the formats of every layer."""
 
 import re
 
@@ -101,7 +101,7 @@ def test_operations_of_lists_have_a_row_below_a_layer_that_differs():
 
 
 @pytest.mark.parametrize("model", [5, None, "mlp", sf.nn.MLP, lambda x: x])
-def test_what_is_no_model_is_refused(model):
+def test_an_invalid_model_is_refused(model):
     with pytest.raises(ValueError, match="explain takes a model, a simfloat.nn.Module, got"):
         sf.policies["fp32"].explain(model)
 

@@ -1,4 +1,4 @@
-"""Lists of operations: allow, deny and infer, and the presets that are made of them."""
+"""Lists of operations: allow, deny and infer, and the presets that consist of them."""
 
 import itertools
 
@@ -137,7 +137,7 @@ def test_of_a_list_no_operation_needs_to_occur_but_its_path_does():
         ),
     ],
 )
-def test_what_is_no_list_is_refused(make, message):
+def test_an_invalid_list_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 

@@ -1,4 +1,4 @@
-"""Policies: roles and their defaults, overrides, presets, and what is refused."""
+"""Policies: roles and their defaults, overrides, presets, and errors."""
 
 import inspect
 import pickle
@@ -26,7 +26,7 @@ def test_roles_default_to_each_other():
     assert (recipe.activation_gradients, recipe.weight_gradients) == (sf.FP32, sf.FP16)
 
 
-def test_overrides_by_path_hold_for_what_is_inside():
+def test_overrides_by_path_apply_to_everything_inside():
     policy = sf.policies["fp32"].override("hidden.*", compute=sf.BF16).override("hidden.1", compute=sf.FP16)
     assert policy.recipe("hidden.0").compute == sf.BF16
     assert policy.recipe("hidden.0.weight").weights == sf.BF16, "defaults follow the override"
@@ -145,7 +145,7 @@ def test_the_root_is_matched_by_a_star_and_contains_everything():
     assert sf.policies["fp32"].override("?*", compute=sf.BF16).recipe("").compute == sf.FP32
 
 
-def test_what_met_nothing_is_reported_with_the_nearest_name():
+def test_an_override_without_a_match_is_reported_with_the_nearest_name():
     policy = sf.policies["fp32"].override("hed*", compute=sf.BF16)
     with pytest.raises(
         ValueError, match=r"Override 'hed\*' matches no layer and no parameter. Paths: head. Did you mean 'head'"
@@ -267,7 +267,7 @@ def test_a_policy_file_is_pleasant_to_write():
             lambda: sf.Policy(compute=sf.BF16, source="\ud800"),
             "The source of a policy must be text without lone surrog",
         ),
-        (lambda: sf.Policy(compute=sf.BF16, overrides=5), "Overrides are made by Policy.override, got 5"),
+        (lambda: sf.Policy(compute=sf.BF16, overrides=5), "Overrides are created by Policy.override, got 5"),
         (lambda: E4M3.override(5, compute=sf.BF16), "The path of an override must be text, got 5"),
         (lambda: E4M3.override("\udc80", compute=sf.BF16), "without lone surrogates"),
         (lambda: E4M3.override("head", compute=None), "compute=.* it has no default, got None"),
@@ -339,7 +339,7 @@ def test_presets_print_as_the_table_of_their_sources():
     )
 
 
-def test_a_slip_in_a_name_is_told_the_nearest():
+def test_the_error_for_a_wrong_name_has_the_nearest_name():
     with pytest.raises(ValueError, match="unknown role 'wieghts'.*Did you mean 'weights'"):
         sf.policies["fp32"].override("head", wieghts=sf.BF16)
     with pytest.raises(ValueError, match="no key 'acumulate'.*Did you mean 'accumulate'"):

@@ -1,4 +1,4 @@
-"""Presets of narrow contractions: what their sources say of operands, sums and everything else."""
+"""Presets of narrow contractions follow their sources for operands, sums and everything else."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every tensor that a training step makes, in every phase, is in the format that its role has in the policy."""
+"""Every tensor of a training step, in every phase, is in the format of its role in the policy."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ MODELS = {
 
 
 def holds(format, numbers):
-    """Whether all are numbers of the format."""
+    """True if all values are numbers of the format."""
     numbers = np.asarray(numbers)
     kept = numbers[np.isfinite(numbers)]
     return bool((sf.round(kept, format, sf.toward_zero) == kept).all())

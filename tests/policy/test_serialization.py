@@ -1,4 +1,4 @@
-"""Policies as text: what is written is read back as the same policy, and what is no policy is refused."""
+"""Policies as text are read back as the same policy, and invalid text raises an error."""
 
 import json
 import string

@@ -1,4 +1,4 @@
-"""What a policy costs, beside counts that are made by hand of layers' sizes."""
+"""Compare the cost of a policy with counts by hand from the sizes of layers."""
 
 import copy
 
@@ -200,7 +200,7 @@ def test_a_cost_prints_as_tables():
     assert found._repr_html_().count("<table>") == 3
 
 
-def test_the_model_stays_as_it_is():
+def test_the_model_does_not_change():
     model = sf.nn.MLP([3, 8, 5, 2], rng=0)
     before = {name: np.array(x) for name, x in model.state_dict().items()}
     sf.cost(model, sf.nn.cross_entropy, (X, LABELS), "bf16-stochastic")

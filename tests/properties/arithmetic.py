@@ -1,7 +1,7 @@
-"""Places and their arithmetic by definitions, with fractions: what the reference of random programs computes with.
+"""Places and their arithmetic by definitions, with fractions: the arithmetic of the reference of random programs.
 
-Of the package it uses policies, formats and the definition of rounding, and of its self-test sums by the contract of
-their accumulators. Places, roles and streams follow the documents.
+From the package it uses policies, formats and the definition of rounding; from the self-test, sums by the contract of
+their accumulators. Places, roles and streams follow the documentation.
 """
 
 import json
@@ -36,7 +36,7 @@ def values_of(policy):
 
 
 def has_reference(policy):
-    """Whether all that the policy asks for is defined here."""
+    """True if this module defines everything that the policy needs."""
     values = values_of(policy)
     scales = [as_cast(value).scale for value in values if isinstance(value, Cast)]
     sums = [value for value in values if isinstance(value, Accumulator)]
@@ -61,7 +61,7 @@ class Simulated:
         return _seed_of(self.seed, key), self.calls[key] - 1
 
     def path_of(self, parameter):
-        """Where it was first used, as long as it is there; then its path in the model."""
+        """The path of its first use while it is valid; then its path in the model."""
         known, path, model = self.names.get(id(parameter), (None, "", None))
         if known is not parameter or model.at(path) is not parameter:
             path, model = next(name for name, one in NOW.model.named_parameters() if one is parameter), NOW.model

@@ -1,4 +1,4 @@
-"""Programs by all machines: whether their traces are equal, bit for bit."""
+"""Compare the traces of a program on all machines, bit for bit."""
 
 from contextlib import contextmanager
 from unittest.mock import patch
@@ -140,7 +140,7 @@ def entries(recorder):
 
 
 def is_for_torch(program, trace):
-    """Whether both front ends carry out the program alike (docs/pytorch_semantics.md)."""
+    """True if both front ends run the program in the same way (docs/pytorch_semantics.md)."""
     if not program.is_chain or program.optimizer[0] == "AdamW":
         return False
     bodies = [part for action in program.actions for part in action if isinstance(part, tuple)]
@@ -162,13 +162,13 @@ def as_cast_scale(value):
 
 
 def has_gradients_of_its_own(policy):
-    """Whether gradients change their format on the way: PyTorch's addition hands them on as they come."""
+    """True if gradients change their format: PyTorch's addition passes them on unchanged."""
     roles = {role for override in policy.overrides for role, _ in override.roles}
     return not takes_formats(policy) and not roles.isdisjoint(RESULTS)
 
 
 def adds_no_gradients(body):
-    """Whether every value and every layer is used once: sums of two gradients draw at other places in PyTorch."""
+    """True if every value and layer is used once: PyTorch adds two gradients at other places."""
     if any(name in ("centre", "share") for name, _ in body):
         return False
     used = [LEAVES - 1, *(place for _, places in body for place in places[1:])]

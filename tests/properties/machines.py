@@ -1,6 +1,6 @@
-"""Machines that carry out programs: by tensors of this package, and by PyTorch.
+"""Machines that run programs: with tensors of this package, and with PyTorch.
 
-A machine keeps a trace: everything that a program computes, with the number of the action and a name.
+A machine stores a trace: every computed value, with the number of the action and a name.
 """
 
 import copy

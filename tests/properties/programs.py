@@ -1,8 +1,8 @@
-"""Random programs as data: trainings of a small model, with what may leave stale state between their steps.
+"""Random programs as data: trainings of a small model, with actions between steps that may leave stale state.
 
 A program is a list of actions. An action is a tuple of a name, which is a method of `machines.Machine`, and its
-arguments. A forward pass is a list of operations, each a name of `OPERATIONS` and the numbers of its operands among the
-values so far. All values have four columns, so that an action or an operation can be left out of a program.
+arguments. A forward pass is a list of operations. An operation is a name in `OPERATIONS`, with the numbers of its
+operands among the earlier values. All values have four columns, so that an action or an operation can be left out.
 """
 
 from dataclasses import dataclass, replace
@@ -99,7 +99,7 @@ def random_body(rng, is_chain, interrupts=True):
 
 
 def random_event(rng, is_chain):
-    """What may happen between the passes of a training."""
+    """The actions between the passes of a training."""
     slots = [one_of(rng, SLOTS), one_of(rng, SLOTS)]
     body = random_body(rng, is_chain, interrupts=False)
     events = [

@@ -1,4 +1,4 @@
-"""The machine that carries out programs by definitions: slow, with fractions, and without tensors, places and kernels.
+"""The machine that runs programs by definitions: slowly, with fractions, without tensors, places and kernels.
 
 Gradients and their order, modules and updates follow the documents.
 """
@@ -522,6 +522,6 @@ class Definition(Machine):
 
 
 def is_defined(program):
-    """Whether a program has a reference."""
+    """True if a program has a reference."""
     policies = [part for action in (program.policies, *program.actions) for part in action if isinstance(part, Policy)]
     return program.optimizer[0] == "SGD" and all(map(has_reference, policies))

@@ -1,4 +1,4 @@
-"""Random programs under random policies have one result, by whatever machine; more: python -m tests.properties."""
+"""Random programs under random policies have one result on every machine; more: python -m tests.properties."""
 
 import pytest
 

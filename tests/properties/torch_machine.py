@@ -1,4 +1,4 @@
-"""The machine that carries out programs by PyTorch, in its front end of this package."""
+"""The machine that runs programs in PyTorch, through our front end for it."""
 
 from contextlib import contextmanager, suppress
 

@@ -1,4 +1,4 @@
-"""Values that simfloat has no part in: fractions, rounded once."""
+"""Values that are independent of simfloat: fractions, rounded once."""
 
 import math
 from fractions import Fraction

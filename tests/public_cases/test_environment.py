@@ -1,4 +1,4 @@
-"""What others have reported about libraries that change the floating-point environment of a whole process."""
+"""Reported bugs of libraries that change the floating-point environment of a whole process."""
 
 import contextlib
 import ctypes
@@ -29,7 +29,7 @@ SQUARE = TENTHS.reshape(14, 14)
 
 
 def sample():
-    """Results of several families, which every environment has to leave as they are."""
+    """Results of several families, which no environment may change."""
     return [
         sf.round(TINY, sf.FP32),
         sf.round(MANY, sf.FP32),  # by several threads

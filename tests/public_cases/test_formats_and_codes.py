@@ -1,4 +1,4 @@
-"""What others have reported about the ends of formats, about codes and about flags."""
+"""Reported bugs of other libraries at the ends of formats, in codes and in flags."""
 
 import numpy as np
 import pytest

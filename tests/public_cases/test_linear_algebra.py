@@ -1,4 +1,4 @@
-"""What others have reported about solvers and norms in narrow formats."""
+"""Reported bugs of other libraries in solvers and norms in narrow formats."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def test_the_squares_of_a_norm_overflow_although_the_norm_is_in_range():
     assert np.sqrt(halved @ halved) * 8.0 == 500
 
 
-def test_refinement_goes_on_while_it_helps():
+def test_refinement_continues_while_it_helps():
     """A solver was to give up at the first residual that did not fall. https://github.com/SauersML/gam/issues/634
 
     The same iteration by hand, with the factors of FP16 and float64 in the rest, ends with an error of FP32.

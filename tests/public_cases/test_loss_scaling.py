@@ -1,4 +1,4 @@
-"""What others have reported about loss scales, and about scales of FP8 tensors."""
+"""Reported bugs of other libraries in loss scales, and in scales of FP8 tensors."""
 
 import numpy as np
 

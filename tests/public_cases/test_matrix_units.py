@@ -1,4 +1,4 @@
-"""What others have reported about tensor cores and numbers with block scales."""
+"""Reported bugs of other libraries in tensor cores and numbers with block scales."""
 
 from fractions import Fraction
 

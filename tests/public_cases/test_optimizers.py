@@ -1,4 +1,4 @@
-"""What others have reported about updates and moments in 16 bits."""
+"""Reported bugs of other libraries in updates and moments in 16 bits."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""What others have reported about PyTorch's models and operations in 16 and 8 bits."""
+"""Reported bugs of PyTorch's models and operations in 16 and 8 bits."""
 
 from fractions import Fraction
 

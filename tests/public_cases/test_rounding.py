@@ -1,4 +1,4 @@
-"""What others have reported about the rounding of a number or of one operation."""
+"""Reported bugs of other libraries in the rounding of a number or of one operation."""
 
 from decimal import Decimal
 from fractions import Fraction

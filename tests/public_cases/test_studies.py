@@ -1,4 +1,4 @@
-"""What others have reported about gradients that vanish without a word, and about results that are out of date."""
+"""Reported cases of gradients that vanish silently, and of results that are out of date."""
 
 import importlib
 import sys
@@ -26,7 +26,7 @@ def test_gradients_that_are_all_zero_are_named_as_a_fault():
     assert found and "underflow" in found[0].cause and found[0].phase == "backward"
 
 
-def test_a_point_of_a_sweep_is_computed_anew_where_a_function_that_it_calls_has_changed(tmp_path, monkeypatch):
+def test_a_point_is_computed_again_if_a_function_that_it_calls_has_changed(tmp_path, monkeypatch):
     """A cache kept results of an old helper. https://github.com/joblib/joblib/issues/1287"""
     source = "def helper(x):\n    return {} * x\n\n\ndef value(x):\n    return helper(x)\n"
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""What others have reported about sums, means and running sums in 16 bits."""
+"""Reported bugs of other libraries in sums, means and running sums in 16 bits."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""The second definition of rounding agrees with the first, and with a peer's arithmetic."""
+"""The second definition of rounding agrees with the first, and with ml_dtypes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The self-test: it passes here, finds what is broken, and its command line refuses mistakes without a traceback."""
+"""The self-test passes here, finds planted bugs, and its command line reports mistakes without a traceback."""
 
 import re
 import subprocess

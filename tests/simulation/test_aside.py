@@ -1,4 +1,4 @@
-"""Evaluating aside: no bit of a training changes, whatever is computed, however it ends."""
+"""An evaluation in `aside` changes no bit of a training, whatever it computes and however it ends."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operands of contractions: rounded each by the recipe of what it is, and told to the observer."""
+"""Operands of contractions are rounded by the role of their kind, and observers receive the events."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Delayed scalings: scales that follow from the operands before, one history for each use at a place."""
+"""Delayed scaling: scales follow from earlier operands, with one history for each use at a place."""
 
 import copy
 import json
@@ -97,7 +97,7 @@ def test_layers_that_share_an_array_have_histories_of_their_own():
     assert lengths == {("one", 0): 1, ("one", 1): 1, ("two", 0): 2, ("two", 1): 2}, "one amax for each use"
 
 
-def test_a_simulation_goes_on_from_its_state_with_the_same_bits():
+def test_a_simulation_continues_from_its_state_with_the_same_bits():
     def run(sim, model, data):
         out = []
         for x in data:
@@ -149,7 +149,7 @@ GOOD = {"path": "", "phase": "forward", "operation": "linear", "operand": None, 
         ([GOOD | {"amaxes": "1"}], "amaxes must be a list"),
     ],
 )
-def test_what_cannot_be_the_state_of_casts_is_refused_and_changes_nothing(casts, message):
+def test_an_invalid_state_of_casts_is_refused_and_changes_nothing(casts, message):
     sim = sf.simulate(POLICY, seed=3)
     with sim:
         sf.Tensor(X[0]) @ X[0].T

@@ -1,4 +1,4 @@
-"""The user's own draws in updates: one for each element of a parameter, in C order, step after step."""
+"""Given random bits in updates: one draw for each element of a parameter, in C order, step after step."""
 
 import copy
 import json
@@ -72,7 +72,7 @@ def test_other_parameters_draw_as_they_would():
     assert not np.array_equal(models[0].weight.data, models[1].weight.data)
 
 
-def test_a_simulation_goes_on_with_the_next_draws():
+def test_a_simulation_continues_with_the_next_draws():
     whole, _ = trained(4, draws={"weight": sf.GivenBits(DRAWS)})
     model, sim = sf.nn.Linear(4, 3, rng=0), sf.simulate(POLICY, draws={"weight": sf.GivenBits(DRAWS)})
     trained(2, sim=sim, model=model)

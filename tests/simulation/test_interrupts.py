@@ -1,4 +1,4 @@
-"""Ctrl-C where a block ends: it waits until the block is no more in force."""
+"""Ctrl-C at the end of a block waits until the block is closed."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from simfloat.simulation import context
 
 @pytest.fixture
 def _ctrl_c_at_ends(monkeypatch):
-    """Ctrl-C, as it is in a terminal, comes wherever a block is about to end."""
+    """Send Ctrl-C, as a terminal does, at every point at the end of a block."""
 
     def interrupted():
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it is held back
@@ -29,7 +29,7 @@ def _ctrl_c_at_ends(monkeypatch):
     [sf.simulate("fp32"), sf.no_grad(), sf.simulate("fp32").aside()],
     ids=["simulate", "no_grad", "aside"],
 )
-def test_a_block_that_ends_is_no_more_in_force(block):
+def test_a_block_that_has_ended_is_not_in_force(block):
     before = context.current_context()
     with pytest.raises(KeyboardInterrupt), block:
         assert context.current_context() != before

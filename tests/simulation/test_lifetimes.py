@@ -1,4 +1,4 @@
-"""What is in force, where and how long: blocks nest and repeat, generators keep theirs, threads and tasks theirs."""
+"""Blocks nest and repeat; generators, threads and tasks have their own."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ NOT_IN_FORCE = "put it inside `with simfloat.simulate"
 
 
 def is_recording():
-    """Whether operations are recorded for backward."""
+    """True if operations are recorded for backward."""
     return current_context().recording
 
 

@@ -1,4 +1,4 @@
-"""Paths: what the running root, or the first owner, calls a module and a parameter; and which ones were seen."""
+"""Paths: the names of modules and parameters by the running root or the first owner, and the paths that occurred."""
 
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ def test_a_tied_parameter_has_one_path_and_is_an_operand_of_each_of_its_layers()
 
 
 @pytest.mark.parametrize("role", [{"weights": sf.BF16}, {"update": "kahan"}, {"optimizer_state": sf.BF16}], ids=str)
-def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path(role):
+def test_the_storage_of_a_tied_parameter_follows_its_first_path(role):
     """What concerns it as an operand of its second layer is said by the other."""
     for path, roles in (("first.weight", role), ("second.weight", {"compute": sf.BF16}), ("second.*", role)):
         stepped(Tied(), sf.policies["fp32"].override(path, **roles), None)
@@ -116,7 +116,7 @@ def test_draws_of_a_tied_parameter_are_given_by_its_first_path():
             Tied()(X).sum().backward()
 
 
-def test_a_simulation_inside_a_layer_goes_on_at_its_path():
+def test_a_simulation_inside_a_layer_continues_at_its_path():
     recorder = sf.Recorder()
 
     class Careful(sf.nn.Linear):

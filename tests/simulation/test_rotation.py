@@ -1,4 +1,4 @@
-"""Random Hadamard transforms of the products that give parameters' gradients, and NVFP4's whole recipe."""
+"""Random Hadamard transforms in products for gradients of parameters, and the whole recipe of NVFP4."""
 
 import copy
 from fractions import Fraction
@@ -72,7 +72,7 @@ def test_the_three_products_of_nvfp4s_recipe(batch, rng):
     assert (w_grad != other).any()
 
 
-def test_a_rotation_leaves_exact_products_as_they_are(rng):
+def test_a_rotation_leaves_exact_products_unchanged(rng):
     x, g = rng.integers(-9, 9, (21, 6)).astype(float), rng.integers(-9, 9, (21, 5)).astype(float)
     plain = sf.Policy(compute=sf.FP32)
     rotated = sf.Policy(compute=sf.FP32, rotation=sf.hadamard(16))
@@ -124,7 +124,7 @@ def test_signs_take_no_draw_and_follow_a_loaded_seed(rng):
     assert_bits(layer.weight.grad, stepped(policy, layer, x, g, seed=2)[2])
 
 
-def test_layers_and_parameters_may_be_left_as_they_are(rng):
+def test_layers_and_parameters_may_be_left_unchanged(rng):
     policy = sf.policies["nvfp4"].override(
         "head", compute=sf.BF16, compute_gradients=sf.BF16, compute_weights=sf.BF16, accumulate=sf.FP32, rotation=None
     )
@@ -151,6 +151,6 @@ def test_layers_and_parameters_may_be_left_as_they_are(rng):
         ),
     ],
 )
-def test_what_is_no_rotation_is_refused(call, message):
+def test_an_invalid_rotation_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

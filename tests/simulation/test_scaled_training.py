@@ -1,4 +1,4 @@
-"""Training under scaled casts: every contraction scales the original numbers along its own k."""
+"""Training under scaled casts: every contraction scales the unrounded values along its own k."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Random streams belong to places: what is added elsewhere changes no bits, and a state goes on with them."""
+"""Random streams belong to places: additions elsewhere change no bits, and a state continues them."""
 
 import copy
 import json
@@ -111,7 +111,7 @@ def test_with_sim_for_every_step_draws_new_bits_every_step():
     assert abs(w.data.mean() - (1 + steps * 0.1 * gap)) < 5 * deviation / np.sqrt(size)
 
 
-def test_a_state_goes_on_with_the_same_bits_in_a_new_simulation():
+def test_a_state_continues_with_the_same_bits_in_a_new_simulation():
     whole = trained(Model(), sf.simulate(RANDOM, seed=9), steps=4)
     model, first = Model(), sf.simulate(RANDOM, seed=9)
     optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -141,7 +141,7 @@ def test_loading_an_earlier_state_draws_the_same_bits_again():
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
-def test_a_copy_of_a_simulation_goes_on_by_itself_in_the_same_state(duplicate):
+def test_a_copy_of_a_simulation_continues_by_itself_in_the_same_state(duplicate):
     original = sf.simulate(RANDOM, seed=4)
     with original:
         sf.Tensor(X).exp()
@@ -195,7 +195,7 @@ def test_drawing_the_same_bits_for_a_parameter_again_is_warned_of_once():
     stochastic_step(v, sf.simulate("bf16-stochastic"))
     again = sf.simulate("bf16-stochastic")
     with pytest.warns(
-        UserWarning, match=r"update \(update\) at 'w' draws the random bits again .* of seed 0"
+        UserWarning, match=r"update \(update\) at 'w' draws the same random bits as .* of seed 0"
     ) as caught:
         stochastic_step(w, again)
         stochastic_step(v, again)
@@ -221,11 +221,11 @@ def test_no_warning_where_the_bits_are_new_or_meant_to_be_the_same():
 SUMS = sf.Policy(compute=sf.BF16, rounding=sf.stochastic())
 
 
-def test_a_sum_that_goes_on_in_a_new_simulation_repeats_its_draws():
+def test_a_sum_that_continues_in_a_new_simulation_repeats_its_draws():
     total = sf.Tensor(1.0)
     with sf.simulate(SUMS):
         total = total + 2.0**-9
-    with pytest.warns(UserWarning, match=r"add \(forward\) draws the random bits again"):
+    with pytest.warns(UserWarning, match=r"add \(forward\) draws the same random bits"):
         with sf.simulate(SUMS):
             total = total + 2.0**-9
     kept = sf.simulate(SUMS, seed=1)
@@ -236,7 +236,7 @@ def test_a_sum_that_goes_on_in_a_new_simulation_repeats_its_draws():
         total = total * 2.0
 
 
-def test_what_goes_on_from_simulation_to_simulation_is_told_of_once():
+def test_a_mistake_that_continues_from_simulation_to_simulation_is_reported_once():
     w, total = sf.Parameter(np.ones(3)), sf.Tensor(1.0)
     with pytest.warns(UserWarning) as caught:
         for _ in range(5):

@@ -73,7 +73,7 @@ def test_recorded_operations_keep_their_policy_in_the_backward_pass():
     assert_bits(*gradients)
 
 
-def test_random_streams_go_on():
+def test_random_streams_continue():
     model, optimizer, sim = start(STOCHASTIC)
     step(model, optimizer, sim)
     calls = {tuple(entry.items())[0]: entry["calls"] for entry in sim.state["streams"]}
@@ -82,7 +82,7 @@ def test_random_streams_go_on():
     assert [entry["calls"] for entry in sim.state["streams"]] == [2] * len(sim.state["streams"]) and calls
 
 
-def test_histories_of_delayed_casts_go_on():
+def test_histories_of_delayed_casts_continue():
     delayed = sf.policies["fp8-delayed"]
     layer, sim = sf.nn.Linear(4, 4, bias=False, rng=1), sf.simulate(delayed)
     with sim:
@@ -120,7 +120,7 @@ def test_the_variance_of_a_gradient_can_switch_a_layer():
     assert taken == [value > 0.002 for value in variances] and len(set(taken)) == 2, variances
 
 
-def test_a_state_goes_on_under_the_policy_that_was_switched_to():
+def test_a_state_continues_under_the_policy_that_was_switched_to():
     model, optimizer, sim = start(STOCHASTIC)
     assert "switches" not in sim.state
     step(model, optimizer, sim)
@@ -147,7 +147,7 @@ def test_the_same_policy_is_no_switch():
     assert sim.switches == ()
 
 
-def test_what_cannot_be_switched_to_is_refused():
+def test_an_argument_that_cannot_be_switched_to_is_refused():
     model, optimizer, sim = start("fp32")
     for wrong, message in (
         ("fp31", "Unknown policy 'fp31'.*Did you mean 'fp32'"),
@@ -211,7 +211,7 @@ def test_a_function_of_the_step_is_a_rule_and_the_log_says_when():
 
 
 class Counted:
-    """An observer that tells what the test gives: events met, and results, so far."""
+    """An observer that returns given numbers of events and results."""
 
     def __init__(self):
         self.met = self.of = 0
@@ -353,7 +353,7 @@ def test_an_overflow_in_a_layer_switches_it_to_a_wider_format():
         ),
     ],
 )
-def test_what_is_no_rule_is_refused(make, message):
+def test_an_invalid_rule_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 

@@ -1,4 +1,4 @@
-"""The widest of several formats holds the numbers of all."""
+"""The widest of several formats contains the numbers of all of them."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def test_it_holds_every_number_of_every_pair():
         assert wide in (a, b) or wide.bits in (8, 16)
 
 
-def test_of_nothing_there_is_none():
+def test_no_formats_have_no_widest_format():
     with pytest.raises(ValueError, match="widest format of no operands"):
         widest_format([])
 

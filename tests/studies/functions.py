@@ -1,4 +1,4 @@
-"""Functions of a module, which a study finds by their names in other processes."""
+"""Functions of a module, which other processes find by name."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Trainings whose losses are known by construction, for tests of the search in other processes too."""
+"""Trainings with losses that are known by construction, for tests of the search, also in other processes."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Comparisons in pairs: the words of verdicts, by intervals that a textbook gives."""
+"""Comparisons in pairs: the words of verdicts, by the intervals of a textbook."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_pairs_do_not_hang_on_the_order_of_rows():
     )
 
 
-def test_where_more_is_better_the_words_turn():
+def test_the_words_are_reversed_if_more_is_better():
     found = sf.studies.compare(TABLE, higher_is_better=True)
     assert found["good"].word == "worse" and found["far"].word == "better"
     # A run that was lost is infinitely bad either way, and beside one that was lost nothing is known.
@@ -90,14 +90,14 @@ def test_columns_and_files_are_tables_too(tmp_path):
     [
         ({"value": "los"}, r"no column 'los'\. Columns: policy, seed, loss\. Did you mean 'loss'\?"),
         ({"reference": "fp64"}, "The reference 'fp64' is not in the column policy, which has: fp32, same"),
-        ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that tell runs apart"),
+        ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that distinguish runs"),
         ({"pairs": 5}, "value, by and pairs must be names of columns, got 5"),
         ({"kind": "quotient"}, "kind must be 'ratio' or 'difference', got 'quotient'"),
         ({"kind": "difference"}, "needs margin="),
         ({"margin": 0.99}, "margin must be a number above 1, for a ratio; got 0.99"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(options, message):
+def test_an_argument_that_cannot_be_compared_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.compare(TABLE, **options)
 
@@ -107,13 +107,13 @@ def test_what_cannot_be_compared_is_refused(options, message):
     (rows(fp32=[1.0], a=[1j]), "The column loss must contain numbers, got 1j"),
     (rows(fp32=[1.0], a=[[1.0]]), r"The column loss must contain numbers, got \[1\.0\]"),
 ])  # fmt: skip
-def test_what_is_no_table_of_numbers_is_refused(table, message):
+def test_an_invalid_table_of_numbers_is_refused(table, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.compare(table)
 
 
 def test_a_row_without_a_partner_is_named():
-    with pytest.raises(ValueError, match=r"'lost' and the reference have no pair \(4,\): both need the same"):
+    with pytest.raises(ValueError, match=r"'lost' and the reference need the same pairs; one has no \(4,\)"):
         sf.studies.compare(TABLE[:-1])
 
 

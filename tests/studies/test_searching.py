@@ -1,4 +1,4 @@
-"""The search: known answers, few trainings, fresh seeds for the verdict, the same answer after any end."""
+"""The search: known answers, few trainings, fresh seeds for the verdict, the same answer after interruptions."""
 
 import itertools
 import json
@@ -115,7 +115,7 @@ def test_the_verdict_is_on_seeds_that_the_search_did_not_use():
     assert found.confirmation.high <= 1.01 and found.points[1].outcome == "within"
 
 
-def test_what_cannot_be_confirmed_is_not_the_answer():
+def test_a_policy_that_cannot_be_confirmed_is_not_the_answer():
     def train(policy, seed):
         return 1 + (0.3 * (seed % 2) * (seed >= 5) if policy.recipe().weights.bits < 32 else 0)
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_confirmed_is_not_the_answer():
     assert found.label == "fp32" and found.policy == sf.policies["fp32"] and found.cost == found.reference_cost
 
 
-def test_what_is_close_gets_more_seeds_than_what_is_far():
+def test_a_close_policy_gets_more_seeds_than_a_distant_one():
     def train(policy, seed):
         return 1 + {8: 0.5, 16: 0.004 + 0.003 * (seed % 3)}.get(policy.recipe().weights.bits, 0)
 
@@ -159,7 +159,7 @@ def test_a_start_is_changed_where_it_is_wider_and_stays_elsewhere():
         sf.search(additive, start=sf.Policy(compute=sf.E4M3), parts=["compute"], formats=["E3M2"])
 
 
-def test_a_policy_that_cannot_be_had_is_refused_and_the_search_goes_on():
+def test_a_policy_that_cannot_be_had_is_refused_and_the_search_continues():
     def train(policy, seed):
         if policy.recipe().weights.bits == 8:
             raise ValueError("no such weights")
@@ -170,7 +170,7 @@ def test_a_policy_that_cannot_be_had_is_refused_and_the_search_goes_on():
     assert found.answer.endswith(" Refused: weights=E4M3; weights=E5M2: no such weights")
 
 
-def test_a_part_that_the_training_does_not_have_is_told():
+def test_a_part_that_the_training_does_not_have_is_reported():
     found = sf.search(trained_line, parts=["activation"], seeds=range(2), formats=[sf.BF16])
     assert "Refused: activation=BF16: Override 'activation' matches no layer and no parameter. " in repr(found)
 
@@ -220,7 +220,7 @@ def test_processes_give_the_same_answer():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"within": 0}, "within must be a share of the reference's loss above 0, such as 0.01; got 0"),
+        ({"within": 0}, "within must be a positive number, such as 0.01 for one percent more loss; got 0"),
         ({"seeds": [1]}, "seeds must be two or more different integers from 0"),
         ({"parts": []}, "parts is empty"),
         ({"parts": "weights"}, r"parts must be a list of parts, got the text 'weights'; give \['weights'\]"),
@@ -239,7 +239,7 @@ def test_processes_give_the_same_answer():
         ({"workers": 0}, "workers must be a number of processes"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(options, message):
+def test_an_argument_that_cannot_be_searched_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         sf.search(additive, **{"parts": PARTS, **options})
 
@@ -257,12 +257,12 @@ def test_a_reference_that_does_not_train_is_refused(loss, message):
         sf.search(lambda policy, seed: loss, parts=PARTS)
 
 
-def test_what_cannot_be_called_with_a_policy_and_a_seed_is_refused_at_once():
+def test_an_argument_that_cannot_be_called_with_a_policy_and_a_seed_is_refused_at_once():
     with pytest.raises(ValueError, match=r"search calls train\(policy, seed\); .* too many positional arguments"):
         sf.search(lambda policy: 1.0, parts=PARTS)
 
 
-def test_what_the_price_says_of_a_part_that_the_model_lacks_is_told():
+def test_an_error_of_the_cost_for_a_missing_part_is_reported():
     model = sf.nn.MLP([2, 4, 1], rng=0)
     work = sf.count_work(model, sf.nn.mse_loss, (np.ones((3, 2)), np.ones((3, 1))))
     with pytest.raises(ValueError, match=r"nothing to search. haed cannot have E4M3: .*haed.*Did you mean 'head'"):

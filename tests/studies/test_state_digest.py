@@ -1,4 +1,4 @@
-"""Results in a folder are those of a function with its state: another state is another function, or is refused."""
+"""Stored results belong to a function with its state: another state is another function, or raises an error."""
 
 import functools
 import importlib
@@ -240,7 +240,7 @@ def test_another_state_of_what_pytorch_has_is_another_function():
     ("def f(a, b):\n    def g(): return a - b\n    return g()",
      "def f(b, a):\n    def g(): return a - b\n    return g()"),
 ], ids=str)  # fmt: skip
-def test_what_changes_a_result_changes_the_digest(one, other):
+def test_a_change_of_the_result_changes_the_digest(one, other):
     texts = (one.format(1), one.format(2)) if other is None else (one, other)
     first, again, changed = (function_digest(program(text)) for text in (texts[0], texts[0], texts[1]))
     assert first == again != changed
@@ -258,7 +258,7 @@ def test_what_changes_a_result_changes_the_digest(one, other):
     ("other = 1\ndef f(x): return x", "other = 2\ndef f(x): return x"),
     ("def f(x): return x", "import logging\ndef f(x): return x\nlog = logging.getLogger('a')"),
 ], ids=str)  # fmt: skip
-def test_what_changes_no_result_changes_no_digest(one, other):
+def test_a_change_without_effect_does_not_change_the_digest(one, other):
     assert function_digest(program(one)) == function_digest(program(other))
 
 
@@ -269,7 +269,7 @@ def test_what_changes_no_result_changes_no_digest(one, other):
     (lambda: np.frompyfunc(lambda x: x, 1, 1), r"f uses \.?value, which is a numpy\.ufunc of no module"),
     (lambda: sys._getframe(), r"f uses \.?value, which is a frame"),
 ])  # fmt: skip
-def test_what_cannot_be_read_is_refused_by_name(value, message):
+def test_values_that_cannot_be_read_are_refused_by_name(value, message):
     made = value()
     f = program("def f(seed): return value", value=made)
     try:

@@ -1,4 +1,4 @@
-"""Sweeps of one's own function: every combination, none twice, whatever ends the program."""
+"""Sweeps of a user's function: every combination, none computed twice, whatever interrupts the program."""
 
 import copy
 import csv
@@ -85,7 +85,7 @@ def test_with_a_folder_no_point_is_computed_twice(tmp_path):
     assert read_table(tmp_path / "sweep.parquet").to_pylist() == second.rows
 
 
-def test_another_function_is_computed_anew(tmp_path):
+def test_another_function_is_computed_again(tmp_path):
     def make(factor):
         return lambda seed: factor * seed
 
@@ -119,7 +119,7 @@ def test_a_function_that_uses_another_value_is_another_function(one, other):
     assert function_digest(partial(max, one)) != function_digest(partial(max, other))
 
 
-def test_functions_that_are_met_again_are_told_apart_and_wrapped_ones_are_those_inside():
+def test_functions_that_are_met_again_are_distinguished_and_wrapped_ones_are_those_inside():
     def make(value):
         return lambda seed: value
 
@@ -183,7 +183,7 @@ print(sf.studies.sweep(count, {{"seed": range(4)}}, folder={folder!r})["value"])
 """
 
 
-def test_a_program_that_is_killed_goes_on_from_there(tmp_path):
+def test_a_program_that_is_killed_continues_from_there(tmp_path):
     program = PROGRAM.format(log=str(tmp_path / "log"), folder=str(tmp_path / "out"))
     runs = [
         subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)
@@ -205,12 +205,12 @@ def test_a_program_that_is_killed_goes_on_from_there(tmp_path):
         ({"seed": range(100_001)}, "100001 points, more than 100000"),
     ],
 )
-def test_what_is_no_axis_is_refused_before_any_work(axes, message):
+def test_an_invalid_axis_is_refused_before_any_work(axes, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.sweep(lambda seed: seed, axes)
 
 
-def test_what_cannot_carry_out_a_sweep_is_refused():
+def test_invalid_functions_and_executors_of_a_sweep_are_refused():
     with pytest.raises(ValueError, match="Pass either workers, .* or scheduler, .* got both"):
         sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=2, scheduler="tcp://node:1")
     with pytest.raises(ValueError, match="workers must be a number of processes, 1 or more, got 0"):
@@ -280,7 +280,7 @@ def test_a_table_is_an_arrow_stream(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"policy,loss\nfp32,1\n", b"PAR1", b"\x80\x04K\x01."])
-def test_what_is_no_table_is_refused_by_name(tmp_path, content):
+def test_an_invalid_table_is_refused_by_name(tmp_path, content):
     path = tmp_path / "table.parquet"
     with pytest.raises(FileNotFoundError, match="There is no such file: .*table.parquet"):
         sf.studies.compare(path)
@@ -305,7 +305,7 @@ def test_a_missing_folder_of_a_table_is_named(tmp_path, name):
     ('{"experiment": "g"}', r"sweep\.json belongs to the function 'g', not to 'f'\. Choose another folder, or remove"),
     ("[1]", r"sweep\.json is not a summary of a study, and would be overwritten"),
     ("a text", r"sweep\.json is not a summary"), ("", r"sweep\.json is not a summary"),
-    (None, r"sweep\.csv exists already, and no study of simfloat has written it"),
+    (None, r"sweep\.csv exists already, and was not written by a study of simfloat"),
 ])  # fmt: skip
 def test_nothing_that_the_function_has_not_made_is_written_over(tmp_path, summary, message):
     def f(seed):
@@ -330,7 +330,7 @@ def test_a_search_takes_no_kept_result_of_another_kind_and_writes_over_no_policy
     options = {"parts": ["activations"], "formats": (sf.E4M3,), "seeds": range(3)}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "policy.toml").write_text("mine")
-    with pytest.raises(ValueError, match=r"policy\.toml exists already, and no study of simfloat has written it"):
+    with pytest.raises(ValueError, match=r"policy\.toml exists already, and was not written by a study of simfloat"):
         sf.search(train, **options, folder=tmp_path / "mine")
     assert (tmp_path / "mine" / "policy.toml").read_text() == "mine"
     want = sf.search(train, **options, folder=tmp_path / "out").label

@@ -1,4 +1,4 @@
-"""Advice: by its rules on counts that are known, and on models whose gradients underflow."""
+"""Advice: its rules on known counts, and on models with gradients that underflow."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_a_scale_is_a_number_however_wide_the_format_is():
     assert advised([2.0**900] * 9, sf.FP64, told=sf.E8M0) == [("a scale", 2.0**-773)]
 
 
-def test_what_is_updated_has_no_scale():
+def test_advice_for_an_update_has_no_scale():
     assert advised(MANY + TINY, told=sf.FP16, phase="update") == [("a wider format", None)]
 
 
@@ -69,7 +69,7 @@ def test_limits_are_shares_of_results_that_are_not_exactly_zero():
 
 
 @pytest.mark.parametrize("told, scale", [(None, None), (sf.FP16, 2.0**15)])
-def test_overflows_that_are_put_up_with_do_not_stand_against_a_scale(told, scale):
+def test_tolerated_overflows_do_not_exclude_a_scale(told, scale):
     x = MANY + TINY + HUGE[:1]
     assert advised(x, told=told) == [("a wider format", None)]
     assert advised(x, told=told, overflow=0.02) == [("a scale", scale)]
@@ -147,7 +147,7 @@ def test_a_mask_that_is_added_loses_nothing(policy, mask):
     assert recorder.counts()["total"] == 64 and recorder.advise() == ()
 
 
-def test_an_addend_that_is_lost_beside_numbers_of_all_sizes_needs_more_precision():
+def test_an_addend_that_is_lost_next_to_numbers_of_all_sizes_needs_more_precision():
     recorder = sf.Recorder()
     sf.add(2.0 ** np.arange(20), 2.0**-4, sf.BF16, observer=recorder)
     assert [each.need for each in recorder.advise()] == ["more precision"]

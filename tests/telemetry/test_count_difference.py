@@ -1,4 +1,4 @@
-"""Two recorders beside one another."""
+"""The comparison of two recorders."""
 
 import pytest
 

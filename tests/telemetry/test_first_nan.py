@@ -1,4 +1,4 @@
-"""The first NaN: planted faults are named by step, place, operation and operands, and the override mends them."""
+"""The first NaN: planted faults are reported by step, place, operation and operands, and the override fixes them."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ FP16 = sf.policies["fp16-standard"]
 
 
 def trained(policy, make, batches, scaler=None, loss_fn=sf.nn.mse_loss):
-    """What was recorded of a training, and its history."""
+    """The record of a training, and its history."""
     recorder, model = sf.Recorder(), sf.nn.MLP([4, 6, 2], rng=0)
     with sf.simulate(policy, observer=recorder):
         history = sf.train.fit(model, loss_fn, batches, make(model.parameters()), scaler=scaler)
@@ -19,7 +19,7 @@ def trained(policy, make, batches, scaler=None, loss_fn=sf.nn.mse_loss):
 
 
 def called(policy, function):
-    """What was recorded of a function of a tensor."""
+    """The record of a function of a tensor."""
     recorder = sf.Recorder()
     with sf.simulate(policy, observer=recorder):
         function(sf.Tensor(X))
@@ -86,7 +86,7 @@ PAIRS = sf.Policy(compute=sf.FP16, accumulate=sf.pairwise(sf.FP16))
         (narrow_sums, PAIRS, (0, "0", "linear", "forward", "an overflow inside a sum"), "'0', accumulate"),
     ],
 )
-def test_a_planted_fault_is_named_and_its_override_mends_it(run, policy, first, role):
+def test_a_planted_fault_is_named_and_its_override_fixes_it(run, policy, first, role):
     recorder = run(policy)
     advice = recorder.advise()[0]
     assert recorder.first_nan == first and (advice.path, advice.operation, advice.phase) == first[1:4]
@@ -96,7 +96,7 @@ def test_a_planted_fault_is_named_and_its_override_mends_it(run, policy, first, 
     assert run(mended).first_nan is None
 
 
-def test_what_underflowed_or_overflowed_before_is_named():
+def test_earlier_underflow_and_overflow_are_named():
     assert adamw(FP16).advise()[0].why.endswith("multiply, add at hidden.0.weight.update (update) underflowed")
     assert constant_rows(FP16).advise()[0].why.endswith("; add at 0 (forward) underflowed")
     assert softmax_by_hand(FP16).advise()[0].why.endswith("; exp (forward) overflowed")
@@ -105,7 +105,7 @@ def test_what_underflowed_or_overflowed_before_is_named():
 @pytest.mark.parametrize("value, operands, need", [
     (np.nan, "a NaN operand", "data without NaN"), (np.inf, "an infinite operand in a sum", "finite data"),
 ])  # fmt: skip
-def test_data_that_is_no_number_is_told_from_arithmetic_that_makes_none(value, operands, need):
+def test_nan_in_data_is_distinguished_from_nan_of_arithmetic(value, operands, need):
     recorder, x, model = sf.Recorder(), X.copy(), sf.nn.MLP([4, 6, 2], rng=0)
     x[3, 1] = value
     with sf.simulate("fp32", observer=recorder):
@@ -144,7 +144,7 @@ def test_infinite_masks_of_attention_raise_no_alarm():
     assert recorder.first_nan is None and recorder.advise() == ()
 
 
-def test_of_a_skipped_step_no_nan_is_kept_and_the_step_counts():
+def test_a_skipped_step_keeps_no_nan_and_counts_as_a_step():
     recorder = sf.Recorder()
     for number in range(3):
         sf.divide([0.0, 1.0], [float(number), 1.0], "fp16", observer=recorder)

@@ -1,4 +1,4 @@
-"""What a recorder counts besides, if it is asked for: results that a saturating mode clamped, and inexact ones."""
+"""Optional counts of a recorder: results that a saturating mode clamped, and inexact results."""
 
 import copy
 import json
@@ -73,7 +73,7 @@ def test_a_whole_training_counts_more_at_the_same_places():
         assert full.counts(operation=operation, more=True)["inexact"] > 0, operation
 
 
-def test_what_was_counted_besides_is_written_too(tmp_path):
+def test_optional_counts_are_written_as_well(tmp_path):
     recorder = sf.Recorder(more=True)
     sf.round([1e9, 0.1, 1.0], sf.FP16, sf.toward_zero, observer=recorder)
     head, row = (line.split() for line in recorder.table().splitlines())

@@ -1,4 +1,4 @@
-"""What a format keeps of a histogram of exponents."""
+"""The share of a histogram of exponents that a format keeps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The recorder: events of single calls against NumPy, and events of training by path and phase."""
+"""The recorder: events of single calls, compared with NumPy, and events of training by path and phase."""
 
 import copy
 import json
@@ -62,7 +62,7 @@ def test_unchanged_counts_addends_that_were_lost():
 
 @pytest.mark.parametrize("format", [sf.BF16, sf.FP32, sf.FP64, sf.E4M3], ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_of_a_product_and_an_addend_that_are_fused_the_lost_one_is_counted(format, dtype, rng):
+def test_the_lost_operand_of_an_fma_is_counted(format, dtype, rng):
     exponents = rng.integers(-8 - format.precision, 2, (3, 3000))
     a, b, c = sf.round(rng.standard_normal((3, 3000)) * 2.0**exponents, format).astype(dtype)
     b[::3], c[::5], a[::7] = 1, 0, 0
@@ -301,7 +301,7 @@ class Picky(sf.Observer):
 
 
 @pytest.mark.parametrize("path, phase", [("head", "forward"), ("head.weight", "backward"), ("head.weight", "update")])
-def test_what_an_observer_does_not_want_is_not_counted_for_it(path, phase):
+def test_events_that_an_observer_does_not_want_are_not_counted(path, phase):
     observer = Picky(path, phase)
     model = sf.nn.MLP([3, 4, 2], rng=0)
     optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

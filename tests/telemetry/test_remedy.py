@@ -1,4 +1,4 @@
-"""Overrides that advice names: they can be pasted, and what they were given for is gone."""
+"""Overrides in advice: their text can be run, and the fault is gone afterwards."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_sums_that_overflow_need_an_accumulator(operation, phase, role):
     assert str(remedy(Key("head", operation, phase), SEEN, is_fp32=False, sums=True)).endswith(f", {role}=sf.FP32)")
 
 
-def test_where_no_policy_has_a_say_there_is_no_override():
+def test_results_outside_of_policies_have_no_override():
     recorder = sf.Recorder()
     sf.round([1e9], "fp16", observer=recorder)
     assert recorder.advise()[0].override == ""

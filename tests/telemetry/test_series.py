@@ -28,7 +28,7 @@ def test_a_step_has_what_was_counted_since_the_last_one(recorder):
     assert series["total"].tolist() == series["unchanged"].tolist() == [0, 1, 2, 3]
 
 
-def test_what_is_seen_first_in_a_later_step_was_zero_before(recorder):
+def test_a_place_that_appears_in_a_later_step_has_zeros_before(recorder):
     series = recorder.series(operation="multiply")
     assert series["total"].tolist() == [0, 0, 3, 3]
     assert series["overflow"].tolist() == series["underflow"].tolist() == [0, 0, 1, 1]
@@ -62,7 +62,7 @@ def test_a_copy_has_steps_of_its_own(recorder):
 
 
 def asked(recorder):
-    """All that a recorder tells."""
+    """All values that a recorder returns."""
     scalars = {name: str(column) for name, column in recorder.scalars().items()}  # NaN is no number to compare
     series = {kind: column.tolist() for kind, column in recorder.series().items()}
     adds = {kind: column.tolist() for kind, column in recorder.series(operation="add").items()}
@@ -76,7 +76,7 @@ def go_on(recorder):
     return asked(recorder)
 
 
-def test_a_restored_recorder_goes_on_where_the_saved_one_was(recorder, tmp_path):
+def test_a_restored_recorder_continues_where_the_saved_one_was(recorder, tmp_path):
     recorder.step(loss=1.5, norm=np.inf)
     sf.multiply([1e5], [1e5], sf.FP16, observer=recorder)
     sf.save(tmp_path / "x", recorder=recorder)
@@ -98,15 +98,15 @@ def test_a_recorder_that_saw_nothing_is_restored_too(made):
 @pytest.mark.parametrize("state, message", [
     (None, "takes a result of Recorder.state_dict, got None"),
     ({"keys": []}, "takes a result of Recorder.state_dict, got {'keys': ..}"),
-    (sf.Recorder(path="").state_dict(), r"The state is of Recorder\(path=''\), and this is Recorder\(\)"),
-    (sf.Recorder(more=True).state_dict(), r"The state is of Recorder\(more=True\), and this is Recorder\(\)"),
+    (sf.Recorder(path="").state_dict(), r"The state belongs to Recorder\(path=''\), but this is Recorder\(\)"),
+    (sf.Recorder(more=True).state_dict(), r"The state belongs to Recorder\(more=True\), but this is Recorder\(\)"),
     (sf.Recorder().state_dict() | {"counts": 3}, "takes a result of Recorder.state_dict, got {'counts': 3"),
     *(
         (sf.Recorder().state_dict() | {part: 3}, "takes a result of Recorder.state_dict, and this one is damaged: ")
         for part in ("keys", "places", "series", "scalars", "first_nan")
     ),
 ])  # fmt: skip
-def test_what_is_not_the_recorders_state_is_refused_and_nothing_is_forgotten(recorder, state, message):
+def test_an_invalid_state_is_refused_and_changes_nothing(recorder, state, message):
     before = asked(recorder)
     with pytest.raises(ValueError, match=message):
         recorder.load_state_dict(state)
@@ -190,7 +190,7 @@ def test_numbers_of_steps_are_kept_by_name_and_missing_ones_are_nan():
     assert recorder.scalars() == {} and recorder.success_rate == 1
 
 
-def test_what_is_no_number_of_a_step_is_refused_and_ends_none(recorder):
+def test_an_invalid_value_of_a_step_is_refused_and_ends_no_step(recorder):
     with pytest.raises(ValueError, match="loss must be a number, got 'low'"):
         recorder.step(loss="low")
     assert len(recorder.series()["total"]) == 4

@@ -1,4 +1,4 @@
-"""Event files, read back by TensorBoard's own reader where it is installed."""
+"""Event files, read back by TensorBoard's own reader if it is installed."""
 
 import importlib.util
 import subprocess
@@ -26,7 +26,7 @@ def recorder():
 
 
 def read(folder):
-    """What TensorBoard shows: scalars and histograms by tag."""
+    """The scalars and histograms that TensorBoard shows, by tag."""
     found = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = found.EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0}).Reload()
     scalars = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
@@ -76,7 +76,7 @@ def test_a_recorder_that_saw_nothing_writes_a_file_without_events(tmp_path):
 
 
 @is_written
-def test_what_is_no_folder_is_refused(recorder, tmp_path):
+def test_an_invalid_folder_is_refused(recorder, tmp_path):
     with pytest.raises(ValueError, match="to_tensorboard takes a path, text or a pathlib.Path, got 3"):
         recorder.to_tensorboard(3)
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""What is compared: a simulated model beside the same one that is not, and functions under both front ends."""
+"""Comparisons of a simulated model with the same model unsimulated, and of functions in both front ends."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ class Function(nn.Module):
 
     @classmethod
     def of(cls, function):
-        """What makes such a module."""
+        """The function that creates such a module."""
         return partial(cls, function)
 
 

@@ -1,4 +1,4 @@
-"""What tests of PyTorch models share."""
+"""Fixtures for tests of PyTorch models."""
 
 import pytest
 

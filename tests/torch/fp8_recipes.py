@@ -1,4 +1,4 @@
-"""FP8 recipes as programs of PyTorch, by torchao's and TransformerEngine's papers and documentation."""
+"""FP8 recipes as PyTorch programs, from the papers and documentation of torchao and TransformerEngine."""
 
 import torch
 from torch import nn

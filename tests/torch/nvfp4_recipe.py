@@ -1,4 +1,4 @@
-"""NVFP4's recipe for pretraining as a program of PyTorch, as one writes it for a Blackwell GPU.
+"""NVFP4's recipe for pretraining as a PyTorch program for a Blackwell GPU.
 
 Sources: Pretraining Large Language Models with NVFP4, arXiv 2509.25149; TransformerEngine, NVFP4BlockScaling; PyTorch,
 torch.nn.functional.scaled_mm; cuBLAS, layout of the scales of blocks.

@@ -1,4 +1,4 @@
-"""A perceptron of two layers in PyTorch, and one in simfloat with its numbers."""
+"""A perceptron of two layers in PyTorch, and the same one in simfloat."""
 
 import torch
 from torch import nn

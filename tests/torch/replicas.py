@@ -1,4 +1,4 @@
-"""A program of three processes, which DistributedDataParallel connects; prints what each of them found, as JSON."""
+"""A program of three processes with DistributedDataParallel; it prints the results of each as JSON."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """PyTorch's elementwise operations on float32 tensors by the definition, one rounding at a time, with fractions.
 
-PyTorch's own kernels fuse some of these products and sums, and take Python's numbers as float32 ones.
+PyTorch's own kernels fuse some of these products and sums, and convert Python's numbers to float32.
 """
 
 import numpy as np

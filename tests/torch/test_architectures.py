@@ -1,4 +1,4 @@
-"""Whole models as people write them: gradients under fp64 are plain PyTorch's, every tensor has its role's format."""
+"""Whole models: gradients under fp64 equal plain PyTorch's, and every tensor has the format of its role."""
 
 from contextlib import nullcontext
 
@@ -51,7 +51,7 @@ class Adversaries(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two steps down, two up, with what was there before beside what comes back."""
+    """Two steps down, two up, with skip connections."""
 
     def __init__(self):
         super().__init__()
@@ -253,7 +253,7 @@ def test_every_tensor_is_of_its_roles_format(name):
 
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama"])
-def test_models_of_hugging_face_run_as_they_are(name):
+def test_models_of_hugging_face_run_unchanged(name):
     transformers = pytest.importorskip("transformers", reason="not among the packages that tests install")
     sizes = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = getattr(transformers, f"{name}Config")(

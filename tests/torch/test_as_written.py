@@ -1,4 +1,4 @@
-"""The policy that follows a program's own types: results are rounded once, to the type that the program gives them."""
+"""The policy that follows the dtypes of a program: results are rounded once, to the dtype in the program."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -135,7 +135,7 @@ def test_autocast_casts_an_lstm_as_a_whole():
 @pytest.mark.parametrize(
     "layer", [nn.LayerNorm(6), nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4).eval()], ids=str
 )
-def test_a_norm_that_is_kept_in_fp32_gives_the_type_of_what_comes_in(layer):
+def test_a_norm_in_fp32_returns_the_type_of_its_input(layer):
     x, g, found = normal(3, 4, 6, dtype=torch.bfloat16), normal(3, 4, 6, dtype=torch.bfloat16), []
     for norm in (layer, lambda x: layer(x.float()).bfloat16()):
         x = x.detach().requires_grad_()

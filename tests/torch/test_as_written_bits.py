@@ -1,4 +1,4 @@
-"""Elementwise operations of PyTorch's own list as written: its CPU's bits, wherever it rounds once."""
+"""Elementwise operations as written have the bits of PyTorch's CPU, if PyTorch rounds once."""
 
 from itertools import islice
 

@@ -1,4 +1,4 @@
-"""Numbers beside 16-bit tensors, as written: PyTorch's CPU kernels bit for bit, and the rules of its CUDA kernels."""
+"""Numbers next to 16-bit tensors, as written: PyTorch's CPU kernels bit for bit, and the rules for CUDA."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def assert_same(found, wanted):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.parametrize("name", BY_NUMBER)
-def test_a_number_beside_a_tensor_gives_the_bits_of_the_cpu(name, kind, dtype):
+def test_a_number_next_to_a_tensor_gives_the_bits_of_the_cpu(name, kind, dtype):
     x, y = operands(dtype)
     for n in (1.7, 0.3, -1001.3, 3.0):
         wanted = BY_NUMBER[name](x, y, NUMBERS[kind](n))
@@ -83,7 +83,7 @@ def test_a_number_as_an_option_gives_the_bits_of_the_cpu(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_integers_beside_a_tensor_give_the_bits_of_the_cpu(dtype):
+def test_integers_next_to_a_tensor_give_the_bits_of_the_cpu(dtype):
     x, _ = operands(dtype)
     for given in (1001, torch.tensor(1001)):
         for call in (lambda x, n: x + n, lambda x, n: x * n, lambda x, n: n - x):

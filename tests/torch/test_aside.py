@@ -1,4 +1,4 @@
-"""Evaluating a PyTorch model aside: no bit of a training changes, whatever is computed, however it ends."""
+"""An evaluation of a PyTorch model in `aside` changes no bit of a training, however it ends."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_an_evaluation_changes_no_bit_of_the_training(policy, evaluate):
     assert all(torch.equal(numbers, evaluated[2][name]) for name, numbers in plain[2].items())
 
 
-def test_what_runs_aside_is_simulated():
+def test_operations_in_aside_are_simulated():
     layer = nn.Linear(4, 1)
     with sf.torch.simulate(layer, "bf16-standard") as run, run.aside():
         y = layer(X).detach()

@@ -1,4 +1,4 @@
-"""What each part of a policy costs the gradient of a PyTorch model."""
+"""The error that each part of a policy causes in the gradient of a PyTorch model."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_a_perceptron_has_the_table_of_our_own(policy):
     assert set(theirs.costs) == set(ours.costs)
 
 
-def test_composites_dropout_and_tied_weights_are_measured_and_the_model_stays_as_it_is():
+def test_composites_dropout_and_tied_weights_are_measured_and_the_model_does_not_change():
     class Generator(nn.Module):
         def __init__(self):
             super().__init__()

@@ -57,7 +57,7 @@ def test_states_enter_a_recurrent_layer_rounded_as_autocast_casts_them():
     assert torch.equal(found, c.bfloat16().float() / 2)
 
 
-def test_states_stay_as_they_are_where_results_do_not_follow_their_operands():
+def test_states_do_not_change_where_results_do_not_follow_their_operands():
     cell, c = nn.LSTMCell(3, 2), torch.tensor([[1 / 3, 0.7]])
     with torch.no_grad():
         for p in cell.parameters():
@@ -134,7 +134,7 @@ def test_functions_of_narrow_numbers_follow_the_lists(name):
     assert is_narrow(hidden.grad, "amp-bf16") or name in WIDE
 
 
-def test_views_in_place_leave_what_is_known_of_numbers():
+def test_in_place_views_keep_the_format_of_values():
     layer = nn.Linear(3, 3)
     with sf.torch.simulate(layer, "amp-bf16"):
         found = layer(torch.randn(2, 3)).detach().unsqueeze_(0).transpose_(0, 1).tril_() * 1.5

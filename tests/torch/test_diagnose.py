@@ -1,4 +1,4 @@
-"""A PyTorch model's faults are found and mended as those of ours are; model and optimizer stay as they are."""
+"""Faults of a PyTorch model are found and fixed as in simfloat.nn; model and optimizer do not change."""
 
 import copy
 
@@ -101,7 +101,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fault_is_found_first_and_its_override_mends_it(name):
+def test_a_planted_fault_is_found_first_and_its_override_fixes_it(name):
     model, loss_fn, batches, policy, optimizer, expected = PLANTED[name]
     model = model()
     chosen = None if optimizer is None else optimizer(model)
@@ -129,14 +129,14 @@ def test_data_that_are_nan_are_named(dtype):
     assert fault.kind == "NaN in data" and "(3, 1)" in fault.why
 
 
-def test_a_loss_scale_that_is_too_large_is_mended_in_layers_without_parameters_too():
+def test_a_loss_scale_that_is_too_large_is_fixed_in_layers_without_parameters_too():
     model, scaler = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.amp.GradScaler("cpu", 2.0**40)
     found = sf.diagnose(model, F.mse_loss, [(X, Y)], "amp-fp16", optimizer=adamw(model), scaler=scaler, steps=3)
     assert ("1", "relu") in [(fault.path, fault.operation) for fault in found.faults]
     assert all(fault.verified for fault in found.faults) and found.first.also == "a loss scale of 65536"
 
 
-def test_model_optimizer_schedule_and_random_numbers_stay_as_they_are():
+def test_model_optimizer_schedule_and_random_numbers_do_not_change():
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 1))
     optimizer = adamw(model)
@@ -161,7 +161,7 @@ def test_model_optimizer_schedule_and_random_numbers_stay_as_they_are():
     [
         ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
         ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
-        ({"scaler": 3, "optimizer": None}, "give optimizer=, too"),
+        ({"scaler": 3, "optimizer": None}, "also pass optimizer="),
         ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
         ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
     ],

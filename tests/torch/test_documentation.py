@@ -1,4 +1,4 @@
-"""The pages on PyTorch models: their examples run, and show what the text says."""
+"""The pages on PyTorch models: their examples run, and have the results in the text."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_the_first_layers_gradients_underflow_most(capsys):
     assert shares[0] > shares[-1]
 
 
-def test_a_training_goes_on_from_its_checkpoint(capsys):
+def test_a_training_continues_from_its_checkpoint(capsys):
     lines, namespace = printed_by(6, capsys)
     assert namespace["history"].steps == 12 and "steps 12" in [" ".join(line.split()) for line in lines]
 
@@ -57,7 +57,7 @@ def test_a_script_in_three_lines_runs_and_its_metric_is_pytorchs_own(capsys):
     assert float(lines[0]) == error and namespace["optimizer"].defaults["fused"]
 
 
-def test_a_training_that_was_saved_in_the_middle_goes_on_with_equal_bits(capsys):
+def test_a_training_that_was_saved_in_the_middle_continues_with_equal_bits(capsys):
     assert printed_by(2, capsys)[0] == ["True"]
 
 

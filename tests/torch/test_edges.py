@@ -1,4 +1,4 @@
-"""What operations take at the edge: options of one number, nothing to add up, numbers that have no rules."""
+"""Edge cases of operations: options of one number, empty sums, values without rules."""
 
 import pytest
 import torch
@@ -99,7 +99,7 @@ def test_statistics_that_were_kept_leave_none_for_the_backward_pass():
     "complex", "a part of complex numbers", "sparse", "a larger result in place", "integers", "a class below 0",
     "a class too large", "classes that are no integers", "a column of classes", "weights of other classes", "logits",
 ])  # fmt: skip
-def test_what_is_refused_by_name(operation, message):
+def test_refused_operations_are_named(operation, message):
     with sf.torch.simulate(nn.Identity(), "fp32"), pytest.raises(ValueError, match=message):
         operation()
 
@@ -120,7 +120,7 @@ def test_a_scripted_layer_is_refused_by_its_path():
         sf.torch.simulate(model, "fp32")
 
 
-def test_operations_in_place_and_to_out_are_told_by_what_they_take():
+def test_operations_in_place_and_to_out_are_recognised_by_their_arguments():
     x, exponent = torch.tensor([0.3, 1.7]), torch.tensor([2.0, 3.0])
     due = sf.power(x.numpy(), exponent.numpy(), sf.BF16).tolist()
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):

@@ -1,4 +1,4 @@
-"""Every operation of PyTorch on floating numbers is carried out, and then rounded, or refused by its name."""
+"""Every floating-point operation of PyTorch is carried out and rounded, or raises an error with its name."""
 
 import torch
 
@@ -40,7 +40,7 @@ def fits(found):
     return all(torch.equal(x.bfloat16().to(x.dtype).nan_to_num(), x.nan_to_num()) for x in floats)
 
 
-def test_what_is_not_refused_gives_numbers_of_the_policys_format():
+def test_accepted_operations_return_values_of_the_format():
     torch.manual_seed(0)
     carried_out, refused, loose = [], [], []
     for func, arguments in operations():

@@ -1,4 +1,4 @@
-"""Factors of matrices, systems of equations and polynomials in PyTorch models: plain PyTorch's, in stated orders."""
+"""Factorizations, systems and polynomials in PyTorch models: plain PyTorch's values, in documented orders."""
 
 import numpy as np
 import pytest

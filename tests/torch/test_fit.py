@@ -1,4 +1,4 @@
-"""`fit` trains PyTorch models: the bits of a loop written by hand, and those of a training that never stopped."""
+"""`fit` trains PyTorch models with the bits of a handwritten loop, also after an interruption."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -55,7 +55,7 @@ def by_hand(model, optimizer, run, scaler, schedule, given, accumulation, clip):
 
 @pytest.mark.parametrize("make", [SGD, ADAMW], ids=["SGD", "AdamW"])
 @pytest.mark.parametrize("policy", ["bf16-stochastic", "fp16-master"])
-def test_a_training_has_the_bits_of_the_loop_that_it_stands_for(make, policy):
+def test_a_training_has_the_bits_of_the_equivalent_loop(make, policy):
     found = []
     for fits in (True, False):
         model, recorder = perceptron(), sf.Recorder()
@@ -102,7 +102,7 @@ def test_a_training_resumed_after_any_step_has_the_bits_of_one_that_never_stoppe
     assert_same(last, whole)
 
 
-def test_parts_that_are_saved_by_hand_go_on_with_the_bits_of_a_training_that_never_stopped(tmp_path):
+def test_parts_that_are_saved_by_hand_continue_with_the_bits_of_a_training_that_never_stopped(tmp_path):
     found = []
     for lengths in ([6], [2, 4]):
         for number, steps in enumerate(lengths):
@@ -122,7 +122,7 @@ def test_parts_that_are_saved_by_hand_go_on_with_the_bits_of_a_training_that_nev
     assert all(map(torch.equal, *found))
 
 
-def test_a_policy_that_a_rule_switches_goes_on_too(tmp_path):
+def test_a_policy_that_a_rule_switches_continues_too(tmp_path):
     def rule():
         return sf.Switching("fp8-hybrid", "bf16-standard", lambda: 1.0, above=0.5, hold=3)
 
@@ -133,7 +133,7 @@ def test_a_policy_that_a_rule_switches_goes_on_too(tmp_path):
     assert_same(last, whole)
 
 
-def test_the_same_parts_go_on_after_an_error_in_a_step_and_as_written_ones_too(tmp_path):
+def test_the_same_parts_continue_after_an_error_in_a_step_and_as_written_ones_too(tmp_path):
     def trained(ending=()):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)).bfloat16()
@@ -158,7 +158,7 @@ def test_the_same_parts_go_on_after_an_error_in_a_step_and_as_written_ones_too(t
     assert_same(trained(ending=(1, 2)), trained())
 
 
-def test_a_manifest_tells_what_a_pytorch_training_is_and_another_one_is_refused(tmp_path):
+def test_a_manifest_identifies_a_pytorch_training_and_another_one_is_refused(tmp_path):
     resumed("fp32", SGD, 2, checkpoint=tmp_path)
     manifest = sf.train.manifest(tmp_path)
     assert manifest["optimizer"] == "SGD" and manifest["optimizer.momentum"] == 0.9 and manifest["optimizer.lr"] == 0.1
@@ -217,7 +217,7 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
     (lambda m: {"model": perceptron()}, "a Sequential with parameters that are not those of the model which this"),
     (lambda m: {"batches": [(np.array(["a"]), 1)]}, "got an array of <U1"),
 ])  # fmt: skip
-def test_what_does_not_belong_to_a_pytorch_training_is_refused(wrong, message):
+def test_arguments_that_do_not_fit_a_pytorch_training_are_refused(wrong, message):
     model = perceptron()
     given = {"model": model, "loss_fn": F.cross_entropy, "batches": tensors(1)} | wrong(model)
     given.setdefault("optimizer", SGD(given["model"].parameters()))

@@ -1,4 +1,4 @@
-"""Functions, norms, losses and steps of attention are one call each where nobody looks, with the bits of operations."""
+"""Functions, norms, losses and steps of attention run as one call if nothing is watched, with the same bits."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ CLASSES = torch.tensor([0, 5, 2, -100, 3, 3, 1, 4])
 
 
 def penalty(x, loss=lambda x: torch.relu(x).exp()):
-    """A loss with the gradient's own square, for which the way back is recorded."""
+    """A loss with the square of the gradient, for which the backward pass is recorded."""
     y = loss(x)
     (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     return y + g * g
@@ -73,7 +73,7 @@ WITH_POWERS = ("rows that are read twice",)
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What ReLUs as one call gave."""
+    """The results of ReLUs as one call."""
     found, apply = [], quick_formulas.apply_formula
     monkeypatch.setattr(quick_formulas, "apply_formula", lambda *given: found.append(apply(*given)) or found[-1])
     return found
@@ -209,7 +209,7 @@ def test_the_table_has_the_operations_either_way(case):
         assert {(str(func), how) for func, how, _ in run.met} >= FORWARD[case]
 
 
-def test_a_result_that_is_written_to_is_refused_on_the_way_back():
+def test_a_result_that_was_written_to_is_refused_in_the_backward_pass():
     x = torch.ones(3, requires_grad=True)
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):
         y = torch.relu(x)
@@ -218,7 +218,7 @@ def test_a_result_that_is_written_to_is_refused_on_the_way_back():
             y.sum().backward()
 
 
-def test_classes_that_are_written_to_are_refused_on_the_way_back():
+def test_classes_that_were_written_to_are_refused_in_the_backward_pass():
     x, classes = torch.ones(8, 6, requires_grad=True), CLASSES % 6
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):
         loss = functional.cross_entropy(x, classes)

@@ -1,8 +1,8 @@
-"""Recipes that are written as programs, run as written, beside the presets of the same names: where and why they agree.
+"""Compare FP8 recipes that are written as programs, run as written, with the presets of the same names.
 
 A preset divides a sum by both scales and rounds once. A program rounds an operand times its scale to FP32 before it
-rounds it to float8, multiplies the sum by reciprocals of scales that are FP32 numbers, and rounds to FP32 and to BF16.
-So codes agree unless the first rounding made a tie; results agree where scales are powers of two.
+rounds it to float8, multiplies the sum by the FP32 reciprocals of the scales, and rounds to FP32 and then to BF16.
+Codes therefore agree unless the first rounding created a tie. Results agree if the scales are powers of two.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ LIMITS = {E4M3: (sf.E4M3, 448.0), E5M2: (sf.E5M2, 57344.0)}
 
 
 def operands(powers):
-    """What goes in, a weight, and a gradient; with scales that are powers of two, or any."""
+    """The input, a weight, and a gradient; with scales that are powers of two, or any scales."""
     random = torch.Generator().manual_seed(1)
     shapes, most = [(16, 32), (48, 32), (16, 48)], [448.0, 448.0, 57344.0]
     made = [torch.randn(shape, generator=random) for shape in shapes]

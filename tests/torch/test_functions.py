@@ -1,4 +1,4 @@
-"""Functions, distances, points in images and CTC in PyTorch models: plain PyTorch's, and every step rounded."""
+"""Functions, distances, points in images and CTC in PyTorch models: plain PyTorch's values, every step rounded."""
 
 import math
 
@@ -127,7 +127,7 @@ LOGITS = "binary_cross_entropy_with_logits"
     LOGITS: lambda t, f: t,
     "logaddexp": lambda t, f: t,
 }.items())  # fmt: skip
-def test_what_is_next_to_nothing_is_not_nothing(name, steps):
+def test_a_tiny_value_is_not_zero(name, steps):
     x, least = np.float32([-18.0]), sf.log1p(sf.exp(-18.0, sf.FP32), sf.FP32)
     of_two = {
         LOGITS: lambda x: F.binary_cross_entropy_with_logits(-x, torch.ones(1)),
@@ -153,7 +153,7 @@ def test_distances_are_norms_of_rounded_differences():
     assert_bits(computed(torch.cdist, x, y)[0], sf.sqrt(total, sf.BF16))
 
 
-def test_a_pixel_beside_a_point_counts_by_its_rounded_nearness():
+def test_a_pixel_next_to_a_point_counts_by_its_rounded_nearness():
     image, f = np.float32([[[[1.0, 3.0], [0.5, 7.0]]]]), sf.BF16
     grid = np.float32([[[[0.1, -0.3]]]])
     at = sf.add(sf.multiply(grid[0, 0, 0], 1.0, f), 0.5, f)
@@ -238,12 +238,12 @@ def spread(x, targets, *others):
         r"an end for each of 2 groups, ascending up to 16, .* got \[9, 3\]",
     ),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(call, message):
+def test_arguments_that_do_not_fit_are_refused(call, message):
     with sf.torch.simulate(torch.nn.Identity(), "fp32"), pytest.raises(ValueError, match=message):
         call(torch.zeros(1, 1, 16, 16))
 
 
-def test_what_has_no_clear_definition_is_refused_with_what_to_do():
+def test_functions_without_a_clear_definition_are_refused_with_advice():
     table = torch.nn.Embedding(4, 3, max_norm=1.0)
     with sf.torch.simulate(table, "fp32"):
         with pytest.raises(ValueError, match="leave max_norm out of nn.Embedding"):

@@ -1,4 +1,4 @@
-"""Attention under automatic mixed precision: one operation, as near to the exact result as torch.autocast's own."""
+"""Attention under automatic mixed precision: one operation, as accurate as that of torch.autocast."""
 
 from contextlib import nullcontext
 

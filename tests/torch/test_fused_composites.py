@@ -1,4 +1,4 @@
-"""Composites that a policy fuses: operations inside in the format of `reduce`, results and gradients rounded once."""
+"""Composites that a policy fuses: steps in the format of `reduce`, results and gradients rounded once."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Gradients of gradients: a backward pass that is recorded by create_graph=True has a way back like any other."""
+"""Gradients of gradients: a backward pass with create_graph=True has its own backward pass."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What operations make of integers: floating results are rounded as others are, integers are PyTorch's own."""
+"""Operations on integers: floating-point results are rounded as usual, integers are PyTorch's."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Ctrl-C, and errors of an optimizer's step, that a program catches: what follows has the bits as if none had come."""
+"""After Ctrl-C, or an error in an optimizer step, that a program catches, all later bits are unchanged."""
 
 import importlib
 import signal
@@ -80,7 +80,7 @@ def interrupted(action, first, stride=1):
 
 
 def settings():
-    """What a block changes in PyTorch, and restores."""
+    """The settings of PyTorch that a block changes and restores."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     read = [setting._read() for setting in importlib.import_module("simfloat.torch.settings").SETTINGS]
@@ -90,7 +90,7 @@ def settings():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_a_module_that_ended_by_an_error_runs_no_more(error):
+def test_a_module_that_raised_an_error_is_not_running(error):
     def trained(error):
         model = model_of()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -112,7 +112,7 @@ def test_a_module_that_ended_by_an_error_runs_no_more(error):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_optimizer_that_ended_by_an_error_steps_no_more(error, monkeypatch):
+def test_an_optimizer_that_raised_an_error_is_not_stepping(error, monkeypatch):
     def fail(*args, **options):
         raise error
 
@@ -159,7 +159,7 @@ def test_a_block_is_begun_and_ended_as_a_whole():
     assert not any(parameter._backward_hooks for parameter in model.parameters())
 
 
-def test_parameters_are_known_anew_after_it_was_interrupted(monkeypatch):
+def test_parameters_are_registered_again_after_an_interrupt(monkeypatch):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     stored = importlib.import_module("simfloat.torch.parameters").StoredParameters
     know = stored._know

@@ -1,4 +1,4 @@
-"""Layers, functions and losses of PyTorch, one by one: results and gradients are those of plain PyTorch under fp64."""
+"""Layers, functions and losses of PyTorch: results and gradients equal those of plain PyTorch under fp64."""
 
 import contextlib
 
@@ -136,7 +136,7 @@ def test_an_operation_that_pytorch_makes_of_others_is_simulated_inside_of_a_rule
     assert "aten.softmax.int" in run.table() and "refused" not in run.table()
 
 
-def test_what_is_written_to_out_is_rounded():
+def test_results_written_to_out_are_rounded():
     x, out = torch.tensor([1.0, 3.0]), torch.zeros(2)
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):
         assert torch.div(x, 3.0, out=out) is out

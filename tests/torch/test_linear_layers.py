@@ -1,4 +1,4 @@
-"""Linear layers are one call each where nobody looks at their operations, with the bits of these operations."""
+"""Linear layers run as one call if nothing is watched, with the bits of the single operations."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def perceptron(frozen=(), bias=True):
 
 
 def penalty(model, x):
-    """A loss with the gradients' own squares, for which the way back is recorded."""
+    """A loss with the squares of gradients, for which the backward pass is recorded."""
     loss = model(x).square().mean()
     return loss + sum(g.square().sum() for g in torch.autograd.grad(loss, [x, *model.parameters()], create_graph=True))
 

@@ -1,4 +1,4 @@
-"""What training loops do beside steps: checkpointing, clipping, loss scaling, autocast, threads, and being observed."""
+"""Parts of training loops: checkpointing, clipping, loss scaling, autocast, threads, and observers."""
 
 import threading
 
@@ -20,7 +20,7 @@ X = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_what_is_computed_again_has_the_same_bits(use_reentrant):
+def test_a_recomputation_has_the_same_bits(use_reentrant):
     found = []
     for again in (False, True):
         model, x = model_of(), X.clone().requires_grad_()

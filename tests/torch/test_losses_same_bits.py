@@ -1,4 +1,4 @@
-"""Losses and models of this package and of PyTorch, which have one set of formulas: the same bits under both."""
+"""Losses and models of both front ends share one set of formulas, and have the same bits."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Models as people write them: gradients under fp64 are those of plain PyTorch, and every tensor has its format."""
+"""Models: gradients under fp64 equal those of plain PyTorch, and every tensor has its format."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Convolutional, recurrent and attention models have the same bits in layers of this package and of PyTorch's."""
+"""Convolutional, recurrent and attention models have the same bits in simfloat.nn and in PyTorch."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A module that moves in a model has its new path from the next call, or the next step, on."""
+"""A module that is moved within a model has its new path from the next call or step."""
 
 from contextlib import ExitStack
 
@@ -33,7 +33,7 @@ def exchange(model):
 
 
 def insert(model):
-    """Change the list by a method that tells no hook."""
+    """Change the list by a method that calls no hook."""
     last = model.blocks[1]
     del model.blocks[1]
     model.blocks.insert(0, last)
@@ -75,7 +75,7 @@ def test_a_module_that_moves_within_a_block_has_its_new_path_from_then_on(move, 
 
 
 def trained_with_a_move(move, when, blocks):
-    """What is learned, and the streams' calls, where the model moves in one block or between two."""
+    """The trained weights and the calls of streams, if the model moves in one block or between two."""
     torch.manual_seed(0)
     model = Blocks()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -1,4 +1,4 @@
-"""Numbers that movements put into a tensor: rounded to the format of the result, as a program of that type has them."""
+"""Values that movements insert into a tensor are rounded to the format of the result."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ BY_PYTHON = {
 
 @pytest.mark.parametrize("policy, dtype", [("fp16-standard", torch.float16), ("bf16-standard", torch.bfloat16)])
 @pytest.mark.parametrize("name", [*PUTTING, *BY_PYTHON])
-def test_a_number_is_rounded_to_the_format_of_what_it_is_put_into(name, policy, dtype):
+def test_an_inserted_number_is_rounded_to_the_format_of_the_tensor(name, policy, dtype):
     put = PUTTING.get(name) or BY_PYTHON[name]
     narrow = X.to(dtype)
     for number in (0.1, 1 / 3, 1e-9, 5, 4099):
@@ -100,7 +100,7 @@ def test_data_keep_their_numbers_and_so_do_numbers_put_among_them():
         assert torch.equal(simulated("bf16-standard", lambda put=put: put(X, 0.1)), put(X, 0.1))
 
 
-def test_a_result_keeps_its_format_beside_a_number():
+def test_a_result_keeps_its_format_next_to_a_number():
     """Under automatic mixed precision the next operation takes the format of its operands."""
     narrow = torch.eye(3)
     with sf.torch.simulate(torch.nn.Identity(), "amp-bf16"):
@@ -113,14 +113,14 @@ def test_a_result_keeps_its_format_beside_a_number():
         assert torch.equal(found, found.bfloat16().float())
 
 
-def test_what_takes_the_place_of_a_single_number_as_a_whole_is_that_number():
+def test_a_tensor_that_replaces_a_single_number_is_that_number():
     with sf.torch.simulate(torch.nn.Identity(), "bf16-standard"):
         held = torch.ones(()) * 1
         held.copy_(torch.tensor(1 / 3))
         assert held == torch.tensor(1 / 3)
 
 
-def test_numbers_of_another_type_are_left_as_they_are():
+def test_numbers_of_another_type_are_left_unchanged():
     with sf.torch.simulate(torch.nn.Identity(), "bf16-standard"):
         assert torch.full_like(X * 1, 4099, dtype=torch.int64).unique().tolist() == [4099]
         assert torch.where(X > 2, torch.ones(3, 3, dtype=torch.int64), 4099).unique().tolist() == [1, 4099]

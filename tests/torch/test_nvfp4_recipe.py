@@ -1,8 +1,8 @@
-"""NVFP4's whole recipe as a program, run as written, beside the preset: where and why they agree.
+"""Compare NVFP4's whole recipe as a program, run as written, with the preset.
 
-With the preset's signs and draws a program has its elements, scales, turned operands and sums, bit for bit. PyTorch
-multiplies sums by the reciprocals of both operands' scales, whose product it rounds to FP32, where the preset divides
-once: FP32's last bit may differ, which BF16 shows in about one of a hundred thousand results.
+With the signs and the random bits of the preset, a program has the same elements, scales, rotated operands and sums,
+bit for bit. PyTorch multiplies sums by the product of the reciprocals of both scales, rounded to FP32; the preset
+divides once. The last bit of FP32 may therefore differ, which changes one BF16 result in a hundred thousand.
 """
 
 import math

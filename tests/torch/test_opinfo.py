@@ -1,4 +1,4 @@
-"""PyTorch's own list of operations, a small part of it: none is wrong, and none ends in an error of Python."""
+"""A small part of PyTorch's own list of operations: none is wrong, and none ends in an internal error."""
 
 from types import SimpleNamespace
 
@@ -36,7 +36,7 @@ def word(mine, operations, due=None):
     return compared([mine], [due], [due.double()], sample, "fp32", operations).word
 
 
-def test_what_is_judged_wrong():
+def test_wrong_results_are_recognised():
     due = torch.tensor([0.1, 3.0])
     near, far = torch.nextafter(due, 2 * due), due * (1 + 2.0**-16)
     assert word(due, {"aten.add.Tensor"}) == word(near, {"aten.exp.default"}) == "right"

@@ -1,4 +1,4 @@
-"""PyTorch's optimizers have the bits of their formulas, and of this package's where these are the same."""
+"""PyTorch's optimizers have the bits of their formulas, and those of simfloat.optim if the formulas agree."""
 
 import numpy as np
 import pytest

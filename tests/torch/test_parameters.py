@@ -1,4 +1,4 @@
-"""Parameters: used as rounded to `weights`, stored as they are until a step or the program writes them."""
+"""Parameters are read as rounded to `weights`; stored values change only by a step or a write."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_policies_can_be_compared_on_one_model_in_any_order(training):
     assert all(map(torch.equal, stored, bits_of(model)))
 
 
-def test_what_is_computed_with_rounded_copies_is_what_rounded_parameters_give():
+def test_rounded_copies_give_the_results_of_rounded_parameters():
     loss, gradients = loss_of(model_of(), "bf16-standard")
     expected, theirs = loss_of(rounded(model_of(), sf.BF16), "bf16-standard")
     assert torch.equal(loss, expected) and all(map(torch.equal, gradients, theirs))
@@ -67,7 +67,7 @@ def test_a_step_updates_what_was_used_and_stores_its_result():
     assert all(torch.equal(p, p.bfloat16().float()) for p in found)
 
 
-def test_a_frozen_parameter_stays_as_it_is_stored():
+def test_a_frozen_parameter_keeps_its_stored_value():
     model = model_of()
     model[0].requires_grad_(False)
     stored = model[0].weight.clone()
@@ -116,7 +116,7 @@ def test_weights_keep_their_format_whatever_writes_them(name):
     assert torch.equal(weight, weight.bfloat16().float())
 
 
-def test_what_is_written_to_a_part_is_used_at_once_beside_what_is_stored():
+def test_what_is_written_to_a_part_is_used_at_once_next_to_what_is_stored():
     model = model_of()
     stored = model[0].weight.detach().clone()
     with sf.torch.simulate(model, "bf16-standard"), torch.no_grad():
@@ -143,7 +143,7 @@ def test_parameters_that_came_after_the_block_began_are_refused_where_they_are_u
             model(X)
 
 
-def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path():
+def test_the_storage_of_a_tied_parameter_follows_its_first_path():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     got = [

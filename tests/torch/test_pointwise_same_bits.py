@@ -1,4 +1,4 @@
-"""Pointwise operations of this package and of PyTorch: the same results and gradients under both, bit for bit."""
+"""Pointwise operations of both front ends have the same results and gradients, bit for bit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operations of PyTorch that few programs take: plain PyTorch's results, and every step of their formulas rounded."""
+"""Rarer operations of PyTorch: plain PyTorch's results, and every step of their formulas rounded."""
 
 from contextlib import nullcontext
 
@@ -135,7 +135,7 @@ def test_numbers_that_integers_stand_for_and_what_passes_their_bounds_are_pytorc
     assert all(torch.equal(a, b) for one in found[1:] for a, b in zip(one, found[0], strict=True))
 
 
-def test_a_number_that_an_integer_stands_for_is_a_rounded_product():
+def test_a_dequantized_integer_is_a_rounded_product():
     found = computed(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -3, 4), NUMBERS)
     q = np.rint(sf.multiply(NUMBERS, sf.divide(1.0, 0.3, sf.BF16), sf.BF16)) + 1
     assert_bits(found, sf.multiply(q.clip(-3, 4) - 1, 0.3, sf.BF16))

@@ -56,7 +56,7 @@ def test_recomputation_sees_the_draws_and_the_scales_of_the_first_pass(name):
         assert theirs == state, "what follows draws as if nothing had run twice"
 
 
-def test_what_runs_again_is_counted_once():
+def test_a_recomputation_is_counted_once():
     plain = sf.Recorder()
     trained(POLICIES["stochastic"], None, observer=plain)
     for reentrant in (True, False):
@@ -85,7 +85,7 @@ def test_checkpoints_outside_of_a_block_are_pytorchs_own():
     ],
     ids=["layer first", "layer last", "data made in it"],
 )
-def test_what_runs_again_beside_the_layers_of_a_part_is_where_it_was(part, reentrant):
+def test_what_runs_again_next_to_the_layers_of_a_part_is_where_it_was(part, reentrant):
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -140,7 +140,7 @@ def test_a_part_within_a_part_runs_again_as_in_a_forward_pass(policy, again):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_runs_again_under_another_policy_is_refused(reentrant):
+def test_a_recomputation_under_another_policy_is_refused(reentrant):
     model, x = Model(reentrant), torch.ones(2, 4, requires_grad=True)
     with sf.torch.simulate(model, "bf16-standard") as run:
         loss = model(x).sum()

@@ -1,4 +1,4 @@
-"""The steps of a recurrent layer in one call have the bits, and the gradients' gradients, of its single operations."""
+"""The steps of a recurrent layer in one call have the bits of single operations, also for second derivatives."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ ROLES = sf.Policy(compute=sf.FP32, activations=sf.BF16, activation_gradients=sf.
 
 
 def found(make, loss, policy, **options):
-    """What two steps leave, and the table of operations."""
+    """The state after two steps, and the table of operations."""
     torch.manual_seed(0)
     layer, x = make(), torch.randn(4, 2, 3, requires_grad=True)
     optimizer, left = torch.optim.SGD(layer.parameters(), lr=0.1), []

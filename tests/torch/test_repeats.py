@@ -1,4 +1,4 @@
-"""Random bits that are drawn again where a training goes on in a new block of the same seed: told, once."""
+"""If a training continues in a new block with the same seed, a warning reports the repeated random bits once."""
 
 import warnings
 
@@ -19,16 +19,16 @@ def stepped(model, policy, seed=0):
         optimizer.step()
 
 
-def test_a_new_block_of_one_seed_for_every_step_is_told_once():
+def test_a_new_block_of_one_seed_for_every_step_is_reported_once():
     model = torch.nn.Linear(3, 2)
     stepped(model, "bf16-stochastic")
-    with pytest.warns(UserWarning, match="draws the random bits again") as told:
+    with pytest.warns(UserWarning, match="draws the same random bits") as told:
         stepped(model, "bf16-stochastic")
         stepped(model, "bf16-stochastic")
     assert len(told) == 1
 
 
-def test_many_forward_passes_of_one_seed_on_the_same_numbers_are_told():
+def test_many_forward_passes_of_one_seed_on_the_same_numbers_are_reported():
     model, policy = torch.nn.Linear(3, 2), sf.Policy(compute=sf.BF16, rounding=sf.stochastic(8))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

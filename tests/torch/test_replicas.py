@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What each replica found."""
+    """The results of each replica."""
     folder = tmp_path_factory.mktemp("replicas")
     program = [sys.executable, "-m", replicas.__name__, str(folder)]
     subprocess.run(program, check=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -65,6 +65,6 @@ def test_an_observer_counts_shares_and_sums_at_the_parameters_own_place(found):
     assert found[0]["counted"] == size + size  # a share's, and a sum's
 
 
-def test_what_is_no_sum_is_refused_and_nothing_is_left_to_pytorch(found):
+def test_an_invalid_sum_is_refused_and_nothing_is_left_to_pytorch(found):
     assert "ReduceOp.SUM" in found[0]["refused"]
     assert not [name for name in found[0]["by PyTorch"] if "c10d" in name]

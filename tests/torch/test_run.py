@@ -1,4 +1,4 @@
-"""The block: what it refuses, what it restores, and how it goes on."""
+"""The block of a run: its errors, the settings that it restores, and continuation."""
 
 import copy
 import pickle
@@ -45,7 +45,7 @@ def test_settings_of_torch_come_back_after_the_block_and_after_an_error():
     assert settings() == before
 
 
-def test_a_block_that_is_entered_again_goes_on_with_its_random_streams_and_so_does_a_loaded_state():
+def test_a_block_that_is_entered_again_continues_with_its_random_streams_and_so_does_a_loaded_state():
     x = torch.ones(5, 3)
 
     def trained(blocks, restored=False):
@@ -216,7 +216,7 @@ def test_a_model_is_a_module_and_a_policy_has_a_name_that_is_known():
         sf.torch.simulate(model_of(), "fp23")
 
 
-def test_what_belongs_to_the_other_front_end_is_named_with_its_package():
+def test_objects_of_the_other_front_end_are_named_with_their_package():
     optimizer = sf.optim.SGD(sf.nn.Linear(2, 1).parameters())
     with pytest.raises(ValueError, match="An optimizer takes model.parameters.., got a torch.Parameter among them"):
         sf.optim.SGD(model_of().parameters())
@@ -247,7 +247,7 @@ def test_functions_of_pytorch_refuse_tensors_of_ours_and_operators_are_left_to_t
 
 
 @pytest.mark.parametrize("first", ["bf16-standard", sf.policies["fp32"]], ids=["name", "policy"])
-def test_a_policy_before_the_model_is_told(first):
+def test_a_policy_before_the_model_is_reported(first):
     with pytest.raises(ValueError, match=r"a Linear of PyTorch: write simfloat.torch.simulate\(model, policy\)"):
         sf.simulate(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="takes the model first, then the policy; got "):

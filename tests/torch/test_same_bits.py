@@ -1,4 +1,4 @@
-"""A multilayer perceptron has the bits of the package's own layers and optimizer."""
+"""A multilayer perceptron has the same bits as with the layers and the optimizer of simfloat."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Products of float8 and float4 numbers with scales of blocks, as programs for a GPU write them."""
+"""Products of float8 and float4 numbers with block scales, as in programs for a GPU."""
 
 from dataclasses import replace
 

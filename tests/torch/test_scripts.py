@@ -1,4 +1,4 @@
-"""What people's own scripts do: gradients as data, functions and hooks of their own, updates and averages by hand."""
+"""Parts of users' scripts: gradients as data, custom functions and hooks, handwritten updates and averages."""
 
 import threading
 

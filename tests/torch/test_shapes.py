@@ -1,4 +1,4 @@
-"""Shapes and types that PyTorch refuses are refused by rules too: what does not belong together makes no result."""
+"""Rules reject the shapes and dtypes that PyTorch rejects."""
 
 from functools import partial
 
@@ -33,7 +33,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_pytorch_refuses_for_its_shape_is_a_value_error(name):
+def test_shapes_that_pytorch_rejects_raise_value_error(name):
     call = REFUSED[name]
     with pytest.raises((RuntimeError, IndexError)):
         call()

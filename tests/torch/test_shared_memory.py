@@ -1,4 +1,4 @@
-"""Parameters that are parts of one flat tensor: each is known by its own part."""
+"""Parameters that are parts of one flat tensor: each part is recognised."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def test_gradients_in_one_flat_tensor_belong_each_to_its_parameter():
     assert all(map(torch.equal, stepped(flat=True), stepped(flat=False)))
 
 
-def test_what_is_written_to_the_flat_vector_is_used_as_rounded():
+def test_values_written_to_the_flat_vector_are_used_as_rounded():
     model = nn.Linear(2, 1)
     flat = torch.zeros(3)
     vector_to_parameters(flat, model.parameters())

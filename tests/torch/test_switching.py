@@ -39,7 +39,7 @@ def test_steps_under_changing_policies_have_the_bits_of_our_own():
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("first, second", [(NARROW, WIDE), (WIDE, NARROW)])
 def test_an_update_follows_a_switch_although_nothing_has_run_since(first, second, steps):
-    """It reads the stored parameters, and a parameter without gradient keeps its moments as they are."""
+    """It reads the stored parameters, and a parameter without gradient keeps its moments."""
     model = Theirs(3, 4, 2, "tanh")
     own = Ours(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -138,7 +138,7 @@ def test_a_paused_run_is_pytorchs_own_and_changes_nothing():
         assert torch.equal(inside, stored(X))
 
 
-def test_what_crosses_the_border_of_a_pause_is_refused_or_rounded_again():
+def test_tensors_that_cross_a_pause_are_refused_or_rounded_again():
     model = Theirs(3, 4, 2, "tanh")
     run = sf.torch.simulate(model, NARROW)
     with run.paused():  # outside of the block it is PyTorch's anyway

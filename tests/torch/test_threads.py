@@ -1,4 +1,4 @@
-"""Blocks and threads, and blocks that a PyTorch model has no part in: nothing is left to PyTorch without a word."""
+"""Blocks and threads, and blocks without operations of the model: PyTorch never takes over silently."""
 
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy

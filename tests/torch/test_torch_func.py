@@ -1,4 +1,4 @@
-"""torch.func and torch.compile: what is simulated there, and what is refused by name."""
+"""torch.func and torch.compile: the operations that are simulated, and those that raise an error."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""PyTorch's SGD, Adam and AdamW are one program a parameter where nobody looks, with the bits of their operations."""
+"""SGD, Adam and AdamW run as one program per parameter if nothing is watched, with the same bits."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def steps(kind, options, policy, observer=None):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """Of every update whether it was a program."""
+    """True for each update that was a program."""
     found, run = [], quick_updates.run_as_program
 
     def noted(*given):
@@ -80,12 +80,12 @@ def test_the_bits_are_those_of_single_operations_as_an_observer_has_them(kind, o
 
 
 @pytest.mark.parametrize("kind, options", OTHERS)
-def test_what_the_formula_does_not_say_is_left_to_the_operations(kind, options, programs):
+def test_updates_outside_of_the_formula_run_as_single_operations(kind, options, programs):
     found, watched = (steps(kind, options, "bf16-standard", observer) for observer in (None, sf.Recorder()))
     assert not programs and all(np.array_equal(x, watched[name]) for name, x in found.items())
 
 
-def test_numbers_stay_in_their_memory_and_autograd_is_told_that_they_changed():
+def test_values_stay_in_their_memory_and_autograd_is_notified_of_the_change():
     model, x = nn.Linear(3, 2), torch.ones(4, 3, requires_grad=True)
     optimizer, places = torch.optim.Adam(model.parameters()), []
     with sf.torch.simulate(model, "bf16-standard"):

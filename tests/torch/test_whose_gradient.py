@@ -1,4 +1,4 @@
-"""Whose gradient a result of the backward pass is: autograd's edges tell, and the role of what they lead to decides."""
+"""The operand to which a gradient belongs is found by autograd's edges, and determines the role."""
 
 import numpy as np
 import pytest
@@ -266,7 +266,7 @@ def test_what_is_summed_for_a_norms_weight_is_rounded_as_its_gradient(name):
     torch.testing.assert_close(found, layer.weight.grad, rtol=1e-5, atol=1e-6)
 
 
-def test_a_rule_may_leave_empty_what_pytorch_keeps_for_its_own_way_back():
+def test_a_rule_may_leave_empty_what_pytorch_keeps_for_its_own_backward_pass():
     def loss(h, p):  # the target's gradient has two log_sigmoids, whose buffers are PyTorch's
         return functional.binary_cross_entropy_with_logits(h, p, pos_weight=LOSS[:5], reduction="none")
 

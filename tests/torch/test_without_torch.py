@@ -1,4 +1,4 @@
-"""PyTorch is an extra: where it is missing, all else works and the part that needs it says what to install."""
+"""Without PyTorch everything else works, and the functions that need it name the extra to install."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Writes to views, and to what has views: forward, and on the way back through autograd's CopySlices."""
+"""Writes to views, and to tensors with views: forward, and backward through autograd's CopySlices."""
 
 import pytest
 import torch

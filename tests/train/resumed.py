@@ -11,7 +11,7 @@ def calm():
 
 
 def parts():
-    """What a training is made of; tests change one thing."""
+    """The parts of a training; tests change one of them."""
     narrow, wide = sf.policies["fp8-hybrid"], sf.policies["bf16-standard"]
     return {
         "policy": narrow,

@@ -1,4 +1,4 @@
-"""Batches: every row once an epoch, in an order that follows from the seed."""
+"""Batches: every row once per epoch, in an order that follows from the seed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Checkpoints: a training that goes on from one has the same bits as if it had never stopped."""
+"""Checkpoints: a training that continues from one has the same bits as without interruption."""
 
 import os
 
@@ -30,7 +30,7 @@ def warm_up(optimizer):
     return sf.optim.SequentialLR(optimizer, [first, sf.optim.CosineAnnealingLR(optimizer, T_max=6)], [3])
 
 
-def test_schedules_casts_and_switches_of_the_policy_go_on_too(tmp_path):
+def test_schedules_casts_and_switches_of_the_policy_continue_too(tmp_path):
     delayed = sf.cast(sf.E4M3, scale=sf.delayed(history=3))
     narrow = sf.Policy(compute=delayed, activations=sf.BF16, weights=sf.FP32)
 
@@ -61,7 +61,7 @@ class Centred(sf.nn.Module):
 
 
 @pytest.mark.parametrize("layer", [lambda: sf.nn.Dropout(0.3), Centred])
-def test_buffers_of_the_model_and_draws_of_its_layers_go_on_too(layer, tmp_path):
+def test_buffers_of_the_model_and_draws_of_its_layers_continue_too(layer, tmp_path):
     def model():
         return sf.nn.Sequential(sf.nn.Linear(3, 5), layer(), sf.nn.Linear(5, 2))
 
@@ -126,7 +126,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(damage, tmp_pa
     assert names(tmp_path) == ["checkpoint-000002-step-4.states", "checkpoint-000004-step-6.states"]
 
 
-def test_where_all_are_damaged_training_does_not_start_anew_by_itself(tmp_path):
+def test_training_does_not_restart_by_itself_if_all_checkpoints_are_damaged(tmp_path):
     toy.fit("fp32", 4, checkpoint=tmp_path, every=2)
     for path in tmp_path.iterdir():
         path.write_bytes(b"")
@@ -157,7 +157,7 @@ def link_to_nothing(path):
     (os.mkdir, "is a folder, not a checkpoint."),
     (link_to_nothing, "is a link to a missing file, not a checkpoint."),
 ])  # fmt: skip
-def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message, tmp_path):
+def test_other_files_with_the_name_of_a_checkpoint_are_named_and_not_changed(make, message, tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     make(tmp_path / "checkpoint-000007-step-9.states")
     with pytest.warns(UserWarning, match=f"000007-step-9.states {message} .*step-3.states, before it, is used"):
@@ -172,7 +172,7 @@ def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message,
         toy.fit("fp32", 6, resume=tmp_path)
 
 
-def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_anew(tmp_path, monkeypatch):
+def test_a_checkpoint_that_vanishes_during_reading_is_searched_again(tmp_path, monkeypatch):
     toy.fit("fp32", 2, checkpoint=tmp_path, every=1)
     gone, read = newest(tmp_path), state_file.read
 
@@ -187,7 +187,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_anew(tmp_path
 
 
 def tables(policy, steps, **options):
-    """All that a recorder tells of a training."""
+    """All values that a recorder returns about a training."""
     recorder = sf.Recorder()
     toy.fit(policy, steps, observer=recorder, **options)
     scalars = {name: column.tobytes() for name, column in recorder.scalars().items()}
@@ -195,7 +195,7 @@ def tables(policy, steps, **options):
     return recorder.table(), recorder.histogram(), scalars, series, recorder.success_rate
 
 
-def test_a_recorder_goes_on_with_the_counts_of_a_training_that_never_stopped(tmp_path):
+def test_a_recorder_continues_with_the_counts_of_a_training_that_never_stopped(tmp_path):
     options = dict(evaluate=lambda model: {"one": 1}, evaluate_every=2)
     for stop in (4, 7, 9):
         resumed = tables("fp16-master", stop, checkpoint=tmp_path, every=2, resume=tmp_path, **options)
@@ -220,7 +220,7 @@ class Forgetful:
         pass
 
 
-def test_an_observer_with_a_state_of_its_own_goes_on_too(tmp_path):
+def test_an_observer_with_its_own_state_also_continues(tmp_path):
     whole, first, second = Counting(), Counting(), Counting()
     toy.fit("fp32", 5, observer=whole)
     toy.fit("fp32", 3, observer=first, checkpoint=tmp_path)
@@ -236,12 +236,12 @@ def test_counts_of_a_recorder_are_not_lost_without_leave(other, tmp_path):
         toy.fit("fp32", 5, observer=other(), resume=tmp_path)
     states, _ = toy.fit("fp32", 5, observer=other(), resume=tmp_path, allow="observer")
     assert_same(states, toy.fit("fp32", 5)[0])
-    with pytest.raises(ValueError, match=r"observer in .* does not fit: The state is of Recorder\(\), and this is"):
+    with pytest.raises(ValueError, match=r"observer in .* does not fit: The state belongs to Recorder\(\)"):
         toy.fit("fp32", 5, observer=sf.Recorder(phase="update"), resume=tmp_path)
 
 
 @pytest.mark.parametrize("observer", [sf.Recorder, Forgetful])
-def test_an_observer_that_begins_later_is_told_so(observer, tmp_path):
+def test_an_observer_that_begins_later_is_reported(observer, tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     message = f"has no state of the observer {observer.__name__}, which begins after step 3"
     with pytest.warns(UserWarning, match=message):

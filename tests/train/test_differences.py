@@ -1,4 +1,4 @@
-"""What differs between a checkpoint's training and the one that resumes it: refused, or allowed by name."""
+"""Differences between a checkpoint's training and the resuming one are rejected, or allowed by name."""
 
 import re
 from functools import partial
@@ -76,7 +76,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change, lines, allowed", CHANGES.values(), ids=CHANGES)
-def test_what_differs_is_refused_with_both_values_and_nothing_is_restored(change, lines, allowed, tmp_path):
+def test_a_difference_is_refused_with_both_values_and_nothing_is_restored(change, lines, allowed, tmp_path):
     fit(3, parts(), checkpoint=tmp_path)
     model = change.get("model", parts()["model"])()
     before = model.state_dict()
@@ -90,7 +90,7 @@ def test_what_differs_is_refused_with_both_values_and_nothing_is_restored(change
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if name not in ("layers", "several")])
-def test_what_is_allowed_goes_on_as_it_is_given_and_the_manifest_tells(name, tmp_path):
+def test_an_allowed_difference_takes_its_new_value_and_the_manifest_reports_it(name, tmp_path):
     change, _, allowed = CHANGES[name]
     given = {**parts(), **change}
     fit(3, parts(), checkpoint=tmp_path)
@@ -122,7 +122,7 @@ def test_why_there_are_fewer_batches_is_said_before_that_there_are(tmp_path):
             fit(6, parts() | {"batches": list(toy.batches(count))}, resume=tmp_path)
 
 
-def test_lambdas_are_not_told_apart_and_other_functions_are_by_their_names(tmp_path):
+def test_lambdas_are_not_distinguished_and_other_functions_are_by_their_names(tmp_path):
     loss = parts()["loss_fn"]
     for given in (loss, lambda x, y: loss(x, y), partial(lambda x, y, by: loss(x, y) * by, by=1.0), loss):
         fit(3, parts() | {"loss_fn": given}, checkpoint=tmp_path, resume=tmp_path)
@@ -130,7 +130,7 @@ def test_lambdas_are_not_told_apart_and_other_functions_are_by_their_names(tmp_p
         fit(4, parts() | {"loss_fn": other_loss}, resume=tmp_path)
 
 
-def test_an_allowed_policy_is_in_force_and_the_state_goes_on(tmp_path):
+def test_an_allowed_policy_is_in_force_and_the_state_continues(tmp_path):
     first, options = parts() | {"switching": None}, dict(checkpoint=tmp_path, resume=tmp_path)
     fit(3, first, **options)
     model, _, simulation, _ = fit(4, first | {"policy": sf.policies["bf16-standard"]}, allow="policy", **options)
@@ -170,14 +170,14 @@ def test_an_allowed_lr_or_schedule_has_the_rates_as_if_it_had_been_there_from_th
     assert resumed["lr"][4:] == fit(7, given | change)[3]["lr"][4:]
 
 
-def test_a_schedule_where_none_was_begins_when_it_is_allowed(tmp_path):
+def test_an_allowed_new_schedule_begins(tmp_path):
     given = parts() | {"schedule": None}
     fit(2, given, checkpoint=tmp_path)
     history = fit(6, given | {"schedule": WARM_UP}, resume=tmp_path, allow=["schedule"])[3]
     np.testing.assert_allclose(history["lr"], [0.25, 0.25, 0.25 / 3, 0.25 * 5 / 9, 0.25 * 7 / 9, 0.25])
 
 
-def test_an_allowed_option_of_the_scaler_counts_from_then_on_and_the_scale_goes_on(tmp_path):
+def test_an_allowed_option_of_the_scaler_counts_from_then_on_and_the_scale_continues(tmp_path):
     given = parts() | {"scaler": sf.optim.DynamicLossScale(8.0, growth_interval=2)}
     fit(3, given, checkpoint=tmp_path)
     slower = sf.optim.DynamicLossScale(8.0, growth_interval=3)
@@ -187,7 +187,7 @@ def test_an_allowed_option_of_the_scaler_counts_from_then_on_and_the_scale_goes_
     assert fit(4, given | {"scaler": larger}, resume=tmp_path, allow=["init_scale"])[3]["scale"][3] == 4.0
 
 
-def test_what_changes_no_bit_of_a_step_may_change(tmp_path):
+def test_options_that_change_no_bit_may_differ(tmp_path):
     longer = parts() | {"batches": list(toy.batches(16))}
     whole = fit(8, longer)[0].state_dict()
     fit(3, parts(), checkpoint=tmp_path, every=2)
@@ -203,7 +203,7 @@ def test_two_policies_of_one_set_of_roles_are_one(tmp_path):
     assert_same(toy.fit(twin, 4, resume=tmp_path)[0], toy.fit("bf16-kahan", 4)[0])
 
 
-def test_the_same_parts_go_on_in_one_process_though_lr_scale_and_policy_have_moved(tmp_path):
+def test_the_same_parts_continue_in_one_process_though_lr_scale_and_policy_have_moved(tmp_path):
     given = parts()
     sf.nn.seed(1)
     model = given["model"]()

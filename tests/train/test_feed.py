@@ -1,4 +1,4 @@
-"""Batches are known by their numbers, wherever and in what they are held."""
+"""Batches are identified by their values, in any kind of container."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_other_numbers_shapes_and_types_have_another(other):
     assert digest(other) != digest((X, Y))
 
 
-def test_what_has_no_numbers_has_the_digest_of_its_kind():
+def test_values_without_numbers_have_the_digest_of_their_type():
     assert digest(object()) == digest(object()) != digest(BatchSource([], keeps_digests=True))
 
 

@@ -1,4 +1,4 @@
-"""fit: the steps of a hand-written loop, and what goes on between them."""
+"""fit: the steps of a handwritten loop, and the actions between them."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_fit_has_the_bits_of_a_loop_by_hand_however_often_it_evaluates(policy):
     assert history["size"] == [8.0] * 7
 
 
-def test_the_history_tells_of_every_step():
+def test_the_history_has_every_step():
     gradients = []
 
     class Spying(sf.optim.StaticLossScale):
@@ -93,7 +93,7 @@ def test_a_step_whose_gradients_are_not_finite_is_skipped_by_a_scaler_and_shown_
     assert history.success_rate == 2 / 3 and history.not_finite == [1]
 
 
-def test_without_a_scaler_a_loss_that_is_not_finite_goes_on_and_is_shown_in_the_history():
+def test_without_a_scaler_a_loss_that_is_not_finite_continues_and_is_shown_in_the_history():
     x = np.ones((1, 3))
     model, history = fitted(overflowing, [(x, [0]), (x, [1]), (x, [0])], "fp16-master")
     assert math.isinf(history["loss"][1]) and math.isnan(history["loss"][2]) and history.not_finite == [1, 2]
@@ -262,7 +262,7 @@ def test_a_bar_shows_loss_and_scale(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_printed_while_a_bar_runs_goes_to_standard_output(capsys, monkeypatch):
+def test_text_printed_during_a_bar_goes_to_standard_output(capsys, monkeypatch):
     pytest.importorskip("rich", reason="draws the bar")
     monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is a terminal
     fitted(progress=True, evaluate=lambda model: print("in between") or {"one": 1.0}, evaluate_every=1)
@@ -312,6 +312,6 @@ def test_an_error_in_a_callback_loses_no_step(tmp_path):
     (print, r"callbacks must be a list of functions; use callbacks=\[print\]"), (3, r"use callbacks=\[3\]"),
     ([3], "callbacks must be functions .step, record., got a int"),
 ])  # fmt: skip
-def test_what_is_no_callback_is_refused(given, message):
+def test_an_invalid_callback_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         fitted(callbacks=given)

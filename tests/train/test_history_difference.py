@@ -1,4 +1,4 @@
-"""Two histories beside one another."""
+"""The comparison of two histories."""
 
 import math
 
@@ -27,7 +27,7 @@ def test_a_row_says_where_first_where_most_and_how_they_end():
                            ("lr", *[""] * 7, "steps", "4", "5")]  # fmt: skip
 
 
-def test_what_is_the_same_to_the_last_bit_has_no_row():
+def test_columns_with_equal_bits_have_no_row():
     assert rows(history([1.0, math.nan]).diff(history([1.0, math.nan]))) == []
     assert len(rows(history([1.0]).diff(history([math.nextafter(1.0, 2)])))) == 1
 

@@ -1,4 +1,4 @@
-"""Trainings that end before their time, by an error, a full disk or a kill: the checkpoints stay whole."""
+"""Trainings that end early, by an error, a full disk or a kill, leave valid checkpoints."""
 
 import errno
 import os
@@ -97,7 +97,7 @@ def test_a_full_disk_does_not_hide_an_error_of_the_users(tmp_path, monkeypatch):
     assert "since the last checkpoint could not be written: " in broken.value.__notes__[0]
 
 
-def test_what_no_checkpoint_can_hold_is_refused_before_the_first_step(tmp_path):
+def test_states_that_cannot_be_saved_are_refused_before_the_first_step(tmp_path):
     observer = Counting()
     observer.state = {1, 2}
     with pytest.raises(ValueError, match="observer is a set; save dicts"):
@@ -105,7 +105,7 @@ def test_what_no_checkpoint_can_hold_is_refused_before_the_first_step(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["checkpoint", "resume"])
-def test_a_folder_that_is_none_is_refused(option, tmp_path):
+def test_an_invalid_folder_is_refused(option, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="Checkpoints are kept in a folder; .*file is a file"):
         toy.fit("fp32", 1, **{option: tmp_path / "file"})
@@ -139,7 +139,7 @@ def test_a_full_disk_ends_training_with_the_older_checkpoints_whole(tmp_path, mo
     assert_same(states, toy.fit("fp32", 5)[0])
 
 
-def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path):
+def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
     toy.fit("fp32", 1, checkpoint=tmp_path)
     (tmp_path / f".checkpoint-000002-step-2.states.0a1b{state_file.UNFINISHED}").write_bytes(b"half")
     (tmp_path / "mine.txt").touch()

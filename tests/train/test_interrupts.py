@@ -1,4 +1,4 @@
-"""Ctrl-C: a training that writes checkpoints ends after its step, and loses none."""
+"""Ctrl-C: a training with checkpoints ends after its step, and loses none."""
 
 import signal
 from threading import Thread

@@ -89,7 +89,7 @@ def test_a_training_inside_another_one_is_refused_too(tmp_path):
     toy.fit("fp32", 4, checkpoint=tmp_path, resume=tmp_path)
 
 
-def test_where_the_file_system_has_no_locks_training_goes_on_with_a_warning(tmp_path, monkeypatch):
+def test_where_the_file_system_has_no_locks_training_continues_with_a_warning(tmp_path, monkeypatch):
     def without(descriptor):
         raise OSError(errno.ENOLCK, "No locks available")
 

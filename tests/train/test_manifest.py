@@ -1,4 +1,4 @@
-"""The manifest: a training knows what it is, and does not go on as another one unless it is told to."""
+"""The manifest identifies a training, so that it continues as another one only if this is allowed."""
 
 import json
 from functools import partial
@@ -86,7 +86,7 @@ def test_a_checkpoint_of_an_older_version_without_a_manifest_is_used_with_a_warn
 
 
 @pytest.mark.parametrize("manifest", [3, None, "text", []])
-def test_what_is_no_manifest_is_as_none(manifest, tmp_path):
+def test_an_invalid_manifest_counts_as_missing(manifest, tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     rewritten(newest(tmp_path), lambda states: states.update(manifest=manifest))
     with pytest.warns(UserWarning, match="step-3.states has no manifest"):
@@ -100,7 +100,7 @@ def test_a_manifest_with_names_missing_differs_in_them(tmp_path):
         toy.fit("fp32", 4, resume=tmp_path)
 
 
-def test_another_version_of_simfloat_is_told_and_can_be_allowed(tmp_path):
+def test_another_version_of_simfloat_is_reported_and_can_be_allowed(tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     rewritten(newest(tmp_path), lambda states: states["manifest"].update(simfloat="0.0.1", numpy="1.0"))
     with pytest.warns(UserWarning, match=f"was written by simfloat 0.0.1, and this is {sf.__version__}"):
@@ -111,12 +111,12 @@ def test_another_version_of_simfloat_is_told_and_can_be_allowed(tmp_path):
     assert sf.train.manifest(tmp_path)["changes"] == [change]
 
 
-def test_where_there_is_no_checkpoint_there_is_no_manifest(tmp_path):
+def test_there_is_no_manifest_without_a_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="There is no checkpoint in"):
         sf.train.manifest(tmp_path / "none")
 
 
-def test_the_batches_after_a_short_step_make_other_bits_and_that_is_told(tmp_path):
+def test_the_batches_after_a_short_step_make_other_bits_and_that_is_reported(tmp_path):
     options = dict(accumulation=2, checkpoint=tmp_path, resume=tmp_path)
     toy.fit("fp32", 5, **options)
     toy.fit("fp32", 5, **options)

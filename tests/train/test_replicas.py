@@ -1,4 +1,4 @@
-"""Trainings on replicas: each has its part of a batch, and their gradients are added as a ring does it."""
+"""Trainings on replicas: each has its part of a batch, and gradients are added as in a ring."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""States on disk: what is saved comes back, whole or not at all."""
+"""States on disk: saved states are restored completely or not at all."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ def assert_same(a, b):
         assert repr(a) == repr(b)
 
 
-def test_what_was_saved_goes_on_with_the_same_bits(tmp_path):
+def test_what_was_saved_continues_with_the_same_bits(tmp_path):
     path = tmp_path / "run.states"
     whole = parts()
     train(whole, 5)
@@ -100,14 +100,14 @@ def test_every_tree_comes_back_as_it_was(value, tmp_path):
     (np.ma.array([1.0, 2.0], mask=[False, True]), "value is a masked array, and its mask would be lost"),
     (np.ones(2, ">f4"), "value is an array of >f4"),
 ])  # fmt: skip
-def test_what_a_file_cannot_hold_is_refused_and_the_older_file_stays(value, message, tmp_path):
+def test_values_that_cannot_be_saved_are_refused_and_the_older_file_stays(value, message, tmp_path):
     sf.save(tmp_path / "x", value=1)
     with pytest.raises(ValueError, match=message):
         sf.save(tmp_path / "x", value=value)
     assert sf.load(tmp_path / "x") == {"value": 1}
 
 
-def test_what_contains_itself_is_refused_and_what_is_nested_deeply_comes_back(tmp_path):
+def test_a_cycle_is_refused_and_deep_nesting_is_restored(tmp_path):
     endless, around = [1.0], {}
     endless.append(endless)
     around["inner"] = (around,)

@@ -1,4 +1,4 @@
-"""When a training stops: by its steps, by what a function or an early stop says; warnings and evaluations before."""
+"""The end of a training: by steps, a function or an early stop; warnings and evaluations before it."""
 
 import math
 
@@ -10,7 +10,7 @@ from tests.train import toy
 from tests.train.test_fit import fitted, overflowing
 
 
-def test_windows_in_which_every_step_was_skipped_are_told_with_the_scale():
+def test_windows_in_which_every_step_was_skipped_are_reported_with_the_scale():
     x = np.ones((1, 3))
     with pytest.warns(UserWarning, match="was skipped") as told:
         batches = [(x, [0])] + [(x, [1])] * 59
@@ -38,13 +38,13 @@ def test_a_warning_that_is_an_error_loses_no_step(tmp_path):
 @pytest.mark.parametrize("answer, steps", [
     (True, 0), (np.True_, 0), (False, 6), (np.False_, 6), (None, 6), (0, 6), ([], 6),
 ])  # fmt: skip
-def test_training_stops_at_true_and_goes_on_at_what_is_nothing(answer, steps):
+def test_training_stops_at_true_and_continues_at_false_values(answer, steps):
     _, history = fitted(stop=lambda history: answer if history.steps else False)
     assert history.steps == (steps or 1)
 
 
 @pytest.mark.parametrize("answer", ["yes", "no", 1, 0.5, [1], np.ones(2)], ids=str)
-def test_what_else_stop_gives_is_refused(answer):
+def test_other_results_of_stop_are_refused(answer):
     with pytest.raises(ValueError, match="the result of stop must be True or False, got "):
         fitted(stop=lambda history: answer)
 
@@ -70,7 +70,7 @@ def test_steps_counts_steps_and_a_schedule_is_stepped_after_each():
     assert history["lr"] == [0.05, 0.025, 0.0125]
 
 
-def test_what_is_evaluated_stands_in_the_history_and_the_modes_come_back():
+def test_evaluations_are_in_the_history_and_modes_are_restored():
     model, optimizer, _ = toy.parts()
     model.head.eval()
     with sf.simulate("fp32"):
@@ -107,7 +107,7 @@ def test_one_early_stop_serves_several_trainings():
 def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused():
     _, history = fitted(metrics={"one": lambda out, y: 1.0}, stop=sf.train.EarlyStop("one", patience=2))
     assert history.steps == 3
-    with pytest.raises(ValueError, match="EarlyStop monitors 'los'; there is value, loss, lr"):
+    with pytest.raises(ValueError, match="EarlyStop monitors 'los', but the values are value, loss, lr"):
         fitted(evaluate=lambda model: {"value": 1.0}, evaluate_every=1, stop=sf.train.EarlyStop("los"))
     with pytest.raises(ValueError, match="patience must be an integer of at least 1, got 0"):
         sf.train.EarlyStop(patience=0)

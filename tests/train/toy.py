@@ -1,5 +1,4 @@
-"""A small training: a model, batches, and fit under any policy; what a process runs that is to be killed;
-and its checkpoints."""
+"""A small training: a model, batches, fit under any policy, checkpoints, and a program for a process to be killed."""
 
 import numpy as np
 

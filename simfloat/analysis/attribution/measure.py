@@ -373,9 +373,9 @@ def _check_leaf(leaf: Variable, parameters: set[int]) -> None:
 
 
 def check_exact(gradient: NDArray[np.float64]) -> None:
-    """Raise ValueError if the gradient of the reference is zero or not finite, so that no error is relative to it."""
+    """Raise ValueError if the gradient of the reference is zero or not finite: errors are relative to it."""
     if not 0 < _norm(gradient) < np.inf:
-        raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
+        raise ValueError("The gradient under the reference is zero or not finite, and errors are relative to it.")
 
 
 def relative_error(gradient: NDArray[np.float64], exact: NDArray[np.float64]) -> float:

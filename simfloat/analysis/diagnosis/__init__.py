@@ -100,7 +100,7 @@ def diagnose(
     check_count("seed", seed, 0)
     check_loss_function(loss_fn)
     if scaler is not None and optimizer is None:
-        raise ValueError("A scaler scales the loss for an optimizer's step: give optimizer=, too.")
+        raise ValueError("A scaler scales the loss for an optimizer's step: also pass optimizer=.")
     first_batches = _first_batches(batches, steps)
     faults = [fault for number, batch in enumerate(first_batches) for fault in _nan_faults(number, batch)]
     clean = [batch for number, batch in enumerate(first_batches) if not any(fault.step == number for fault in faults)]

@@ -64,7 +64,7 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
             return _tree(box, probe if is_cut else probe._replace(place=math.inf))
         except ContradictoryProbes as reason:
             failure = failure if is_cut else reason
-    raise failure or ContradictoryProbes("no value is so large that others are lost next to it")
+    raise failure or ContradictoryProbes("no value M is so large that a sum loses other values next to it")
 
 
 def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
@@ -116,7 +116,7 @@ def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -
     exponent = max(span.low, total - box.terms.bit_length())
     if exponent > total:
         raise ContradictoryProbes(
-            "the formats of the operands have no pair of values of which one is lost when it is added to the other"
+            "the formats of the operands have no two values such that adding one to the other loses it"
         )
     one = sign * 2.0**exponent
     pairs = [[0, 1], [0, box.terms - 1], *(rng.sample(places, 2) for _ in range(SAMPLES))]
@@ -145,7 +145,7 @@ def _tree(box: BlackBox, probe: Probe) -> Tree:
     builder = Builder(box.terms)
     root, size, whole = _build(box, probe, builder, list(range(box.terms)), random.Random(0), False)
     if not size == whole == box.terms:
-        raise ContradictoryProbes("the sum in which all products meet has further products")
+        raise ContradictoryProbes("the measured size of the sum of all products is not the number of products")
     return builder.tree(root)
 
 
@@ -166,7 +166,7 @@ def _build(
         group = groups[meeting]
         child, leaves, theirs = _build(box, probe, builder, group, rng, len(groups) == 1)
         if leaves != theirs and theirs != meeting:
-            raise ContradictoryProbes("products that meet one another elsewhere meet a third at the same sum")
+            raise ContradictoryProbes("two measurements of the size of one sum differ")
         # Products that meet each other in the same sum as the pivot are added there all at once.
         children = builder.children(child) if leaves != theirs else [child]
         node, size, whole = builder.add([node, *children]), size + leaves, meeting
@@ -182,7 +182,7 @@ def _leaves(box: BlackBox, probe: Probe, i: int, j: int) -> int:
         result = box.products({i: probe.large, j: -probe.large, **dict.fromkeys(ones, probe.one)})
         count = result / probe.one % probe.place
         if not (0.0 <= count <= len(ones) and count == int(count)):
-            raise ContradictoryProbes(f"{len(ones)} ones next to M and -M count {count!r}")
+            raise ContradictoryProbes(f"{len(ones)} ones, added together with M and -M, count as {count!r}")
         counted += int(count)
     return box.terms - counted
 

@@ -38,7 +38,7 @@ def read_rounding(text: str) -> sf.Rounding:
     """Return the deterministic rounding mode of a text; raise ValueError for any other text."""
     rounding = as_rounding(text)
     if rounding.is_stochastic:
-        raise ValueError(f"{text} draws random bits; the numbers on both sides of X are its results.")
+        raise ValueError(f"{text} needs random bits; its results are the numbers on both sides of X.")
     return rounding
 
 

@@ -112,7 +112,7 @@ def examine(batches: Iterator[Batch]) -> Examination:
             cases += batch.cases
             if failure := batch.first_difference():
                 return Examination(cases, failure)
-    except Exception as error:  # a check that cannot run has failed; the others go on
+    except Exception as error:  # a check that cannot run has failed; the others continue
         return Examination(cases, f"{type(error).__name__}: {error}")
     return Examination(cases, None)
 

@@ -51,7 +51,7 @@ def library() -> Any:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise NoCompiler(
-            f"the second definition is C, and there is no compiler: install one of {', '.join(COMPILERS)}."
+            f"the second definition is written in C, and there is no compiler: install one of {', '.join(COMPILERS)}."
         )
     source, folder = Path(__file__).with_name("oracle_sums.c"), Path(tempfile.mkdtemp(prefix="simfloat-"))
     try:

@@ -1,4 +1,4 @@
-"""What is computed twice, with NumPy's arrays and on what stands for a GPU; every case gives arrays.
+"""Cases that are computed with NumPy arrays and on a GPU or its stand-in; every case returns arrays.
 
 A case takes a function that moves an array: `given` leaves it on the CPU.
 """
@@ -24,7 +24,7 @@ CASES = {
 
 
 def given(x):
-    """The arrays of NumPy as they are."""
+    """Return NumPy arrays unchanged."""
     return x
 
 

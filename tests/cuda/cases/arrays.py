@@ -1,4 +1,4 @@
-"""Arrays of a format: what is read from them, and what is written to them."""
+"""Arrays of a format: reads and writes."""
 
 import numpy as np
 
@@ -58,7 +58,7 @@ WRITES = {
 
 
 def both(move):
-    """Arrays that nothing else sees."""
+    """Arrays without other references."""
     return [sf.array(move(x.copy()), sf.BF16) for x in (X, Y)]
 
 

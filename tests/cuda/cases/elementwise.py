@@ -1,4 +1,4 @@
-"""Roundings, codes and operations, number by number, of arrays of every shape, layout and type."""
+"""Roundings, codes and elementwise operations, for arrays of every shape, layout and type."""
 
 import numpy as np
 

@@ -139,7 +139,7 @@ def input_of(shape):
 
 
 def device_of(array):
-    """The name of the device on which an array lies."""
+    """The name of the device of an array."""
     return "cuda" if is_on_gpu(array) else "cpu"
 
 
@@ -188,7 +188,7 @@ def conditions(move):
 
 
 def slopes(move):
-    """Derivatives beside numbers and bounds, which lie on the CPU."""
+    """Derivatives with numbers and bounds on the CPU."""
     for function in (
         *(lambda x: x.clip(-0.5, 0.5), lambda x: 2.0**x, lambda x: x**0.0, lambda x: x**3.0, lambda x: 2.0 / x),
         *(lambda x: x.square(), lambda x: x.abs().sqrt(), lambda x: x.abs().rsqrt(), lambda x: x.maximum(0.25)),

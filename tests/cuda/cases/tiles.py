@@ -1,4 +1,4 @@
-"""Products in which a thread sums a tile of the result."""
+"""Products in which one thread sums a tile of the result."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Trainings: of every kind of model, with every optimizer and loss scale."""
+"""Trainings of every kind of model, with every optimizer and loss scale."""
 
 from functools import partial
 
