@@ -247,7 +247,7 @@ class FormulaNode(torch.autograd.Function):
             gradients = (call.recorded or call.way_back)(*back)
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
         with without_dispatch():
-            for _ in range(sum(needed) if call.is_product else 1):
+            for _number in range(sum(needed) if call.is_product else 1):
                 run.count_operation(call.way_back, call.how)
             arrays = [array_of(run.parameters.read(x)) if isinstance(x, Tensor) else x for x in back]
             # The note has only the operands that are given.
@@ -265,7 +265,7 @@ def needed_gradients(run: RunContext, needed: Sequence[bool], is_given: Sequence
         return list(needed)
     # There is an edge for each operand that is given.
     edges = iter(current_node().next_functions)
-    targets = [next(edges)[0] if given else None for given in is_given]
+    targets = [next(edges)[0] if has_edge else None for has_edge in is_given]
     return [a and run.backward_nodes.reaches(target) for a, target in zip(needed, targets, strict=True)]
 
 

@@ -53,8 +53,10 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         # Every single operation starts with this: it notices a change of policy, and new memory of a parameter.
         if run.parameters.is_outdated:
             run.parameters.arguments_as_read(aten.t.default, (weight, bias), {})
-        tags = _tags_of(input, weight, bias)
-        if tags is None:
+        tags = _parameter_tags(input, weight, bias)
+        if tags is None or input.ndim not in (2, 3) or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
+            return by_operations(input, weight, bias)
+        if bias is not None and bias.shape != weight.shape[:1]:
             return by_operations(input, weight, bias)
         if input.ndim == 3 and not input.is_contiguous():
             # PyTorch copies the rows, and adds the bias in a separate operation.
@@ -153,14 +155,6 @@ class Layer:
         return self.addition.to_weight(str(self.bias and self.bias.owner), 1, self.tag.format)
 
 
-def _tags_of(x: Any, weight: Any, bias: Any) -> tuple[Tag, ...] | None:
-    """Return the tags of the operands of a linear layer; None unless they are rows and parameters of the model."""
-    tags = _parameter_tags(x, weight, bias)
-    if tags is None or x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        return None
-    return tags if bias is None or bias.shape == weight.shape[:1] else None
-
-
 def _parameter_tags(x: Any, *parameters: Any) -> tuple[Tag, ...] | None:
     """Return the tags of x and of parameters, each if it is given; None for other tensors, and for a gradient."""
     operands = [x, *[each for each in parameters if each is not None]]
@@ -217,7 +211,8 @@ class LayerProduct(torch.autograd.Function):
         context.save_for_backward(x if of_weight or options else None, weight if of_x or options else None)
         with without_dispatch():
             read = layer.run.parameters.read
-            result = formula.result(layer.products, numbers_of(read(x)), numbers_of(read(weight)), layer.inputs)
+            values = numbers_of(read(x) if tags[0].is_weight else x)
+            result = formula.result(layer.products, values, numbers_of(read(weight)), layer.inputs)
             if bias is not None:
                 result = layer.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
             product = tensor_of(result, x.dtype)

@@ -211,7 +211,7 @@ def function_setting(owner: Any, name: str, wrapper: Callable[..., Any]) -> Sett
 
 
 #: Operations, each with a function that wraps PyTorch's kernel.
-KERNELS = (
+KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     *((row.operation, partial(kernel_of, row)) for row in ROWS),
     (torch.ops.aten.convolution.default, convolution_kernel),
 )

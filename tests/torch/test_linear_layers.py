@@ -47,6 +47,17 @@ class Named(nn.Linear):
         return F.linear(input=x, weight=self.weight, bias=self.bias)
 
 
+class Convolved(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.along, self.norm = nn.Conv1d(2, 4, 3, padding=1), nn.BatchNorm1d(4)
+        self.apart, self.back = nn.Conv2d(4, 4, 2, groups=2, bias=False), nn.ConvTranspose2d(4, 1, 2, stride=2)
+
+    def forward(self, x):
+        y = torch.relu(self.norm(self.along(x.reshape(4, 2, 6)))).view(4, 4, 2, 3)
+        return self.back(self.apart(y) + y[:, :, :1, :2])
+
+
 def perceptron(frozen=(), bias=True):
     model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 6, bias=bias))
     for name in frozen:
@@ -63,6 +74,12 @@ def penalty(model, x):
 CASES = {
     "a matrix": (perceptron, lambda model, x: model(x)),
     "several matrices without a bias": (lambda: perceptron(bias=False), lambda model, x: model(x.view(2, 4, 6))),
+    "sequences in another order": (
+        lambda: perceptron(bias=False),
+        lambda model, x: model(x.view(2, 4, 6).transpose(0, 1)),
+    ),
+    "convolutions": (Convolved, lambda model, x: model(x)),
+    "convolutions with gradients of gradients": (Convolved, penalty),
     "columns that lie one behind the other": (perceptron, lambda model, x: model(x.t().contiguous().t())),
     "a gradient without memory of its own": (lambda: nn.Linear(6, 3), lambda model, x: model(x).sum()),
     "frozen parameters": (lambda: perceptron(["0.weight", "2.bias"]), lambda model, x: model(x)),

@@ -108,13 +108,13 @@ def batch_norm(
     training: bool, momentum: float, eps: float,
 ) -> tuple[NDArray, NDArray, NDArray]:  # fmt: skip
     """Return the result, means and factors, and write the running statistics, as `BatchNorm` does."""
-    has_statistics = running_mean is not None and running_var is not None
-    if has_statistics and not training:
+    if not training and running_mean is not None and running_var is not None:
         y = norms.running_norm(u, x, weight, bias, running_mean, running_var, eps)
         return y, np.empty(0, x.dtype), np.empty(0, x.dtype)
     result, mean, factor, variance = norms.batch_norm(u, x, weight, bias, eps)
-    for running, new in ((running_mean, mean), (running_var, variance)) if has_statistics else ():
-        running[...] = norms.moving_average(u.place.forward, running, new, momentum)
+    if running_mean is not None and running_var is not None:
+        for running, new in ((running_mean, mean), (running_var, variance)):
+            running[...] = norms.moving_average(u.place.forward, running, new, momentum)
     return result, mean, factor
 
 
