@@ -5,8 +5,8 @@ of compiled kernels therefore fit all processors of a level, for example in a sh
 wheel. The levels of x86 are the levels of its psABI. simfloat adds one for AVX512-FP16, because sums in FP16 are many
 times faster with it. Kernels use no instruction beyond their level (91 kernels were searched on an Intel Xeon with
 AVX512-FP16), and are as fast as kernels that are compiled for the processor by name
-(benchmarks/history/intel-xeon.md). `pipeline.py` requests the width of vectors. Processors below all levels, and processors
-with vectors that no level has (SVE), are compiled for by name.
+(benchmarks/history/intel-xeon.md). `pipeline.py` requests the width of vectors. Processors below all levels, and
+processors with vectors that no level has (SVE), are compiled for by name.
 
 **Capabilities**, as LLVM reports them. They select loops; results are equal on all processors. A capability that LLVM
 does not report is not used: without FP16 arithmetic LLVM would widen the operands, round a fused multiply-add twice,
