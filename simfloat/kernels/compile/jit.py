@@ -11,10 +11,6 @@ that takes them. The name of a closure lists the functions that it closes over: 
 
 fastmath is off everywhere, because it would change bits. Kernels release the interpreter lock; the caller starts
 threads.
-
-If a processor has vectors of 512 bits and LLVM would choose 256 (see `processor.VECTORS`), the functions here request
-the wider ones. LLVM reads the width from an attribute of the function, for which Numba has no option. No setting of the
-process and no other function is changed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,11 @@ Compilation takes most of the time of a first session, so everything that kernel
 
 * Numba's passes for language features that no kernel has (`UNUSED`);
 * machine code and entry points for functions that only kernels call, also for Numba's own (`Kernels`);
-* Python's garbage collection, which finds nothing, because the compiler keeps what it allocates.
+* Python's garbage collection, which finds nothing.
+
+If a processor has vectors of 512 bits and LLVM would choose 256 (see `processor.VECTORS`), the functions here request
+the wider ones. LLVM reads the width from an attribute of the function, for which Numba has no option. No setting of the
+process and no other function is changed.
 """
 
 from __future__ import annotations
@@ -62,7 +66,7 @@ class Kernels(CPU):
 
 
 class KernelFlags(Flags):
-    """Numba's flags of a function, as a key of the versions of what it calls. They do not change.
+    """Numba's flags of a function, by which it finds the versions of called functions. They do not change.
 
     Numba compares flags at every call, and lists all of them for a comparison: 5 % of the time of compilation.
     """
@@ -88,7 +92,7 @@ class KernelFlags(Flags):
 
 
 class _CompilerFlags(Flags):
-    """Numba's flags of the function that is compiled; a copy describes it to what it calls."""
+    """Numba's flags of the function that is compiled; a copy is passed to called functions."""
 
     def copy(self) -> KernelFlags:
         """Return the flags as they are now."""
@@ -238,16 +242,19 @@ class InnerDispatcher(CPUDispatcher):
     Calls from Python, which are few, go to a separate version.
     """
 
+    _compiler: Any
+
     def _insert(self, *version: Any, **options: Any) -> None:
         """Do not register a version for calls from Python, which would jump to an invalid address."""
 
     def compile(self, signature: Any) -> Any:
         """Compile a version, without Numba's timers: they observe each call of LLVM, and each call inside another."""
         arguments, result = normalize_signature(signature)
+        versions: Any = self.overloads
         with global_compiler_lock, self._compiling_counter:
-            if arguments not in self.overloads:
+            if arguments not in versions:
                 self.add_overload(self._compiler.compile(arguments, result))
-            return self.overloads[arguments].entry_point
+            return versions[arguments].entry_point
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Use one version for all values of a type: LLVM detects constants when it inlines the version."""

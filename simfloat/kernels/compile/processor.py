@@ -5,8 +5,8 @@ of compiled kernels therefore fit all processors of a level, for example in a sh
 wheel. The levels of x86 are the levels of its psABI. simfloat adds one for AVX512-FP16, because sums in FP16 are many
 times faster with it. Kernels use no instruction beyond their level (91 kernels were searched on an Intel Xeon with
 AVX512-FP16), and are as fast as kernels that are compiled for the processor by name
-(benchmarks/history/intel-xeon.md). `jit.py` requests the width of vectors. Processors below all levels, and processors
-with vectors that no level has (SVE), are compiled for by name.
+(benchmarks/history/intel-xeon.md). `pipeline.py` requests the width of vectors. Processors below all levels, and
+processors with vectors that no level has (SVE), are compiled for by name.
 
 **Capabilities**, as LLVM reports them. They select loops; results are equal on all processors. A capability that LLVM
 does not report is not used: without FP16 arithmetic LLVM would widen the operands, round a fused multiply-add twice,
@@ -138,7 +138,7 @@ COMPUTES_FP16 = computes_fp16(TRIPLE, PROCESSOR, _features)
 COMPUTES_BF16 = COMPUTES_DIRECTED = False
 
 #: Bits of a vector. LLVM's tuning for Intel prefers 256 of 512 bits, which would halve the lanes of all loops here, so
-#: `jit.py` requests 512. For AMD, LLVM prefers 512 already, and the instructions stay the same.
+#: `pipeline.py` requests 512. For AMD, LLVM prefers 512 already, and the instructions stay the same.
 VECTORS = 512 if "avx512f" in FEATURES else 256 if "avx2" in FEATURES else 128
 
 #: True if a loop can round float32 vectors down, up and toward zero: by instructions with a rounding mode of their own,
