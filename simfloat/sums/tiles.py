@@ -198,12 +198,12 @@ class _MatrixTask(NamedTuple):
     def _compute_stack(self, part: slice) -> None:
         left, right = (x if len(x) == 1 else x[part] for x in (self.left, self.right))
         region = (TURNED if self.swap else UPRIGHT)._replace(machine=self.machine)
-        self.engine.run(_stack_matrices(left), _stack_matrices(right), _stack_matrices(self.sums[part]), region)
+        self.engine.run(stack_matrices(left), stack_matrices(right), stack_matrices(self.sums[part]), region)
 
 
-def _stack_matrices(x: NDArray) -> NDArray:
-    """Stack matrices below one another."""
-    return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
+def stack_matrices(x: NDArray) -> NDArray:
+    """Stack matrices below one another; a single matrix stays as it is."""
+    return x.reshape(x.shape[0] * x.shape[1], x.shape[2]) if x.ndim == 3 else x
 
 
 def _as_rows(x: NDArray) -> NDArray:
