@@ -59,7 +59,7 @@ def operation_turns_its_gradient():
 
 
 OPERATION = Extension(
-    "an operation with a derivative of its own",
+    "an operation with its own derivative",
     operation_turns_its_gradient,
     rows=(
         Row(
@@ -120,7 +120,7 @@ def mixed_precision_lists_it():
 
 
 LISTED = Extension(
-    "an operation that mixed precision lists",
+    "an operation in the lists of mixed precision",
     mixed_precision_lists_it,
     rows=(Row("simfloat/policy/presets.py", '"exp", "log", "log2", "power",', '    "softmin",'),),
 )

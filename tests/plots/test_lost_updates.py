@@ -26,7 +26,7 @@ def test_a_step_without_updates_has_no_share():
 @pytest.mark.parametrize(
     "unchanged, total, message",
     [
-        ([1, 2], [3], r"unchanged has shape \(2,\) and total \(1,\)"),
+        ([1, 2], [3], r"unchanged and total must have the same shape, got \(2,\) and \(1,\)"),
         ([3], [2], "Every count in unchanged must be from 0"),
         ([-1], [2], "Every count in unchanged must be from 0"),
     ],

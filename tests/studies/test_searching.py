@@ -154,7 +154,7 @@ def test_a_start_is_changed_where_it_is_wider_and_stays_elsewhere():
     found = sf.search(additive, start=sf.policies["fp32"].override("head", compute=sf.FP64), parts=["compute"])
     assert found.policy.overrides and found.label == "compute=E5M2", "of formats that cost the same the better one"
     with pytest.raises(
-        ValueError, match=r"The loss under start is 1.554 times that of the reference, .* start from a wider"
+        ValueError, match=r"The loss under start is 1.554 times the loss of the reference, .* start from a wider"
     ):
         sf.search(additive, start=sf.Policy(compute=sf.E4M3), parts=["compute"], formats=["E3M2"])
 
