@@ -174,7 +174,7 @@ def test_fixed_is_refused_where_float64_or_the_arguments_do_not_allow_it():
         {"exponent_bits": 1, "mantissa_bits": 6, "special": "fixed_symmetric", "signed": False},
         {"exponent_bits": 1, "mantissa_bits": 6, "special": "fixed_symmetric", "subnormals": False},
     ):
-        with pytest.raises(ValueError, match=r"are made by simfloat.fixed\(bits"):
+        with pytest.raises(ValueError, match=r"are created by simfloat.fixed\(bits"):
             sf.Format(**fields)
     for text in ("fixed()", "fixed(8, 1, 2)", "fixed(8, bits=1)", "fixed(8, signed=1)", "fixed(8.0)", "fixed(x)"):
         with pytest.raises(ValueError, match="Fixed-point numbers are"):

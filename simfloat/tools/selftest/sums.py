@@ -28,11 +28,11 @@ CASES = [
     *((sf.E4M3, sf.E4M3), (sf.TF32, sf.BF16), (sf.Format(11, 30), sf.FP32)),
 ]
 
-#: The modes of steps, and for quick checks those without rarely used modes that need extra loops to be compiled.
+#: The modes of steps, and for short self-tests those without rarely used modes that need extra loops to be compiled.
 MODES = (*DETERMINISTIC, sf.stochastic(), sf.stochastic(4, "A"))
 QUICK_MODES = tuple(mode for mode in MODES if mode not in (sf.to_odd, sf.stochastic(4, "A")))
 
-#: Stochastic pairwise and compensated loops take twice as long to compile as others; quick checks leave them out.
+#: Stochastic pairwise and compensated loops take twice as long to compile as others; short self-tests leave them out.
 QUICK_MODES_OF_ORDERS = tuple(mode for mode in QUICK_MODES if not mode.is_stochastic)
 
 
@@ -208,7 +208,7 @@ def _product(x: float, y: float) -> Fraction:
     return Fraction(x) * Fraction(y)
 
 
-#: The number of values in a batch; a sixteenth of it if quick.
+#: The number of values in a batch; a short self-test uses a sixteenth of it.
 COUNT = 1 << 20
 
 FORMATS = (sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.E2M1, sf.E8M0, sf.p3109(8, 3), sf.Format(5, 3, subnormals=False))
