@@ -193,7 +193,7 @@ def test_an_answer_that_ends_half_way_is_not_kept(server, tmp_path):
 def test_a_checksum_that_differs_is_named_and_nothing_is_kept(server, tmp_path):
     download = server.offer("x.txt", b"abc")
     (server.folder / "x.txt").write_bytes(b"another")
-    with pytest.raises(ValueError, match=f"is not the expected file: .*expected {download.checksum} but got"):
+    with pytest.raises(ValueError, match=f"is not the expected one: .*expected {download.checksum} but got"):
         fetch(download, tmp_path / "cache")
     assert names(tmp_path / "cache") == []
 
