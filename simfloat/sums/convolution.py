@@ -184,10 +184,10 @@ class _ConvolutionTask(NamedTuple):
             # channels took 2.9 times as long (14 x 14 pixels, BF16; AMD Zen 3).
             self._multiply(patches, self.weights, out, UPRIGHT if self.swap else TURNED)
             return
-        steps = (1, pixels) if self.swap else (pixels, 1)
+        row_step, column_step = (1, pixels) if self.swap else (pixels, 1)
         for group in range(groups):
             first = (tile.image * groups + group) * channels * pixels + start
-            region = Region(first, *steps, self.draw, not self.swap)
+            region = Region(first, row_step, column_step, self.draw, not self.swap)
             self._multiply(patches[group], self.weights[group], out[group], region)
 
     def _multiply(self, patches: NDArray, weights: NDArray, out: NDArray, region: Region) -> None:

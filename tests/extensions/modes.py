@@ -99,7 +99,8 @@ def sums_of_every_accumulator_round_so(mode):
     from simfloat.tools.selftest.orders import dot
 
     few, tree = np.random.default_rng(0).integers(-7, 8, (3, 19)).astype(np.float64), "0 + (1 + 2) + 3 + 4 + ... + 18"
-    for format, kind in product((sf.E4M3, sf.BF16, sf.FP16, sf.FP32, sf.Format(8, 30)), (np.float64, np.float32)):
+    formats = (sf.E4M3, sf.BF16, sf.FP16, sf.FP32, sf.Format(8, 30), sf.BF16)
+    for format, kind in zip(formats, 3 * (np.float64, np.float32), strict=True):
         orders = [order.make(format, mode) for order in ROUNDED_ORDERS]
         orders += [sf.sequential(format, mode.saturating()), sf.tree(tree, format, mode)]
         orders += [sf.blocked(5, orders[0], sf.kahan(format, mode)), sf.lanes(4, orders[0], sf.pairwise(format, mode))]
