@@ -45,11 +45,38 @@ raise SystemExit(warmup.run(argparse.Namespace(into=None, level=[{}], first_sess
 """
 
 
+# The kernels that a first session leaves out, though the programs of README and of the quick start call them.
+PROGRAMS = """
+import contextlib, importlib.util, io, re
+from pathlib import Path
+from simfloat.kernels.compile import jit
+from simfloat.tools.commands import workload
+
+def versions():
+    return {(kernel.__name__, str(types)) for kernel in jit.KERNELS for types in kernel.overloads}
+
+for task in workload.FIRST_SESSION.values():
+    task()
+called = versions()
+for page in ("README.md", "docs/quickstart.md"):
+    names = {}
+    for program in re.findall(r"```python\\n(.*?)```", Path(page).read_text(encoding="utf-8"), re.S):
+        if "torch" not in program or importlib.util.find_spec("torch"):
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(program, names)
+print(sorted(versions() - called))
+"""
+
+
 def python(*arguments):
     command = [sys.executable, "-W", "error", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout.splitlines()
+
+
+def test_a_first_session_calls_every_kernel_that_readme_and_quick_start_call():
+    assert python("-c", PROGRAMS) == ["[]"]
 
 
 def test_the_tasks_call_every_kernel():

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compile for a lower level of processors, such as x86-64-v3, or for all of them: all",
     )
     parser.add_argument(
-        "--first-session", action="store_true", help="compile only the kernels of a first session, in half a minute"
+        "--first-session", action="store_true", help="compile only the kernels of a first session, in a minute"
     )
 
 

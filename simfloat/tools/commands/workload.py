@@ -168,6 +168,9 @@ def first_numbers() -> None:
     for operation in (sf.add, sf.subtract, sf.multiply, sf.divide):
         operation(ones, ones, sf.BF16, observer=sf.Recorder())
         operation(0 * ones, ones, sf.BF16, observer=sf.Recorder())
+    for other in (-ones, np.array(-1.0)):
+        sf.add(ones, other, sf.BF16, observer=sf.Recorder())
+    sf.sqrt(ones, sf.BF16)
     hopper = sf.tensor_core("hopper")
     for unit in (hopper, sf.blocked(128, hopper, sf.FP32)):
         sf.matmul(*x, inputs=sf.E4M3, accumulate=unit)
@@ -177,7 +180,8 @@ def first_trainings() -> None:
     """Train a small model as the documentation does first, under the policies that it names first."""
     READINESS.compile_at_once()
     x = np.random.default_rng(0).standard_normal((64, 8))
-    for policy, kind in product(("bf16-standard", "bf16-kahan", "fp16-master", "fp8-hybrid"), ("SGD", "AdamW")):
+    names = ("fp32", "bf16-fp32-weights", "bf16-standard", "bf16-kahan", "fp16-master", "fp8-hybrid")
+    for policy, kind in product(names, ("SGD", "AdamW")):
         for dtype in (np.float64, np.float32):
             numbers, recorder = x.astype(dtype), sf.Recorder()
             model = sf.nn.MLP([8, 16, 1], rng=0)
@@ -186,10 +190,35 @@ def first_trainings() -> None:
             with sf.simulate(policy, seed=0, observer=recorder):
                 sf.train.fit(model, sf.nn.mse_loss, batches, optimizer, progress=False)
             recorder.advise()
+    classifier = sf.nn.Sequential(sf.nn.Linear(8, 16, rng=0), sf.nn.GELU(), sf.nn.Linear(16, 4, rng=0))
+    optimizer = sf.optim.AdamW(classifier.parameters(), lr=0.01)
+    for observer in (None, sf.Recorder()):
+        with sf.simulate("bf16-standard", seed=0, observer=observer):
+            for _ in range(5):
+                optimizer.zero_grad()
+                sf.nn.cross_entropy(classifier(x.astype(np.float32)), np.arange(64) % 4).backward()
+                optimizer.step()
+
+
+def first_programs() -> None:
+    """Call what the programs of the quick start call: sums, a refined solution, units, and a search for an order."""
+    orders = (sf.FP16, sf.pairwise(sf.FP16), sf.kahan(sf.FP16), sf.FP32)
+    for accumulate in orders:
+        sf.sum(np.full(10_000, 0.1), inputs=sf.FP16, accumulate=accumulate)
+    matrix, vectors = np.random.default_rng(0).standard_normal((2, 100, 100))
+    sf.linalg.solve(matrix, vectors[0], factor=sf.FP16, work=sf.FP32, residual=sf.FP64)
+    narrow = sf.round(matrix, sf.E4M3)
+    for unit in (sf.tensor_core("hopper", sf.E4M3), sf.fused(8, 20, sf.Format(8, 13), align=sf.to_odd), sf.FP32):
+        sf.to_hex(sf.matmul(narrow, narrow.T, accumulate=unit)[0, :3], sf.FP32)
+    sf.reveal(lambda x, y: sf.dot(x, y, accumulate=sf.blocked(8, sf.FP16, sf.FP32)), 29)
 
 
 #: Tasks that together call the kernels of a first session with the documentation.
-FIRST_SESSION: dict[str, Callable[[], object]] = {"first trainings": first_trainings, "first numbers": first_numbers}
+FIRST_SESSION: dict[str, Callable[[], object]] = {
+    "first trainings": first_trainings,
+    "first programs": first_programs,
+    "first numbers": first_numbers,
+}
 
 #: The tasks by name. Tasks with most compilation come first, so that no process is left with one at the end.
 TASKS: dict[str, Callable[[], object]] = {
