@@ -276,8 +276,9 @@ class DeclaredLossScale(LossScale):
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
         """Return a scaler with these entries; raise ValueError if one is invalid."""
-        options = {name: state["scale" if name == "init_scale" else name] for name in stored_options(type(self))}
-        fresh = type(self)(**options)
+        # A subclass may store more than its options: each entry that is no count is an argument of its constructor.
+        arguments = {name: value for name, value in state.items() if name not in ("scale", *self.counters)}
+        fresh = type(self)(*([state["scale"]] if "init_scale" in stored_options(type(self)) else []), **arguments)
         for name, read in self.counters.items():
             setattr(fresh, name, read(name, state[name]))
         fresh._scale = as_scale("scale", state["scale"])

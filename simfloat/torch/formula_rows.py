@@ -53,6 +53,8 @@ def _same_shape(x: Any, y: Any, *_: Any) -> bool:
 
 def _silu_recorded(g: Tensor, x: Tensor) -> Tensor:
     """Return the gradient by the operations of PyTorch, which has no second derivative of silu_backward."""
+    if not torch.is_grad_enabled():
+        return aten.silu_backward(g, x)
     sigmoid = x.sigmoid()
     return g * sigmoid * (1.0 + x * (1.0 - sigmoid))
 

@@ -239,11 +239,16 @@ class FormulaNode(torch.autograd.Function):
             outputs[number] = x
         if call.way_back is None:
             return None, None, None, None, g
-        needed = needed_gradients(run, needed, context.is_given)
+        active = active_run()
+        if active is not None and active is not run:
+            raise ValueError(
+                f"The backward pass reached {call.name}, but its forward pass ran outside the block; run both inside."
+            )
+        needed = list(needed) if active is None else needed_gradients(run, needed, context.is_given)
         back = call.arguments_back(g, arguments, outputs, needed)
-        if torch.is_grad_enabled():
-            # With create_graph=True the backward pass itself is recorded, and autograd needs PyTorch's operation for
-            # the node.
+        if active is None or torch.is_grad_enabled():
+            # After the block, a backward pass is PyTorch's own. With create_graph=True the pass itself is recorded, and
+            # autograd needs PyTorch's operation for the node.
             gradients = (call.recorded or call.way_back)(*back)
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
         with without_dispatch():

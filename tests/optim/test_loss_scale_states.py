@@ -70,3 +70,19 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_of_it_taken():
 ])  # fmt: skip
 def test_a_scaler_prints_as_the_call_that_makes_it(text):
     assert repr(eval(f"sf.optim.{text}")) == text
+
+
+class WithMine(sf.optim.DynamicLossScale):
+    """A subclass with an entry of its own, which passes the initial scale on by position."""
+
+    state_names = {**sf.optim.DynamicLossScale.state_names, "mine": False}
+
+    def __init__(self, scale=4.0, *, mine=3, **options):
+        super().__init__(scale, **options)
+        self.mine = mine
+
+
+def test_entries_of_a_subclass_are_loaded():
+    loaded = WithMine()
+    loaded.load_state_dict(WithMine(8.0, mine=7, growth_interval=5).state_dict())
+    assert (loaded.get_scale(), loaded.mine, loaded.growth_interval) == (8.0, 7, 5)

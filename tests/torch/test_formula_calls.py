@@ -235,3 +235,34 @@ def test_classes_that_do_not_fit_are_refused_in_the_same_words(classes):
             functional.cross_entropy(torch.ones(8, 6), classes)
         said.append(str(error.value))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.relu,
+        torch.tanh,
+        functional.silu,
+        functional.gelu,
+        functional.elu,
+        lambda x: torch.softmax(x, 1),
+        torch.square,
+    ],
+)
+def test_a_backward_pass_after_the_block_is_pytorchs_own_and_in_another_block_is_refused(function):
+    numbers, g = torch.linspace(-2, 2, 12).reshape(3, 4), torch.linspace(0.1, 0.9, 12).reshape(3, 4)
+    gradients = []
+    for policy in (None, "fp32", "fp32"):
+        x = numbers.clone().requires_grad_()
+        if policy is None:
+            y = function(x)
+        else:
+            with sf.torch.simulate(nn.Linear(2, 2), policy):
+                y = function(x)
+        if len(gradients) < 2:
+            y.backward(g)
+            gradients.append(x.grad)
+    with sf.torch.simulate(nn.Linear(2, 2), "fp32"), pytest.raises(ValueError, match="ran outside the block"):
+        y.backward(g)
+    assert function is not torch.relu or torch.equal(*gradients)
+    assert torch.allclose(*gradients, rtol=1e-5)
