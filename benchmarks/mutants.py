@@ -1,8 +1,8 @@
 """Small mistakes in the sources, and the share of them that the tests find: `python -m benchmarks.mutants sums`.
 
-A mistake is a turned sign, a moved bound, another rounding mode, a neighbouring index, or a missing copy. Each is
-planted alone, at a random place, in a copy of the sources. The tests of this part of the package then run until one
-fails.
+A mistake is the opposite sign, `<` instead of `<=`, another rounding mode, the previous index, or a missing copy.
+The program copies the sources and plants one mistake at a random place. Then the tests of this part of the package run
+until one fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 
-#: Name of a part: its sources below simfloat/, and its tests below tests/, the quickest first.
+#: Name of a part -> its folders in simfloat/, and its tests in tests/ with the fastest tests first.
 PARTS = {
     "formats": (["formats"], ["formats", "selftest/test_neighbours.py", "arithmetic"]),
     "elementwise": (["arithmetic"], ["arithmetic", "formats"]),
@@ -64,7 +64,7 @@ class Mistake(NamedTuple):
 
 
 def mistakes_in(path: Path) -> Iterator[Mistake]:
-    """Yield every mistake that can be planted in a file; annotations and messages are left alone."""
+    """Yield all possible mistakes in a file, except in annotations and messages."""
     waiting: list[ast.AST] = [ast.parse((ROOT / path).read_text())]
     while waiting:
         node = waiting.pop()
@@ -111,7 +111,7 @@ def chosen(sources: list[str], count: int, seed: int) -> Iterator[Mistake]:
 
 
 def survives(mistake: Mistake, tests: list[str], checkout: Path, seconds: float) -> bool:
-    """Return True if all these tests of a checkout pass beside a mistake; a run that takes too long fails."""
+    """Return True if all tests pass despite the mistake. A run that takes too long counts as failed."""
     with tempfile.TemporaryDirectory() as folder:
         for name, source in (("simfloat", ROOT), ("tests", checkout), ("benchmarks", ROOT), ("docs", ROOT)):
             shutil.copytree(source / name, Path(folder) / name)
@@ -128,7 +128,7 @@ def survives(mistake: Mistake, tests: list[str], checkout: Path, seconds: float)
 
 
 def main() -> None:
-    """Plant mistakes in every part that is named, and print the share that died, with those that did not."""
+    """Plant mistakes in the named parts; print the share that the tests find, and the mistakes that they miss."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all of them by default")
     parser.add_argument("--count", type=int, default=20, help="mistakes in each part")

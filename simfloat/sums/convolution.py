@@ -305,8 +305,7 @@ class _WeightGradientTask(NamedTuple):
 
     def compute_groups(self, groups: slice) -> None:
         """Sum the gradients of some groups in one call of the loop."""
-        region = UPRIGHT._replace(is_transposed=self.swap)
-        self._correlate(groups, slice(None), self.sums[groups], region)
+        self._correlate(groups, slice(None), self.sums[groups], TURNED if self.swap else UPRIGHT)
 
     def compute(self, tile: tuple[int, slice]) -> None:
         """Sum the gradients of some channels of one group."""

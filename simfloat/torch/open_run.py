@@ -72,6 +72,11 @@ def active_run() -> OpenRun | None:
     return None if getattr(_thread, "is_paused", False) else getattr(_thread, "run", None)
 
 
+def outside_block(name: str) -> ValueError:
+    """Return the error for a backward pass that reached an operation from outside the block."""
+    return ValueError(f"The backward pass reached {name}, but its forward pass ran outside the block; run both inside.")
+
+
 def is_transformed() -> bool:
     """True if a transform of torch.func runs, or forward-mode differentiation is active."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

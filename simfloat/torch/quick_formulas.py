@@ -28,7 +28,7 @@ from simfloat.torch.backward import current_node
 from simfloat.torch.formula import array_of
 from simfloat.torch.forward_log import Operand, is_recomputing
 from simfloat.torch.handlers import USERS
-from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
+from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, match_layout, put_tag, tag_of, tensor_of
 
@@ -241,9 +241,7 @@ class FormulaNode(torch.autograd.Function):
             return None, None, None, None, g
         active = active_run()
         if active is not None and active is not run:
-            raise ValueError(
-                f"The backward pass reached {call.name}, but its forward pass ran outside the block; run both inside."
-            )
+            raise outside_block(call.name)
         needed = list(needed) if active is None else needed_gradients(run, needed, context.is_given)
         back = call.arguments_back(g, arguments, outputs, needed)
         if active is None or torch.is_grad_enabled():

@@ -27,7 +27,7 @@ from simfloat.torch.forward_log import (
     Operand,
     rerun_number,
 )
-from simfloat.torch.open_run import is_scaling, this_thread
+from simfloat.torch.open_run import is_scaling, outside_block, this_thread
 from simfloat.torch.optimizers import OptimizerSteps
 from simfloat.torch.parameters import StoredParameters
 from simfloat.torch.paths import ModulePaths
@@ -238,10 +238,7 @@ class RunContext:
             return self.gradients.phase(current_node(), operation, operands)
         note, way = node.note, node.way
         if note is None:
-            name = current_node().name()
-            raise ValueError(
-                f"The backward pass reached {name}, but its forward pass ran outside the block; run both inside."
-            )
+            raise outside_block(current_node().name())
         # The backward pass of `loss * scale` starts a backward pass under a GradScaler.
         if note.place.operation == SCALE:
             return None
