@@ -6,23 +6,26 @@ Source: Vaswani et al., arXiv 1706.03762; multi-head attention is defined in sec
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array, on_device_of
 from simfloat.autodiff import Parameter, Tensor, where
-from simfloat.autodiff.composites import run_composite
+from simfloat.autodiff.composites import composite_operation, run_composite
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.nn.arguments import as_probability, check_sizes, generator_of
-from simfloat.nn.dropout import Dropout, dropout
+from simfloat.nn.dropout import Dropout, draw_kept, dropout
 from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
+from simfloat.policy.flash_attention import FlashAttention
+from simfloat.simulation.formulas.attention import Attended, AttentionOptions, Parts, attend, gradients
 from simfloat.simulation.simulation import current
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """Return softmax(query key^T * scale + mask) value.
 
@@ -56,7 +60,8 @@ def scaled_dot_product_attention(
     * The scores, their products with the scale, and the softmax have the format of `reduce`.
     * The result is rounded once, and so is each gradient.
 
-    To round every step instead, use ``policy.override(operation="scaled_dot_product_attention", fused=False)``.
+    To round every step instead, use ``policy.override(operation="scaled_dot_product_attention", fused=False)``. With
+    ``fused=simfloat.flash_attention(...)``, the composite is computed by blocks of keys, as its docstring states.
 
     Parameters:
         query, key, value: arrays (..., L, E), (..., S, E) and (..., S, V).
@@ -65,6 +70,7 @@ def scaled_dot_product_attention(
         dropout_p: the probability with which each weight is dropped, as in Dropout.
         is_causal: True if query i uses only the keys up to i.
         scale: the factor of the scores; by default 1 / sqrt(E).
+        enable_gqa: True if several heads of the query, axis -3, share one head of key and value.
 
     Returns:
         A Tensor (..., L, V).
@@ -79,7 +85,7 @@ def scaled_dot_product_attention(
         >>> y.data[0]
         array([1., 0., 0.], dtype=float32)
     """
-    check_flags(is_causal=is_causal)
+    check_flags(is_causal=is_causal, enable_gqa=enable_gqa)
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise ValueError(
@@ -91,22 +97,88 @@ def scaled_dot_product_attention(
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
     masks += [] if attn_mask is None else [as_array(attn_mask)]
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return attention_composite(q, k, v, masks, scale, as_probability("dropout_p", dropout_p))
+    dropout_p = as_probability("dropout_p", dropout_p)
+    if not enable_gqa or q.shape[-3:-2] == k.shape[-3:-2]:
+        return attention_composite(q, k, v, masks, scale, dropout_p)
+    if q.ndim < 3 or min(k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or q.shape[-3] % max(k.shape[-3], 1):
+        raise ValueError(
+            "With enable_gqa, heads of the query (axis -3) must be a multiple of those of key and value, got shapes "
+            f"{q.shape}, {k.shape} and {v.shape}."
+        )
+    # Heads that share a key are one axis more, along which key and value are broadcast.
+    groups = k.shape[-3], q.shape[-3] // k.shape[-3]
+    masks = [in_groups(mask, groups) for mask in masks]
+    apart = [x.reshape(*x.shape[:-3], groups[0], -1, *x.shape[-2:]) for x in (q, k, v)]
+    result = attention_composite(*apart, masks, scale, dropout_p)
+    return result.reshape(*result.shape[:-4], q.shape[-3], *result.shape[-2:])
+
+
+def in_groups(mask: NDArray, groups: tuple[int, int]) -> NDArray:
+    """Return a mask (..., heads, L, S) as (..., groups, heads of a group, L, S)."""
+    if mask.ndim < 3:
+        return mask
+    return mask.reshape(*mask.shape[:-3], *(groups if mask.shape[-3] > 1 else (1, 1)), *mask.shape[-2:])
 
 
 def attention_composite(
     q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float
 ) -> Tensor:
     """Compute attention as one operation if the policy rounds it as a whole, otherwise from scaled query and key."""
-    is_fused = current().place(ATTENTION).is_fused
+    fused = current().place(ATTENTION).recipe.fused
+    if isinstance(fused, FlashAttention):
+        return _flash_attention(fused, q, k, v, masks, scale, dropout_p)
 
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if is_fused:
+        if fused:
             weights = masked_softmax((q @ k.swapaxes(-1, -2)) * scale, masks)
             return dropout(weights, dropout_p).weighted_sum(v)
         return dropout(attention_weights(*scale_by_root(q, k, scale), masks), dropout_p) @ v
 
     return run_composite(ATTENTION, steps, [q, k, v], q.from_result)
+
+
+def _flash_attention(
+    kernel: FlashAttention, q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float
+) -> Tensor:
+    """Compute attention in blocks of keys, as one recorded operation."""
+    shape = *np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2]
+    allowed, addends = split_masks(masks, shape, q.numbers)
+    kept = draw_kept(shape, dropout_p) if dropout_p else None
+    options = AttentionOptions(
+        kernel, scale, allowed, addends, None if kept is None else on_device_of(kept, q.numbers), 1 - dropout_p
+    )
+    last = max((number for number, x in enumerate((q, k, v)) if x.requires_grad), default=None)
+
+    def slope(number: int, u: Any, g: NDArray, outputs: tuple[NDArray, Attended], *operands: NDArray) -> NDArray:
+        gradient = gradients(Parts(u, kernel, "backward"), number, g, *outputs, *operands, options)
+        if number == last:
+            outputs[1].shared.clear()
+        return gradient
+
+    def formula(u: Any, *operands: NDArray) -> tuple[NDArray, Attended]:
+        return attend(Parts(u, kernel, "forward"), *operands, options)
+
+    slopes = tuple(partial(slope, number) for number in range(3))
+    return q.from_result(composite_operation(ATTENTION, formula, slopes, q, k, v))
+
+
+def split_masks(
+    masks: list[NDArray], shape: tuple[int, ...], scores: NDArray
+) -> tuple[NDArray[np.bool_] | None, tuple[NDArray, ...]]:
+    """Return the booleans and the addends of masks of scores of this shape, on the device of an array.
+
+    A key with the addend -inf takes no part, even if the format has no infinities.
+    """
+    allowed: NDArray[np.bool_] | None = None
+    addends = []
+    for mask in masks:
+        _check_mask(mask, shape)
+        mask = on_device_of(mask, scores)
+        if mask.dtype != bool:
+            mask, addend = mask != -np.inf, mask
+            addends.append(np.where(mask, addend, addend.dtype.type(0)))
+        allowed = mask if allowed is None else allowed & mask
+    return allowed, tuple(addends)
 
 
 def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
@@ -133,15 +205,9 @@ def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray]) -> Tensor:
 
 def masked_softmax(scores: Tensor, masks: list[NDArray]) -> Tensor:
     """Return the softmax of masked scores, and zeros for a query without any key."""
-    allowed: NDArray[np.bool_] | None = None
-    for mask in masks:
-        _check_mask(mask, scores.shape)
-        mask = on_device_of(mask, scores.numbers)
-        if mask.dtype != bool:
-            # A key with the addend -inf takes no part, even if the format has no infinities.
-            mask, addend = mask != -np.inf, mask
-            scores = scores + np.where(mask, addend, addend.dtype.type(0))
-        allowed = mask if allowed is None else allowed & mask
+    allowed, addends = split_masks(masks, scores.shape, scores.numbers)
+    for addend in addends:
+        scores = scores + addend
     if not scores.shape[-1]:
         return scores  # empty: there are no keys
     if allowed is None or allowed.all():

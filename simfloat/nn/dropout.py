@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.machines import on_device_of
@@ -123,11 +124,15 @@ def dropout(x: Operand, p: float, together: int = 0) -> Tensor:
     x = as_tensor(x)
     if p == 0:
         return x
-    stream = current().stream("dropout")
-    apart = x.shape[: x.ndim - together]
-    words = random_words(Draw(stream.take_call(), stream.seed), 0, math.prod(apart))
-    passes = (words >= p * 2.0**32).reshape(*apart, *[1] * together)
+    passes = draw_kept(x.shape[: x.ndim - together], p).reshape(*x.shape[: x.ndim - together], *[1] * together)
     mask = on_device_of(np.broadcast_to(passes, x.shape), x.numbers)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
     return x.times_factors(np.where(mask, exact(factor), exact(0)))
+
+
+def draw_kept(shape: tuple[int, ...], p: float) -> NDArray[np.bool_]:
+    """Return booleans that are False with probability p, from the next draw of the stream `dropout`."""
+    stream = current().stream("dropout")
+    words = random_words(Draw(stream.take_call(), stream.seed), 0, math.prod(shape))
+    return (words >= p * 2.0**32).reshape(shape)

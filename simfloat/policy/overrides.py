@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from simfloat.arithmetic.catalog import kind_of, names
 from simfloat.common import did_you_mean
 from simfloat.formats import Format, as_format
+from simfloat.policy.flash_attention import FlashAttention
 from simfloat.policy.roles import (
     COMPOSITE,
     CONTRACTION,
@@ -146,6 +147,11 @@ class Override:
             return
         used = [role for role in ROLES if any(role in roles_of(name) for name in self.operations)]
         changes = dict(self.roles)
+        if isinstance(changes.get("fused"), FlashAttention) and not set(self.operations).intersection(OF_CONTRACTIONS):
+            raise ValueError(
+                f"fused=flash_attention(...) is a kernel of {OF_CONTRACTIONS[0]}, not of {self.operation!r}: write "
+                "fused=True."
+            )
         fixed = {role for role in {*given_roles, *changes} if changes.get(role, role) is not None}
         for role in changes:
             if followers_of(role, fixed).isdisjoint(used):

@@ -15,6 +15,7 @@ from simfloat.arithmetic.casts import Cast, as_cast
 from simfloat.arithmetic.scaling import Hadamard
 from simfloat.formats import FP32, Format, Rounding, as_format, nearest_even
 from simfloat.formats.rounding import as_rounding
+from simfloat.policy.flash_attention import FlashAttention
 from simfloat.sums import Accumulator, sequential
 from simfloat.sums.sequential import as_accumulator
 
@@ -64,6 +65,10 @@ def _as_flag(value: Any) -> bool:
     raise ValueError(f"True or False is expected, got {value!r}.")
 
 
+def _as_fused(value: Any) -> bool | FlashAttention:
+    return value if isinstance(value, FlashAttention) else _as_flag(value)
+
+
 def _as_written(value: Any) -> bool | str:
     if isinstance(value, str) and value == CUDA:
         return CUDA
@@ -85,7 +90,7 @@ STORAGE = RoleType("storage format", "Format | str", as_format)
 SUM = RoleType("accumulator", "Accumulator | Format | str", as_accumulator)
 MODE = RoleType("rounding", "Rounding | str", as_rounding)
 ADDITION = RoleType("update", "Rounding | str", _as_update, UPDATES)
-FLAG = RoleType("flag", "bool", _as_flag)
+FUSED = RoleType("flag", "bool | FlashAttention", _as_fused)
 WRITTEN = RoleType("flag", "bool | str", _as_written, (CUDA,))
 ROTATION = RoleType("rotation", "Hadamard", _as_rotation)
 
@@ -299,8 +304,10 @@ class Roles:
     all_reduce: Following[Format | str, Format | Widest] = Following(
         "weight_gradients", RESULT, "the format of sums of gradients of a parameter over replicas", (PARAMETER,)
     )
-    fused: Role[bool, bool] = Role(
-        FLAG, "True if composites such as softmax compute in the format of `reduce` and round their result once",
+    fused: Role[bool | FlashAttention, bool | FlashAttention] = Role(
+        FUSED,
+        "True if composites such as softmax compute in the format of `reduce` and round their result once; "
+        "`flash_attention(...)` means the same, with attention in the order of such a kernel",
         (COMPOSITE,), False,
     )  # fmt: skip
     written: OptionalRole[bool | str] = OptionalRole(

@@ -17,8 +17,9 @@ from simfloat.common import Table, did_you_mean
 from simfloat.common import table as aligned
 from simfloat.formats import CATALOG
 from simfloat.formats.rounding import MODES, parse_rounding
+from simfloat.policy.flash_attention import flash_attention
 from simfloat.policy.overrides import Override, roles_of
-from simfloat.policy.roles import FLAG, PARAMETER, ROLES, WRITTEN, Recipe
+from simfloat.policy.roles import FUSED, PARAMETER, ROLES, WRITTEN, Recipe
 from simfloat.sums import Accumulator
 
 
@@ -40,6 +41,7 @@ CALLS: dict[str, Callable] = {
     "block": arithmetic.block,
     "cast": arithmetic.cast,
     "delayed": arithmetic.delayed,
+    "flash_attention": flash_attention,
     "hadamard": arithmetic.hadamard,
     "per_tensor": arithmetic.per_tensor,
     "scaled": arithmetic.scaled,
@@ -129,8 +131,9 @@ def text_of(role: str, value: Any) -> str:
 
 def value_of(role: str, text: Any) -> Any:
     """Return the value of a role from its text or boolean; ValueError if it is invalid."""
-    is_truth_value = ROLES[role].kind is FLAG or (ROLES[role].kind is WRITTEN and isinstance(text, bool))
-    if is_truth_value and not (text == BACK and ROLES[role].may_be_none):
+    is_kernel = isinstance(text, str) and text.startswith("flash_attention(")
+    is_truth_value = isinstance(text, bool) if ROLES[role].kind is WRITTEN else ROLES[role].kind is FUSED
+    if is_truth_value and not is_kernel and not (text == BACK and ROLES[role].may_be_none):
         return ROLES[role].read(text)
     if not isinstance(text, str):
         raise ValueError(f"{role} must be a text such as 'BF16', got {text!r}.")

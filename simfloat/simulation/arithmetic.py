@@ -365,7 +365,10 @@ class PendingEvents(Observer):
 
 
 #: The role of an operand of a contraction, by the name of its cast.
-ROLE_OF_CAST = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
+ROLE_OF_CAST = {
+    "cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients",
+    "probabilities": "compute",
+}  # fmt: skip
 
 
 class Site(NamedTuple):

@@ -106,10 +106,11 @@ class CompositeArithmetic(Elementwise):
         return self._format if self.formats is None else self.formats.format_of(x)
 
     def _arithmetic(self, operation: str, operands: tuple[NDArray, ...]) -> Arithmetic:
-        place = self._steps.get(operation) or self._place(operation)
+        place = self._steps.get(operation) or self.place_of(operation)
         return place.forward if self._rounds is None else self._rounds(place, operands)
 
-    def _place(self, operation: str) -> Place:
+    def place_of(self, operation: str) -> Place:
+        """Return the place of a step."""
         place = self._steps.get(operation)
         if place is None:
             place = self._simulation.sibling(self.place, operation, self.place.path, self.place.operations)
@@ -165,7 +166,7 @@ class CompositeArithmetic(Elementwise):
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
         """Compute a formula as a composite of this name; its steps are inside of this composite."""
-        inner = CompositeArithmetic(self._simulation, self._place(name), self._rounds, self.formats)
+        inner = CompositeArithmetic(self._simulation, self.place_of(name), self._rounds, self.formats)
         result = inner.round_result(formula(inner, *operands, **options), operands)
         self._format = inner.format_of(result)
         self.places += inner.places

@@ -130,7 +130,7 @@ class Place:
         self.operations = operations
         self.operation = operations[-1]  # without the composites around it
         self.recipe = _recipe(in_force.policy, path, operations)
-        self.is_fused = self.recipe.fused  # True for a composite that the policy rounds once
+        self.is_fused = bool(self.recipe.fused)  # True for a composite that the policy rounds once
         self.is_widest = self.recipe.activations == WIDEST  # True if results take the widest format of the operands
         self.observer = in_force.observer
         self.streams = in_force.streams  # None if the policy uses no random bits

@@ -169,7 +169,7 @@ class Steps(CompositeArithmetic):
         """Compute an elementwise operation, which is also the name of the step."""
         arithmetic = self._arithmetics.get(operation)
         if arithmetic is None:
-            arithmetic = self._arithmetics[operation] = self._place(operation).forward
+            arithmetic = self._arithmetics[operation] = self.place_of(operation).forward
             self._format = arithmetic.format
         return arithmetic.apply(operation, *operands)
 

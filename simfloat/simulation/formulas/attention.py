@@ -1,0 +1,325 @@
+"""Attention in blocks of keys, forward and backward, in the order that :func:`simfloat.flash_attention` states.
+
+`attend` returns the result, and what its gradients read. `gradient` returns the gradient of queries, keys, values or
+a mask. `Parts` is the arithmetic of the parts of attention, each under the name that observers receive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.casts import as_cast
+from simfloat.arithmetic.scaling import AmaxHistory, Delayed, WholeScaling
+from simfloat.arithmetic.target import Observer, carrier_of, notify
+from simfloat.formats import Format, nearest_even
+from simfloat.kernels.rounding.events import wants_optional_counts
+from simfloat.policy.flash_attention import FlashAttention
+from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.formulas import number
+from simfloat.simulation.inside import CompositeArithmetic
+
+#: log2(e), the factor from powers of e to powers of 2.
+LOG2E = math.log2(math.e)
+
+#: The roundings of the heads of an operand, or one rounding for all of them.
+Inputs = Input | NDArray[np.object_]
+
+
+class AttentionOptions(NamedTuple):
+    """The options of a call: the kernel, the factor of scores, the masks, and the dropout of probabilities."""
+
+    kernel: FlashAttention
+    scale: float
+    allowed: NDArray[np.bool_] | None = None  # True for keys that take part
+    addends: tuple[NDArray, ...] = ()  # numbers that are added to the scores
+    kept: NDArray[np.bool_] | None = None  # True for probabilities that dropout keeps
+    keep_probability: float = 1.0
+
+    @property
+    def compensation(self) -> float:
+        """The factor of probabilities that dropout keeps, 1 / (1 - p)."""
+        return 1 / self.keep_probability if self.keep_probability else 0.0
+
+    @property
+    def scales_exponents(self) -> bool:
+        """True if the scale is a factor of exponents of 2, and not of the scores."""
+        return self.kernel.exponential == "exp2" and self.scale > 0 and not self.addends
+
+
+@dataclass(frozen=True)
+class GivenScale(WholeScaling):
+    """A scaling by a factor that was computed from the whole tensor, for a part of it."""
+
+    factor: float
+
+    def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
+        """Return the factor."""
+        return self.factor
+
+
+class NamedPart(Observer):
+    """An observer that receives the elementwise operations of a part by the name of the part."""
+
+    def __init__(self, observer: Observer, name: str) -> None:
+        self.observer, self.name, self.more = observer, name, wants_optional_counts(observer)
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Pass the events on with the name of the part."""
+        notify(self.observer, events, self.name)
+
+
+class Parts:
+    """The arithmetic of the parts of attention at its place, in one phase."""
+
+    def __init__(self, inside: CompositeArithmetic, kernel: FlashAttention, phase: str) -> None:
+        self.inside, self.kernel, self.phase = inside, kernel, phase
+        self._parts: dict[tuple[str, str], Arithmetic] = {}
+
+    def part(self, name: str, operation: str) -> Arithmetic:
+        """Return the arithmetic of an operation of a part."""
+        u = self._parts.get((name, operation))
+        if u is None:
+            u = self.inside.for_operation(operation)
+            observer = u.target.observer
+            if observer is not None and operation not in ("matmul", "sum"):
+                observer = NamedPart(observer, name)
+            target = u.target._replace(operation=name, observer=observer)
+            format = getattr(self.kernel, "scores" if name == "maximum" else name, None)
+            if isinstance(format, Format) and format != target.format:
+                u = u.with_target(target._replace(format=format, dtype=carrier_of(format)))
+            else:
+                u = u._replace(target=target)
+            self._parts[name, operation] = u
+        return u
+
+    def apply(self, name: str, operation: str, *operands: NDArray) -> NDArray:
+        """Compute an elementwise operation of a part."""
+        return self.part(name, operation).apply(operation, *operands)
+
+    def constant(self, name: str, x: float) -> NDArray:
+        """Return a constant in the format of a part, as in the registers of a kernel."""
+        return self.part(name, "multiply").with_rounding(nearest_even).with_observer(None).round(number(x))
+
+    def sum_rows(self, name: str, x: NDArray) -> NDArray:
+        """Sum the last axis, which is kept with size 1."""
+        return self.part(name, "sum").sum(x, (x.ndim - 1,)).reshape(*x.shape[:-1], 1)
+
+    def matmul(self, name: str, a: NDArray, b: NDArray, a_inputs: Inputs, b_inputs: Inputs) -> NDArray:
+        """Multiply matrices, each with the rounding of its head."""
+        u = self.part(name, "matmul")
+        if isinstance(a_inputs, Input) and isinstance(b_inputs, Input):
+            scaled = any(isinstance(each.cast.scale, GivenScale) for each in (a_inputs, b_inputs))
+            # The cache keeps the options of a product by its inputs, which here exist for one call.
+            return (u._replace(options_cache={}) if scaled else u).matmul(a, b, a_inputs, b_inputs)
+        heads = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        shape = *heads, a.shape[-2], b.shape[-1]
+        if 0 in heads:
+            return np.zeros(shape, u.target.dtype, like=a)
+        a, b = (np.broadcast_to(x, (*heads, *x.shape[-2:])) for x in (a, b))
+        left, right = (np.broadcast_to(np.asarray(each, object), heads) for each in (a_inputs, b_inputs))
+        once = u._replace(options_cache={})
+        return np.stack([once.matmul(a[i], b[i], left[i], right[i]) for i in np.ndindex(*heads)]).reshape(shape)
+
+    def inputs(self, use: str, x: NDArray, is_gradient: bool = False) -> Inputs:
+        """Return the rounding of a whole operand, with scales of all of its parts; `use` names it for histories."""
+        place = self.inside.place_of("matmul")
+        operand = place.gradient if is_gradient else place.input()
+        scale, cast = operand.cast.scale, operand.cast
+        if not isinstance(scale, WholeScaling):
+            return operand
+        is_delayed = isinstance(scale, Delayed)
+        if self.kernel.scales == "heads" and not is_delayed:
+            heads = np.empty(x.shape[:-2], object)
+            for i in np.ndindex(*heads.shape):
+                heads[i] = Input(
+                    replace(cast, scale=GivenScale(scale.scale(x[i], cast.format, None))), operand.operation
+                )
+            return heads
+        histories = place.active_policy.histories.histories_at(place.path, self.phase, use, None)
+        history = histories[0] if is_delayed else None
+        return Input(replace(cast, scale=GivenScale(scale.scale(x, cast.format, history))), operand.operation)
+
+    def probabilities(self) -> Input:
+        """Return the rounding of probabilities as operands."""
+        place, kernel = self.inside.place_of("matmul"), self.kernel
+        operand: Input | None = place.bound_layers.get(kernel)
+        if operand is None:
+            cast = kernel.probabilities or as_cast(place.recipe.compute)
+            if kernel.shift and (cast.scale is None or cast.scale.is_whole) or isinstance(cast.scale, WholeScaling):
+                cast = replace(cast, scale=GivenScale(2.0**kernel.shift))
+            operand = place.bound_layers[kernel] = Input(cast, "probabilities")
+        return operand
+
+
+class Attended(NamedTuple):
+    """What the gradients read: scores of all keys, and for each query m and L = m + log(l)."""
+
+    scores: NDArray  # -inf for keys that take no part
+    maximum: NDArray
+    log_sum: NDArray
+    factor: NDArray | None  # from scores to exponents of 2
+    shared: dict[str, NDArray]  # arrays that the gradients of several operands read, for one gradient of the result
+
+
+def attend(u: Parts, q: NDArray, k: NDArray, v: NDArray, options: AttentionOptions) -> tuple[NDArray, Attended]:
+    """Return the result, in the format of the output, and what its gradients read."""
+    scores, factor = _scores(u, q, k, options)
+    v_inputs, p_input = u.inputs("value", v), u.probabilities()
+    highest = np.full((*scores.shape[:-1], 1), -np.inf, scores.dtype, like=scores)
+    maximum = total = output = None
+    for keys in options.kernel.blocks(scores.shape[-1]):
+        before, highest = highest, np.maximum(highest, scores[..., keys].max(-1, keepdims=True))
+        # A query without any key so far has the maximum -inf. It is replaced by 0, because -inf - (-inf) is NaN.
+        maximum = u.part("maximum", "max").round(_where(highest == -np.inf, 0, highest))
+        powers = _exponentials(u, scores[..., keys], maximum, _exponent(u, maximum, factor), factor)
+        summed = u.sum_rows("denominator", powers)
+        product = u.matmul("output", _kept(powers, options, keys), v[..., keys, :], p_input, v_inputs)
+        if total is None or output is None:
+            total, output = summed, product
+            continue
+        fall = u.apply("exponentials", "subtract", _where(before == -np.inf, maximum, before), maximum)
+        rescaling = _power(u, _exponent(u, fall, factor), factor)
+        total = u.apply("denominator", "fma", rescaling, total, summed)
+        output = u.apply("output", "add", u.apply("output", "multiply", rescaling, output), product)
+    if maximum is None or total is None or output is None:  # without keys
+        shape = *np.broadcast_shapes(scores.shape[:-2], v.shape[:-2]), scores.shape[-2], v.shape[-1]
+        return np.zeros(shape, scores.dtype, like=scores), Attended(scores, highest, highest, factor, {})
+    total = _where(total == 0, 1, total)  # the output of a query without any key is 0
+    share = u.apply("denominator", "divide", number(1.0), total)
+    if options.kept is not None:
+        share = u.apply("denominator", "multiply", share, u.constant("denominator", options.compensation))
+    result = u.apply("output", "multiply", output, share)
+    return result, Attended(scores, maximum, _log_sum(u, maximum, total, options), factor, {})
+
+
+def _scores(u: Parts, q: NDArray, k: NDArray, options: AttentionOptions) -> tuple[NDArray, NDArray | None]:
+    """Return the scores, and for powers of 2 the factor from scores to exponents."""
+    scores = u.matmul("scores", q, k.swapaxes(-1, -2), u.inputs("query", q), u.inputs("key", k))
+    factor = None
+    if not options.scales_exponents:
+        scores = u.apply("scores", "multiply", scores, u.constant("scores", options.scale))
+        for addend in options.addends:
+            scores = u.apply("scores", "add", scores, addend)
+    if options.kernel.exponential == "exp2":
+        factor = u.constant("exponentials", LOG2E * (options.scale if options.scales_exponents else 1.0))
+    return scores if options.allowed is None else _where(options.allowed, scores, -np.inf), factor
+
+
+def _exponent(u: Parts, x: NDArray, factor: NDArray | None) -> NDArray:
+    """Return x, or x * factor."""
+    return x if factor is None else u.apply("exponentials", "multiply", x, factor)
+
+
+def _exponentials(u: Parts, scores: NDArray, maximum: NDArray, base: NDArray, factor: NDArray | None) -> NDArray:
+    """Return exp(scores - base) or exp2(fma(scores, factor, -base)), and 0 for keys that take no part."""
+    hidden = scores == -np.inf
+    has_hidden = bool(hidden.any())
+    if has_hidden:
+        scores = _where(hidden, maximum, scores)  # a score in range; its exponential is not used
+    if factor is None:
+        exponents = u.apply("exponentials", "subtract", scores, base)
+    else:
+        exponents = u.apply("exponentials", "fma", scores, factor, -base)
+    powers = _power(u, exponents, factor)
+    return _where(hidden, 0, powers) if has_hidden else powers
+
+
+def _power(u: Parts, exponents: NDArray, factor: NDArray | None) -> NDArray:
+    """Return the power of e, or with a factor the power of 2."""
+    if factor is None:
+        return u.apply("exponentials", "exp", exponents)
+    return u.apply("exponentials", "power", number(2.0), exponents)
+
+
+def _log_sum(u: Parts, maximum: NDArray, total: NDArray, options: AttentionOptions) -> NDArray:
+    """Return m + log(l), where m is first multiplied by the scale if scores are not."""
+    logarithm = u.apply("denominator", "log", total)
+    if options.scales_exponents:
+        return u.apply("denominator", "fma", maximum, u.constant("denominator", options.scale), logarithm)
+    return u.apply("denominator", "add", maximum, logarithm)
+
+
+def _kept(x: NDArray, options: AttentionOptions, keys: slice = slice(None)) -> NDArray:
+    """Return the elements that dropout keeps, and 0 for the others."""
+    return x if options.kept is None else _where(options.kept[..., keys], x, 0)
+
+
+def _where(condition: NDArray[np.bool_], x: NDArray | float, y: NDArray | float) -> NDArray:
+    """Return elements of x or y, of which at least one is an array, in its dtype."""
+    array: Any = y if isinstance(x, float | int) else x
+    return np.where(condition, x, y).astype(array.dtype, copy=False)
+
+
+def gradients(
+    u: Parts, number: int, g: NDArray, y: NDArray, attended: Attended, q: NDArray, k: NDArray, v: NDArray,
+    options: AttentionOptions,
+) -> NDArray:  # fmt: skip
+    """Return the gradient of the query (0), the key (1), the value (2) or the mask (3), from that of the result y."""
+    if attended.shared.get("gradient") is not g:
+        attended.shared.clear()
+        attended.shared["gradient"] = g
+    if number == 2:
+        return _to_value(u, g, attended, options)
+    slopes = _shared(attended, "slopes", lambda: _to_scores(u, g, y, attended, v, options))
+    if number == 3:
+        return _compensated(u, "scores", slopes, options)
+    inputs = _shared(attended, "inputs", lambda: u.inputs("scores", slopes, is_gradient=True))
+    if number == 1:
+        product = u.matmul("key", slopes.swapaxes(-1, -2), q, inputs, u.inputs("query", q))
+        return _scaled(u, "key", product, options)
+    total, k_inputs = None, u.inputs("key", k)
+    for keys in replace(options.kernel, reverse=False).blocks(k.shape[-2]):
+        product = u.matmul("query", slopes[..., keys], k[..., keys, :], inputs, k_inputs)
+        total = product if total is None else u.apply("query", "add", total, product)
+    return np.zeros(q.shape, slopes.dtype, like=q) if total is None else _scaled(u, "query", total, options)
+
+
+def _to_value(u: Parts, g: NDArray, attended: Attended, options: AttentionOptions) -> NDArray:
+    """Return the gradient of the values."""
+    powers = _kept(_shared(attended, "powers", lambda: _recomputed(u, attended, options)), options)
+    g_inputs = _shared(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
+    product = u.matmul("value", powers.swapaxes(-1, -2), g, u.probabilities(), g_inputs)
+    return _compensated(u, "value", product, options)
+
+
+def _to_scores(u: Parts, g: NDArray, y: NDArray, attended: Attended, v: NDArray, options: AttentionOptions) -> NDArray:
+    """Return P * (dP - D)."""
+    powers = _shared(attended, "powers", lambda: _recomputed(u, attended, options))
+    g_inputs = _shared(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
+    means = u.sum_rows("denominator", u.apply("denominator", "multiply", g, y))
+    if options.kept is not None:
+        means = u.apply("denominator", "multiply", means, u.constant("denominator", options.keep_probability))
+    of_powers = u.matmul("probabilities", g, v.swapaxes(-1, -2), g_inputs, u.inputs("value", v))
+    centred = u.apply("scores", "subtract", _kept(of_powers, options), means)
+    return u.apply("scores", "multiply", powers, centred)
+
+
+def _recomputed(u: Parts, attended: Attended, options: AttentionOptions) -> NDArray:
+    """Return exp(S - L)."""
+    base, factor = attended.log_sum, attended.factor
+    if factor is not None:
+        base = u.apply("exponentials", "multiply", base, u.constant("exponentials", LOG2E))
+    return _exponentials(u, attended.scores, attended.maximum, base, factor)
+
+
+def _scaled(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
+    """Multiply the gradient of queries or keys by the factor of the scores, and with dropout by its compensation."""
+    return u.apply(name, "multiply", x, u.constant(name, options.scale * options.compensation))
+
+
+def _compensated(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
+    """Multiply by 1 / (1 - p), with dropout."""
+    return x if options.kept is None else u.apply(name, "multiply", x, u.constant(name, options.compensation))
+
+
+def _shared(attended: Attended, name: str, compute: Callable[[], Any]) -> Any:
+    """Return what several gradients read, which is computed once."""
+    if name not in attended.shared:
+        attended.shared[name] = compute()
+    return attended.shared[name]
