@@ -98,37 +98,37 @@ def scaled_dot_product_attention(
     masks += [] if attn_mask is None else [as_array(attn_mask)]
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     dropout_p = as_probability("dropout_p", dropout_p)
-    if not enable_gqa or q.shape[-3:-2] == k.shape[-3:-2]:
-        return attention_composite(q, k, v, masks, scale, dropout_p)
-    if q.ndim < 3 or min(k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or q.shape[-3] % max(k.shape[-3], 1):
+    if enable_gqa and not _shares_heads(q.shape, k.shape, v.shape):
         raise ValueError(
             "With enable_gqa, heads of the query (axis -3) must be a multiple of those of key and value, got shapes "
             f"{q.shape}, {k.shape} and {v.shape}."
         )
-    # Heads that share a key are one axis more, along which key and value are broadcast.
-    groups = k.shape[-3], q.shape[-3] // k.shape[-3]
-    masks = [in_groups(mask, groups) for mask in masks]
-    apart = [x.reshape(*x.shape[:-3], groups[0], -1, *x.shape[-2:]) for x in (q, k, v)]
-    result = attention_composite(*apart, masks, scale, dropout_p)
-    return result.reshape(*result.shape[:-4], q.shape[-3], *result.shape[-2:])
+    return attention_composite(q, k, v, masks, scale, dropout_p, k.shape[-3] if enable_gqa else None)
 
 
-def in_groups(mask: NDArray, groups: tuple[int, int]) -> NDArray:
-    """Return a mask (..., heads, L, S) as (..., groups, heads of a group, L, S)."""
-    if mask.ndim < 3:
-        return mask
-    return mask.reshape(*mask.shape[:-3], *(groups if mask.shape[-3] > 1 else (1, 1)), *mask.shape[-2:])
+def _shares_heads(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
+    return min(len(q), len(k), len(v)) > 2 and k[-3] == v[-3] > 0 and q[-3] % k[-3] == 0
 
 
 def attention_composite(
-    q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    masks: list[NDArray],
+    scale: float,
+    dropout_p: float,
+    heads: int | None = None,
 ) -> Tensor:
-    """Compute attention as one operation if the policy rounds it as a whole, otherwise from scaled query and key."""
+    """Compute attention as one operation if the policy rounds it as a whole, otherwise from scaled query and key.
+
+    `heads` is the number of heads of key and value, if several heads of the query share one.
+    """
     fused = current().place(ATTENTION).recipe.fused
     if isinstance(fused, FlashAttention):
-        return _flash_attention(fused, q, k, v, masks, scale, dropout_p)
+        return _flash_attention(fused, q, k, v, masks, scale, dropout_p, heads)
 
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = (x if heads is None else _repeated(x, q.shape[-3] // heads) for x in (k, v))
         if fused:
             weights = masked_softmax((q @ k.swapaxes(-1, -2)) * scale, masks)
             return dropout(weights, dropout_p).weighted_sum(v)
@@ -137,16 +137,28 @@ def attention_composite(
     return run_composite(ATTENTION, steps, [q, k, v], q.from_result)
 
 
+def _repeated(x: Tensor, times: int) -> Tensor:
+    """Return each head of x (..., heads, n, m) several times in a row."""
+    return x if times == 1 else x[..., np.repeat(np.arange(x.shape[-3]), times), :, :]
+
+
 def _flash_attention(
-    kernel: FlashAttention, q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float
+    kernel: FlashAttention,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    masks: list[NDArray],
+    scale: float,
+    dropout_p: float,
+    heads: int | None,
 ) -> Tensor:
     """Compute attention in blocks of keys, as one recorded operation."""
-    shape = *np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2]
+    axes = -2 if heads is None else -3
+    shape = *np.broadcast_shapes(q.shape[:axes], k.shape[:axes]), *q.shape[axes:-1], k.shape[-2]
     allowed, addends = split_masks(masks, shape, q.numbers)
-    kept = draw_kept(shape, dropout_p) if dropout_p else None
-    options = AttentionOptions(
-        kernel, scale, allowed, addends, None if kept is None else on_device_of(kept, q.numbers), 1 - dropout_p
-    )
+    kept = on_device_of(draw_kept(shape, dropout_p), q.numbers) if dropout_p else None
+    options = AttentionOptions(kernel, scale, allowed, addends, kept, 1 - dropout_p)
+    options = options if heads is None else options.with_groups(q.shape[-3], heads)
     last = max((number for number, x in enumerate((q, k, v)) if x.requires_grad), default=None)
 
     def slope(number: int, u: Any, g: NDArray, outputs: tuple[NDArray, Attended], *operands: NDArray) -> NDArray:

@@ -189,12 +189,11 @@ def _in_blocks(
         place = place.in_type(FORMAT_OF[q.dtype])
     place = place.without_observer if is_recomputing() else place
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    groups = (k.shape[-3], q.shape[-3] // k.shape[-3]) if enable_gqa and q.shape[-3] != k.shape[-3] else None
-    if groups is not None:
-        # Heads that share a key are one axis more, along which key and value are broadcast.
-        q, k, v = (x.unflatten(-3, (groups[0], -1)) for x in (q, k, v))
-        mask = mask if mask is None or mask.ndim < 3 else mask.unflatten(-3, groups if mask.shape[-3] > 1 else (1, 1))
-    shape = *torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2]
+    heads = k.shape[-3] if enable_gqa and q.ndim > 2 else None
+    if heads is None:
+        shape = *torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2]
+    else:
+        shape = *torch.broadcast_shapes(q.shape[:-3], k.shape[:-3]), *q.shape[-3:-1], k.shape[-2]
     allowed = torch.ones(shape[-2:], dtype=torch.bool).tril() if is_causal else None
     addend = None
     if mask is not None and mask.dtype == torch.bool:
@@ -211,18 +210,18 @@ def _in_blocks(
         kernel, scale, None if allowed is None else allowed.numpy(), (),
         None if kept is None else kept.numpy(), 1 - dropout_p,
     )  # fmt: skip
-    result: Tensor = BlockedAttention.apply(q, k, v, addend, run, place, options)
-    return result if groups is None else result.flatten(-4, -3)
+    result: Tensor = BlockedAttention.apply(q, k, v, addend, run, place, options, heads)
+    return result
 
 
 class BlockedAttention(torch.autograd.Function):
-    """(q, k, v, mask, run, place, options) -> attention by blocks of keys; the mask holds numbers, or is None."""
+    """(q, k, v, mask, run, place, options, heads) -> attention by blocks of keys; the mask holds numbers."""
 
     @staticmethod
     @in_usual_environment
     def forward(
         context: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, run: RunContext, place: Place,
-        options: AttentionOptions,
+        options: AttentionOptions, heads: int | None,
     ) -> Tensor:  # fmt: skip
         """Return the result."""
         operands = (q, k, v) if mask is None else (q, k, v, mask)
@@ -230,6 +229,7 @@ class BlockedAttention(torch.autograd.Function):
             arrays = [numbers_of(run.parameters.read(x)) for x in operands]
         if mask is not None:
             options = options._replace(addends=(np.where(options.allowed, arrays[3], arrays[3].dtype.type(0)),))
+        options = options if heads is None else options.with_groups(q.shape[-3], heads)
         inside = CompositeArithmetic(run.simulation, place)
         output, attended = attend(Parts(inside, options.kernel, "forward"), *arrays[:3], options)
         arithmetic = Forward(place, run.simulation).arithmetic(operands[:3])
@@ -249,7 +249,7 @@ class BlockedAttention(torch.autograd.Function):
         """Return the gradients of the operands that need one."""
         needed = context.needs_input_grad[:4]
         if g is None:
-            return (None,) * 7
+            return (None,) * 8
         if torch.is_grad_enabled():
             raise ValueError(NO_SECOND_DERIVATIVE)
         note, run, attended = context.note, context.run, context.attended
@@ -278,7 +278,7 @@ class BlockedAttention(torch.autograd.Function):
                 results.append(match_layout(tensor_of(array, operands[number].dtype), operands[number]))
             put_tag(results[-1], to_operand.tag(arithmetic.format, ()))
         attended.shared.clear()
-        return (*results, None, None, None)
+        return (*results, None, None, None, None)
 
 
 #: The error of a gradient of a gradient.

@@ -40,6 +40,26 @@ class AttentionOptions(NamedTuple):
     addends: tuple[NDArray, ...] = ()  # numbers that are added to the scores
     kept: NDArray[np.bool_] | None = None  # True for probabilities that dropout keeps
     keep_probability: float = 1.0
+    groups: tuple[int, int] | None = None  # the heads of keys, and the heads of queries that share each of them
+
+    def with_groups(self, queries: int, keys: int) -> AttentionOptions:
+        """Return the options for these numbers of heads: heads that share a key become an axis of their own."""
+        if queries == keys:
+            return self
+        grouped = self._replace(groups=(keys, queries // keys))
+        masks = [None if mask is None else grouped.apart(mask) for mask in (self.allowed, self.kept)]
+        return grouped._replace(allowed=masks[0], kept=masks[1], addends=tuple(map(grouped.apart, self.addends)))
+
+    def apart(self, x: NDArray) -> NDArray:
+        """Return an array (..., heads, n, m) as (..., groups, heads of a group or 1, n, m)."""
+        if self.groups is None or x.ndim < 3:
+            return x
+        heads = (1, 1) if x.shape[-3] == 1 else (self.groups[0], x.shape[-3] // self.groups[0])
+        return x.reshape(*x.shape[:-3], *heads, *x.shape[-2:])
+
+    def together(self, x: NDArray) -> NDArray:
+        """Return an array (..., groups, heads of a group, n, m) as (..., heads, n, m)."""
+        return x if self.groups is None else x.reshape(*x.shape[:-4], -1, *x.shape[-2:])
 
     @property
     def compensation(self) -> float:
@@ -169,6 +189,7 @@ class Attended(NamedTuple):
 
 def attend(u: Parts, q: NDArray, k: NDArray, v: NDArray, options: AttentionOptions) -> tuple[NDArray, Attended]:
     """Return the result, in the format of the output, and what its gradients read."""
+    q, k, v = map(options.apart, (q, k, v))
     scores, factor = _scores(u, q, k, options)
     v_inputs, p_input = u.inputs("value", v), u.probabilities()
     highest = np.full((*scores.shape[:-1], 1), -np.inf, scores.dtype, like=scores)
@@ -189,12 +210,13 @@ def attend(u: Parts, q: NDArray, k: NDArray, v: NDArray, options: AttentionOptio
         output = u.apply("output", "add", u.apply("output", "multiply", rescaling, output), product)
     if maximum is None or total is None or output is None:  # without keys
         shape = *np.broadcast_shapes(scores.shape[:-2], v.shape[:-2]), scores.shape[-2], v.shape[-1]
-        return np.zeros(shape, scores.dtype, like=scores), Attended(scores, highest, highest, factor, {})
+        zeros = np.zeros(shape, scores.dtype, like=scores)
+        return options.together(zeros), Attended(scores, highest, highest, factor, {})
     total = _where(total == 0, 1, total)  # the output of a query without any key is 0
     share = u.apply("denominator", "divide", number(1.0), total)
     if options.kept is not None:
         share = u.apply("denominator", "multiply", share, u.constant("denominator", options.compensation))
-    result = u.apply("output", "multiply", output, share)
+    result = options.together(u.apply("output", "multiply", output, share))
     return result, Attended(scores, maximum, _log_sum(u, maximum, total, options), factor, {})
 
 
@@ -264,20 +286,27 @@ def gradients(
     if attended.shared.get("gradient") is not g:
         attended.shared.clear()
         attended.shared["gradient"] = g
+    g, y, q, k, v = map(options.apart, (g, y, q, k, v))
     if number == 2:
-        return _to_value(u, g, attended, options)
+        return _of_group(u, "value", _to_value(u, g, attended, options), options)
     slopes = _shared(attended, "slopes", lambda: _to_scores(u, g, y, attended, v, options))
     if number == 3:
-        return _compensated(u, "scores", slopes, options)
+        return options.together(_compensated(u, "scores", slopes, options))
     inputs = _shared(attended, "inputs", lambda: u.inputs("scores", slopes, is_gradient=True))
     if number == 1:
         product = u.matmul("key", slopes.swapaxes(-1, -2), q, inputs, u.inputs("query", q))
-        return _scaled(u, "key", product, options)
+        return _of_group(u, "key", _scaled(u, "key", product, options), options)
     total, k_inputs = None, u.inputs("key", k)
     for keys in replace(options.kernel, reverse=False).blocks(k.shape[-2]):
         product = u.matmul("query", slopes[..., keys], k[..., keys, :], inputs, k_inputs)
         total = product if total is None else u.apply("query", "add", total, product)
-    return np.zeros(q.shape, slopes.dtype, like=q) if total is None else _scaled(u, "query", total, options)
+    total = np.zeros(q.shape, slopes.dtype, like=q) if total is None else _scaled(u, "query", total, options)
+    return options.together(total)
+
+
+def _of_group(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
+    """Sum the gradients of a key or value over the heads that share it."""
+    return x if options.groups is None else u.part(name, "sum").sum(x, (x.ndim - 3,))
 
 
 def _to_value(u: Parts, g: NDArray, attended: Attended, options: AttentionOptions) -> NDArray:
