@@ -1,0 +1,270 @@
+"""Attention by blocks of keys: a program with fractions that rounds one number at a time, forward and backward."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import gmpy2
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import round_value
+from tests import mpfr
+
+NAME = "scaled_dot_product_attention"
+RNG = np.random.default_rng(3)
+#: Heads, queries, keys, the width of a key and of a value; keys are no multiple of a block.
+HEADS, L, S, E, V = 2, 3, 7, 4, 3
+Q, K, W = (RNG.standard_normal(shape) for shape in ((HEADS, L, E), (HEADS, S, E), (HEADS, S, V)))
+SLOPES = RNG.standard_normal((HEADS, L, V))
+
+ROLES = dict(compute=sf.BF16, compute_gradients=sf.E5M2, activations=sf.FP16, gradients=sf.Format(8, 9))
+PLAIN = sf.Policy(**ROLES, accumulate=sf.Format(8, 18), accumulate_gradients=sf.Format(8, 16), reduce=sf.FP32)
+SCALED = sf.Policy(
+    compute=sf.scaled(sf.E4M3, sf.per_tensor()), compute_gradients=sf.scaled(sf.E5M2, sf.per_tensor()),
+    activations=sf.BF16, reduce=sf.FP32,
+)  # fmt: skip
+
+
+def to(format, x, rounding=sf.nearest_even):
+    """A real number rounded by the definition."""
+    return Fraction(round_value(Fraction(x), format, rounding))
+
+
+class Program:
+    """The steps of one head, one number at a time; roles and parts are those of a policy and a kernel."""
+
+    def __init__(self, policy, kernel, scale, kept_share, scales):
+        self.recipe, self.kernel, self.share, self.scales = policy.recipe("", NAME), kernel, kept_share, scales
+        self.scale, self.inner = scale, self.recipe.reduce.result
+
+    def of(self, part):
+        return (part != "probabilities" and getattr(self.kernel, part, None)) or self.inner
+
+    def cast(self, role, name, numbers):
+        """Elements of an operand, and the factor that they were multiplied by."""
+        cast = self.recipe.__dict__[role]
+        if name == "probabilities" and self.kernel.probabilities is not None:
+            cast = self.kernel.probabilities
+        format = getattr(cast, "format", cast)
+        if getattr(cast, "scale", None) is None and not (name == "probabilities" and self.kernel.shift):
+            return [[to(format, x) for x in row] for row in numbers], Fraction(1)
+        factor = Fraction(2) ** self.kernel.shift if name == "probabilities" else self.scales[name]
+        return [[to(format, x * factor, sf.nearest_even.saturating()) for x in row] for row in numbers], factor
+
+    def product(self, part, a, b, backward=False):
+        """a b^T of pairs of elements and factors, summed one after the other."""
+        sums = (self.recipe.accumulate_gradients if backward else self.recipe.accumulate).format
+        (rows, one), (columns, other) = a, b
+        result = []
+        for row in rows:
+            result.append([])
+            for column in columns:
+                total = Fraction(0)
+                for x, y in zip(row, column, strict=True):
+                    total = to(sums, total + x * y)
+                result[-1].append(to(self.of(part), total / (one * other)))
+        return result
+
+    def sum(self, part, numbers):
+        total = Fraction(0)
+        for x in numbers:
+            total = to(self.recipe.reduce.format, total + x)
+        return to(self.of(part), total)
+
+    def function(self, part, function, *operands):
+        return to(self.of(part), *mpfr.to_odd(function, *(np.array([float(x)]) for x in operands)))
+
+    def exponential(self, score, base, factor):
+        """exp(score - base), or exp2(fma(score, factor, -base))."""
+        part = self.of("exponentials")
+        if factor is None:
+            return self.function("exponentials", gmpy2.exp, to(part, score - base))
+        return self.function("exponentials", gmpy2.exp2, to(part, score * factor - base))
+
+    def forward(self, q, k, v, allowed, addend, kept):
+        kernel, part = self.kernel, self.of
+        self.q, self.k = self.cast("compute", "query", q), self.cast("compute", "key", k)
+        self.v, self.kept, self.allowed = self.cast("compute", "value", v), kept, allowed
+        scores = self.product("scores", self.q, self.k)
+        binary = kernel.exponential == "exp2"
+        self.is_raw = binary and self.scale > 0 and addend is None
+        if not self.is_raw:
+            scale = to(part("scores"), self.scale)
+            scores = [[to(part("scores"), x * scale) for x in row] for row in scores]
+            if addend is not None:
+                scores = [[to(part("scores"), x + y) for x, y in zip(*rows, strict=True)]
+                          for rows in zip(scores, addend, strict=True)]  # fmt: skip
+        log2e = math.log2(math.e)
+        factor = to(part("exponentials"), log2e * (self.scale if self.is_raw else 1)) if binary else None
+        self.scores, self.factor, self.log_sums, self.maxima, results = scores, factor, [], [], []
+        starts = list(range(0, len(k), kernel.block_keys))
+        for i, row in enumerate(scores):
+            highest = total = output = None
+            for start in starts[::-1] if kernel.reverse else starts:
+                keys = range(start, min(start + kernel.block_keys, len(k)))
+                seen = [row[j] for j in keys if allowed[i][j]]
+                before, highest = highest, max([*seen, *([] if highest is None else [highest])], default=None)
+                top = Fraction(0) if highest is None else highest
+                base = to(part("exponentials"), top * factor) if binary else top
+                powers = [self.exponential(row[j], base, factor) if allowed[i][j] else Fraction(0) for j in keys]
+                summed = self.sum("denominator", powers)
+                chosen = [[p if kept[i][j] else Fraction(0) for p, j in zip(powers, keys, strict=True)]]
+                columns = [[self.v[0][j][n] for j in keys] for n in range(len(v[0]))]
+                added = self.product("output", self.cast("compute", "probabilities", chosen), (columns, self.v[1]))[0]
+                if total is None:
+                    total, output = summed, added
+                    continue
+                fall = to(part("exponentials"), (top if before is None else before) - top)
+                fall = to(part("exponentials"), fall * factor) if binary else fall
+                rescaling = self.function("exponentials", gmpy2.exp2 if binary else gmpy2.exp, fall)
+                total = to(part("denominator"), rescaling * total + summed)
+                output = [to(part("output"), to(part("output"), rescaling * x) + y)
+                          for x, y in zip(output, added, strict=True)]  # fmt: skip
+            total = total or Fraction(1)
+            inverse = to(part("denominator"), 1 / total)
+            if self.share != 1:
+                inverse = to(part("denominator"), inverse * to(part("denominator"), 1 / self.share))
+            logarithm = self.function("denominator", gmpy2.log, total)
+            scale = to(part("denominator"), self.scale) if self.is_raw else 1
+            self.log_sums.append(to(part("denominator"), top * scale + logarithm))
+            self.maxima.append(top)
+            results.append([to(self.recipe.activations, to(part("output"), x * inverse)) for x in output])
+        self.results = results
+        return results
+
+    def back_to_scores(self, g):
+        """The gradients of the values, and those of the scores."""
+        part, inner = self.of, self.inner
+        shares, queries, keys = to(inner, 1 / self.share), range(len(g)), range(len(self.k[0]))
+        own = self.cast("compute_gradients", "gradient", g)
+        powers, slopes, log2e = [], [], to(part("exponentials"), math.log2(math.e))
+        of_powers = self.product("probabilities", own, self.v, backward=True)
+        for i in queries:
+            base = self.log_sums[i] if self.factor is None else to(part("exponentials"), self.log_sums[i] * log2e)
+            powers.append([self.exponential(self.scores[i][j], base, self.factor) if self.allowed[i][j] else Fraction(0)
+                           for j in keys])  # fmt: skip
+            mean = self.sum(
+                "denominator", [to(part("denominator"), x * y) for x, y in zip(g[i], self.results[i], strict=True)]
+            )
+            if self.share != 1:
+                mean = to(part("denominator"), mean * to(part("denominator"), self.share))
+            centred = [to(part("scores"), (of_powers[i][j] if self.kept[i][j] else 0) - mean) for j in keys]
+            slopes.append([to(part("scores"), x * y) for x, y in zip(powers[i], centred, strict=True)])
+        chosen = [[p if self.kept[i][j] else Fraction(0) for j, p in enumerate(powers[i])] for i in queries]
+        by_key = self.cast("compute", "probabilities", transposed(chosen))
+        of_values = self.product("value", by_key, (transposed(own[0]), own[1]), backward=True)
+        if self.share != 1:
+            of_values = [[to(inner, x * shares) for x in row] for row in of_values]
+        self.of_values = of_values
+        return slopes
+
+    def backward(self, slopes):
+        """The gradients of query, key and value."""
+        inner, role, keys = self.inner, self.recipe.activation_gradients, range(len(self.k[0]))
+        numbers, factor = self.cast("compute_gradients", "slopes", slopes)
+        scale = to(inner, self.scale * (1 / self.share))
+        of_keys = self.product("key", (transposed(numbers), factor), (transposed(self.q[0]), self.q[1]), backward=True)
+        of_queries = None
+        for start in range(0, len(keys), self.kernel.block_keys):
+            block = slice(start, start + self.kernel.block_keys)
+            added = self.product(
+                "query",
+                ([row[block] for row in numbers], factor),
+                (transposed(self.k[0][block]), self.k[1]),
+                backward=True,
+            )
+            of_queries = added if of_queries is None else [
+                [to(inner, x + y) for x, y in zip(*rows, strict=True)] for rows in zip(of_queries, added, strict=True)
+            ]  # fmt: skip
+        of_queries, of_keys = ([[to(inner, x * scale) for x in row] for row in rows] for rows in (of_queries, of_keys))
+        return [[[to(role, x) for x in row] for row in rows] for rows in (of_queries, of_keys, self.of_values)]
+
+
+def transposed(rows):
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def fractions(x):
+    return np.vectorize(Fraction, otypes=[object])(x).tolist()
+
+
+def tensor_scale(format, numbers):
+    """The scale of a whole operand, a quotient in float32."""
+    return Fraction(float(np.float32(np.float64(format.max) / np.float32(np.abs(numbers).max()))))
+
+
+def wanted(policy, kernel, allowed, addend, kept, scale, share):
+    """The results and gradients of all heads, as arrays."""
+    names = {"query": (Q, sf.E4M3), "key": (K, sf.E4M3), "value": (W, sf.E4M3), "gradient": (SLOPES, sf.E5M2)}
+    programs, results, slopes = [], [], []
+    for h in range(HEADS):
+        of_head = kernel.scales == "heads"
+        scales = {name: tensor_scale(f, x[h] if of_head else x) for name, (x, f) in names.items()}
+        programs.append(Program(policy, kernel, scale, share, scales))
+        operands = (fractions(x[h]) for x in (Q, K, W))
+        results.append(programs[h].forward(*operands, allowed, None if addend is None else fractions(addend), kept[h]))
+        slopes.append(programs[h].back_to_scores(fractions(SLOPES[h])))
+    every = np.array(slopes, float)
+    for h, program in enumerate(programs):
+        program.scales["slopes"] = tensor_scale(sf.E5M2, every[h] if kernel.scales == "heads" else every)
+    gradients = zip(*(program.backward(one) for program, one in zip(programs, slopes, strict=True)), strict=True)
+    return [np.array(rows, float) for rows in (results, *gradients)]
+
+
+ALL = np.ones((L, S), bool)
+FIRST_ROW_EMPTY = RNG.random((L, S)) < 0.6
+FIRST_ROW_EMPTY[0], FIRST_ROW_EMPTY[1, :4] = False, False
+CASES = {
+    "plain": (sf.flash_attention(3), {}),
+    "one block": (sf.flash_attention(9), {}),
+    "powers of 2, from the last block": (sf.flash_attention(3, reverse=True, exponential="exp2"), {}),
+    "parts": (
+        sf.flash_attention(
+            2, scores=sf.TF32, exponentials=sf.Format(8, 15), denominator=sf.Format(8, 12), output=sf.BF16,
+            probabilities=sf.FP16,
+        ),
+        {},
+    ),
+    "causal": (sf.flash_attention(3), {"is_causal": True}),
+    "causal, powers of 2": (sf.flash_attention(2, reverse=True, exponential="exp2"), {"is_causal": True}),
+    "booleans, rows without keys": (sf.flash_attention(3, exponential="exp2"), {"attn_mask": FIRST_ROW_EMPTY}),
+    "numbers": (sf.flash_attention(3), {"attn_mask": RNG.standard_normal((L, S))}),
+    "numbers, powers of 2": (sf.flash_attention(3, exponential="exp2"), {"attn_mask": RNG.standard_normal((L, S))}),
+    "negative scale": (sf.flash_attention(3, exponential="exp2"), {"scale": -0.7}),
+    "dropout": (sf.flash_attention(3), {"dropout_p": 0.4}),
+    "FP8": (sf.flash_attention(3), {"is_causal": True}, SCALED),
+    "FP8, scales of heads": (sf.flash_attention(3, scales="heads", shift=8), {}, SCALED),
+    "FP8, as FlashAttention-3": (
+        replace(sf.attention_kernels["flash-attention-3-fp8"], block_keys=4), {"attn_mask": FIRST_ROW_EMPTY}, SCALED,
+    ),
+    "shift": (sf.flash_attention(3, probabilities=sf.E4M3, shift=8), {"dropout_p": 0.25}),
+}  # fmt: skip
+
+
+def computed(policy, kernel, options, q=Q, k=K, v=W, g=SLOPES):
+    with sf.simulate(policy.override(operation=NAME, fused=kernel)):
+        operands = [sf.Tensor(x, requires_grad=True) for x in (q, k, v)]
+        y = sf.nn.scaled_dot_product_attention(*operands, **options)
+        y.backward(g)
+    return [y.data, *(x.grad for x in operands)]
+
+
+def kept_by_dropout(p):
+    """The weights of a dropout of ones as the first call of a simulation."""
+    with sf.simulate("fp32"):
+        return sf.nn.dropout.dropout(np.ones((HEADS, L, S)), p).data != 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_step_is_rounded_once_in_the_stated_order(name):
+    kernel, options, policy = (*CASES[name], PLAIN)[:3]
+    mask, p = options.get("attn_mask"), options.get("dropout_p", 0.0)
+    allowed = np.tril(ALL) if options.get("is_causal") else ALL if mask is None or mask.dtype != bool else mask
+    addend = None if mask is None or mask.dtype == bool else mask
+    kept = kept_by_dropout(p) if p else np.ones((HEADS, L, S), bool)
+    found = computed(policy, kernel, options)
+    want = wanted(policy, kernel, allowed, addend, kept, options.get("scale", 0.5), 1 - p)
+    for x, y in zip(found, want, strict=True):
+        np.testing.assert_array_equal(x, y)
