@@ -9,23 +9,19 @@ backward pass.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from simfloat.autodiff.record import sum_to_shape
-from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.flash_attention import FlashAttention
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.formulas.attention import AttentionOptions, Parts, attend, gradients
 from simfloat.simulation.formulas.norms import weighted_values
-from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.arguments import Arguments, Options
+from simfloat.torch.blocked_attention import attention_in_blocks
 from simfloat.torch.formula_rows import MASKING, SAFE_SOFTMAX, SCALING
-from simfloat.torch.forward_log import Operand, is_recomputing
+from simfloat.torch.forward_log import is_recomputing, recomputing
 from simfloat.torch.handlers import Handler
 from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
@@ -33,7 +29,7 @@ from simfloat.torch.phases import Backward, Forward, target_operand
 from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, run_formula, unwatched_place
 from simfloat.torch.quick_layers import run_product
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import FORMAT_OF, NARROW, NOTHING, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import NARROW, NOTHING, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
 
 Tensor = torch.Tensor
 
@@ -72,9 +68,10 @@ def attention(
             return _by_formulas(run, place, *arguments, scale)
         if not (place.is_fused and _is_served(*arguments)):
             return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
+        call = AttentionCall(*arguments[3:], scale, enable_gqa)
         if isinstance(place.recipe.fused, FlashAttention):
-            return _in_blocks(run, place, place.recipe.fused, *arguments, scale, enable_gqa)
-        return _fused(run, place, *arguments, scale, enable_gqa)
+            return attention_in_blocks(run, place, call, query, key, value, _by_operations)
+        return _fused(run, place, query, key, value, call)
 
 
 def _is_plain(
@@ -150,11 +147,39 @@ def _is_served(q: Any, k: Any, v: Any, mask: Any, dropout_p: Any, is_causal: boo
     return q.dtype == k.dtype == v.dtype and min(x.ndim for x in (q, k, v)) > 1 and not (is_causal and mask is not None)
 
 
-def _fused(
-    run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float,
-    is_causal: bool, scale: float | None, enable_gqa: bool,
-) -> Tensor:  # fmt: skip
-    """Return softmax(q k^T * scale + mask) v, with dropout of the probabilities."""
+class AttentionCall(NamedTuple):
+    """The arguments of a call, other than queries, keys and values."""
+
+    mask: Tensor | None
+    dropout_p: float
+    is_causal: bool
+    scale: float | None
+    enable_gqa: bool
+    kept: Tensor | None = None  # the probabilities that dropout kept in an earlier pass
+
+    def weights_and_values(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return softmax(q k^T * scale + mask), with dropout, and the values, both for all heads."""
+        mask = self.mask
+        if self.enable_gqa:
+            k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+        scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale)
+        if self.is_causal:
+            mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        if mask is not None:
+            scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        # Rows that the mask excludes completely become zeros; the ordinary softmax would return NaN.
+        weights = torch.ops.aten._safe_softmax(scores, -1)
+        if self.kept is not None:
+            weights = weights * (self.kept * (1 / (1 - self.dropout_p) if self.dropout_p < 1 else 0.0))
+        elif self.dropout_p > 0:
+            weights = torch.dropout(weights, self.dropout_p, True)
+        shape = torch.broadcast_shapes(weights.shape[:-2], v.shape[:-2])
+        weights, v = (x.expand(*shape, *x.shape[-2:]) for x in (weights, v))
+        return weights, v
+
+
+def _fused(run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tensor, call: AttentionCall) -> Tensor:
+    """Return attention as operations of PyTorch, rounded where it begins and ends."""
     run.count_operation(OPERATION, "decomposition")
     place = place.without_observer if is_recomputing() else place
     dtype, operands = q.dtype, (q, k, v)
@@ -162,130 +187,18 @@ def _fused(
         # PyTorch's fused kernels read and write 16-bit values and keep scores and probabilities in FP32.
         q, k, v = q.float(), k.float(), v.float()
     q, k, v = (AttentionInput.apply(x, run, place) for x in (q, k, v))
-    if enable_gqa:
-        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
-    scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    if is_causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
-    if mask is not None:
-        scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    # Rows that the mask excludes completely become zeros; the ordinary softmax would return NaN.
-    weights = torch.ops.aten._safe_softmax(scores, -1)
-    if dropout_p > 0:
-        weights = torch.dropout(weights, dropout_p, True)
-    shape = torch.broadcast_shapes(weights.shape[:-2], v.shape[:-2])
-    weights, v = (x.expand(*shape, *x.shape[-2:]) for x in (weights, v))
+    weights, v = call.weights_and_values(q, k, v)
     result = AttentionOutput.apply(WeightedValues.apply(weights, v, run), run, place, operands)
     return result.to(dtype) if dtype in NARROW else result
 
 
-def _in_blocks(
-    run: RunContext, place: Place, kernel: FlashAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
-    dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool,
-) -> Tensor:  # fmt: skip
-    """Return attention by blocks of keys, as one operation with one node."""
-    run.count_operation(OPERATION, "decomposition")
-    if place.is_written:
-        place = place.in_type(FORMAT_OF[q.dtype])
-    place = place.without_observer if is_recomputing() else place
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    heads = k.shape[-3] if enable_gqa and q.ndim > 2 else None
-    if heads is None:
-        shape = *torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2]
-    else:
-        shape = *torch.broadcast_shapes(q.shape[:-3], k.shape[:-3]), *q.shape[-3:-1], k.shape[-2]
-    allowed = torch.ones(shape[-2:], dtype=torch.bool).tril() if is_causal else None
-    addend = None
-    if mask is not None and mask.dtype == torch.bool:
-        allowed = mask
-    elif mask is not None:
-        addend = mask
-        with without_dispatch():
-            allowed = mask != -torch.inf
-    kept = None
-    if dropout_p > 0:
-        with without_dispatch():
-            kept = torch.dropout(torch.ones(shape), dropout_p, True) != 0
-    options = AttentionOptions(
-        kernel, scale, None if allowed is None else allowed.numpy(), (),
-        None if kept is None else kept.numpy(), 1 - dropout_p,
-    )  # fmt: skip
-    result: Tensor = BlockedAttention.apply(q, k, v, addend, run, place, options, heads)
-    return result
-
-
-class BlockedAttention(torch.autograd.Function):
-    """(q, k, v, mask, run, place, options, heads) -> attention by blocks of keys; the mask holds numbers."""
-
-    @staticmethod
-    @in_usual_environment
-    def forward(
-        context: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, run: RunContext, place: Place,
-        options: AttentionOptions, heads: int | None,
-    ) -> Tensor:  # fmt: skip
-        """Return the result."""
-        operands = (q, k, v) if mask is None else (q, k, v, mask)
-        with without_dispatch():
-            arrays = [numbers_of(run.parameters.read(x)) for x in operands]
-        if mask is not None:
-            options = options._replace(addends=(np.where(options.allowed, arrays[3], arrays[3].dtype.type(0)),))
-        options = options if heads is None else options.with_groups(q.shape[-3], heads)
-        inside = CompositeArithmetic(run.simulation, place)
-        output, attended = attend(Parts(inside, options.kernel, "forward"), *arrays[:3], options)
-        arithmetic = Forward(place, run.simulation).arithmetic(operands[:3])
-        y = arithmetic.round(output)
-        if run.shown is not None:
-            for each in (place, *inside.places):
-                run.shown[str(OPERATION), each] = None
-        context.save_for_backward(*operands)
-        context.y, context.attended, context.options = y, attended, options
-        with without_dispatch():
-            made = tensor_of(y, q.dtype)
-        return _put_note(context, run, place, operands, made, arithmetic.format)
-
-    @staticmethod
-    @in_usual_environment
-    def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the operands that need one."""
-        needed = context.needs_input_grad[:4]
-        if g is None:
-            return (None,) * 8
-        if torch.is_grad_enabled():
-            raise ValueError(NO_SECOND_DERIVATIVE)
-        note, run, attended = context.note, context.run, context.attended
-        way, operands = Backward(note, run.simulation, None), context.saved_tensors
-        with without_dispatch():
-            gradient, arrays = (
-                numbers_of(way.in_result_format(g)),
-                [numbers_of(run.parameters.read(x)) for x in operands],
-            )
-        results: list[Tensor | None] = []
-        for number, is_needed in enumerate(needed):
-            if not is_needed:
-                results.append(None)
-                continue
-            to_operand = way.to_operand(number)
-            arithmetic, operand = to_operand.arithmetic(()), note.operands[number]
-
-            def rounds(step: Place, _: Any, number: int = number, operand: Operand = operand) -> Arithmetic:
-                return step.to_operand(operand.path, number, operand.format if step.takes_formats else None)
-
-            inside = CompositeArithmetic(run.simulation, note.place, rounds)
-            parts = Parts(inside, context.options.kernel, "backward")
-            slope = gradients(parts, number, gradient, context.y, attended, *arrays[:3], context.options)
-            array = arithmetic.round(sum_to_shape(inside, slope, arrays[number].shape))
-            with without_dispatch():
-                results.append(match_layout(tensor_of(array, operands[number].dtype), operands[number]))
-            put_tag(results[-1], to_operand.tag(arithmetic.format, ()))
-        attended.shared.clear()
-        return (*results, None, None, None, None)
-
-
-#: The error of a gradient of a gradient.
-NO_SECOND_DERIVATIVE = (
-    "scaled_dot_product_attention with fused=flash_attention(...) has no second derivative, like the kernels: with "
-    "create_graph=True, use override(operation='scaled_dot_product_attention', fused=True)."
-)
+def _by_operations(run: RunContext, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return attention as operations of PyTorch: inside the block as one composite, outside as PyTorch's own."""
+    if active_run() is None:
+        weights, v = call.weights_and_values(q, k, v)
+        return weights @ v
+    with recomputing(), run.part_of(ATTENTION) as place:
+        return _fused(run, place, q, k, v, call)
 
 
 class AttentionInput(torch.autograd.Function):
