@@ -268,3 +268,120 @@ def test_each_step_is_rounded_once_in_the_stated_order(name):
     want = wanted(policy, kernel, allowed, addend, kept, options.get("scale", 0.5), 1 - p)
     for x, y in zip(found, want, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+GIVEN = {
+    "none": {},
+    "causal": {"is_causal": True},
+    "booleans": {"attn_mask": FIRST_ROW_EMPTY},
+    "numbers": {"attn_mask": np.where(FIRST_ROW_EMPTY, 0.5, -np.inf)},
+    "negative scale": {"scale": -0.3},
+    "dropout": {"dropout_p": 0.4},
+    "everything dropped": {"dropout_p": 1.0},
+}
+
+
+@pytest.mark.parametrize("options", GIVEN.values(), ids=GIVEN)
+def test_in_fp64_results_and_gradients_are_those_of_the_steps(options):
+    want = computed(sf.policies["fp64"], False, options)
+    for kernel in (sf.flash_attention(3), sf.flash_attention(None, reverse=True, exponential="exp2")):
+        for x, y in zip(computed(sf.policies["fp64"], kernel, options), want, strict=True):
+            np.testing.assert_allclose(x, y, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("fused", [False, True, sf.flash_attention(3), sf.flash_attention(2, exponential="exp2")])
+def test_heads_that_share_a_key_have_the_result_of_repeated_keys_and_the_sum_of_their_gradients(fused):
+    q, g = (RNG.standard_normal((2, 4, L, size)) for size in (E, V))
+    k, v = (np.stack([x, -x]) for x in (K, W))
+    options = {"attn_mask": RNG.random((4, L, S)) < 0.7}
+    shared = computed(PLAIN, fused, options | {"enable_gqa": True}, q, k, v, g)
+    alone = computed(PLAIN, fused, options, q, *(np.repeat(x, 2, 1) for x in (k, v)), g)
+    np.testing.assert_array_equal(shared[0], alone[0])
+    np.testing.assert_array_equal(shared[1], alone[1])
+    wide = computed(sf.policies["fp64"], fused, options, q, *(np.repeat(x, 2, 1) for x in (k, v)), g)
+    exact = computed(sf.policies["fp64"], fused, options | {"enable_gqa": True}, q, k, v, g)
+    for x, y in zip(exact[2:], wide[2:], strict=True):
+        np.testing.assert_allclose(x, y.reshape(2, 2, 2, *y.shape[2:]).sum(2), rtol=0, atol=1e-14)
+
+
+def test_without_keys_the_result_is_zero():
+    found = computed(PLAIN, sf.flash_attention(3), {}, k=K[:, :0], v=W[:, :0])
+    assert [x.shape for x in found] == [(HEADS, L, V), (HEADS, L, E), (HEADS, 0, E), (HEADS, 0, V)]
+    assert not any(x.any() for x in found)
+
+
+def test_a_recorder_counts_the_parts_by_name():
+    recorder, kernel = sf.Recorder(), sf.flash_attention(4)
+    with sf.simulate(PLAIN.override(operation=NAME, fused=kernel), observer=recorder):
+        q = sf.Parameter(Q)
+        sf.nn.scaled_dot_product_attention(q, K, W).sum().backward()
+    queries, scores, keys = HEADS * L, HEADS * L * S, HEADS * S * (E + V)
+    totals = {
+        "cast_input": Q.size + keys,
+        "scores": 2 * scores,  # the product and the factor
+        "maximum": 2 * queries,
+        "exponentials": 2 * (scores + queries),  # differences and powers, and those of the rescaling
+        "denominator": 6 * queries,  # two sums, an fma, a quotient, and two steps of m + log(l)
+        "probabilities": scores,
+        "output": 5 * queries * V,  # two products, a rescaling, a sum, and the last factor
+        NAME: queries * V,
+    }
+    for operation, total in totals.items():
+        assert recorder.counts(phase="forward", operation=operation)["total"] == total, operation
+    backward = {"exponentials": 2 * scores, "probabilities": scores, "scores": 2 * scores, "query": 4 * Q.size}
+    for operation, total in backward.items():
+        assert recorder.counts(phase="backward", operation=operation)["total"] == total, operation
+
+
+class Attend(sf.nn.Module):
+    """A layer of attention without its weights as a result."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = sf.nn.MultiHeadAttention(8, 2, batch_first=True, rng=0)
+
+    def forward(self, x):
+        """Attend to x itself."""
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def test_a_layer_has_the_multiply_adds_of_its_steps():
+    batch = np.ones((1, 5, 8)), np.ones(1)
+    counts = set()
+    for fused in (False, sf.flash_attention(2)):
+        policy = sf.policies["bf16-standard"].override(operation=NAME, fused=fused)
+        counts.add(sf.cost(Attend(), lambda y, _: y.sum(), batch, policy).multiply_adds)
+    assert counts == {4080}
+
+
+@pytest.mark.parametrize("kernel", [*sf.attention_kernels.values(), CASES["parts"][0]], ids=str)
+def test_a_kernel_prints_as_the_call_that_makes_it_and_policy_files_contain_it(kernel):
+    assert eval(repr(kernel), vars(sf)) == kernel
+    policy = PLAIN.override(operation=NAME, fused=kernel)
+    assert sf.Policy.from_toml(policy.to_toml()) == sf.Policy.from_dict(policy.to_dict()) == policy
+    assert eval(repr(policy), vars(sf)) == policy
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: sf.flash_attention(0), "block_keys must be a positive integer, or None for one block; got 0"),
+        (lambda: sf.flash_attention(exponential="e"), "exponential must be one of exp, exp2; got 'e'"),
+        (lambda: sf.flash_attention(scales="head"), "scales must be one of tensors, heads; got 'head'"),
+        (lambda: sf.flash_attention(shift=0.5), "shift must be an integer from -64 to 64, got 0.5"),
+        (lambda: sf.flash_attention(reverse=1), "reverse must be True or False, got 1"),
+        (lambda: sf.flash_attention(output="bf17"), "Unknown format 'bf17'"),
+        (
+            lambda: PLAIN.override(operation="softmax", fused=sf.flash_attention()),
+            "is a kernel of scaled_dot_product_attention, not of 'softmax': write fused=True",
+        ),
+        (lambda: sf.Policy.from_toml("compute='bf16'\nfused='flash_attention(0)'"), "fused: block_keys must be"),
+        (
+            lambda: computed(PLAIN, False, {"enable_gqa": True}, k=K[:1, :, :].repeat(3, 0), v=W[:1].repeat(3, 0)),
+            "heads of the query .axis -3. must be a multiple of those of key and value",
+        ),
+    ],
+)
+def test_an_invalid_option_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

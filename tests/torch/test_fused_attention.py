@@ -1,6 +1,7 @@
 """Attention under automatic mixed precision: one operation, as accurate as that of torch.autocast."""
 
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import simfloat.torch
 
 NAME = "scaled_dot_product_attention"
 PRESETS = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16, "apex-o1": torch.float16}
+FP8_KERNEL = sf.attention_kernels["flash-attention-3-fp8"]
 MASKS = {
     "none": lambda: {},
     "causal": lambda: {"is_causal": True},
@@ -69,7 +71,7 @@ def test_large_scores_stay_in_fp32(policy):
 
 @pytest.mark.parametrize("mask", ["none", "causal", "truth values", "numbers"])
 @pytest.mark.parametrize("policy", [*PRESETS, "bf16-standard", "fp8-hybrid"])
-@pytest.mark.parametrize("fused", [None, True, False])
+@pytest.mark.parametrize("fused", [None, True, False, sf.flash_attention(3), FP8_KERNEL], ids=str)
 def test_our_own_tensors_have_the_same_bits(policy, mask, fused):
     torch.manual_seed(0)
     chosen = sf.policies[policy]
@@ -170,8 +172,9 @@ def test_weights_are_dropped_by_pytorchs_generator():
     torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
 
 
-def test_gradients_of_gradients_and_checkpoints_go_through_it():
-    given = operands(shape=(1, 2, 6, 8))
+@pytest.mark.parametrize("fused", [True, sf.flash_attention(4)], ids=str)
+def test_gradients_of_gradients_and_checkpoints_go_through_it(fused):
+    given, policy = operands(shape=(1, 2, 6, 8)), sf.policies["amp-bf16"].override(operation=NAME, fused=fused)
 
     def twice():
         x = given[0].clone().requires_grad_()
@@ -180,16 +183,71 @@ def test_gradients_of_gradients_and_checkpoints_go_through_it():
         return torch.autograd.grad(gradient.square().sum(), x)[0]
 
     with sdpa_kernel(SDPBackend.MATH):  # of the others PyTorch has no second derivatives
-        torch.testing.assert_close(simulated("amp-bf16", twice), twice(), rtol=0.1, atol=0.1)
+        torch.testing.assert_close(simulated(policy, twice), twice(), rtol=0.1, atol=0.1)
 
     def part(again):
         leaves = [x.clone().requires_grad_() for x in given]
-        attend = F.scaled_dot_product_attention
+        torch.manual_seed(0)
+        attend = partial(F.scaled_dot_product_attention, dropout_p=0.3)
         result = checkpoint(attend, *leaves, use_reentrant=False) if again else attend(*leaves)
         result.sum().backward()
         return torch.stack([x.grad for x in leaves])
 
-    assert torch.equal(*(simulated("amp-bf16", lambda again=again: part(again)) for again in (True, False)))
+    assert torch.equal(*(simulated(policy, lambda again=again: part(again)) for again in (True, False)))
+
+
+KERNELS = {"auto": sf.attention_kernels["pytorch-cpu"], "blocks": sf.flash_attention(16, exponential="exp2")}
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("policy", ["amp-bf16", "amp-fp16"])
+def test_the_error_of_a_kernel_is_at_most_a_fifth_larger_than_that_of_autocast(policy, mask, kernel):
+    torch.manual_seed(3)
+    given, options, gradient = operands(1, 2.0), MASKS[mask](), operands(11)[0]
+    wide = {n: x.double() if torch.is_tensor(x) and x.is_floating_point() else x for n, x in options.items()}
+    exact = trained([x.double() for x in given], gradient.double(), **wide)
+    theirs = trained(given, gradient, PRESETS[policy], **options)
+    chosen = sf.policies[policy].override(operation=NAME, fused=kernel)
+    ours = simulated(chosen, lambda: trained(given, gradient, **options))
+    for mine, autocasts, right in zip(ours, theirs, exact, strict=True):
+        error = lambda x, right=right: (x.double() - right).square().mean().sqrt()  # noqa: E731
+        assert error(mine) <= 1.2 * error(autocasts)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=["none", "causal"])
+def test_short_sequences_in_16_bits_have_the_bits_of_pytorchs_cpu_kernel_but_for_one_in_forty(dtype, options):
+    given = [x.to(dtype) for x in operands(shape=(1, 2, 6, 8))]
+    gradient = operands(7, shape=(1, 2, 6, 8))[0]
+    policy = sf.policies["as-written"].override(operation=NAME, fused=sf.attention_kernels["pytorch-cpu"])
+    ours = simulated(policy, lambda: trained(given, gradient, **options))
+    for mine, theirs in zip(ours, trained(given, gradient, **options), strict=True):
+        # Its products and exponentials are not rounded in the same way on every processor.
+        assert mine.dtype == dtype and (mine != theirs).float().mean() <= 1 / 40
+
+
+def test_a_backward_pass_after_the_block_is_pytorchs_own():
+    given = operands(shape=(1, 2, 6, 8))
+    leaves, others = ([x.clone().requires_grad_() for x in given] for _ in range(2))
+    policy = sf.policies["amp-bf16"].override(operation=NAME, fused=sf.flash_attention(4))
+    result = simulated(policy, lambda: F.scaled_dot_product_attention(*leaves, is_causal=True))
+    result.sum().backward()
+    F.scaled_dot_product_attention(*others, is_causal=True).sum().backward()
+    for x, y in zip(leaves, others, strict=True):
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_a_mask_of_numbers_has_a_gradient():
+    q, k, v = operands(shape=(1, 2, 6, 8))
+    mask = torch.randn(6, 6, requires_grad=True)
+    policy = sf.policies["fp32"].override(operation=NAME, fused=sf.flash_attention(4))
+
+    def gradient():
+        result = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return torch.autograd.grad(result.square().sum(), mask)[0]
+
+    torch.testing.assert_close(simulated(policy, gradient), gradient())
 
 
 def test_an_observer_receives_operands_steps_the_result_and_gradients_once():
