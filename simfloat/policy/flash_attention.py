@@ -25,6 +25,7 @@ FORMATS = ("scores", "exponentials", "denominator", "output")
 def flash_attention(
     block_keys: int | None = 64,
     *,
+    block_queries: int | None = None,
     reverse: bool = False,
     exponential: Exponential = "exp",
     scores: FormatLike | None = None,
@@ -65,6 +66,10 @@ def flash_attention(
 
     Parameters:
         block_keys: the number of keys in a block, the last of which may be short; None for all keys in one block.
+        block_queries: None for one sum over all queries in the gradients of key and value. With a number, each block of
+            so many queries, in ascending order, adds its product, times the scale, to the gradient, which has the
+            format of the role `activation_gradients` between blocks; so has the gradient of the query between blocks of
+            keys. PyTorch's CPU kernel computes so.
         reverse: True to start with the last block, as the GPU kernels of FlashAttention do.
         exponential: "exp" as above; "exp2" for exp2(fma(S, c, -(m' * c))) with c = scale * log2(e), where S is q k^T
             itself, and exp2((m - m') * c) for r, as GPU kernels compute. With a mask of numbers, or if the scale is
@@ -95,8 +100,10 @@ def flash_attention(
         True
     """
     given = {name: value for name, value in locals().items() if name in FORMATS}
-    if block_keys is not None and not is_integer(block_keys, 1):
-        raise ValueError(f"block_keys must be a positive integer, or None for one block; got {block_keys!r}.")
+    sizes = {"block_keys": block_keys, "block_queries": block_queries}
+    for name, size in sizes.items():
+        if size is not None and not is_integer(size, 1):
+            raise ValueError(f"{name} must be a positive integer, or None for one block; got {size!r}.")
     check_flags(reverse=reverse)
     for name, value, words in (("exponential", exponential, Exponential), ("scales", scales, Scales)):
         if value not in get_args(words):
@@ -104,10 +111,16 @@ def flash_attention(
     if not is_integer(shift, -MOST_SHIFT, MOST_SHIFT):
         raise ValueError(f"shift must be an integer from -{MOST_SHIFT} to {MOST_SHIFT}, got {shift!r}.")
     formats = {name: None if value is None else as_format(value) for name, value in given.items()}
-    cast = None if probabilities is None else as_cast(probabilities)
-    size = None if block_keys is None else int(block_keys)
+    keys, queries = (None if size is None else int(size) for size in sizes.values())
     return FlashAttention(
-        size, bool(reverse), exponential, **formats, probabilities=cast, shift=int(shift), scales=scales
+        keys,
+        queries,
+        bool(reverse),
+        exponential,
+        **formats,
+        probabilities=None if probabilities is None else as_cast(probabilities),
+        shift=int(shift),
+        scales=scales,
     )
 
 
@@ -116,6 +129,7 @@ class FlashAttention:
     """See :func:`flash_attention`."""
 
     block_keys: int | None = 64
+    block_queries: int | None = None
     reverse: bool = False
     exponential: Exponential = "exp"
     scores: Format | None = None
@@ -150,14 +164,14 @@ def _text(value: Any) -> str:
 #:   and on the width of heads: 32 to 256 keys.
 #: * ``"flash-attention-3-fp8"``: the same with blocks of 128 keys, for operands in FP8 with a scale for each head.
 #:   Probabilities are multiplied by 2^8 and rounded to E4M3.
-#: * ``"pytorch-cpu"``: blocks of 512 keys. PyTorch also rounds the gradients of keys and values to their type after
-#:   each block of 32 to 256 queries. This is not simulated.
+#: * ``"pytorch-cpu"``: blocks of 512 keys, and of 32 queries in the backward pass. From 192 queries on, PyTorch takes
+#:   blocks of 64 queries, and from 768 on blocks of 256.
 attention_kernels: Mapping[str, FlashAttention] = MappingProxyType(
     {
         "flash-attention-2": flash_attention(64, reverse=True, exponential="exp2"),
         "flash-attention-3-fp8": flash_attention(
             128, reverse=True, exponential="exp2", probabilities=E4M3, shift=8, scales="heads"
         ),
-        "pytorch-cpu": flash_attention(512),
+        "pytorch-cpu": flash_attention(512, block_queries=32),
     }
 )

@@ -154,31 +154,46 @@ class Program:
             slopes.append([to(part("scores"), x * y) for x, y in zip(powers[i], centred, strict=True)])
         chosen = [[p if self.kept[i][j] else Fraction(0) for j, p in enumerate(powers[i])] for i in queries]
         by_key = self.cast("compute", "probabilities", transposed(chosen))
-        of_values = self.product("value", by_key, (transposed(own[0]), own[1]), backward=True)
-        if self.share != 1:
-            of_values = [[to(inner, x * shares) for x in row] for row in of_values]
+        of_values = None
+        for rows in self.blocks_of_queries(len(g)):
+            pair = ([row[rows] for row in by_key[0]], by_key[1]), (transposed(own[0][rows]), own[1])
+            added = self.product("value", *pair, backward=True)
+            if self.share != 1:
+                added = [[to(inner, x * shares) for x in row] for row in added]
+            of_values = self.added(of_values, added, self.kernel.block_queries)
         self.of_values = of_values
         return slopes
+
+    def blocks_of_queries(self, queries):
+        size = self.kernel.block_queries or queries
+        return [slice(start, start + size) for start in range(0, queries, size)]
+
+    def added(self, total, block, is_stored):
+        """The sum of blocks so far, in the format of gradients if it is stored between blocks."""
+        format = self.recipe.activation_gradients if is_stored else self.inner
+        if total is None:
+            return [[to(format, x) for x in row] for row in block]
+        return [[to(format, x + y) for x, y in zip(*rows, strict=True)] for rows in zip(total, block, strict=True)]
 
     def backward(self, slopes):
         """The gradients of query, key and value."""
         inner, role, keys = self.inner, self.recipe.activation_gradients, range(len(self.k[0]))
         numbers, factor = self.cast("compute_gradients", "slopes", slopes)
         scale = to(inner, self.scale * (1 / self.share))
-        of_keys = self.product("key", (transposed(numbers), factor), (transposed(self.q[0]), self.q[1]), backward=True)
-        of_queries = None
+        in_blocks, of_keys, of_queries = self.kernel.block_queries, None, None
+        for rows in self.blocks_of_queries(len(slopes)):
+            pair = (transposed(numbers[rows]), factor), (transposed(self.q[0][rows]), self.q[1])
+            added = [[to(inner, x * scale) for x in row] for row in self.product("key", *pair, backward=True)]
+            of_keys = self.added(of_keys, added, in_blocks)
         for start in range(0, len(keys), self.kernel.block_keys):
             block = slice(start, start + self.kernel.block_keys)
-            added = self.product(
-                "query",
-                ([row[block] for row in numbers], factor),
-                (transposed(self.k[0][block]), self.k[1]),
-                backward=True,
-            )
-            of_queries = added if of_queries is None else [
-                [to(inner, x + y) for x, y in zip(*rows, strict=True)] for rows in zip(of_queries, added, strict=True)
-            ]  # fmt: skip
-        of_queries, of_keys = ([[to(inner, x * scale) for x in row] for row in rows] for rows in (of_queries, of_keys))
+            pair = ([row[block] for row in numbers], factor), (transposed(self.k[0][block]), self.k[1])
+            added = self.product("query", *pair, backward=True)
+            if in_blocks:
+                added = [[to(inner, x * scale) for x in row] for row in added]
+            of_queries = self.added(of_queries, added, in_blocks)
+        if not in_blocks:
+            of_queries = [[to(inner, x * scale) for x in row] for row in of_queries]
         return [[[to(role, x) for x in row] for row in rows] for rows in (of_queries, of_keys, self.of_values)]
 
 
@@ -227,6 +242,7 @@ CASES = {
         ),
         {},
     ),
+    "blocks of queries": (sf.flash_attention(3, block_queries=2), {"dropout_p": 0.3}),
     "causal": (sf.flash_attention(3), {"is_causal": True}),
     "causal, powers of 2": (sf.flash_attention(2, reverse=True, exponential="exp2"), {"is_causal": True}),
     "booleans, rows without keys": (sf.flash_attention(3, exponential="exp2"), {"attn_mask": FIRST_ROW_EMPTY}),

@@ -7,7 +7,7 @@ a mask. `Parts` is the arithmetic of the parts of attention, each under the name
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -121,6 +121,13 @@ class Parts:
     def apply(self, name: str, operation: str, *operands: NDArray) -> NDArray:
         """Compute an elementwise operation of a part."""
         return self.part(name, operation).apply(operation, *operands)
+
+    def between_blocks(self, name: str) -> Arithmetic:
+        """Return the arithmetic of a gradient that is stored after each block, in the format of gradients."""
+        u, format = self.part(name, "add"), self.inside.place.recipe.activation_gradients
+        if not isinstance(format, Format):
+            return u
+        return u.with_target(u.target._replace(format=format, dtype=carrier_of(format)))
 
     def constant(self, name: str, x: float) -> NDArray:
         """Return a constant in the format of a part, as in the registers of a kernel."""
@@ -294,14 +301,43 @@ def gradients(
         return options.together(_compensated(u, "scores", slopes, options))
     inputs = _shared(attended, "inputs", lambda: u.inputs("scores", slopes, is_gradient=True))
     if number == 1:
-        product = u.matmul("key", slopes.swapaxes(-1, -2), q, inputs, u.inputs("query", q))
-        return _of_group(u, "key", _scaled(u, "key", product, options), options)
-    total, k_inputs = None, u.inputs("key", k)
-    for keys in replace(options.kernel, reverse=False).blocks(k.shape[-2]):
-        product = u.matmul("query", slopes[..., keys], k[..., keys, :], inputs, k_inputs)
-        total = product if total is None else u.apply("query", "add", total, product)
-    total = np.zeros(q.shape, slopes.dtype, like=q) if total is None else _scaled(u, "query", total, options)
-    return options.together(total)
+        q_inputs = u.inputs("query", q)
+
+        def to_key(rows: slice) -> NDArray:
+            product = u.matmul("key", slopes[..., rows, :].swapaxes(-1, -2), q[..., rows, :], inputs, q_inputs)
+            return _scaled(u, "key", product, options)
+
+        return _of_group(u, "key", _over_queries(u, "key", to_key, q.shape[-2]), options)
+    k_inputs, blocks = u.inputs("key", k), replace(options.kernel, reverse=False).blocks(k.shape[-2])
+    products = (u.matmul("query", slopes[..., keys], k[..., keys, :], inputs, k_inputs) for keys in blocks)
+    if options.kernel.block_queries is None:
+        total = _added(u.part("query", "add"), products)
+        total = total if total is None else _scaled(u, "query", total, options)
+    else:
+        total = _added(u.between_blocks("query"), (_scaled(u, "query", x, options) for x in products), is_stored=True)
+    return options.together(np.zeros(q.shape, slopes.dtype, like=q) if total is None else total)
+
+
+def _over_queries(u: Parts, name: str, compute: Callable[[slice], NDArray], queries: int) -> NDArray:
+    """Return a gradient as one sum over all queries, or block by block, in the format of gradients between blocks."""
+    size = u.kernel.block_queries
+    if size is None or not queries:
+        return compute(slice(None))
+    blocks = (compute(slice(start, start + size)) for start in range(0, queries, size))
+    total = _added(u.between_blocks(name), blocks, is_stored=True)
+    assert total is not None
+    return total
+
+
+def _added(u: Arithmetic, blocks: Iterable[NDArray], is_stored: bool = False) -> NDArray | None:
+    """Add arrays one after the other; the first one is rounded if it is stored. Return None if there are none."""
+    total: NDArray | None = None
+    for block in blocks:
+        if total is None:
+            total = u.round(block) if is_stored else block
+        else:
+            total = u.apply("add", total, block)
+    return total
 
 
 def _of_group(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
@@ -313,8 +349,12 @@ def _to_value(u: Parts, g: NDArray, attended: Attended, options: AttentionOption
     """Return the gradient of the values."""
     powers = _kept(_shared(attended, "powers", lambda: _recomputed(u, attended, options)), options)
     g_inputs = _shared(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
-    product = u.matmul("value", powers.swapaxes(-1, -2), g, u.probabilities(), g_inputs)
-    return _compensated(u, "value", product, options)
+
+    def to_value(rows: slice) -> NDArray:
+        product = u.matmul("value", powers[..., rows, :].swapaxes(-1, -2), g[..., rows, :], u.probabilities(), g_inputs)
+        return _compensated(u, "value", product, options)
+
+    return _over_queries(u, "value", to_value, g.shape[-2])
 
 
 def _to_scores(u: Parts, g: NDArray, y: NDArray, attended: Attended, v: NDArray, options: AttentionOptions) -> NDArray:
