@@ -38,7 +38,6 @@ from simfloat.formats import FP32, nearest_even
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.formulas import norms
 from simfloat.simulation.formulas.convolution import ConvolutionFormula
-from simfloat.simulation.formulas.norms import weighted_values
 from simfloat.simulation.place import contains, widest_format
 from simfloat.sums.geometry import (
     SHAPES,
@@ -58,16 +57,6 @@ class Contractions(Operations[Result]):
 
     def matmul(self, other: Operand) -> Result:
         """Multiply matrices, as ``@`` does, with the shapes of numpy.matmul."""
-        return self._product(other)
-
-    def weighted_sum(self, values: Operand) -> Result:
-        """Multiply these nonnegative weights by `values`, each row divided by its largest weight during the product.
-
-        Fused attention uses this operation; `formulas.norms.weighted_values` defines its order of roundings.
-        """
-        return self._product(values, are_weights=True)
-
-    def _product(self, other: Operand, *, are_weights: bool = False) -> Result:
         right = as_variable(other)
         a_shape, b_shape = self.shape, right.shape
         if not a_shape or not b_shape or a_shape[-1] != b_shape[max(len(b_shape) - 2, 0)]:
@@ -81,7 +70,7 @@ class Contractions(Operations[Result]):
         y = b if b.ndim > 1 else b[:, np.newaxis]
         arithmetic = started.forward
         inputs = bound.forward_input(0, used.current_format), bound.forward_input(1, used_right.current_format)
-        product = weighted_values(arithmetic, x, y, inputs) if are_weights else arithmetic.matmul(x, y, *inputs)
+        product = arithmetic.matmul(x, y, *inputs)
         full = product.shape
 
         def by_a(u: Arithmetic, g: NDArray) -> NDArray:

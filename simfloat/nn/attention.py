@@ -24,7 +24,7 @@ from simfloat.nn.dropout import Dropout, draw_kept, dropout
 from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
-from simfloat.policy.flash_attention import FlashAttention
+from simfloat.policy.flash_attention import FlashAttention, kernel_of
 from simfloat.simulation.formulas.attention import Attended, AttentionOptions, Parts, attend, gradients
 from simfloat.simulation.simulation import current
 
@@ -53,15 +53,16 @@ def scaled_dot_product_attention(
     the policy says. As in PyTorch, query and key are each multiplied by the square root of the scale, which keeps their
     product in the range of narrow formats.
 
-    If the policy rounds the composite ``"scaled_dot_product_attention"`` once as a whole, as the presets of automatic
-    mixed precision do, it is one operation:
+    If the policy sets `fused` for the composite ``"scaled_dot_product_attention"``, as the presets of automatic mixed
+    precision do, it is one operation, computed by blocks of keys as a kernel computes it:
 
-    * The operands of both contractions, including the probabilities of the softmax, are rounded to `compute`.
-    * The scores, their products with the scale, and the softmax have the format of `reduce`.
+    * The operands of both contractions, including the probabilities, are rounded to `compute`.
+    * The scores, the exponentials and their sums have the format of `reduce`.
     * The result is rounded once, and so is each gradient.
 
-    To round every step instead, use ``policy.override(operation="scaled_dot_product_attention", fused=False)``. With
-    ``fused=simfloat.flash_attention(...)``, the composite is computed by blocks of keys, as its docstring states.
+    :func:`simfloat.flash_attention` states the order of the roundings. ``fused=True`` means the kernel
+    ``simfloat.attention_kernels["flash-attention-2"]``. To round every step instead, use
+    ``policy.override(operation="scaled_dot_product_attention", fused=False)``.
 
     Parameters:
         query, key, value: arrays (..., L, E), (..., S, E) and (..., S, V).
@@ -123,15 +124,12 @@ def attention_composite(
 
     `heads` is the number of heads of key and value, if several heads of the query share one.
     """
-    fused = current().place(ATTENTION).recipe.fused
-    if isinstance(fused, FlashAttention):
-        return _flash_attention(fused, q, k, v, masks, scale, dropout_p, heads)
+    kernel = kernel_of(current().place(ATTENTION).recipe.fused)
+    if kernel is not None:
+        return _flash_attention(kernel, q, k, v, masks, scale, dropout_p, heads)
 
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k, v = (x if heads is None else _repeated(x, q.shape[-3] // heads) for x in (k, v))
-        if fused:
-            weights = masked_softmax((q @ k.swapaxes(-1, -2)) * scale, masks)
-            return dropout(weights, dropout_p).weighted_sum(v)
         return dropout(attention_weights(*scale_by_root(q, k, scale), masks), dropout_p) @ v
 
     return run_composite(ATTENTION, steps, [q, k, v], q.from_result)

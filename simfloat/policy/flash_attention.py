@@ -160,8 +160,8 @@ def _text(value: Any) -> str:
 
 #: Kernels by name.
 #:
-#: * ``"flash-attention-2"``: blocks of 64 keys from the last one on, with exp2. Its size of blocks depends on the GPU
-#:   and on the width of heads: 32 to 256 keys.
+#: * ``"flash-attention-2"``, which ``fused=True`` means: blocks of 64 keys from the last one on, with exp2. The size of
+#:   its blocks depends on the GPU and on the width of heads: 32 to 256 keys.
 #: * ``"flash-attention-3-fp8"``: the same with blocks of 128 keys, for operands in FP8 with a scale for each head.
 #:   Probabilities are multiplied by 2^8 and rounded to E4M3.
 #: * ``"pytorch-cpu"``: blocks of 512 keys, and of 32 queries in the backward pass. From 192 queries on, PyTorch takes
@@ -175,3 +175,10 @@ attention_kernels: Mapping[str, FlashAttention] = MappingProxyType(
         "pytorch-cpu": flash_attention(512, block_queries=32),
     }
 )
+
+
+def kernel_of(fused: bool | FlashAttention) -> FlashAttention | None:
+    """Return the kernel of attention for a value of the role `fused`; None if every step is rounded."""
+    if isinstance(fused, FlashAttention):
+        return fused
+    return attention_kernels["flash-attention-2"] if fused else None

@@ -166,11 +166,16 @@ class CompositeArithmetic(Elementwise):
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
         """Compute a formula as a composite of this name; its steps are inside of this composite."""
-        inner = CompositeArithmetic(self._simulation, self.place_of(name), self._rounds, self.formats)
+        inner = self.inner(name)
         result = inner.round_result(formula(inner, *operands, **options), operands)
         self._format = inner.format_of(result)
-        self.places += inner.places
         return result
+
+    def inner(self, name: str) -> CompositeArithmetic:
+        """Return the arithmetic of a composite inside of this one."""
+        inner = CompositeArithmetic(self._simulation, self.place_of(name), self._rounds, self.formats)
+        inner.places = self.places
+        return inner
 
     def round_result(self, result: NDArray, operands: tuple[NDArray, ...]) -> NDArray:
         """Return the result of the composite on these operands: rounded once if it is fused, otherwise unchanged."""

@@ -1,43 +1,27 @@
 """Run PyTorch's scaled dot product attention as one composite; a policy can round it once, like a fused kernel.
 
-It consists of operations of PyTorch, each at a place inside the composite, so that autograd can differentiate them,
-also twice. If the policy rounds the composite once, the operations have the format of `reduce`. Values are rounded only
-where they enter and leave: the result in the forward pass, and the gradients of queries, keys and values in the
-backward pass.
+Otherwise it consists of operations of PyTorch, each at a place inside the composite.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from simfloat.formats import Format
-from simfloat.policy.flash_attention import FlashAttention
-from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.formulas.norms import weighted_values
 from simfloat.simulation.place import Place
 from simfloat.torch.arguments import Arguments, Options
-from simfloat.torch.blocked_attention import attention_in_blocks
 from simfloat.torch.formula_rows import MASKING, SAFE_SOFTMAX, SCALING
-from simfloat.torch.forward_log import is_recomputing, recomputing
+from simfloat.torch.fused_attention import ATTENTION, OPERATION, AttentionCall, fused_attention
 from simfloat.torch.handlers import Handler
-from simfloat.torch.narrowing import StraightThroughRounding
-from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
-from simfloat.torch.phases import Backward, Forward, target_operand
+from simfloat.torch.open_run import active_run, is_transformed
 from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, run_formula, unwatched_place
 from simfloat.torch.quick_layers import run_product
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import NARROW, NOTHING, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import NOTHING, Tag, tag_of
 
 Tensor = torch.Tensor
-
-#: The name of the operation in policies.
-ATTENTION = "scaled_dot_product_attention"
-
-#: The overload of PyTorch's operation.
-OPERATION = torch.ops.aten.scaled_dot_product_attention.default
 
 
 def attention(
@@ -66,12 +50,10 @@ def attention(
     with run.part_of(ATTENTION) as place:
         if is_unwatched and not place.is_fused and _is_plain(*arguments, scale, enable_gqa):
             return _by_formulas(run, place, *arguments, scale)
-        if not (place.is_fused and _is_served(*arguments)):
+        if not (place.is_fused and _is_served(*arguments, enable_gqa)):
             return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
         call = AttentionCall(*arguments[3:], scale, enable_gqa)
-        if isinstance(place.recipe.fused, FlashAttention):
-            return attention_in_blocks(run, place, call, query, key, value, _by_operations)
-        return _fused(run, place, query, key, value, call)
+        return fused_attention(run, place, query, key, value, call)
 
 
 def _is_plain(
@@ -139,169 +121,16 @@ class Attention(Handler):
             return attention(*args, **options)
 
 
-def _is_served(q: Any, k: Any, v: Any, mask: Any, dropout_p: Any, is_causal: bool) -> bool:
+def _is_served(q: Any, k: Any, v: Any, mask: Any, dropout_p: Any, is_causal: bool, enable_gqa: bool) -> bool:
     """True if PyTorch accepts these operands; for other operands, and for integers, it raises its own errors."""
     tensors = [q, k, v] if mask is None else [q, k, v, mask]
     if not all(isinstance(x, Tensor) for x in tensors) or not all(x.is_floating_point() for x in (q, k, v)):
         return False
-    return q.dtype == k.dtype == v.dtype and min(x.ndim for x in (q, k, v)) > 1 and not (is_causal and mask is not None)
-
-
-class AttentionCall(NamedTuple):
-    """The arguments of a call, other than queries, keys and values."""
-
-    mask: Tensor | None
-    dropout_p: float
-    is_causal: bool
-    scale: float | None
-    enable_gqa: bool
-    kept: Tensor | None = None  # the probabilities that dropout kept in an earlier pass
-
-    def weights_and_values(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return softmax(q k^T * scale + mask), with dropout, and the values, both for all heads."""
-        mask = self.mask
-        if self.enable_gqa:
-            k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
-        scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale)
-        if self.is_causal:
-            mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
-        if mask is not None:
-            scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        # Rows that the mask excludes completely become zeros; the ordinary softmax would return NaN.
-        weights = torch.ops.aten._safe_softmax(scores, -1)
-        if self.kept is not None:
-            weights = weights * (self.kept * (1 / (1 - self.dropout_p) if self.dropout_p < 1 else 0.0))
-        elif self.dropout_p > 0:
-            weights = torch.dropout(weights, self.dropout_p, True)
-        shape = torch.broadcast_shapes(weights.shape[:-2], v.shape[:-2])
-        weights, v = (x.expand(*shape, *x.shape[-2:]) for x in (weights, v))
-        return weights, v
-
-
-def _fused(run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tensor, call: AttentionCall) -> Tensor:
-    """Return attention as operations of PyTorch, rounded where it begins and ends."""
-    run.count_operation(OPERATION, "decomposition")
-    place = place.without_observer if is_recomputing() else place
-    dtype, operands = q.dtype, (q, k, v)
-    if dtype in NARROW:
-        # PyTorch's fused kernels read and write 16-bit values and keep scores and probabilities in FP32.
-        q, k, v = q.float(), k.float(), v.float()
-    q, k, v = (AttentionInput.apply(x, run, place) for x in (q, k, v))
-    weights, v = call.weights_and_values(q, k, v)
-    result = AttentionOutput.apply(WeightedValues.apply(weights, v, run), run, place, operands)
-    return result.to(dtype) if dtype in NARROW else result
-
-
-def _by_operations(run: RunContext, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return attention as operations of PyTorch: inside the block as one composite, outside as PyTorch's own."""
-    if active_run() is None:
-        weights, v = call.weights_and_values(q, k, v)
-        return weights @ v
-    with recomputing(), run.part_of(ATTENTION) as place:
-        return _fused(run, place, q, k, v, call)
-
-
-class AttentionInput(torch.autograd.Function):
-    """(x, run, place) -> x inside a composite that is rounded once; its gradient is rounded where it leaves."""
-
-    @staticmethod
-    def forward(context: Any, x: Tensor, run: RunContext, place: Place) -> Tensor:
-        """Return the values."""
-        with without_dispatch():
-            # A copy is needed, because tags belong to memory, and the copy has another tag inside the composite.
-            copy = run.parameters.read(x).clone(memory_format=torch.preserve_format)
-        return _put_note(context, run, place, (x,), copy, tag_of(x).format)
-
-    @staticmethod
-    def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None]:
-        """Return the gradient, rounded."""
-        if g is None:
-            return None, None, None
-        way = Backward(context.note, context.run.simulation, None).to_operand(0)
-        arithmetic = way.arithmetic(())
-        if torch.is_grad_enabled():
-            return StraightThroughRounding.apply(g, arithmetic), None, None
-        rounded = _round_tensor(g, arithmetic)
-        put_tag(rounded, way.tag(arithmetic.format, ()))
-        return rounded, None, None
-
-
-class WeightedValues(torch.autograd.Function):
-    """(weights, values, run) -> their product, by the formula of fused attention; gradients as for a product."""
-
-    @staticmethod
-    def forward(context: Any, weights: Tensor, values: Tensor, run: RunContext) -> Tensor:
-        """Return the product."""
-        place = run.simulation.place("matmul", run.path, run.composites)
-        place = place.without_observer if is_recomputing() else place
-        phase = Forward(place, run.simulation)
-        arithmetic, inputs = phase.arithmetic((weights, values)), phase.inputs(weights, values)
-        with without_dispatch():
-            product = tensor_of(
-                weighted_values(arithmetic, numbers_of(weights), numbers_of(values), inputs), weights.dtype
-            )
-        context.save_for_backward(weights, values)
-        return _put_note(context, run, place, (weights, values), product, arithmetic.format)
-
-    @staticmethod
-    def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
-        """Return the gradients of weights and values."""
-        if g is None:
-            return None, None, None
-        weights, values = context.saved_tensors
-        # The gradients are computed by operations of PyTorch, so that a backward pass can be recorded. One node
-        # computes both gradients: each product is marked with its operand before anything is returned.
-        of_weights = of_values = None
-        if context.needs_input_grad[0]:
-            with target_operand(0):
-                of_weights = g @ values.transpose(-2, -1)
-        if context.needs_input_grad[1]:
-            with target_operand(1):
-                of_values = weights.transpose(-2, -1) @ g
-        return of_weights, of_values, None
-
-
-class AttentionOutput(torch.autograd.Function):
-    """(x, run, place, operands) -> x rounded as the result of a composite that is rounded once."""
-
-    @staticmethod
-    def forward(context: Any, x: Tensor, run: RunContext, place: Place, operands: tuple[Tensor, ...]) -> Tensor:
-        """Return the result."""
-        arithmetic = Forward(place, run.simulation).arithmetic(operands)
-        if run.shown is not None:
-            run.shown[str(OPERATION), place] = None
-        return _put_note(context, run, place, (x,), _round_tensor(x, arithmetic), arithmetic.format)
-
-    @staticmethod
-    def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None, None]:
-        """Return the gradient, in the format of the result."""
-        if g is None:
-            return None, None, None, None
-        note = context.note
-        way = Backward(note, context.run.simulation, None)
-        if torch.is_grad_enabled():
-            # In a recorded backward pass the rounding must be a node as well, which passes on gradients of gradients.
-            return (
-                StraightThroughRounding.apply(g, note.place.to_activation(0, note.format)) if way.may_narrow else g,
-                None,
-                None,
-                None,
-            )
-        return way.in_result_format(g), None, None, None
-
-
-def _put_note(
-    context: Any, run: RunContext, place: Place, operands: tuple[Tensor, ...], made: Tensor, format: Format | None
-) -> Tensor:
-    """Tag the result of a function of autograd with its format, and note the operation at its node."""
-    context.set_materialize_grads(False)
-    context.run, context.note = run, run.notes.begin(place, operands)
-    put_tag(made, Tag(format))
-    if context.note is not None:
-        context.note.format, context.note.is_one_call = format, True
-    return made
-
-
-def _round_tensor(x: Tensor, arithmetic: Arithmetic) -> Tensor:
-    with without_dispatch():
-        return match_layout(tensor_of(arithmetic.round(numbers_of(x)), x.dtype), x)
+    if not q.dtype == k.dtype == v.dtype or min(x.ndim for x in (q, k, v)) < 2 or (is_causal and mask is not None):
+        return False
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        return False
+    if enable_gqa and not (q.ndim == k.ndim == v.ndim > 2 and k.shape[-3] == v.shape[-3] > 0):
+        return False
+    sizes = () if mask is None else zip(mask.shape[::-1], (k.shape[-2], q.shape[-2]), strict=False)
+    return all(m in (1, n) for m, n in sizes) and not (enable_gqa and q.shape[-3] % k.shape[-3])

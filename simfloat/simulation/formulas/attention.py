@@ -27,6 +27,9 @@ from simfloat.simulation.inside import CompositeArithmetic
 #: log2(e), the factor from powers of e to powers of 2.
 LOG2E = math.log2(math.e)
 
+#: The parts that policies find inside the composite "softmax" of attention.
+SOFTMAX = ("maximum", "exponentials", "denominator")
+
 #: The roundings of the heads of an operand, or one rounding for all of them.
 Inputs = Input | NDArray[np.object_]
 
@@ -98,14 +101,15 @@ class Parts:
     """The arithmetic of the parts of attention at its place, in one phase."""
 
     def __init__(self, inside: CompositeArithmetic, kernel: FlashAttention, phase: str) -> None:
-        self.inside, self.kernel, self.phase = inside, kernel, phase
+        self.inside, self.softmax, self.kernel, self.phase = inside, inside.inner("softmax"), kernel, phase
         self._parts: dict[tuple[str, str], Arithmetic] = {}
 
     def part(self, name: str, operation: str) -> Arithmetic:
         """Return the arithmetic of an operation of a part."""
         u = self._parts.get((name, operation))
         if u is None:
-            u = self.inside.for_operation(operation)
+            # As in attention whose steps are rounded, these parts are inside a softmax, which overrides may name.
+            u = (self.softmax if name in SOFTMAX else self.inside).for_operation(operation)
             observer = u.target.observer
             if observer is not None and operation not in ("matmul", "sum"):
                 observer = NamedPart(observer, name)

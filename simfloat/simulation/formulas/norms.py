@@ -1,4 +1,4 @@
-"""Normalization of layers, batches and groups, with gradients; and the product of attention weights and values.
+"""Normalization of layers, batches and groups, with gradients.
 
 A normalization is ``(x - mean) * factor * weight + bias``. The mean and the factor, the inverse root of the variance,
 are computed over the axes `together`. The axes are ordered so that weight and bias, which may be None, are broadcast
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.simulation.formulas import Rounded, average, number
 
 Axes = tuple[int, ...]
@@ -174,19 +172,3 @@ def channels_last(x: NDArray) -> NDArray:
 def channels_second(rows: NDArray) -> NDArray:
     """Return (N, ..., C) as (N, C, ...)."""
     return rows.transpose(0, rows.ndim - 1, *range(1, rows.ndim - 1))
-
-
-def weighted_values(u: Arithmetic, weights: NDArray, values: NDArray, inputs: tuple[Input, Input]) -> NDArray:
-    """Multiply weights (..., m, k) by values (..., k, n), with each row of weights divided by its largest for the
-    product.
-
-    The largest weight of a row is then 1 when operands are rounded, and no rounding changes it. Fused kernels have
-    this property, because they divide by the sum of exponentials after the product (Dao, arXiv 2307.08691, section
-    3.1). The result is multiplied by the largest weight again.
-    """
-    if not weights.shape[-1]:
-        return u.matmul(weights, values, *inputs)
-    largest = weights.max(-1, keepdims=True)
-    largest = np.where(largest > 0, largest, largest.dtype.type(1))
-    unobserved = u.with_observer(None)
-    return unobserved.multiply(u.matmul(unobserved.divide(weights, largest), values, *inputs), largest)
