@@ -27,7 +27,6 @@ from simfloat.autodiff.record import (
     Result,
     begin,
     finish,
-    sum_to_shape,
 )
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.variable import Derivative, Variable
@@ -35,7 +34,7 @@ from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.context import composite
-from simfloat.simulation.formulas import Rounded, Slope, keepdims_shape, slopes
+from simfloat.simulation.formulas import Rounded, Slope, keepdims_shape, slopes, sum_to_shape
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import current

@@ -29,14 +29,13 @@ from simfloat.autodiff.record import (
     Result,
     begin,
     finish,
-    sum_to_shape,
 )
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.common import is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, nearest_even
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.formulas import norms
+from simfloat.simulation.formulas import norms, sum_to_shape
 from simfloat.simulation.formulas.convolution import ConvolutionFormula
 from simfloat.simulation.place import contains, widest_format
 from simfloat.sums.geometry import (

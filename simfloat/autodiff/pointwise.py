@@ -25,11 +25,10 @@ from simfloat.autodiff.record import (
     begin,
     finish,
     round_to_shape,
-    sum_to_shape,
 )
 from simfloat.autodiff.variable import Derivative
 from simfloat.environment import in_usual_environment
-from simfloat.simulation.formulas import Slope, activations, slopes
+from simfloat.simulation.formulas import Slope, activations, slopes, sum_to_shape
 
 T = TypeVar("T")
 

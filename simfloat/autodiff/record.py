@@ -32,7 +32,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.context import CONTEXT, context_in_block
-from simfloat.simulation.formulas import Rounded
+from simfloat.simulation.formulas import sum_to_shape
 from simfloat.simulation.place import Place, widest_format
 from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.streams import Streams
@@ -207,15 +207,6 @@ def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
 def copy_if_recorded(started: BegunOperation, array: NDArray) -> NDArray:
     """Return indices or a mask that derivatives read, as a copy if the operation is recorded."""
     return array.copy() if started.is_recorded else array
-
-
-def sum_to_shape(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Sum a gradient over the axes along which an operand of `shape` was broadcast."""
-    if gradient.shape == shape:
-        return gradient
-    added = gradient.ndim - len(shape)
-    axes = [i for i in range(gradient.ndim) if i < added or (shape[i - added] == 1 and gradient.shape[i] != 1)]
-    return arithmetic.sum(gradient, tuple(axes)).reshape(shape)
 
 
 def round_to_shape(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:

@@ -19,14 +19,14 @@ from simfloat.arithmetic.machines import as_array, device_of, is_on_gpu
 from simfloat.arithmetic.operands import as_operand, broadcast_shape
 from simfloat.arithmetic.target import notify
 from simfloat.autodiff.parameter import Parameter
-from simfloat.autodiff.record import BegunOperation, begin, finish, sum_to_shape
+from simfloat.autodiff.record import BegunOperation, begin, finish
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.tensor import Tensor, compose, tensor_of
 from simfloat.autodiff.variable import Variable
 from simfloat.formats import Format
 from simfloat.simulation import no_grad, simulate
 from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
-from simfloat.simulation.formulas import Slope, keepdims_shape
+from simfloat.simulation.formulas import Slope, keepdims_shape, sum_to_shape
 from simfloat.sums.bounds import bounds_of
 from simfloat.sums.operands import first_outside_format
 

@@ -20,7 +20,7 @@ from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.nn.arguments import as_probability, check_sizes, generator_of
-from simfloat.nn.dropout import Dropout, draw_kept, dropout
+from simfloat.nn.dropout import Dropout, draw_passes, dropout
 from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
@@ -129,13 +129,13 @@ def attention_composite(
         return _flash_attention(kernel, q, k, v, masks, scale, dropout_p, heads)
 
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        k, v = (x if heads is None else _repeated(x, q.shape[-3] // heads) for x in (k, v))
+        k, v = (x if heads is None else _repeat_heads(x, q.shape[-3] // heads) for x in (k, v))
         return dropout(attention_weights(*scale_by_root(q, k, scale), masks), dropout_p) @ v
 
     return run_composite(ATTENTION, steps, [q, k, v], q.from_result)
 
 
-def _repeated(x: Tensor, times: int) -> Tensor:
+def _repeat_heads(x: Tensor, times: int) -> Tensor:
     """Return each head of x (..., heads, n, m) several times in a row."""
     return x if times == 1 else x[..., np.repeat(np.arange(x.shape[-3]), times), :, :]
 
@@ -154,19 +154,19 @@ def _flash_attention(
     axes = -2 if heads is None else -3
     shape = *np.broadcast_shapes(q.shape[:axes], k.shape[:axes]), *q.shape[axes:-1], k.shape[-2]
     allowed, addends = split_masks(masks, shape, q.numbers)
-    kept = on_device_of(draw_kept(shape, dropout_p), q.numbers) if dropout_p else None
-    options = AttentionOptions(kernel, scale, allowed, addends, kept, 1 - dropout_p)
+    passes = on_device_of(draw_passes(shape, dropout_p), q.numbers) if dropout_p else None
+    options = AttentionOptions(kernel, scale, allowed, addends, passes, 1 - dropout_p)
     options = options if heads is None else options.with_groups(q.shape[-3], heads)
     last = max((number for number, x in enumerate((q, k, v)) if x.requires_grad), default=None)
 
     def slope(number: int, u: Any, g: NDArray, outputs: tuple[NDArray, Attended], *operands: NDArray) -> NDArray:
-        gradient = gradients(Parts(u, kernel, "backward"), number, g, *outputs, *operands, options)
+        gradient = gradients(Parts(u, kernel, "backward"), number, g, *outputs, operands, options)
         if number == last:
             outputs[1].shared.clear()
         return gradient
 
     def formula(u: Any, *operands: NDArray) -> tuple[NDArray, Attended]:
-        return attend(Parts(u, kernel, "forward"), *operands, options)
+        return attend(Parts(u, kernel, "forward"), operands, options)
 
     slopes = tuple(partial(slope, number) for number in range(3))
     return q.from_result(composite_operation(ATTENTION, formula, slopes, q, k, v))

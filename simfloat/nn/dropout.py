@@ -124,14 +124,14 @@ def dropout(x: Operand, p: float, together: int = 0) -> Tensor:
     x = as_tensor(x)
     if p == 0:
         return x
-    passes = draw_kept(x.shape[: x.ndim - together], p).reshape(*x.shape[: x.ndim - together], *[1] * together)
+    passes = draw_passes(x.shape[: x.ndim - together], p).reshape(*x.shape[: x.ndim - together], *[1] * together)
     mask = on_device_of(np.broadcast_to(passes, x.shape), x.numbers)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
     return x.times_factors(np.where(mask, exact(factor), exact(0)))
 
 
-def draw_kept(shape: tuple[int, ...], p: float) -> NDArray[np.bool_]:
+def draw_passes(shape: tuple[int, ...], p: float) -> NDArray[np.bool_]:
     """Return booleans that are False with probability p, from the next draw of the stream `dropout`."""
     stream = current().stream("dropout")
     words = random_words(Draw(stream.take_call(), stream.seed), 0, math.prod(shape))

@@ -99,7 +99,7 @@ def flash_attention(
         >>> sf.Policy.from_toml(policy.to_toml()) == policy
         True
     """
-    given = {name: value for name, value in locals().items() if name in FORMATS}
+    parts = {name: value for name, value in locals().items() if name in FORMATS}
     sizes = {"block_keys": block_keys, "block_queries": block_queries}
     for name, size in sizes.items():
         if size is not None and not is_integer(size, 1):
@@ -110,7 +110,7 @@ def flash_attention(
             raise ValueError(f"{name} must be one of {', '.join(get_args(words))}; got {value!r}.")
     if not is_integer(shift, -MOST_SHIFT, MOST_SHIFT):
         raise ValueError(f"shift must be an integer from -{MOST_SHIFT} to {MOST_SHIFT}, got {shift!r}.")
-    formats = {name: None if value is None else as_format(value) for name, value in given.items()}
+    formats = {name: None if value is None else as_format(value) for name, value in parts.items()}
     keys, queries = (None if size is None else int(size) for size in sizes.values())
     return FlashAttention(
         keys,
@@ -164,8 +164,8 @@ def _text(value: Any) -> str:
 #:   its blocks depends on the GPU and on the width of heads: 32 to 256 keys.
 #: * ``"flash-attention-3-fp8"``: the same with blocks of 128 keys, for operands in FP8 with a scale for each head.
 #:   Probabilities are multiplied by 2^8 and rounded to E4M3.
-#: * ``"pytorch-cpu"``: blocks of 512 keys, and of 32 queries in the backward pass. From 192 queries on, PyTorch takes
-#:   blocks of 64 queries, and from 768 on blocks of 256.
+#: * ``"pytorch-cpu"``: blocks of 512 keys, and of 32 queries in the backward pass. PyTorch takes blocks of 64 queries
+#:   if there are 192 or more, and of 256 if there are 768 or more.
 attention_kernels: Mapping[str, FlashAttention] = MappingProxyType(
     {
         "flash-attention-2": flash_attention(64, reverse=True, exponential="exp2"),

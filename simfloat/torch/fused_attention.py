@@ -1,7 +1,7 @@
 """Fused attention, by blocks of keys as a kernel computes it: one operation with one node of autograd.
 
-A backward pass that is recorded, for gradients of gradients, runs the operations of PyTorch as one composite, whose
-operations have the format of `reduce`. Values are rounded only where they enter and leave it.
+A backward pass that is recorded, for gradients of gradients, runs the operations of PyTorch as one composite. They have
+the format of `reduce`. Values are rounded only where they enter and leave the composite.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from simfloat.autodiff.record import sum_to_shape
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.flash_attention import kernel_of
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.formulas import sum_to_shape
 from simfloat.simulation.formulas.attention import AttentionOptions, Parts, attend, gradients
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
@@ -44,7 +45,7 @@ class AttentionCall(NamedTuple):
     is_causal: bool
     scale: float | None
     enable_gqa: bool
-    kept: Tensor | None = None  # True for probabilities that dropout keeps
+    passes: Tensor | None = None  # True for probabilities that dropout keeps
 
     def by_operations(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return softmax(q k^T * scale + mask) v, with dropout, by operations of PyTorch."""
@@ -58,8 +59,8 @@ class AttentionCall(NamedTuple):
             scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
         # Rows that the mask excludes completely become zeros; the ordinary softmax would return NaN.
         weights = torch.ops.aten._safe_softmax(scores, -1)
-        if self.kept is not None:
-            weights = weights * (self.kept * (1 / (1 - self.dropout_p) if self.dropout_p < 1 else 0.0))
+        if self.passes is not None:
+            weights = weights * (self.passes * (1 / (1 - self.dropout_p) if self.dropout_p < 1 else 0.0))
         return weights @ v
 
 
@@ -73,7 +74,7 @@ def fused_attention(run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tens
             axes = -3 if call.enable_gqa else -2
             leading = torch.broadcast_shapes(q.shape[:axes], k.shape[:axes])
             ones = torch.ones(*leading, *q.shape[axes:-1], k.shape[-2])
-            call = call._replace(kept=torch.dropout(ones, call.dropout_p, True) != 0)
+            call = call._replace(passes=torch.dropout(ones, call.dropout_p, True) != 0)
         options = _options(place, call, q, k)
     addend = None if call.mask is None or call.mask.dtype == torch.bool else call.mask
     result: Tensor = BlockedAttention.apply(q, k, v, addend, run, place, call, options)
@@ -82,7 +83,9 @@ def fused_attention(run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tens
 
 def _options(place: Place, call: AttentionCall, q: Tensor, k: Tensor) -> AttentionOptions:
     """Return the options of the formula for a call."""
-    allowed, addends, mask = None, (), call.mask
+    allowed: NDArray[np.bool_] | None = None
+    addends: tuple[NDArray, ...] = ()
+    mask = call.mask
     if call.is_causal:
         allowed = np.tril(np.ones((q.shape[-2], k.shape[-2]), bool))
     elif mask is not None and mask.dtype == torch.bool:
@@ -92,11 +95,11 @@ def _options(place: Place, call: AttentionCall, q: Tensor, k: Tensor) -> Attenti
         # A key with the addend -inf takes no part, even if the format has no infinities.
         allowed = numbers != -np.inf
         addends = (np.where(allowed, numbers, numbers.dtype.type(0)),)
-    kept = None if call.kept is None else call.kept.numpy()
+    passes = None if call.passes is None else call.passes.numpy()
     scale = 1 / math.sqrt(q.shape[-1]) if call.scale is None else call.scale
     kernel = kernel_of(place.recipe.fused)
     assert kernel is not None
-    options = AttentionOptions(kernel, scale, allowed, addends, kept, 1 - call.dropout_p)
+    options = AttentionOptions(kernel, scale, allowed, addends, passes, 1 - call.dropout_p)
     return options.with_groups(q.shape[-3], k.shape[-3]) if call.enable_gqa else options
 
 
@@ -117,7 +120,7 @@ class BlockedAttention(torch.autograd.Function):
         arithmetic = Forward(place, run.simulation).arithmetic((q, k, v))
         with without_dispatch():
             arrays = [numbers_of(run.parameters.read(x)) for x in (q, k, v)]
-            output, context.attended = attend(Parts(inside, options.kernel, "forward"), *arrays, options)
+            output, context.attended = attend(Parts(inside, options.kernel, "forward"), arrays, options)
             result = tensor_of(arithmetic.round(output), q.dtype)
         put_tag(result, Tag(arithmetic.format))
         if context.note is not None:
@@ -146,20 +149,20 @@ class BlockedAttention(torch.autograd.Function):
         with without_dispatch():
             arrays = [numbers_of(context.run.parameters.read(x)) for x in operands]
             from_result = numbers_of(way.in_result_format(g)), numbers_of(result)
-        found: list[Tensor | None] = [None] * 8
+        results: list[Tensor | None] = [None] * 8
         for number, x in enumerate(operands):
             if context.needs_input_grad[number]:
                 to_operand = way.to_operand(number)
                 arithmetic = to_operand.arithmetic(())
                 inside = _inside(context, context.note.operands[number])
                 parts = Parts(inside, context.options.kernel, "backward")
-                slope = gradients(parts, number, *from_result, context.attended, *arrays[:3], context.options)
+                slope = gradients(parts, number, *from_result, context.attended, arrays[:3], context.options)
                 array = arithmetic.round(sum_to_shape(inside, slope, arrays[number].shape))
                 with without_dispatch():
-                    gradient = found[number] = match_layout(tensor_of(array, x.dtype), x)
+                    gradient = results[number] = match_layout(tensor_of(array, x.dtype), x)
                 put_tag(gradient, to_operand.tag(arithmetic.format, ()))
         context.attended.shared.clear()
-        return tuple(found)
+        return tuple(results)
 
 
 def _inside(context: Any, operand: Operand) -> CompositeArithmetic:

@@ -134,3 +134,12 @@ def total(u: Rounded, x: NDArray, axes: tuple[int, ...]) -> NDArray:
 def average(u: Rounded, x: NDArray, axes: tuple[int, ...]) -> NDArray:
     """Return the means over `axes`, which are kept with size 1."""
     return u.mean(x, axes).reshape(keepdims_shape(x.shape, axes))
+
+
+def sum_to_shape(u: Rounded, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """Sum a gradient over the axes along which an operand of `shape` was broadcast."""
+    if gradient.shape == shape:
+        return gradient
+    added = gradient.ndim - len(shape)
+    axes = [i for i in range(gradient.ndim) if i < added or (shape[i - added] == 1 and gradient.shape[i] != 1)]
+    return u.sum(gradient, tuple(axes)).reshape(shape)

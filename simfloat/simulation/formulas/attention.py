@@ -1,7 +1,7 @@
 """Attention in blocks of keys, forward and backward, in the order that :func:`simfloat.flash_attention` states.
 
-`attend` returns the result, and what its gradients read. `gradient` returns the gradient of queries, keys, values or
-a mask. `Parts` is the arithmetic of the parts of attention, each under the name that observers receive.
+`attend` returns the result, and the arrays for its gradients. `gradients` returns the gradient of queries, keys, values
+or a mask. `Parts` is the arithmetic of the parts of attention, each under the name that observers receive.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AttentionOptions(NamedTuple):
     scale: float
     allowed: NDArray[np.bool_] | None = None  # True for keys that take part
     addends: tuple[NDArray, ...] = ()  # numbers that are added to the scores
-    kept: NDArray[np.bool_] | None = None  # True for probabilities that dropout keeps
+    passes: NDArray[np.bool_] | None = None  # True for probabilities that dropout keeps
     keep_probability: float = 1.0
     groups: tuple[int, int] | None = None  # the heads of keys, and the heads of queries that share each of them
 
@@ -50,17 +50,17 @@ class AttentionOptions(NamedTuple):
         if queries == keys:
             return self
         grouped = self._replace(groups=(keys, queries // keys))
-        masks = [None if mask is None else grouped.apart(mask) for mask in (self.allowed, self.kept)]
-        return grouped._replace(allowed=masks[0], kept=masks[1], addends=tuple(map(grouped.apart, self.addends)))
+        masks = [None if mask is None else grouped.by_group(mask) for mask in (self.allowed, self.passes)]
+        return grouped._replace(allowed=masks[0], passes=masks[1], addends=tuple(map(grouped.by_group, self.addends)))
 
-    def apart(self, x: NDArray) -> NDArray:
+    def by_group(self, x: NDArray) -> NDArray:
         """Return an array (..., heads, n, m) as (..., groups, heads of a group or 1, n, m)."""
         if self.groups is None or x.ndim < 3:
             return x
         heads = (1, 1) if x.shape[-3] == 1 else (self.groups[0], x.shape[-3] // self.groups[0])
         return x.reshape(*x.shape[:-3], *heads, *x.shape[-2:])
 
-    def together(self, x: NDArray) -> NDArray:
+    def by_head(self, x: NDArray) -> NDArray:
         """Return an array (..., groups, heads of a group, n, m) as (..., heads, n, m)."""
         return x if self.groups is None else x.reshape(*x.shape[:-4], -1, *x.shape[-2:])
 
@@ -108,7 +108,7 @@ class Parts:
         """Return the arithmetic of an operation of a part."""
         u = self._parts.get((name, operation))
         if u is None:
-            # As in attention whose steps are rounded, these parts are inside a softmax, which overrides may name.
+            # As in attention with rounded steps, these parts are inside a softmax, which overrides may name.
             u = (self.softmax if name in SOFTMAX else self.inside).for_operation(operation)
             observer = u.target.observer
             if observer is not None and operation not in ("matmul", "sum"):
@@ -145,17 +145,17 @@ class Parts:
         """Multiply matrices, each with the rounding of its head."""
         u = self.part(name, "matmul")
         if isinstance(a_inputs, Input) and isinstance(b_inputs, Input):
-            scaled = any(isinstance(each.cast.scale, GivenScale) for each in (a_inputs, b_inputs))
-            # The cache keeps the options of a product by its inputs, which here exist for one call.
-            return (u._replace(options_cache={}) if scaled else u).matmul(a, b, a_inputs, b_inputs)
+            is_known = not any(isinstance(x.cast.scale, GivenScale) for x in (a_inputs, b_inputs))
+            # The cache keeps the options of a product by its inputs. Those with a given scale exist for one call.
+            return (u if is_known else u._replace(options_cache={})).matmul(a, b, a_inputs, b_inputs)
         heads = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        shape = *heads, a.shape[-2], b.shape[-1]
         if 0 in heads:
-            return np.zeros(shape, u.target.dtype, like=a)
+            return np.zeros((*heads, a.shape[-2], b.shape[-1]), u.target.dtype, like=a)
         a, b = (np.broadcast_to(x, (*heads, *x.shape[-2:])) for x in (a, b))
-        left, right = (np.broadcast_to(np.asarray(each, object), heads) for each in (a_inputs, b_inputs))
-        once = u._replace(options_cache={})
-        return np.stack([once.matmul(a[i], b[i], left[i], right[i]) for i in np.ndindex(*heads)]).reshape(shape)
+        left, right = [np.broadcast_to(np.asarray(x, object), heads) for x in (a_inputs, b_inputs)]
+        u = u._replace(options_cache={})
+        products = [u.matmul(a[i], b[i], left.item(i), right.item(i)) for i in np.ndindex(*heads)]
+        return np.stack(products).reshape(*heads, a.shape[-2], b.shape[-1])
 
     def inputs(self, use: str, x: NDArray, is_gradient: bool = False) -> Inputs:
         """Return the rounding of a whole operand, with scales of all of its parts; `use` names it for histories."""
@@ -189,18 +189,18 @@ class Parts:
 
 
 class Attended(NamedTuple):
-    """What the gradients read: scores of all keys, and for each query m and L = m + log(l)."""
+    """The arrays for the gradients: scores of all keys, and for each query m and L = m + log(l)."""
 
     scores: NDArray  # -inf for keys that take no part
     maximum: NDArray
     log_sum: NDArray
     factor: NDArray | None  # from scores to exponents of 2
-    shared: dict[str, NDArray]  # arrays that the gradients of several operands read, for one gradient of the result
+    shared: dict[str, Any]  # for the gradients of several operands, from one gradient of the result
 
 
-def attend(u: Parts, q: NDArray, k: NDArray, v: NDArray, options: AttentionOptions) -> tuple[NDArray, Attended]:
-    """Return the result, in the format of the output, and what its gradients read."""
-    q, k, v = map(options.apart, (q, k, v))
+def attend(u: Parts, operands: Iterable[NDArray], options: AttentionOptions) -> tuple[NDArray, Attended]:
+    """Return the result, in the format of the output, and the arrays for its gradients, of query, key and value."""
+    q, k, v = map(options.by_group, operands)
     scores, factor = _scores(u, q, k, options)
     v_inputs, p_input = u.inputs("value", v), u.probabilities()
     highest = np.full((*scores.shape[:-1], 1), -np.inf, scores.dtype, like=scores)
@@ -211,7 +211,7 @@ def attend(u: Parts, q: NDArray, k: NDArray, v: NDArray, options: AttentionOptio
         maximum = u.part("maximum", "max").round(_where(highest == -np.inf, 0, highest))
         powers = _exponentials(u, scores[..., keys], maximum, _exponent(u, maximum, factor), factor)
         summed = u.sum_rows("denominator", powers)
-        product = u.matmul("output", _kept(powers, options, keys), v[..., keys, :], p_input, v_inputs)
+        product = u.matmul("output", _after_dropout(powers, options, keys), v[..., keys, :], p_input, v_inputs)
         if total is None or output is None:
             total, output = summed, product
             continue
@@ -222,12 +222,12 @@ def attend(u: Parts, q: NDArray, k: NDArray, v: NDArray, options: AttentionOptio
     if maximum is None or total is None or output is None:  # without keys
         shape = *np.broadcast_shapes(scores.shape[:-2], v.shape[:-2]), scores.shape[-2], v.shape[-1]
         zeros = np.zeros(shape, scores.dtype, like=scores)
-        return options.together(zeros), Attended(scores, highest, highest, factor, {})
+        return options.by_head(zeros), Attended(scores, highest, highest, factor, {})
     total = _where(total == 0, 1, total)  # the output of a query without any key is 0
     share = u.apply("denominator", "divide", number(1.0), total)
-    if options.kept is not None:
+    if options.passes is not None:
         share = u.apply("denominator", "multiply", share, u.constant("denominator", options.compensation))
-    result = options.together(u.apply("output", "multiply", output, share))
+    result = options.by_head(u.apply("output", "multiply", output, share))
     return result, Attended(scores, maximum, _log_sum(u, maximum, total, options), factor, {})
 
 
@@ -278,9 +278,9 @@ def _log_sum(u: Parts, maximum: NDArray, total: NDArray, options: AttentionOptio
     return u.apply("denominator", "add", maximum, logarithm)
 
 
-def _kept(x: NDArray, options: AttentionOptions, keys: slice = slice(None)) -> NDArray:
+def _after_dropout(x: NDArray, options: AttentionOptions, keys: slice = slice(None)) -> NDArray:
     """Return the elements that dropout keeps, and 0 for the others."""
-    return x if options.kept is None else _where(options.kept[..., keys], x, 0)
+    return x if options.passes is None else _where(options.passes[..., keys], x, 0)
 
 
 def _where(condition: NDArray[np.bool_], x: NDArray | float, y: NDArray | float) -> NDArray:
@@ -290,36 +290,43 @@ def _where(condition: NDArray[np.bool_], x: NDArray | float, y: NDArray | float)
 
 
 def gradients(
-    u: Parts, number: int, g: NDArray, y: NDArray, attended: Attended, q: NDArray, k: NDArray, v: NDArray,
+    u: Parts,
+    number: int,
+    g: NDArray,
+    y: NDArray,
+    attended: Attended,
+    operands: Iterable[NDArray],
     options: AttentionOptions,
-) -> NDArray:  # fmt: skip
+) -> NDArray:
     """Return the gradient of the query (0), the key (1), the value (2) or the mask (3), from that of the result y."""
     if attended.shared.get("gradient") is not g:
         attended.shared.clear()
         attended.shared["gradient"] = g
-    g, y, q, k, v = map(options.apart, (g, y, q, k, v))
+    g, y, q, k, v = map(options.by_group, (g, y, *operands))
     if number == 2:
         return _of_group(u, "value", _to_value(u, g, attended, options), options)
-    slopes = _shared(attended, "slopes", lambda: _to_scores(u, g, y, attended, v, options))
+    slopes = _once(attended, "slopes", lambda: _to_scores(u, g, y, attended, v, options))
     if number == 3:
-        return options.together(_compensated(u, "scores", slopes, options))
-    inputs = _shared(attended, "inputs", lambda: u.inputs("scores", slopes, is_gradient=True))
+        return options.by_head(_times_compensation(u, "scores", slopes, options))
+    inputs = _once(attended, "inputs", lambda: u.inputs("scores", slopes, is_gradient=True))
     if number == 1:
         q_inputs = u.inputs("query", q)
 
         def to_key(rows: slice) -> NDArray:
             product = u.matmul("key", slopes[..., rows, :].swapaxes(-1, -2), q[..., rows, :], inputs, q_inputs)
-            return _scaled(u, "key", product, options)
+            return _times_scale(u, "key", product, options)
 
         return _of_group(u, "key", _over_queries(u, "key", to_key, q.shape[-2]), options)
     k_inputs, blocks = u.inputs("key", k), replace(options.kernel, reverse=False).blocks(k.shape[-2])
     products = (u.matmul("query", slopes[..., keys], k[..., keys, :], inputs, k_inputs) for keys in blocks)
     if options.kernel.block_queries is None:
-        total = _added(u.part("query", "add"), products)
-        total = total if total is None else _scaled(u, "query", total, options)
+        total = _sum_of_blocks(u.part("query", "add"), products)
+        total = total if total is None else _times_scale(u, "query", total, options)
     else:
-        total = _added(u.between_blocks("query"), (_scaled(u, "query", x, options) for x in products), is_stored=True)
-    return options.together(np.zeros(q.shape, slopes.dtype, like=q) if total is None else total)
+        total = _sum_of_blocks(
+            u.between_blocks("query"), (_times_scale(u, "query", x, options) for x in products), is_stored=True
+        )
+    return options.by_head(np.zeros(q.shape, slopes.dtype, like=q) if total is None else total)
 
 
 def _over_queries(u: Parts, name: str, compute: Callable[[slice], NDArray], queries: int) -> NDArray:
@@ -328,12 +335,12 @@ def _over_queries(u: Parts, name: str, compute: Callable[[slice], NDArray], quer
     if size is None or not queries:
         return compute(slice(None))
     blocks = (compute(slice(start, start + size)) for start in range(0, queries, size))
-    total = _added(u.between_blocks(name), blocks, is_stored=True)
+    total = _sum_of_blocks(u.between_blocks(name), blocks, is_stored=True)
     assert total is not None
     return total
 
 
-def _added(u: Arithmetic, blocks: Iterable[NDArray], is_stored: bool = False) -> NDArray | None:
+def _sum_of_blocks(u: Arithmetic, blocks: Iterable[NDArray], is_stored: bool = False) -> NDArray | None:
     """Add arrays one after the other; the first one is rounded if it is stored. Return None if there are none."""
     total: NDArray | None = None
     for block in blocks:
@@ -351,29 +358,29 @@ def _of_group(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDA
 
 def _to_value(u: Parts, g: NDArray, attended: Attended, options: AttentionOptions) -> NDArray:
     """Return the gradient of the values."""
-    powers = _kept(_shared(attended, "powers", lambda: _recomputed(u, attended, options)), options)
-    g_inputs = _shared(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
+    powers = _after_dropout(_once(attended, "powers", lambda: _probabilities(u, attended, options)), options)
+    g_inputs = _once(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
 
     def to_value(rows: slice) -> NDArray:
         product = u.matmul("value", powers[..., rows, :].swapaxes(-1, -2), g[..., rows, :], u.probabilities(), g_inputs)
-        return _compensated(u, "value", product, options)
+        return _times_compensation(u, "value", product, options)
 
     return _over_queries(u, "value", to_value, g.shape[-2])
 
 
 def _to_scores(u: Parts, g: NDArray, y: NDArray, attended: Attended, v: NDArray, options: AttentionOptions) -> NDArray:
     """Return P * (dP - D)."""
-    powers = _shared(attended, "powers", lambda: _recomputed(u, attended, options))
-    g_inputs = _shared(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
+    powers = _once(attended, "powers", lambda: _probabilities(u, attended, options))
+    g_inputs = _once(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
     means = u.sum_rows("denominator", u.apply("denominator", "multiply", g, y))
-    if options.kept is not None:
+    if options.passes is not None:
         means = u.apply("denominator", "multiply", means, u.constant("denominator", options.keep_probability))
     of_powers = u.matmul("probabilities", g, v.swapaxes(-1, -2), g_inputs, u.inputs("value", v))
-    centred = u.apply("scores", "subtract", _kept(of_powers, options), means)
+    centred = u.apply("scores", "subtract", _after_dropout(of_powers, options), means)
     return u.apply("scores", "multiply", powers, centred)
 
 
-def _recomputed(u: Parts, attended: Attended, options: AttentionOptions) -> NDArray:
+def _probabilities(u: Parts, attended: Attended, options: AttentionOptions) -> NDArray:
     """Return exp(S - L)."""
     base, factor = attended.log_sum, attended.factor
     if factor is not None:
@@ -381,17 +388,17 @@ def _recomputed(u: Parts, attended: Attended, options: AttentionOptions) -> NDAr
     return _exponentials(u, attended.scores, attended.maximum, base, factor)
 
 
-def _scaled(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
+def _times_scale(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
     """Multiply the gradient of queries or keys by the factor of the scores, and with dropout by its compensation."""
     return u.apply(name, "multiply", x, u.constant(name, options.scale * options.compensation))
 
 
-def _compensated(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
+def _times_compensation(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDArray:
     """Multiply by 1 / (1 - p), with dropout."""
-    return x if options.kept is None else u.apply(name, "multiply", x, u.constant(name, options.compensation))
+    return x if options.passes is None else u.apply(name, "multiply", x, u.constant(name, options.compensation))
 
 
-def _shared(attended: Attended, name: str, compute: Callable[[], Any]) -> Any:
+def _once(attended: Attended, name: str, compute: Callable[[], Any]) -> Any:
     """Return what several gradients read, which is computed once."""
     if name not in attended.shared:
         attended.shared[name] = compute()
