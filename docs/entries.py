@@ -19,6 +19,8 @@ OTHERS = {
     "simfloat.exact": "The accumulator without rounding: the exact sum is rounded once, to the output format.",
     "simfloat.policies": "All presets by name. ``print(simfloat.policies)`` shows them with their sources, and "
     ":doc:`/docs/presets` as a table.",
+    "simfloat.attention_kernels": "Kernels of attention by name, as :func:`simfloat.flash_attention` describes them. "
+    ":doc:`/docs/policies` shows them as a table.",
     "simfloat.nn.Parameter": "The same class as :class:`simfloat.Parameter`.",
     "simfloat.nn.MultiheadAttention": "PyTorch's spelling of :class:`simfloat.nn.MultiHeadAttention`.",
     "simfloat.train.save": "The same function as :func:`simfloat.save`.",
