@@ -18,7 +18,7 @@ Scales = Literal["tensors", "heads"]
 #: The largest power of two by which exponentials are multiplied before they are rounded.
 MOST_SHIFT = 64
 
-#: The parts that have a format of their own.
+#: The parts with an option for their format.
 FORMATS = ("scores", "exponentials", "denominator", "output")
 
 
@@ -38,11 +38,10 @@ def flash_attention(
 ) -> FlashAttention:
     """Describe attention by blocks of keys, as the value of the role `fused` of "scaled_dot_product_attention".
 
-    Every step below is rounded once. The letters are the roles and parts that give its format: operands of products
-    (q, k, v, and the probabilities P') have the format of `compute`, and gradients as operands that of
-    `compute_gradients`. Products are summed by `accumulate` and `accumulate_gradients`, other sums by `reduce`. All
-    parts have the format of `reduce`, unless an option gives another one. The result is rounded to `activations`, and
-    each gradient to its role. Forward, for each block of keys::
+    Every step below is rounded once. Operands of products (q, k, v, and the probabilities P') are rounded to `compute`,
+    and gradients as operands to `compute_gradients`. Products are summed by `accumulate` and `accumulate_gradients`,
+    other sums by `reduce`. All parts have the format of `reduce`, unless an option gives another one. The result is
+    rounded to `activations`, and each gradient to its role. Forward, for each block of keys::
 
         scores        S = (q k^T) * scale + mask              two or three roundings
         maximum       m' = max(m, rows of S)                   exact
@@ -51,8 +50,8 @@ def flash_attention(
         probabilities P' = P with dropped elements set to 0    rounded as operands
         output        O = r * O + P' v                         the two products and the sum are rounded
 
-    Then O * (1 / l) is the result; with dropout, 1 / l is first multiplied by 1 / (1 - p). In the first block, l and O
-    are the sum and the product alone. Backward, where y is the result, g its gradient, and L = m + log(l)::
+    Then O * (1 / l) is the result; with dropout, 1 / l is first multiplied by 1 / (1 - p). In the first block, l is only
+    the sum, and O is only the product. Backward, with the result y, its gradient g, and L = m + log(l)::
 
         exponentials  P = exp(S - L)
         denominator   D = sum of g * y                         with dropout, D * (1 - p)
@@ -66,14 +65,13 @@ def flash_attention(
 
     Parameters:
         block_keys: the number of keys in a block, the last of which may be short; None for all keys in one block.
-        block_queries: None for one sum over all queries in the gradients of key and value. With a number, each block of
-            so many queries, in ascending order, adds its product, times the scale, to the gradient, which has the
-            format of the role `activation_gradients` between blocks; so has the gradient of the query between blocks of
-            keys. PyTorch's CPU kernel computes so.
+        block_queries: the number of queries in a block of the backward pass, as in PyTorch's CPU kernel. Each block, in
+            ascending order, adds its product, times the scale, to the gradients of key and value. Between blocks, all
+            gradients have the format of the role `activation_gradients`. None for one sum over all queries.
         reverse: True to start with the last block, as the GPU kernels of FlashAttention do.
-        exponential: "exp" as above; "exp2" for exp2(fma(S, c, -(m' * c))) with c = scale * log2(e), where S is q k^T
-            itself, and exp2((m - m') * c) for r, as GPU kernels compute. With a mask of numbers, or if the scale is
-            not positive, S is as above and c = log2(e).
+        exponential: "exp" as above, or "exp2" as in GPU kernels: exp2(fma(S, c, -(m' * c))) and exp2((m - m') * c) for
+            r, with S = q k^T and c = scale * log2(e). With a mask of numbers, or if the scale is not positive, S is
+            as above and c = log2(e).
         scores, exponentials, denominator, output: the format of this part; None for the format of `reduce`.
         probabilities: the format or cast of P' as an operand; None for `compute`. If `compute` has a scale of the
             whole tensor, P' has none, because probabilities are at most 1.
@@ -160,8 +158,8 @@ def _text(value: Any) -> str:
 
 #: Kernels by name.
 #:
-#: * ``"flash-attention-2"``, which ``fused=True`` means: blocks of 64 keys from the last one on, with exp2. The size of
-#:   its blocks depends on the GPU and on the width of heads: 32 to 256 keys.
+#: * ``"flash-attention-2"``, which ``fused=True`` means: blocks of 64 keys, starting with the last one, with
+#:   exp2. The size of its blocks depends on the GPU and on the width of heads: 32 to 256 keys.
 #: * ``"flash-attention-3-fp8"``: the same with blocks of 128 keys, for operands in FP8 with a scale for each head.
 #:   Probabilities are multiplied by 2^8 and rounded to E4M3.
 #: * ``"pytorch-cpu"``: blocks of 512 keys, and of 32 queries in the backward pass. PyTorch takes blocks of 64 queries

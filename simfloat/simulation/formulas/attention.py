@@ -46,7 +46,7 @@ class AttentionOptions(NamedTuple):
     groups: tuple[int, int] | None = None  # the heads of keys, and the heads of queries that share each of them
 
     def with_groups(self, queries: int, keys: int) -> AttentionOptions:
-        """Return the options for these numbers of heads: heads that share a key become an axis of their own."""
+        """Return the options for these numbers of heads: heads that share a key become one more axis."""
         if queries == keys:
             return self
         grouped = self._replace(groups=(keys, queries // keys))
@@ -271,7 +271,7 @@ def _power(u: Parts, exponents: NDArray, factor: NDArray | None) -> NDArray:
 
 
 def _log_sum(u: Parts, maximum: NDArray, total: NDArray, options: AttentionOptions) -> NDArray:
-    """Return m + log(l), where m is first multiplied by the scale if scores are not."""
+    """Return m + log(l). If the scores are not multiplied by the scale, m is multiplied here."""
     logarithm = u.apply("denominator", "log", total)
     if options.scales_exponents:
         return u.apply("denominator", "fma", maximum, u.constant("denominator", options.scale), logarithm)
@@ -298,7 +298,7 @@ def gradients(
     operands: Iterable[NDArray],
     options: AttentionOptions,
 ) -> NDArray:
-    """Return the gradient of the query (0), the key (1), the value (2) or the mask (3), from that of the result y."""
+    """Return the gradient of the query (0), the key (1), the value (2) or the mask (3), from the gradient g of the result y."""
     if attended.shared.get("gradient") is not g:
         attended.shared.clear()
         attended.shared["gradient"] = g
@@ -399,7 +399,7 @@ def _times_compensation(u: Parts, name: str, x: NDArray, options: AttentionOptio
 
 
 def _once(attended: Attended, name: str, compute: Callable[[], Any]) -> Any:
-    """Return what several gradients read, which is computed once."""
+    """Return a value for several gradients, computed at the first call."""
     if name not in attended.shared:
         attended.shared[name] = compute()
     return attended.shared[name]
