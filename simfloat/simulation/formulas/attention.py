@@ -298,7 +298,7 @@ def gradients(
     operands: Iterable[NDArray],
     options: AttentionOptions,
 ) -> NDArray:
-    """Return the gradient of the query (0), the key (1), the value (2) or the mask (3), from the gradient g of the result y."""
+    """Return the gradient of the query (0), the key (1), the value (2) or the mask (3); g is the gradient of y."""
     if attended.shared.get("gradient") is not g:
         attended.shared.clear()
         attended.shared["gradient"] = g
