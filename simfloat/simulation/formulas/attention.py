@@ -203,7 +203,7 @@ def attend(u: Parts, operands: Iterable[NDArray], options: AttentionOptions) -> 
     q, k, v = map(options.by_group, operands)
     scores, factor = _scores(u, q, k, options)
     v_inputs, p_input = u.inputs("value", v), u.probabilities()
-    highest = np.full((*scores.shape[:-1], 1), -np.inf, scores.dtype, like=scores)
+    highest = np.zeros((*scores.shape[:-1], 1), scores.dtype, like=scores) - np.float32(np.inf)
     maximum = total = output = None
     for keys in options.kernel.blocks(scores.shape[-1]):
         before, highest = highest, np.maximum(highest, scores[..., keys].max(-1, keepdims=True))
