@@ -16,7 +16,7 @@ CASES = {
         *(elementwise.spacings, elementwise.events),
         *(sums.sums, sums.steps, sums.running_sums, sums.products, sums.convolutions, sums.nothing),
         *(tiles.tiles, arrays.reads, arrays.writes),
-        *(layers.layers, layers.losses, layers.conditions, layers.slopes),
+        *(layers.layers, layers.attention, layers.losses, layers.conditions, layers.slopes),
         *(trainings.training, trainings.training_of_images, trainings.training_of_sequences),
         *(trainings.optimizers, trainings.loss_scales, trainings.clipped),
     )

@@ -158,6 +158,19 @@ def layers(move):
         yield from model.state_dict().values()
 
 
+def attention(move):
+    """Attention as kernels compute it: causal, with dropout, four heads to two, and with scales of heads."""
+    kernels = sf.flash_attention(2, exponential="exp2", block_queries=2), sf.attention_kernels["flash-attention-3-fp8"]
+    for policy, kernel in zip(("amp-bf16", "fp8-hybrid"), kernels, strict=True):
+        x = sf.Tensor(move(input_of((2, 4, 5, 4))), requires_grad=True)
+        chosen = sf.policies[policy].override(operation="scaled_dot_product_attention", fused=kernel)
+        with sf.simulate(chosen, seed=2):
+            options = {"is_causal": True, "dropout_p": 0.3, "enable_gqa": True}
+            y = sf.nn.scaled_dot_product_attention(x, x[:, :2], x[:, 2:], **options)
+            (y * y).mean().backward()
+        yield from (y.data, x.grad)
+
+
 def losses(move):
     """Every loss, forward and backward; and one as a module, whose weights go where it goes."""
     for (loss, shape), policy in zip(LOSSES.values(), cycle(POLICIES), strict=False):
