@@ -16,19 +16,14 @@ def online(scores: NDArray, values: NDArray, block: int, kept: sf.Format) -> NDA
         m' = max(m, rows of S);  P = exp(S - m');  r = exp(m - m')
         l = r l + sum P;  O = r O + BF16(P) V
 
-    and O / l at the end. O is kept in the format `kept`: r O and the sum are rounded to it. Everything else is FP32.
+    and O (1 / l) at the end. r O and the sum O are rounded to the format `kept`. Everything else is FP32.
     """
-    top: NDArray = np.full((len(scores), 1), -np.inf)
-    sums: NDArray = np.zeros((len(scores), 1))
-    output: NDArray = np.zeros((len(scores), values.shape[1]))
-    for start in range(0, scores.shape[1], block):
-        part = scores[:, start : start + block]
-        higher = np.maximum(top, part.max(axis=1, keepdims=True))
-        weights, rescale = exponentials(part, higher), exponentials(top, higher)
-        sums = sf.fma(rescale, sums, row_sums(weights), sf.FP32)
-        output = sf.add(sf.multiply(rescale, output, kept), product(weights, values[start : start + block]), kept)
-        top = higher
-    return sf.divide(output, sums, sf.BF16)
+    kernel = sf.flash_attention(block, output=kept)
+    policy = sf.Policy(compute=sf.BF16).override(operation="scaled_dot_product_attention", fused=kernel)
+    # The scores are a mask that is added to products of zeros.
+    with sf.simulate(policy), sf.no_grad():
+        zeros = np.zeros((len(scores), 1)), np.zeros((len(values), 1))
+        return sf.nn.scaled_dot_product_attention(*zeros, values, attn_mask=scores).data
 
 
 def ordinary(scores: NDArray, values: NDArray) -> NDArray:

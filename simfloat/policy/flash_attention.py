@@ -74,7 +74,8 @@ def flash_attention(
         exponential: "exp" as above, or "exp2" as in GPU kernels: exp2(fma(S, c, -(m' * c))) and exp2((m - m') * c) for
             r, with S = q k^T and c = scale * log2(e). With a mask of numbers, or if the scale is not positive, S is
             as above and c = log2(e).
-        scores, exponentials, denominator, output: the format of this part; None for the format of `reduce`.
+        scores, exponentials, denominator: the format of this part; None for the format of `reduce`.
+        output: the format of r * O, and of O between blocks; None for the format of `reduce`.
         probabilities: the format or cast of P' as an operand; None for `compute`. If `compute` has a scale of the
             whole tensor, P' has none, because probabilities are at most 1.
         shift: P' is multiplied by 2**shift before it is rounded, and its products are divided by it, exactly. It has

@@ -40,7 +40,8 @@ class Program:
         self.scale, self.inner = scale, self.recipe.reduce.result
 
     def of(self, part):
-        return (part != "probabilities" and getattr(self.kernel, part, None)) or self.inner
+        """The format of a part; that of `output` concerns only O between blocks."""
+        return (part not in ("probabilities", "output") and getattr(self.kernel, part, None)) or self.inner
 
     def cast(self, role, name, numbers):
         """Elements of an operand, and the factor that they were multiplied by."""
@@ -113,14 +114,15 @@ class Program:
                 chosen = [[p if kept[i][j] else Fraction(0) for p, j in zip(powers, keys, strict=True)]]
                 columns = [[self.v[0][j][n] for j in keys] for n in range(len(v[0]))]
                 added = self.product("output", self.cast("compute", "probabilities", chosen), (columns, self.v[1]))[0]
+                between = kernel.output or self.inner
                 if total is None:
-                    total, output = summed, added
+                    total, output = summed, [to(between, x) for x in added]
                     continue
                 fall = to(part("exponentials"), (top if before is None else before) - top)
                 fall = to(part("exponentials"), fall * factor) if binary else fall
                 rescaling = self.function("exponentials", gmpy2.exp2 if binary else gmpy2.exp, fall)
                 total = to(part("denominator"), rescaling * total + summed)
-                output = [to(part("output"), to(part("output"), rescaling * x) + y)
+                output = [to(between, to(between, rescaling * x) + y)
                           for x, y in zip(output, added, strict=True)]  # fmt: skip
             total = total or Fraction(1)
             inverse = to(part("denominator"), 1 / total)

@@ -27,6 +27,18 @@ from simfloat.simulation.inside import CompositeArithmetic
 #: log2(e), the factor from powers of e to powers of 2.
 LOG2E = math.log2(math.e)
 
+#: The output between blocks, which observers receive as "output".
+RUNNING = "running output"
+
+#: The options of a kernel that give the formats of parts.
+OPTIONS = {
+    "scores": "scores",
+    "maximum": "scores",
+    "exponentials": "exponentials",
+    "denominator": "denominator",
+    RUNNING: "output",
+}
+
 #: The parts that policies find inside the composite "softmax" of attention.
 SOFTMAX = ("maximum", "exponentials", "denominator")
 
@@ -110,11 +122,12 @@ class Parts:
         if u is None:
             # As in attention with rounded steps, these parts are inside a softmax, which overrides may name.
             u = (self.softmax if name in SOFTMAX else self.inside).for_operation(operation)
+            option, shown = OPTIONS.get(name), "output" if name == RUNNING else name
             observer = u.target.observer
             if observer is not None and operation not in ("matmul", "sum"):
-                observer = NamedPart(observer, name)
-            target = u.target._replace(operation=name, observer=observer)
-            format = getattr(self.kernel, "scores" if name == "maximum" else name, None)
+                observer = NamedPart(observer, shown)
+            target = u.target._replace(operation=shown, observer=observer)
+            format = None if option is None else getattr(self.kernel, option)
             if isinstance(format, Format) and format != target.format:
                 u = u.with_target(target._replace(format=format, dtype=carrier_of(format)))
             else:
@@ -213,12 +226,13 @@ def attend(u: Parts, operands: Iterable[NDArray], options: AttentionOptions) -> 
         summed = u.sum_rows("denominator", powers)
         product = u.matmul("output", _after_dropout(powers, options, keys), v[..., keys, :], p_input, v_inputs)
         if total is None or output is None:
-            total, output = summed, product
+            total = summed
+            output = product if options.kernel.output is None else u.part(RUNNING, "add").round(product)
             continue
         fall = u.apply("exponentials", "subtract", _where(before == -np.inf, maximum, before), maximum)
         rescaling = _power(u, _exponent(u, fall, factor), factor)
         total = u.apply("denominator", "fma", rescaling, total, summed)
-        output = u.apply("output", "add", u.apply("output", "multiply", rescaling, output), product)
+        output = u.apply(RUNNING, "add", u.apply(RUNNING, "multiply", rescaling, output), product)
     if maximum is None or total is None or output is None:  # without keys
         shape = *np.broadcast_shapes(scores.shape[:-2], v.shape[:-2]), scores.shape[-2], v.shape[-1]
         zeros = np.zeros(shape, scores.dtype, like=scores)
