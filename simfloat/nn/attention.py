@@ -60,8 +60,8 @@ def scaled_dot_product_attention(
     * The scores, the exponentials and their sums have the format of `reduce`.
     * The result is rounded once, and so is each gradient.
 
-    :func:`simfloat.flash_attention` states the order of the roundings; ``fused=True`` means its defaults. To round every
-    step instead, use ``policy.override(operation="scaled_dot_product_attention", fused=False)``.
+    :func:`simfloat.flash_attention` states the order of the roundings; ``fused=True`` means its defaults. Use
+    ``policy.override(operation="scaled_dot_product_attention", fused=False)`` to round every step instead.
 
     Parameters:
         query, key, value: arrays (..., L, E), (..., S, E) and (..., S, V).
