@@ -182,6 +182,5 @@ def kernel_of(fused: bool | FlashAttention) -> FlashAttention | None:
     """Return the kernel of attention for a value of the role `fused`; None if every step is rounded."""
     if isinstance(fused, FlashAttention):
         return fused
-    # Not a kernel with exp2: of two equal scores near 10^6, it makes weights that are not 1 but 1.01 before they are
-    # rounded, as GPUs do.
+    # The default has no exp2. Kernels with exp2 give equal scores near 10^6 a weight of 1.01 instead of 1, as GPUs do.
     return FlashAttention() if fused else None

@@ -244,6 +244,12 @@ CASES = {
         ),
         {},
     ),
+    "parts, powers of 2": (
+        sf.flash_attention(
+            2, exponential="exp2", exponentials=sf.Format(8, 9), denominator=sf.Format(8, 9), probabilities=sf.FP32
+        ),
+        {"is_causal": True},
+    ),
     "blocks of queries": (sf.flash_attention(3, block_queries=2), {"dropout_p": 0.3}),
     "causal": (sf.flash_attention(3), {"is_causal": True}),
     "causal, powers of 2": (sf.flash_attention(2, reverse=True, exponential="exp2"), {"is_causal": True}),

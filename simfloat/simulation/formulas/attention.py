@@ -30,14 +30,8 @@ LOG2E = math.log2(math.e)
 #: The output between blocks, which observers receive as "output".
 RUNNING = "running output"
 
-#: The options of a kernel that give the formats of parts.
-OPTIONS = {
-    "scores": "scores",
-    "maximum": "scores",
-    "exponentials": "exponentials",
-    "denominator": "denominator",
-    RUNNING: "output",
-}
+#: The option of a kernel that gives the format of a part, if it has another name; empty for none.
+OPTION_OF = {"maximum": "scores", RUNNING: "output", "output": "", "probabilities": ""}
 
 #: The parts that policies find inside the composite "softmax" of attention.
 SOFTMAX = ("maximum", "exponentials", "denominator")
@@ -122,12 +116,12 @@ class Parts:
         if u is None:
             # As in attention with rounded steps, these parts are inside a softmax, which overrides may name.
             u = (self.softmax if name in SOFTMAX else self.inside).for_operation(operation)
-            option, shown = OPTIONS.get(name), "output" if name == RUNNING else name
+            shown = "output" if name == RUNNING else name
             observer = u.target.observer
             if observer is not None and operation not in ("matmul", "sum"):
                 observer = NamedPart(observer, shown)
             target = u.target._replace(operation=shown, observer=observer)
-            format = None if option is None else getattr(self.kernel, option)
+            format = getattr(self.kernel, OPTION_OF.get(name, name), None)
             if isinstance(format, Format) and format != target.format:
                 u = u.with_target(target._replace(format=format, dtype=carrier_of(format)))
             else:
