@@ -69,7 +69,7 @@ def parameter_state(policy: Policy, path: str, elements: int, moments: int) -> P
         weight,
         read if read < weight else 0,
         gradient.bits if isinstance(gradient, Format) else min(read, weight),  # for "widest", the bits of the copy
-        moments * recipe.optimizer_state.bits,
+        moments * value_bits(recipe.optimizer_state),
         weight if recipe.update == "kahan" else 0,
     )
 
