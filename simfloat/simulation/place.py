@@ -202,6 +202,11 @@ class Place:
             place.type, place.untyped = format, untyped
         return place
 
+    @property
+    def in_all_types(self) -> tuple[Place, ...]:
+        """This place, and the places for other dtypes of the program that were used."""
+        return self, *self._typed.values()
+
     @cached_property
     def without_observer(self) -> Place:
         """This place without an observer, for operations that run a second time."""
@@ -488,7 +493,7 @@ class Place:
         meter = self.active_policy.meter
         if meter is None:
             return arithmetic
-        own_format = target_format if self.takes_formats else None
+        own_format = target_format if self.takes_formats or self.is_written else None
         asked_path = self.path if asked_path is None else asked_path
         site = Site(self.path, asked_path, self.operations, phase, role, own_format)
         # The metering is the last field of an arithmetic.
