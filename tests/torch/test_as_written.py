@@ -281,8 +281,8 @@ def test_the_reference_of_a_program_under_autocast_is_the_program_without_narrow
 
 def test_diagnose_says_how_to_diagnose_a_narrow_model():
     model, batch = nn.Linear(2, 1).half(), (normal(3, 2, dtype=torch.float16), normal(3, 1, dtype=torch.float16))
-    with pytest.raises(ValueError, match=r"under the reference, .* torch.float16: pass model.float\(\), and a policy"):
-        sf.diagnose(model, F.mse_loss, [batch], "as-written")
+    with pytest.raises(ValueError, match=r"torch.float16, which only 'as-written' follows: pass .* or model.float\(\)"):
+        sf.diagnose(model, F.mse_loss, [batch], "fp16-standard")
 
 
 def test_tensors_of_our_own_are_fp32():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simfloat.analysis.attribution.roles_used import is_of_torch
+from simfloat.analysis.diagnosis.changes import without_changes
 from simfloat.analysis.diagnosis.faults import (
     find_lost_decay,
     find_lost_updates,
@@ -22,6 +23,7 @@ from simfloat.analysis.diagnosis.gradients import (
     find_saturation,
     find_swamped_sums,
     find_underflow,
+    find_wrong_gradients,
     find_zero_gradients,
 )
 from simfloat.analysis.diagnosis.mending import NAN_IN_DATA, Diagnosis, Fault, PolicyRepair
@@ -29,7 +31,7 @@ from simfloat.analysis.diagnosis.trial import Batch, TensorTrial, TrainingTrial,
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.common import check_count, check_loss_function
 from simfloat.policy import Policy
-from simfloat.policy.policy import as_policy
+from simfloat.policy.policy import as_policy, is_written
 
 #: The number of searches for faults that other faults hid.
 ROUNDS = 3
@@ -106,7 +108,8 @@ def diagnose(
     clean = [batch for number, batch in enumerate(first_batches) if not any(fault.step == number for fault in faults)]
     if not clean:
         return Diagnosis(tuple(faults), chosen, {"policy": [], "mended": [], "reference": []})
-    repair = PolicyRepair(_new_trial(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
+    trial = _new_trial(model, loss_fn, clean, optimizer, scaler, seed, follows_program=is_written(chosen))
+    repair = PolicyRepair(trial, chosen, exact, int(steps))
     faults += _find_faults(repair)
     mended = repair.train(repair.policy)
     losses = {
@@ -116,7 +119,7 @@ def diagnose(
     }
     ordered = sorted(faults, key=lambda fault: fault.step)
     of_each = {name: record.losses for name, record in losses.items()}
-    return Diagnosis(tuple(ordered), repair.policy, of_each, len(repair.policy_record.fault_recorder.skipped))
+    return Diagnosis(tuple(ordered), without_changes(repair.policy), of_each, len(repair.policy_record.fault_recorder.skipped))
 
 
 def _find_faults(repair: PolicyRepair) -> list[Fault]:
@@ -138,12 +141,15 @@ def _find_faults(repair: PolicyRepair) -> list[Fault]:
             repair.adopt_verified()
         for _ in range(ROUNDS):
             fault_count = len(repair.faults)
-            find_underflow(repair, record, errors)
-            find_saturation(repair, record, errors)
+            if is_written(repair.policy):
+                find_wrong_gradients(repair, record, errors)
+            else:
+                find_underflow(repair, record, errors)
+                find_saturation(repair, record, errors)
             find_swamped_sums(repair, record, errors)
-            if len(repair.faults) == fault_count:
+            if len(repair.faults) == fault_count and not is_written(repair.policy):
                 find_underflow(repair, record, errors, is_rare=True)
-            if len(repair.faults) == fault_count:
+            if len(repair.faults) == fault_count and not is_written(repair.policy):
                 find_zero_gradients(repair, errors)
             repair.adopt_verified()
             if len(repair.faults) == fault_count or errors.agrees(repair.policy):
@@ -155,13 +161,20 @@ def _find_faults(repair: PolicyRepair) -> list[Fault]:
 
 
 def _new_trial(
-    model: Any, loss_fn: Callable[[Any, Any], Any], batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
+    model: Any,
+    loss_fn: Callable[[Any, Any], Any],
+    batches: Sequence[Batch],
+    optimizer: Any,
+    scaler: Any,
+    seed: int,
+    *,
+    follows_program: bool,
 ) -> TrainingTrial:
     if not is_of_torch(model, "diagnose"):
         return TensorTrial(model, loss_fn, batches, optimizer, scaler, seed)
     from simfloat.analysis.diagnosis.torch_trial import TorchTrial
 
-    return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed)
+    return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed, follows_program=follows_program)
 
 
 def _first_batches(batches: Any, steps: int) -> list[Batch]:
