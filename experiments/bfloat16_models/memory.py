@@ -5,6 +5,7 @@ from __future__ import annotations
 import simfloat as sf
 from experiments.problem import Problem
 from experiments.training import training_step
+from simfloat.analysis.cost import value_bits
 from simfloat.simulation.updates import COMPENSATION, STEP
 
 
@@ -26,6 +27,6 @@ def memory(problem: Problem, policy: sf.Policy) -> dict[str, float]:
             if name == COMPENSATION:
                 bits["kahan_bytes"] += recipe.weights.bits * array.size
             elif name != STEP:
-                bits["moment_bytes"] += recipe.optimizer_state.bits * array.size
+                bits["moment_bytes"] += value_bits(recipe.optimizer_state) * array.size
     weights = sum(parameter.data.size for _, parameter in parameters)
     return {name: count / 8 / weights for name, count in bits.items()}

@@ -24,7 +24,7 @@ def round_with_scale(arithmetic: Arithmetic, cast: Cast, x: NDArray) -> NDArray:
         return x
     if isinstance(cast.scale, WholeScaling):
         elements, scale = cast.apply(x, draw, target.observer, target.operation, arithmetic.histories[0])
-        return (elements.astype(np.float64) / scale).astype(x.dtype)
+        return (elements.astype(np.float64) / np.float64(scale)).astype(x.dtype)
     rows = x.reshape((1,) * (2 - x.ndim) + x.shape)
     elements, blocks = cast.apply_in_blocks(rows, -1, draw, target.observer, target.operation)
     scales = repeat_for_elements(blocks.values, blocks.block, rows.ndim - 1, rows.shape).astype(np.float64)

@@ -269,10 +269,12 @@ class UpdateArithmetic:
         if self._moment_cast.scale is None:
             self.state[name] = self._round_moment(name, value)
             return self.state[name]
-        is_number = isinstance(value, int | float)
-        x = np.full_like(self.weight, value, order="C") if is_number else value
-        self._store_scaled(name, x, is_observed=not is_number)
-        return x
+        if isinstance(value, int | float):
+            filled = np.full_like(self.weight, value, order="C")
+            self._store_scaled(name, filled, is_observed=False)
+            return filled
+        self._store_scaled(name, value, is_observed=True)
+        return value
 
     def _store_scaled(self, name: str, x: NDArray, *, is_observed: bool) -> None:
         """Store values as a moment with a scale."""
@@ -293,9 +295,7 @@ class UpdateArithmetic:
         """Return a + b, rounded as the moment of this name."""
         return self._with_stall_count(name, self._place.to_moment(name), lambda u: u.add(a, b))
 
-    def _with_stall_count(
-        self, name: str, arithmetic: Arithmetic, compute: Callable[[Arithmetic], NDArray]
-    ) -> NDArray:
+    def _with_stall_count(self, name: str, arithmetic: Arithmetic, compute: Callable[[Arithmetic], NDArray]) -> NDArray:
         """Compute a moment; an observer also receives the number of stalled elements."""
         observer = arithmetic.target.observer
         if observer is None:

@@ -133,7 +133,9 @@ def quantized(x, scaling):
 def test_a_moment_with_scales_is_cast_once_when_it_is_stored_and_the_step_uses_it_before(scaling):
     gradients = np.random.default_rng(1).standard_normal((3, 2, 6)).astype(np.float32)
     cast = sf.scaled(sf.E4M3, sf.per_tensor() if scaling == "per_tensor" else scaling)
-    recorder, optimizer = steps("SGD", gradients, sf.Policy(compute=sf.FP32, optimizer_state=cast), momentum=0.5, lr=0.5)
+    recorder, optimizer = steps(
+        "SGD", gradients, sf.Policy(compute=sf.FP32, optimizer_state=cast), momentum=0.5, lr=0.5
+    )
     w, stored = np.ones((2, 6), np.float32), None
     for g in gradients:
         m = g if stored is None else np.float32(0.5) * stored + g

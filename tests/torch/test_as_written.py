@@ -236,7 +236,9 @@ def test_the_cost_of_a_bf16_program_is_that_of_the_policy_with_its_formats():
 
 
 def test_the_cost_of_a_program_under_autocast_has_its_narrow_products_and_wide_parameters():
-    own = sf.cost(WithAutocast(perceptron()), lambda p, y: (p.float() - y).square().mean(), (normal(2, 4), 0), "as-written")
+    own = sf.cost(
+        WithAutocast(perceptron()), lambda p, y: (p.float() - y).square().mean(), (normal(2, 4), 0), "as-written"
+    )
     assert {(each.a, each.b) for each in own.products} == {(sf.BF16, sf.BF16)} and own.bytes_per_parameter == 16
     assert {each.value for each in own.numbers if each.layer == ""} == {sf.FP32}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,8 @@ class TorchRun:
         return self._run(policy)[1:]
 
     def _run(self, policy: Policy) -> tuple[Run, float, NDArray[np.float64]]:
-        model, (x, y), types = copy.deepcopy(self.model), self.batch, nullcontext()
+        model, (x, y) = copy.deepcopy(self.model), self.batch
+        types: AbstractContextManager[Any] = nullcontext()
         if not is_written(policy):
             model, (x, y), types = model.double(), self.wide_batch, WideTypes(torch.float64)
         with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Silent()) as run, types:

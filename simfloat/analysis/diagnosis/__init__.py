@@ -119,7 +119,9 @@ def diagnose(
     }
     ordered = sorted(faults, key=lambda fault: fault.step)
     of_each = {name: record.losses for name, record in losses.items()}
-    return Diagnosis(tuple(ordered), without_changes(repair.policy), of_each, len(repair.policy_record.fault_recorder.skipped))
+    return Diagnosis(
+        tuple(ordered), without_changes(repair.policy), of_each, len(repair.policy_record.fault_recorder.skipped)
+    )
 
 
 def _find_faults(repair: PolicyRepair) -> list[Fault]:

@@ -29,8 +29,7 @@ WORDS = {
     UPCAST_LOSS: "compute the loss in float32, by loss_fn(model(x).float(), y)",
     EPS: "{path}(..., eps={value:g})",
     MASK: "mask by torch.finfo(x.dtype).min or torch.where, not by a number beyond the dtype",
-    SCORES: "scale q before its product, (q * {value:g}) @ k.mT, and multiply the factor of the scores by "
-    "{inverse:g}",
+    SCORES: "scale q before its product, (q * {value:g}) @ k.mT, and multiply the factor of the scores by {inverse:g}",
     MASTER: "keep a master copy of the weights, by model.float(), and compute under torch.autocast",
     LOSS_SCALE: "a loss scale, torch.amp.GradScaler(init_scale={value:.0f})",
 }
@@ -109,8 +108,10 @@ def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Ite
 def larger_eps(trial: TrainingTrial) -> Iterator[Change]:
     """Yield larger values of the eps of the optimizer, if it has one."""
     optimizer = trial.parts[1]
-    epsilons = [group["eps"] for group in optimizer.param_groups if isinstance(group.get("eps"), float)]
-    yield from (Change(EPS, type(optimizer).__name__, value) for value in EPSILONS if epsilons and value > max(epsilons))
+    present = max(
+        (group["eps"] for group in optimizer.param_groups if isinstance(group.get("eps"), float)), default=1.0
+    )
+    yield from (Change(EPS, type(optimizer).__name__, value) for value in EPSILONS if value > present)
 
 
 def upcasts(keys: list[Key], trial: TrainingTrial) -> list[Change]:

@@ -43,7 +43,16 @@ from simfloat.policy.overrides import Override
 from simfloat.policy.policy import is_written
 from simfloat.policy.roles import CONTRACTION, REDUCTION
 from simfloat.simulation.updates import COMPENSATION
-from simfloat.telemetry.advice import CAST_ROLES, SUM_ROLES, Entries, FirstNaN, NaNExplanation, Remedy, explain_nan, remedy
+from simfloat.telemetry.advice import (
+    CAST_ROLES,
+    SUM_ROLES,
+    Entries,
+    FirstNaN,
+    NaNExplanation,
+    Remedy,
+    explain_nan,
+    remedy,
+)
 from simfloat.telemetry.entries import Key, are_wide, count_overflowed_sums
 
 #: At most this number of faults are fixed one after another.

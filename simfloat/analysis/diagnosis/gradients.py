@@ -280,8 +280,13 @@ def find_wrong_gradients(repair: PolicyRepair, record: TrialRecord, errors: Grad
     entries = dict(record.fault_recorder.entries())
     for kind, limit, measure, words in (
         ("underflow", UNDERFLOWED, errors.largest_zero_share, "underflow ({}): up to {:.0%} of a gradient is gone"),
-        ("subnormal", SUBNORMAL, errors.largest_error, "have few digits, near underflow ({}): a gradient is {:.0%} wrong"),
-        ("overflow", SATURATED, errors.largest_error, "stop at the largest number ({}): a gradient is {:.0%} wrong"),
+        (
+            "subnormal",
+            SUBNORMAL,
+            errors.largest_error,
+            "have few digits ({}): a gradient is wrong by {:.0%}",
+        ),
+        ("overflow", SATURATED, errors.largest_error, "stop at the largest number ({}): a gradient is wrong by {:.0%}"),
     ):
         keys = [key for key in _frequent_keys(repair, record, kind, limit) if not are_wide(entries[key])]
         before = measure(repair.policy) if keys else 0.0
@@ -292,9 +297,7 @@ def find_wrong_gradients(repair: PolicyRepair, record: TrialRecord, errors: Grad
         why = f"{percent_text(share)} {words.format(keys_text(keys), before)}"
         name = "saturation" if kind == "overflow" else "underflow"
 
-        def is_mended(
-            again: TrialRecord, policy: Policy, measure: Measure = measure, before: float = before
-        ) -> bool:
+        def is_mended(again: TrialRecord, policy: Policy, measure: Measure = measure, before: float = before) -> bool:
             return again.fault_recorder.first is None and measure(policy) < before / 2
 
         fault = Fault(name, step, keys[0].phase, keys[0].path, keys[0].operation, why)
