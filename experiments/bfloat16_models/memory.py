@@ -18,7 +18,7 @@ def memory(problem: Problem, policy: sf.Policy) -> dict[str, float]:
     step = training_step(problem, model)
     with sf.simulate(policy, seed=0):
         step.make_step([next(problem.batches(0))])
-    bits = dict.fromkeys(("weight_bytes", "moment_bytes", "kahan_bytes"), 0)
+    bits = dict.fromkeys(("weight_bytes", "moment_bytes", "kahan_bytes"), 0.0)
     parameters = list(model.named_parameters())
     for (path, parameter), kept in zip(parameters, step.optimizer.state, strict=True):
         recipe = policy.recipe(path)

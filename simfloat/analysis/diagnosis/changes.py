@@ -108,10 +108,9 @@ def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Ite
 def larger_eps(trial: TrainingTrial) -> Iterator[Change]:
     """Yield larger values of the eps of the optimizer, if it has one."""
     optimizer = trial.parts[1]
-    present = max(
-        (group["eps"] for group in optimizer.param_groups if isinstance(group.get("eps"), float)), default=1.0
-    )
-    yield from (Change(EPS, type(optimizer).__name__, value) for value in EPSILONS if value > present)
+    present = [group["eps"] for group in optimizer.param_groups if isinstance(group.get("eps"), float)]
+    larger = [value for value in EPSILONS if present and value > max(present)]
+    yield from (Change(EPS, type(optimizer).__name__, value) for value in larger)
 
 
 def upcasts(keys: list[Key], trial: TrainingTrial) -> list[Change]:
