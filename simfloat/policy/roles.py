@@ -296,8 +296,7 @@ class Roles:
     )  # fmt: skip
     optimizer_state: Following[Format | Cast | str, Format | Cast] = Following(
         "weights", MOMENT,
-        "the format of the moments of an optimizer, or a cast, which rounds a moment once when it is stored, such as "
-        "`cast(BF16, stochastic())`; with a scale, the step itself uses the moment before the cast",
+        "the format of the moments of an optimizer, or a cast that rounds each moment once when it is stored",
         (PARAMETER,),
     )  # fmt: skip
     all_reduce: Following[Format | str, Format | Widest] = Following(
