@@ -15,7 +15,7 @@ from simfloat.simulation.arithmetic import Arithmetic
 
 @in_usual_environment
 def round_with_scale(arithmetic: Arithmetic, cast: Cast, x: NDArray) -> NDArray:
-    """Return a moment as it is read after it was stored: elements q = round(x * s), then q / s in the dtype of x.
+    """Return the stored values of a moment: elements q = round(x * s), divided by s in the dtype of x.
 
     Blocks run along the last axis. `arithmetic` has the random stream, the observer and the history of delayed scales.
     """

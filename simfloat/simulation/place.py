@@ -304,14 +304,11 @@ class Place:
 
     @cached_property
     def update_rules(self) -> UpdateRules | None:
-        """The rounding of an update.
-
-        None if random bits are given, moments are scaled, or an observer needs optional counts.
-        """
+        """The rounding of an update; None if random bits are given, moments have scales, or counts are optional."""
         recipe, observer = self.recipe, self.observer
-        if self._given_draws is not None or (observer is not None and wants_optional_counts(observer)):
+        if self._given_draws is not None or self.moment_cast.scale is not None:
             return None
-        if self.moment_cast.scale is not None:
+        if observer is not None and wants_optional_counts(observer):
             return None
         return update_rules_of(recipe, observer is not None)
 

@@ -1,4 +1,4 @@
-"""Run a program that chooses narrow dtypes in one wide dtype instead, as the reference of its own rounding errors."""
+"""Run a program that chooses narrow dtypes in one wide dtype instead, as the reference of its rounding errors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from simfloat.torch.tensors import FORMAT_OF
 NARROW_TYPES = tuple(dtype for dtype in FORMAT_OF if dtype.itemsize < 4 and dtype != torch.float8_e8m0fnu)
 
 
-class WideTypes(TorchDispatchMode):
+class ProgramMode(TorchDispatchMode):
+    """The base class of blocks inside a run that change the operations of a program."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False, which avoids loading all of torch.compile."""
+        return False
+
+
+class WideTypes(ProgramMode):
     """A ``with`` block inside a run: casts of the program to narrower dtypes, and autocast, convert to `dtype`."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self._dtype = dtype
         self._replaced = (*NARROW_TYPES, torch.float32) if dtype == torch.float64 else NARROW_TYPES
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, which avoids loading all of torch.compile."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry out an operation with wide dtypes."""

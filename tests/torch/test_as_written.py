@@ -1,5 +1,6 @@
 """The policy that follows the dtypes of a program: results are rounded once, to the dtype in the program."""
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 
@@ -360,3 +361,6 @@ def test_advice_on_a_program_with_its_own_types_says_what_the_program_can_do():
     )
     assert "at 0.weight.update (update) underflowed" in found[0].why
     assert "a larger eps" in found[0].why and found[0].override == ""
+    found, _ = advised(AS_WRITTEN, lambda p: torch.optim.AdamW(p, lr=1e-2), 1.0, torch.float16)
+    assert found[0].need == "a wider format" and found[0].override == ""
+    assert re.search(r"exp_avg_sq \(update\) underflowed; in the program: a larger eps, or keep", found[0].why)

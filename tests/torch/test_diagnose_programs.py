@@ -167,3 +167,11 @@ def test_the_change_in_the_program_gives_the_mended_losses():
             optimizer.step()
             losses.append(loss.item())
     assert found.first.verified and losses == sorted(losses, reverse=True), "the loss falls"
+
+
+def test_a_loss_scale_that_skips_all_steps_is_replaced_by_a_smaller_one():
+    model = WithAutocast(perceptron(nn.Tanh()), HALF)
+    optimizer, scaler = sgd(0.1)(model), torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    found = sf.diagnose(model, F.mse_loss, [(X, Y)], "as-written", optimizer=optimizer, scaler=scaler, steps=3)
+    assert found.first.override == "in the program: a loss scale, torch.amp.GradScaler(init_scale=65536)"
+    assert found.first.verified and found.skipped == 3

@@ -1,4 +1,4 @@
-"""Changes of a program that chooses its own dtypes, as remedies: they are made to copies, and trained to verify them.
+"""Remedies of a program with its own dtypes: changes of the program, which trainings of changed copies verify.
 
 No role of a policy widens the dtype of a tensor. So the remedies of such a program are an upcast, a larger eps, another
 mask, scaled queries, a master copy of the weights, or a loss scale. They travel with the policy of a trial.
@@ -34,7 +34,7 @@ WORDS = {
     LOSS_SCALE: "a loss scale, torch.amp.GradScaler(init_scale={value:.0f})",
 }
 
-#: The number of upcasts that are tried alone, and the values that are tried.
+#: The number of single upcasts that are tried, and the values that are tried.
 MOST_UPCASTS = 4
 EPSILONS, SCORE_FACTORS, LOSS_SCALES = (1e-7, 1e-6, 1e-5, 1e-4), (2.0**-4, 2.0**-8), (2.0**8, 2.0**12, 2.0**16)
 
@@ -62,7 +62,7 @@ class Change(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """The change as a sentence of its own."""
+        """The change as a sentence."""
         return f"{IN_THE_PROGRAM}{self}"
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class ProgramPolicy(Policy):
 
     @property
     def without_changes(self) -> Policy:
-        """The policy alone."""
+        """The policy without the changes."""
         return Policy(**{field.name: getattr(self, field.name) for field in fields(Policy)})
 
 
@@ -92,7 +92,7 @@ def without_changes(policy: Policy) -> Policy:
 
 
 def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Iterator[Change]:
-    """Yield the changes that may prevent a NaN or infinity, whose cause is at `source`: the smallest change first."""
+    """Yield the changes that may prevent a NaN or infinity, the smallest first; `source` is the place of its cause."""
     if first.phase == "update":
         yield from larger_eps(trial)
         yield Change(MASTER)
@@ -101,6 +101,9 @@ def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Ite
         yield Change(MASK)
         if kind_of(source.operation) == CONTRACTION:
             yield from (Change(SCORES, source.path, factor) for factor in SCORE_FACTORS)
+    elif trial.parts[2] is not None:
+        scale = trial.parts[2].get_scale()
+        yield from (Change(LOSS_SCALE, "", value) for value in reversed(LOSS_SCALES) if value < scale)
     yield from upcasts([source, first.key], trial)
     yield Change(MASTER)
 
@@ -114,13 +117,13 @@ def larger_eps(trial: TrainingTrial) -> Iterator[Change]:
 
 
 def upcasts(keys: list[Key], trial: TrainingTrial) -> list[Change]:
-    """Return the upcasts of the modules at these keys, each once; of the loss for results outside of all layers."""
+    """Return the upcasts of the modules at these keys, each once. Results outside of all layers belong to the loss."""
     paths = dict.fromkeys(trial.module_path(key.path) for key in keys)
     return [Change(UPCAST, path) if path else Change(UPCAST_LOSS) for path in paths]
 
 
 def changes_for_gradients(keys: list[Key], trial: TrainingTrial) -> list[list[Change]]:
-    """Return the changes that may repair gradients with underflow or saturation at these keys, each alone or together.
+    """Return lists of changes that may repair gradients with underflow or saturation at these keys.
 
     GradScaler refuses float16 parameters. So for these, a loss scale is tried together with a master copy.
     """

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from simfloat.analysis.attribution.torch_models import widen_to_float32
 from simfloat.analysis.diagnosis.changes import EPS, LOSS_SCALE, MASK, MASTER, SCORES, UPCAST, Change
 from simfloat.torch.open_run import active_run
 from simfloat.torch.tensors import NARROW, weight_path
+from simfloat.torch.wide_types import ProgramMode
 
 #: Attribute of the memory of scaled scores.
 SCALED = "_simfloat_scaled_scores"
@@ -80,13 +80,8 @@ def _map_tensors(function: Callable[[torch.Tensor], torch.Tensor], x: Any) -> An
     return type(x)(_map_tensors(function, each) for each in x) if type(x) in (list, tuple) else x
 
 
-class ClampedNumbers(TorchDispatchMode):
-    """A block in which the numbers of a program stop at the largest number of the narrow tensors beside them."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, which avoids loading all of torch.compile."""
-        return False
+class ClampedNumbers(ProgramMode):
+    """A block in which numbers of a program are limited to the range of the narrow tensors of their operation."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry out an operation with numbers within the range."""
@@ -105,7 +100,7 @@ def _clamp(x: Any, most: float) -> Any:
     return max(-most, min(x, most)) if isinstance(x, float) and math.isfinite(x) else x
 
 
-class ScaledScores(TorchDispatchMode):
+class ScaledScores(ProgramMode):
     """A block in which products of activations in one layer have a scaled left factor.
 
     The next product or quotient with a number makes up for the factor; any other operation reads the product itself.
@@ -114,11 +109,6 @@ class ScaledScores(TorchDispatchMode):
     def __init__(self, path: str, factor: float) -> None:
         super().__init__()
         self._path, self._factor = path, factor
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False, which avoids loading all of torch.compile."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry out an operation of the forward pass with scaled factors."""
