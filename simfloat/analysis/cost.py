@@ -230,7 +230,7 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
         loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batch: a pair (x, y).
-        policy: a Policy, or its name. Under "as-written", a PyTorch program is counted in its own dtypes.
+        policy: a Policy, or its name. A PyTorch program is counted in its own dtypes under "as-written".
         moments: the number of moments that the optimizer stores for each parameter: 2 for Adam, 1 for SGD with
             momentum, 0 for plain SGD.
 

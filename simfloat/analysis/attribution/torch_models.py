@@ -119,7 +119,7 @@ FLOAT_BYTES = 4
 class TorchPass:
     """A forward and a backward pass of copies of a PyTorch model, in float64, which can represent every format.
 
-    Under a policy that follows the dtypes of a program, the copies keep theirs.
+    The copies keep their dtypes under a policy that follows them.
     If results take the widest format of their operands, data and parameters count in their own dtypes. Then the copies
     are in float32, or in float64 if the model is.
     """

@@ -66,9 +66,9 @@ def diagnose(
     loss scale helps, larger or smaller, the fault names it as well. The attributes of a fault are `path`, `operation`,
     `phase`, `step`, `cause`, `operands` and `override`.
 
-    Under a policy that follows the dtypes of a program, such as ``"as-written"``, no role widens a result. The
-    reference is then the same program in float32. A remedy is a change of the program, such as an upcast, a larger eps,
-    another mask, a master copy or a loss scale. A training of a copy with this change verifies it.
+    No role widens a result under a policy that follows the dtypes of a program, such as ``"as-written"``. The reference
+    is then the same program in float32. A remedy is a change of the program, such as an upcast, a larger eps, another
+    mask, a master copy or a loss scale. A training of a copy with this change verifies it.
 
     An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
     elements. An event that does no harm, such as the overflow of a mask, is not a fault either. The arguments are not
