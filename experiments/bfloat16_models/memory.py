@@ -5,6 +5,7 @@ from __future__ import annotations
 import simfloat as sf
 from experiments.problem import Problem
 from experiments.training import training_step
+from simfloat.analysis.cost import value_bits
 from simfloat.simulation.updates import COMPENSATION, STEP
 
 
@@ -17,7 +18,7 @@ def memory(problem: Problem, policy: sf.Policy) -> dict[str, float]:
     step = training_step(problem, model)
     with sf.simulate(policy, seed=0):
         step.make_step([next(problem.batches(0))])
-    bits = dict.fromkeys(("weight_bytes", "moment_bytes", "kahan_bytes"), 0)
+    bits = dict.fromkeys(("weight_bytes", "moment_bytes", "kahan_bytes"), 0.0)
     parameters = list(model.named_parameters())
     for (path, parameter), kept in zip(parameters, step.optimizer.state, strict=True):
         recipe = policy.recipe(path)
@@ -26,6 +27,6 @@ def memory(problem: Problem, policy: sf.Policy) -> dict[str, float]:
             if name == COMPENSATION:
                 bits["kahan_bytes"] += recipe.weights.bits * array.size
             elif name != STEP:
-                bits["moment_bytes"] += recipe.optimizer_state.bits * array.size
+                bits["moment_bytes"] += value_bits(recipe.optimizer_state) * array.size
     weights = sum(parameter.data.size for _, parameter in parameters)
     return {name: count / 8 / weights for name, count in bits.items()}

@@ -18,10 +18,10 @@ from simfloat.analysis.attribution.roles_used import is_of_torch, pair_of_batch
 from simfloat.arithmetic.blocks import Block
 from simfloat.arithmetic.casts import Cast, as_cast
 from simfloat.common import Table, check_count, check_loss_function, table
-from simfloat.formats import Format
+from simfloat.formats import FP32, Format
 from simfloat.nn import Module
 from simfloat.policy import Policy, policies
-from simfloat.policy.policy import as_policy
+from simfloat.policy.policy import as_policy, is_written, policy_in_type
 from simfloat.policy.roles import ROLES, WIDEST
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Site, WorkMeter
@@ -69,7 +69,7 @@ def parameter_state(policy: Policy, path: str, elements: int, moments: int) -> P
         weight,
         read if read < weight else 0,
         gradient.bits if isinstance(gradient, Format) else min(read, weight),  # for "widest", the bits of the copy
-        moments * recipe.optimizer_state.bits,
+        moments * value_bits(recipe.optimizer_state),
         weight if recipe.update == "kahan" else 0,
     )
 
@@ -230,7 +230,7 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
         loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batch: a pair (x, y).
-        policy: a Policy, or its name.
+        policy: a Policy, or its name. A PyTorch program is counted in its own dtypes under "as-written".
         moments: the number of moments that the optimizer stores for each parameter: 2 for Adam, 1 for SGD with
             momentum, 0 for plain SGD.
 
@@ -246,7 +246,7 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
         >>> found.multiply_adds  # forward 4 (2 8 + 8 1), backward the same to weights, and 4 8 1 to activations
         224
     """
-    return count_work(model, loss_fn, batch, moments=moments).cost(policy)
+    return _new_work(model, loss_fn, batch, moments).cost(policy)
 
 
 def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: int = 2) -> ModelWork:
@@ -254,8 +254,8 @@ def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: in
 
     ``count_work(...).cost(policy)`` returns the same as ``cost(..., policy)`` in a fraction of the time. So a function
     of policies, such as ``lambda policy: work.cost(policy).bits_moved``, can be evaluated for many of them. Some
-    policies change the work: results take the widest format of their operands, composites are rounded once, or operands
-    are rotated. For each of these the work is counted once more.
+    policies change the work: results take the widest format of their operands, composites are rounded once, operands
+    are rotated, or formats follow the dtypes of a program. For each of these the work is counted once more.
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
@@ -275,6 +275,13 @@ def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: in
         >>> [work.cost(name).state_bytes / model.head.weight.size for name in ("fp32", "bf16-standard")]
         [66.0, 33.0]
     """
+    work = _new_work(model, loss_fn, batch, moments)
+    work.count()
+    return work
+
+
+def _new_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> ModelWork:
+    """Return the work of a model, which is not counted yet."""
     check_count("moments", moments, 0)
     check_loss_function(loss_fn)
     pair = pair_of_batch(batch)
@@ -286,8 +293,8 @@ class WorkPass(Protocol):
 
     model: Any
 
-    def check(self, policy: Policy) -> None:
-        """Raise ValueError for a policy under which these passes cannot count the work."""
+    def format_of(self, parameter: Any) -> Format:
+        """Return the format of the dtype of a parameter."""
 
     def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Run both passes under a policy, and count their work."""
@@ -307,8 +314,9 @@ class TensorPass:
     def __init__(self, model: Module) -> None:
         self.model = model
 
-    def check(self, policy: Policy) -> None:
-        """Accept every policy."""
+    def format_of(self, parameter: Any) -> Format:
+        """Return FP32: parameters of this package have no dtype that a policy follows."""
+        return FP32
 
     def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Run both passes under a policy, and count their work."""
@@ -329,19 +337,24 @@ class ModelWork:
     def __init__(self, one_pass: WorkPass, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> None:
         self._pass, self._loss_fn, self._batch, self._moments = one_pass, loss_fn, batch, moments
         self._meters: dict[Policy, WorkMeter] = {}
-        model = one_pass.model
-        self._parameters = [(path, _size(parameter)) for path, parameter in model.named_parameters()]
-        self._modules = [path for path, _ in model.named_modules()]
-        self._meter = self._count_under(policies[COUNTING_POLICY])
+        named = one_pass.model.named_parameters()
+        self._parameters = [(path, _size(parameter), one_pass.format_of(parameter)) for path, parameter in named]
+        self._modules = [path for path, _ in one_pass.model.named_modules()]
+
+    def count(self) -> None:
+        """Count the work under the policy that supports every operation."""
+        self._count_under(policies[COUNTING_POLICY])
 
     def cost(self, policy: Policy | str) -> PolicyCost:
         """Return the cost of the work under a policy, as :func:`cost` does."""
         chosen = as_policy(policy, "cost")
-        self._pass.check(chosen)
-        meter = self._count_under(chosen) if _changes_work(chosen) else self._meter
-        self._check_matched(chosen)
+        meter = self._count_under(chosen if _changes_work(chosen) else policies[COUNTING_POLICY])
+        self._check_matched(chosen, meter)
         prices = _Prices(chosen)
-        state = [parameter_state(chosen, path, size, self._moments) for path, size in self._parameters]
+        state = [
+            parameter_state(policy_in_type(chosen, type) if is_written(chosen) else chosen, path, size, self._moments)
+            for path, size, type in self._parameters
+        ]
         return PolicyCost(chosen, prices.products(meter), prices.sums(meter), prices.numbers(meter),
                           prices.bits_moved(meter), tuple(state))  # fmt: skip
 
@@ -351,16 +364,17 @@ class ModelWork:
             self._pass.run(self._loss_fn, self._batch, policy, self._meters[policy])
         return self._meters[policy]
 
-    def _check_matched(self, policy: Policy) -> None:
+    def _check_matched(self, policy: Policy, meter: WorkMeter) -> None:
         """Raise ValueError if an override matches no layer, parameter or operation of the model."""
-        sites = [*self._meter.results, *self._meter.operands]
-        paths = [*self._modules, *(path for path, _ in self._parameters), *(site.path for site in sites)]
+        sites = [*meter.results, *meter.operands]
+        paths = [*self._modules, *(path for path, _, _ in self._parameters), *(site.path for site in sites)]
         operations = [operation for site in sites for operation in site.operations]
         policy.check_matched(dict.fromkeys(paths), list(dict.fromkeys(operations)))
 
     def __repr__(self) -> str:
-        parameters = sum(size for _, size in self._parameters)
-        return f"ModelWork({sum(self._meter.products.values())} multiply-adds, {parameters} parameters)"
+        parameters = sum(size for _, size, _ in self._parameters)
+        meter = self._count_under(policies[COUNTING_POLICY])
+        return f"ModelWork({sum(meter.products.values())} multiply-adds, {parameters} parameters)"
 
 
 class _Prices:
@@ -417,10 +431,10 @@ def _add_alike(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, 
 
 
 def _changes_work(policy: Policy) -> bool:
-    """True if a policy changes the set of operations, or lets formats follow from operands."""
+    """True if a policy changes the set of operations, or lets formats follow from operands or dtypes."""
     pairs = [(role, getattr(policy, role)) for role in ROLES]
     pairs += [pair for override in policy.overrides for pair in override.roles]
-    return any(value == WIDEST or role in ("fused", "rotation") and value for role, value in pairs)
+    return any(value == WIDEST or role in ("fused", "rotation", "written") and value for role, value in pairs)
 
 
 def _size(parameter: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
@@ -16,15 +17,15 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.common import check_count, first_uneven_row, is_integer
+from simfloat.common import check_count, first_uneven_row, is_integer, message_text
 from simfloat.options import Reader
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Raise ValueError that names the first argument that is not a positive integer."""
+    """Raise ValueError that names the first argument that is not the size of an axis: a positive integer."""
     for name, size in sizes.items():
-        if not is_integer(size, 1):
-            raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+        if not is_integer(size, 1, sys.maxsize):
+            raise ValueError(f"{name} must be a positive integer, got {message_text(size)}.")
 
 
 def as_size(name: str, size: Any) -> Any:

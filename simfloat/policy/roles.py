@@ -87,6 +87,7 @@ OPERAND = RoleType("operand format", "Format | Cast | str", _as_operand)
 RESULT = RoleType("result format", "Format | str", as_format)
 FORWARD_RESULT = RoleType("result format", "Format | str", _as_forward_result, (WIDEST,))
 STORAGE = RoleType("storage format", "Format | str", as_format)
+MOMENT = RoleType("storage format or cast", "Format | Cast | str", _as_operand)
 SUM = RoleType("accumulator", "Accumulator | Format | str", as_accumulator)
 MODE = RoleType("rounding", "Rounding | str", as_rounding)
 ADDITION = RoleType("update", "Rounding | str", _as_update, UPDATES)
@@ -298,9 +299,11 @@ class Roles:
         "`rounding` if that is stochastic, otherwise with 32 bits), or a mode such as `stochastic(bits=4)`",
         (PARAMETER,), "nearest",
     )  # fmt: skip
-    optimizer_state: Following[Format | str, Format] = Following(
-        "weights", STORAGE, "the format of the moments of an optimizer", (PARAMETER,)
-    )
+    optimizer_state: Following[Format | Cast | str, Format | Cast] = Following(
+        "weights", MOMENT,
+        "the format of the moments of an optimizer, or a cast that rounds each moment once when it is stored",
+        (PARAMETER,),
+    )  # fmt: skip
     all_reduce: Following[Format | str, Format | Widest] = Following(
         "weight_gradients", RESULT, "the format of sums of gradients of a parameter over replicas", (PARAMETER,)
     )

@@ -495,6 +495,7 @@ class MeteredArithmetic(Arithmetic):
         return result
 
     def _site_of(self, operand: Input) -> Site:
-        """Return the site at which the policy defines the rounding of an operand."""
-        site, path = self.metering.site, self.metering.place.path_of_input(operand)
-        return site._replace(path=path, role=ROLE_OF_CAST[operand.operation], format=None)
+        """Return the site at which the policy, or the dtype of a program, defines the rounding of an operand."""
+        site, place = self.metering.site, self.metering.place
+        format = operand.cast.format if place.is_written else None
+        return site._replace(path=place.path_of_input(operand), role=ROLE_OF_CAST[operand.operation], format=format)

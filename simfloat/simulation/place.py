@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import GivenBits, Observer
-from simfloat.arithmetic.casts import as_cast
+from simfloat.arithmetic.casts import Cast, as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.scaling import Delayed, Hadamard
@@ -43,7 +43,7 @@ class UpdateRules:
 
     weights: Format
     rounding: Rounding
-    optimizer_state: Format
+    optimizer_state: Cast
     last: Rounding  # of the final addition
     is_compensated: bool
     is_observed: bool
@@ -54,8 +54,14 @@ _rules = lru_cache(maxsize=1 << 10)(UpdateRules)
 
 def update_rules_of(recipe: Recipe, is_observed: bool) -> UpdateRules:
     """Return the rules of the updates of a recipe."""
-    modes = recipe.rounding, recipe.optimizer_state, mode_of_update(recipe)
+    modes = recipe.rounding, cast_of_moments(recipe), mode_of_update(recipe)
     return _rules(recipe.weights, *modes, recipe.update == "kahan", is_observed)
+
+
+def cast_of_moments(recipe: Recipe) -> Cast:
+    """Return the cast of moments when they are stored; a format means the rounding mode of all results."""
+    state = recipe.optimizer_state
+    return state if isinstance(state, Cast) else Cast(state, recipe.rounding)
 
 
 def mode_of_update(recipe: Recipe) -> Rounding:
@@ -196,6 +202,11 @@ class Place:
             place.type, place.untyped = format, untyped
         return place
 
+    @property
+    def in_all_types(self) -> tuple[Place, ...]:
+        """This place, and the places for other dtypes of the program that were used."""
+        return self, *self._typed.values()
+
     @cached_property
     def without_observer(self) -> Place:
         """This place without an observer, for operations that run a second time."""
@@ -293,9 +304,11 @@ class Place:
 
     @cached_property
     def update_rules(self) -> UpdateRules | None:
-        """The rounding of an update; None if random bits are given, or an observer needs optional counts."""
+        """The rounding of an update; None if random bits are given, moments have scales, or counts are optional."""
         recipe, observer = self.recipe, self.observer
-        if self._given_draws is not None or (observer is not None and wants_optional_counts(observer)):
+        if self._given_draws is not None or self.moment_cast.scale is not None:
+            return None
+        if observer is not None and wants_optional_counts(observer):
             return None
         return update_rules_of(recipe, observer is not None)
 
@@ -310,10 +323,18 @@ class Place:
             return self.to_update.target
         return (self.to_moment(stream[1:]) if stream[0] == "." else self.to_parameter).target
 
+    @cached_property
+    def moment_cast(self) -> Cast:
+        """The cast of moments when they are stored."""
+        return cast_of_moments(self.recipe)
+
     def to_moment(self, name: str) -> Arithmetic:
         """Return the arithmetic of an optimizer for the moment of this name."""
         if name not in self._moments:
-            arithmetic = self._arithmetic("optimizer_state", self.recipe, "update", below=f".{name}")
+            format, rounding = self.moment_cast.format, self.moment_cast.rounding
+            arithmetic = self._arithmetic(
+                "optimizer_state", self.recipe, "update", format=format, below=f".{name}", rounding=rounding
+            )
             self._moments[name] = arithmetic.with_operation("moment")
         return self._moments[name]
 
@@ -453,7 +474,7 @@ class Place:
         """
         path, observer = self.path + below, self.observer
         chosen = getattr(recipe, role)
-        target_format = format if chosen == WIDEST and format is not None else chosen
+        target_format = chosen if isinstance(chosen, Format) or format is None else format
         rounding = recipe.rounding if rounding is None else rounding
         located = None
         if observer is not None and wants(observer, path, phase):
@@ -469,7 +490,7 @@ class Place:
         meter = self.active_policy.meter
         if meter is None:
             return arithmetic
-        own_format = target_format if self.takes_formats else None
+        own_format = target_format if self.takes_formats or self.is_written else None
         asked_path = self.path if asked_path is None else asked_path
         site = Site(self.path, asked_path, self.operations, phase, role, own_format)
         # The metering is the last field of an arithmetic.

@@ -66,7 +66,7 @@ class Streams:
 
     def __init__(self, seed: int, given_draws: Mapping[str, GivenBits] | None = None) -> None:
         self.seed = BitStream(seed).seed
-        self.given_draws = _check_draws(given_draws or {})
+        self.given_draws = _check_draws({} if given_draws is None else given_draws)
         self._streams: dict[Key, BitStream] = {}
         self.was_warned = False  # True if a warning about repeated random bits was given
 

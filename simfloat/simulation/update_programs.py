@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.casts import Cast
 from simfloat.arithmetic.operands import FLOAT32, empty, flat
 from simfloat.arithmetic.programs import (
     EventLabel,
@@ -182,6 +183,10 @@ class RecordedStep(UpdateArithmetic):
     def _is_compensated(self) -> bool:
         return self._rules.is_compensated
 
+    @property
+    def _moment_cast(self) -> Cast:
+        return self._rules.optimizer_state
+
     def sign(self, x: Any) -> Any:
         """Return -1, 0 or 1, exactly; NaN for NaN."""
         return self._writer.apply_unrounded(program_table.SIGN, x)
@@ -244,7 +249,7 @@ class RecordedStep(UpdateArithmetic):
         return self._writer.apply_unrounded(program_table.LARGEST, a, b)
 
     def _grid_of_moment(self, name: str) -> ProgramGrid:
-        return program_grid(self._rules.optimizer_state, self._rules.rounding, f".{name}")
+        return program_grid(self._moment_cast.format, self._moment_cast.rounding, f".{name}")
 
 
 def _single_product(a: float, b: float) -> float:

@@ -9,17 +9,20 @@ of them are elementwise, `update_programs.run_as_program` records the operations
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.casts import Cast
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.target import notify
 from simfloat.formats import Format
 from simfloat.kernels.rounding.events import UNCHANGED, events_for, wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.moments import round_with_scale
 from simfloat.simulation.place import Place
 
 #: The name of the Kahan compensation: the rounding errors of the parameter so far, negated.
@@ -64,6 +67,11 @@ class UpdateArithmetic:
     def _is_compensated(self) -> bool:
         """True for an update with Kahan's compensation."""
         return self._place.is_compensated
+
+    @property
+    def _moment_cast(self) -> Cast:
+        """The cast of moments when they are stored."""
+        return self._place.moment_cast
 
     def add(self, a: Operand, b: Operand) -> NDArray:
         """Return a + b, rounded to `weights`."""
@@ -161,9 +169,7 @@ class UpdateArithmetic:
         An observer receives the events if `value` is an array. A scalar only fills the moment, which the step then
         updates.
         """
-        if name not in self.state:
-            self.state[name] = self._round_moment(name, value)
-        return self.state[name]
+        return self.state[name] if name in self.state else self._store_rounded(name, value)
 
     def moment(self, name: str, x: NDArray, *, keep: float | None = None, take: float | None = None) -> NDArray:
         """Compute m = keep * m + take * x and store it under `name`; m starts as zeros.
@@ -174,8 +180,7 @@ class UpdateArithmetic:
         before = self.previous_moment(name, x.shape)
         a = before if keep is None else self.multiply(keep, before)
         b = x if take is None else self.multiply(take, x)
-        self.state[name] = self._add_to_moment(name, a, b)
-        return self.state[name]
+        return self._store_sum(name, a, b)
 
     def lerp(self, name: str, x: NDArray, share: float) -> NDArray:
         """Compute m = m + share * (x - m) and store it under `name`; m starts as zeros. This is `lerp` of PyTorch.
@@ -191,8 +196,7 @@ class UpdateArithmetic:
             b = self.multiply(share, difference)
         else:
             a, b = x, self.negative(self.multiply(1.0 - share, difference))
-        self.state[name] = self._add_to_moment(name, a, b)
-        return self.state[name]
+        return self._store_sum(name, a, b)
 
     def mean_square(self, name: str, x: NDArray, keep: float) -> NDArray:
         """Compute v = keep * v + ((1 - keep) * x) * x and store it under `name`; v starts as zeros.
@@ -202,18 +206,20 @@ class UpdateArithmetic:
         # PyTorch's addcmul multiplies its factor by the first operand; x * x * (1 - keep) would have other bits.
         a = self.multiply(keep, self.previous_moment(name, x.shape))
         b = self.multiply(self.times(1 - keep, x), x)
-        self.state[name] = self._add_to_moment(name, a, b)
-        return self.state[name]
+        return self._store_sum(name, a, b)
 
     def keep(self, name: str, x: NDArray) -> NDArray:
         """Round x to `optimizer_state` and store it under `name`."""
-        self.state[name] = self._round_moment(name, x)
-        return self.state[name]
+        return self._store_rounded(name, x)
 
     def largest(self, name: str, x: NDArray) -> NDArray:
         """Return the elementwise maximum of x over all steps, and store it under `name`."""
-        self.state[name] = self._larger(x, self.state.get(name, x))
-        return self.state[name]
+        largest = self._larger(x, self.state.get(name, x))
+        if self._moment_cast.scale is None:
+            self.state[name] = largest
+        else:
+            self._store_scaled(name, largest, is_observed=False)
+        return largest
 
     def larger(self, a: NDArray, b: NDArray) -> NDArray:
         """Return the elementwise maximum, exactly."""
@@ -251,26 +257,51 @@ class UpdateArithmetic:
         arrays = [np.array(float(x)) if isinstance(x, int | float) else x for x in operands]
         return self._place.to_update.apply(operation, *arrays)
 
+    def _store_sum(self, name: str, a: NDArray, b: NDArray) -> NDArray:
+        """Store a + b as a moment, and return the values with which the step continues."""
+        if self._moment_cast.scale is not None:
+            return self._store_rounded(name, self.add(a, b))
+        self.state[name] = self._add_to_moment(name, a, b)
+        return self.state[name]
+
+    def _store_rounded(self, name: str, value: Operand) -> NDArray:
+        """Store values as a moment, and return the values with which the step continues."""
+        if self._moment_cast.scale is None:
+            self.state[name] = self._round_moment(name, value)
+            return self.state[name]
+        if isinstance(value, int | float):
+            filled = np.full_like(self.weight, value, order="C")
+            self._store_scaled(name, filled, is_observed=False)
+            return filled
+        self._store_scaled(name, value, is_observed=True)
+        return value
+
+    def _store_scaled(self, name: str, x: NDArray, *, is_observed: bool) -> None:
+        """Store values as a moment with a scale."""
+        arithmetic, cast = self._place.to_moment(name), self._moment_cast
+        if not is_observed:
+            arithmetic = arithmetic.with_observer(None)
+        self.state[name] = self._with_stall_count(name, arithmetic, lambda u: round_with_scale(u, cast, x))
+
     def _round_moment(self, name: str, value: Operand) -> NDArray:
         """Round values as the moment of this name."""
         arithmetic = self._place.to_moment(name)
         if isinstance(value, int | float):
             filled = np.full_like(self.weight, value, np.float64, order="C")
             return arithmetic.with_observer(None).round(filled)
-        return self._with_stall_count(name, arithmetic, "round", value)
+        return self._with_stall_count(name, arithmetic, lambda u: u.round(value))
 
     def _add_to_moment(self, name: str, a: NDArray, b: NDArray) -> NDArray:
         """Return a + b, rounded as the moment of this name."""
-        return self._with_stall_count(name, self._place.to_moment(name), "add", a, b)
+        return self._with_stall_count(name, self._place.to_moment(name), lambda u: u.add(a, b))
 
-    def _with_stall_count(self, name: str, arithmetic: Arithmetic, operation: str, *operands: NDArray) -> NDArray:
+    def _with_stall_count(self, name: str, arithmetic: Arithmetic, compute: Callable[[Arithmetic], NDArray]) -> NDArray:
         """Compute a moment; an observer also receives the number of stalled elements."""
         observer = arithmetic.target.observer
         if observer is None:
-            result: NDArray = getattr(arithmetic, operation)(*operands)
-            return result
+            return compute(arithmetic)
         events = _Events(observer)
-        after: NDArray = getattr(arithmetic.with_observer(events), operation)(*operands)
+        after = compute(arithmetic.with_observer(events))
         events.counts[UNCHANGED] = count_stalled(self.state.get(name), after, self.gradient)
         notify(observer, events.counts, arithmetic.target.operation)
         return after

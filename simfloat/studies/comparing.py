@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -199,6 +199,8 @@ def as_table(table: Any) -> StudyTable:
     if hasattr(table, "to_dict") and hasattr(table, "columns"):  # a data frame
         table = {name: list(table[name]) for name in table.columns}
     if isinstance(table, Mapping):
+        if not all(isinstance(values, Sized) and isinstance(values, Iterable) for values in table.values()):
+            raise ValueError(f"The columns of a table must be lists of values, got {table!r}.")
         lengths = {name: len(values) for name, values in table.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"All columns must have the same number of values, got {lengths}.")

@@ -20,7 +20,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from simfloat.formats.catalog import BF16, E4M3, E5M2, FP16
+from simfloat.common import message_text
+from simfloat.formats.catalog import BF16, E4M3, E5M2, FP16, FP64
 from simfloat.plots import front, save_figure
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
@@ -397,8 +398,9 @@ def _check_arguments(train: Any, within: Any, formats: Any) -> None:
         signature(train).bind("policy", 0)
     except TypeError as error:
         raise ValueError(f"search calls train(policy, seed); {train!r} does not take these: {error}.") from None
-    if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
-        raise ValueError(f"within must be a positive number, such as 0.01 for one percent more loss; got {within!r}.")
+    if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within <= FP64.max:
+        text = message_text(within)
+        raise ValueError(f"within must be a positive number, such as 0.01 for one percent more loss; got {text}.")
     if isinstance(formats, str) or not isinstance(formats, Collection) or not len(formats):
         raise ValueError(f"formats must be a list of formats, got {formats!r}.")
 
@@ -407,8 +409,8 @@ def _checked_seeds(seeds: Any) -> list[int]:
     seed_list = list(seeds) if isinstance(seeds, Iterable) else []
     if (
         len(seed_list) < 2
-        or len(set(seed_list)) < len(seed_list)
         or not all(type(seed) is int and seed >= 0 for seed in seed_list)
+        or len(set(seed_list)) < len(seed_list)
     ):
         raise ValueError(f"seeds must be two or more different integers from 0, such as range(5); got {seeds!r}.")
     return seed_list

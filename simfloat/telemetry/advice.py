@@ -98,10 +98,13 @@ def remedy_in_own_types(proposal: Remedy, *, is_lost: bool) -> Remedy | None:
     return proposal._replace(role="update", value="kahan") if is_lost else None
 
 
-def program_remedy_text(key: Key) -> str:
-    """Return a change of a program with its own dtypes that improves the results of `key`, in words."""
+def program_remedy_text(key: Key, *, is_divisor: bool = False) -> str:
+    """Return a change of a program with its own dtypes that improves the results of `key`, in words.
+
+    `is_divisor` is True for results that made a divisor zero.
+    """
     if key.operation == "moment":
-        return "keep the moment in float32, with a master copy of the weights"
+        return f"{'a larger eps, or ' * is_divisor}keep the moment in float32, with a master copy of the weights"
     if key.phase == "update":
         return "a larger eps, or a master copy of the weights in float32"
     if key.phase == "backward" and key.operation == "add":
@@ -289,16 +292,22 @@ def _first_overflow(first: FirstNaN, entries: Entries) -> list[Key]:
 
 def _first_pole(entries: Entries) -> Key | None:
     """Return the first key with finite operands and infinite results without overflow, as in a division by zero."""
-    poles = (key for key, events in entries if key.operation in POLES and count_infinities(events))
-    return next(poles, None)
+    infinite = [key for key, events in entries if count_infinities(events)]
+    # In a narrow dtype of the program, the quotient of an optimizer is a step of the last addition.
+    updates = (key for key in infinite if key.phase == key.operation == "update")
+    return next((key for key in infinite if key.operation in POLES), next(updates, None))
 
 
 def _underflows_of_divisor(quotient: Key | None, entries: Entries) -> list[Key]:
     """Return the keys at the path and in the phase of a quotient whose results underflowed."""
     if quotient is None:
         return []
-    place = quotient.path, quotient.phase
-    return [key for key, events in entries if (key.path, key.phase) == place and counts_by_name(events)["underflow"]]
+    places = [quotient.path]
+    if quotient.operation == "update":
+        moments = [key for key, _ in entries if key.operation == "moment"]
+        places += [key.path for key in moments if updated_parameter(key) == quotient.path]
+    lost = [key for key, events in entries if counts_by_name(events)["underflow"]]
+    return [key for key in lost if key.path in places and key.phase == quotient.phase]
 
 
 def _infinite_sums(events: NDArray[np.int64]) -> int:
@@ -402,12 +411,15 @@ def list_advice(
     return AdviceList([*at_first, *sorted(all_advice, key=lambda advice: -advice.share)])
 
 
-def _with_override(advice: Advice, mended: Remedy | None, key: Key, own_types: bool) -> Advice:
+def _with_override(
+    advice: Advice, mended: Remedy | None, key: Key, own_types: bool, *, is_divisor: bool = False
+) -> Advice:
     """Add an override that has an effect; under the dtypes of a program, also a change of the program."""
     if not own_types:
         return advice._replace(override=str(mended or ""))
     chosen = None if mended is None else remedy_in_own_types(mended, is_lost=_is_lost(key, advice))
-    why = advice.why if chosen is not None else f"{advice.why}; in the program: {program_remedy_text(key)}"
+    change = program_remedy_text(key, is_divisor=is_divisor)
+    why = advice.why if chosen is not None else f"{advice.why}; in the program: {change}"
     return advice._replace(why=why, override=str(chosen or ""))
 
 
@@ -425,7 +437,9 @@ def _is_lost(key: Key, advice: Advice) -> bool:
 def _nan_advice(first: FirstNaN, entries: Entries, own_types: bool) -> Advice:
     counts, (need, why, mended, source) = counts_by_name(dict(entries)[first.key]), explain_nan(first, entries)
     advice = Advice(*first.key, need, counts["nan"] / counts["total"], None, why)
-    return advice if mended is None else _with_override(advice, mended, source or first.key, own_types)
+    if mended is None:
+        return advice
+    return _with_override(advice, mended, source or first.key, own_types, is_divisor=True)
 
 
 def _sum_advice(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:

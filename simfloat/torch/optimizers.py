@@ -20,6 +20,7 @@ from simfloat.arithmetic.target import notify, wants
 from simfloat.kernels.rounding.events import TOTAL, UNCHANGED, wants_optional_counts
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.moments import round_with_scale
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.updates import COMPENSATION, count_stalled
@@ -184,8 +185,9 @@ class OptimizerSteps:
                 for name, moment in optimizer.state.get(parameter, {}).items():
                     is_moment = isinstance(moment, torch.Tensor) and name not in (*COUNTERS, COMPENSATION)
                     # An optimizer skips a parameter without gradient, and then its moments stay as they are.
-                    if is_moment and (parameter.grad is not None or self._is_written(f"{path}.{name}", moment)):
-                        self._store(path, name, moment)
+                    is_written = is_moment and self._is_written(f"{path}.{name}", moment)
+                    if is_moment and (parameter.grad is not None or is_written):
+                        self._store(path, name, moment, is_written=is_written)
                         self._tell(f"{path}.{name}", moment, parameter.grad)
         self._end_step()
 
@@ -215,15 +217,28 @@ class OptimizerSteps:
             self._moments[path] = MomentEvents(observer, before, size if before is None else before.size)
         return arithmetic.with_observer(self._moments[path])
 
-    def _store(self, path: str, name: str, moment: torch.Tensor, *, is_first: bool = False) -> None:
+    def _store(
+        self, path: str, name: str, moment: torch.Tensor, *, is_first: bool = False, is_written: bool = True
+    ) -> None:
         """Round a moment to `optimizer_state`, unless it has this format; always round its first value."""
-        place = self._simulation.place("update", path).in_type(FORMAT_OF[moment.dtype])
+        own_format = FORMAT_OF[moment.dtype]
+        place = self._simulation.place("update", path).in_type(own_format)
         arithmetic = self.to_moment(place, name, moment.numel())
+        if place.moment_cast.scale is not None:
+            if is_written:
+                scaled = round_with_scale(arithmetic, place.moment_cast, numbers_of(moment))
+                moment.copy_(tensor_of(scaled, moment.dtype))
+                put_tag(moment, Tag(own_format, owner=path, moment=name))
+            return
         # If the last operation of an optimizer on a moment was an addition, it was rounded to this format. Other
         # operations leave the moment in `weights`, the format of all intermediate results of an optimizer.
         if is_first or tag_of(moment).format != arithmetic.format:
             moment.copy_(tensor_of(arithmetic.round(numbers_of(moment)), moment.dtype))
         put_tag(moment, Tag(arithmetic.format, owner=path, moment=name))
+
+    def has_scaled_moments(self, path: str) -> bool:
+        """True if moments of the parameter at a path are stored with scales, after the step."""
+        return self._simulation.place("update", path).moment_cast.scale is not None
 
     def moment_of(self, tensor: torch.Tensor, tag: Tag) -> Tag:
         """Return the tag, with the name of the moment if an optimizer's tensor has become one in this step."""
@@ -243,7 +258,7 @@ class OptimizerSteps:
     def round_first_moment(self, copy: torch.Tensor) -> torch.Tensor:
         """Return an optimizer's copy of a tensor, rounded to `optimizer_state` if it is the first value of a moment."""
         name, path = COPIED_MOMENTS.get(type(self.optimizer)), tag_of(copy).owner  # type: ignore[arg-type]
-        if name is not None and path is not None:
+        if name is not None and path is not None and not self.has_scaled_moments(path):
             self._store(path, name, copy, is_first=True)
         return copy
 

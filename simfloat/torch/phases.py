@@ -359,9 +359,14 @@ class Update(ParameterPhase):
         """True if the operation adds to a parameter or to a moment of an optimizer."""
         return self.into.is_weight or bool(self.into.moment)
 
+    @property
+    def _is_moment(self) -> bool:
+        """True if the operation writes a moment, which is rounded at once unless its cast has a scale."""
+        return bool(self.into.moment) and self.place.moment_cast.scale is None
+
     def round_selected(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
         """Return values that were chosen among operands, in the format of the moment if they become one."""
-        if self.into.moment:
+        if self._is_moment:
             arithmetic = self.optimizing.to_moment(self.place, self.into.moment, x.size)
         return super().round_selected(arithmetic, x)
 
@@ -369,9 +374,8 @@ class Update(ParameterPhase):
         """Return a + b: the last addition of the policy for a parameter, or the addition of a moment."""
         if self.into.is_weight:
             return self.place.recipe.weights, self.optimizing.last_addition(self.place, a, b)
-        if self.into.moment:
+        if self._is_moment:
             arithmetic = self.optimizing.to_moment(self.place, self.into.moment, max(a.size, b.size))
-            return arithmetic.format, arithmetic.add(a, b)
         return arithmetic.format, arithmetic.add(a, b)
 
     def tag(self, format: Format, operands: Tensors) -> Tag:

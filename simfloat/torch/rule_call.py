@@ -214,7 +214,8 @@ class RuleCall(Elementwise):
         """Return the result as a tensor in the dtype of the operation, with a tag of its format."""
         # A result may come from a single step that was rounded to the final format already.
         if self._last is not None and self.format == FP32 != self._last.format:
-            array, self.format = self._last.round(array), self._last.format
+            # A meter counts this rounding as part of the step before.
+            array, self.format = Arithmetic.round(self._last, array), self._last.format
         result = tensor_of(array, self.dtype)
         put_tag(result, self.phase.tag(self.format, self.operands))
         return result

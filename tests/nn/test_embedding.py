@@ -73,6 +73,7 @@ def test_a_bag_is_summed_through_reduce_and_rounded_once():
 @pytest.mark.parametrize("call, message", [
     (lambda: sf.nn.Embedding(0, 3), "num_embeddings must be a positive integer, got 0"),
     (lambda: sf.nn.Embedding(3, 2.0), "embedding_dim must be a positive integer, got 2.0"),
+    (lambda: sf.nn.Embedding(10**400, 3), "num_embeddings must be a positive integer, got an integer of 1329 bits"),
     (lambda: sf.nn.Embedding(3, 3, 3), "padding_idx must be a row, from -3 to 2; got 3"),
     (lambda: sf.nn.Embedding(3, 3, None, 1.0), "max_norm must be None, got 1.0: .* Shorten rows after optimizer.step"),
     (lambda: sf.nn.EmbeddingBag(3, 3, max_norm=1.0), "max_norm must be None, got 1.0"),

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from tests.bits import assert_bits
+from tests.optim.kinds import KINDS
 
 
 def steps(kind, gradients, policy="bf16-standard", start=None, **options):
@@ -112,3 +114,81 @@ def test_what_no_gradient_moves_is_not_unchanged(kind, options, policy):
     recorder, _ = steps(kind, [[0.0, -0.0, 0.0]] * 3, policy, **options)
     moved = [key.path for key, _ in recorder.entries() if key.path != "w.update"]  # where eps may be lost
     assert len(moved) > 1 and not any(recorder.counts(path)["unchanged"] for path in moved)
+
+
+def quantized(x, scaling):
+    """Numbers of E4M3 with scales along the last axis, read back: by the functions of block formats."""
+    if isinstance(scaling, str):  # one scale of the whole moment
+        s = np.float32(sf.E4M3.max) / np.abs(x).max()
+        return np.float32(sf.multiply(x, s, sf.E4M3, sf.nearest_even.saturating()) / s)
+    if scaling.format == sf.E8M0:
+        return np.float32(sf.block_quantize(x, sf.E4M3, block=scaling.size, rule="rceil").values())
+    runs = [x[:, i : i + scaling.size] for i in range(0, x.shape[1], scaling.size)]
+    s = [np.float32(sf.E4M3.max) / np.abs(run).max(1, keepdims=True) for run in runs]
+    q = [sf.multiply(run, scale, sf.E4M3, sf.nearest_even.saturating()) for run, scale in zip(runs, s, strict=True)]
+    return np.concatenate([np.float32(run / scale) for run, scale in zip(q, s, strict=True)], 1)
+
+
+@pytest.mark.parametrize("scaling", ["per_tensor", sf.block(4, sf.FP32), sf.block(4, sf.E8M0)], ids=str)
+def test_a_moment_with_scales_is_cast_once_when_it_is_stored_and_the_step_uses_it_before(scaling):
+    gradients = np.random.default_rng(1).standard_normal((3, 2, 6)).astype(np.float32)
+    cast = sf.scaled(sf.E4M3, sf.per_tensor() if scaling == "per_tensor" else scaling)
+    recorder, optimizer = steps(
+        "SGD", gradients, sf.Policy(compute=sf.FP32, optimizer_state=cast), momentum=0.5, lr=0.5
+    )
+    w, stored = np.ones((2, 6), np.float32), None
+    for g in gradients:
+        m = g if stored is None else np.float32(0.5) * stored + g
+        w, stored = w - np.float32(0.5) * m, quantized(m, scaling)
+    assert_bits(optimizer.state[0]["momentum_buffer"], stored)
+    assert_bits(optimizer.params[0].data, w)
+    assert recorder.counts("w.momentum_buffer")["total"] == 3 * 12
+
+
+def test_a_stochastic_moment_is_the_exact_sum_rounded_once():
+    policy = sf.Policy(compute=sf.FP32, optimizer_state=sf.cast(sf.BF16, sf.stochastic(bits=8)))
+    _, optimizer = steps("SGD", [np.ones(2000), np.full(2000, 2.0**-10)], policy, momentum=1.0)
+    m = optimizer.state[0]["momentum_buffer"]
+    assert {*m.tolist()} == {1.0, 1.0 + 2.0**-7}, "neighbours of 1 + 2^-10 in BF16"
+    assert abs((m > 1).mean() - 1 / 8) < 5 * (7 / 64 / 2000) ** 0.5
+
+
+CASTS = [sf.cast(sf.BF16, sf.stochastic()), sf.scaled(sf.E4M3, sf.block(4, sf.FP32)), sf.scaled(sf.E4M3, sf.delayed())]
+
+
+@pytest.mark.parametrize("cast", CASTS, ids=str)
+@pytest.mark.parametrize("kind", ["AdamW", "Muon", "Lion", "Adagrad", "Adafactor"])
+def test_a_training_with_cast_moments_resumes_with_equal_bits_and_an_observer_changes_none(kind, cast):
+    rng, policy = np.random.default_rng(0), sf.Policy(compute=sf.FP32, optimizer_state=cast)
+    gradients = rng.standard_normal((4, 3, 6)).astype(np.float32)
+
+    def run(recorder, *parts):
+        w = sf.Parameter(np.ones((3, 6), np.float32))
+        w.name, optimizer = "w", getattr(sf.optim, kind)([w], **KINDS[kind])
+        sim = sf.simulate(policy, 3, recorder)
+        for part in parts:
+            with sim:
+                for g in part:
+                    w.grad = g.copy()
+                    optimizer.step()
+            data, states = w.data, (optimizer.state_dict(), sim.state)
+            w = sf.Parameter(data.copy())
+            w.name, optimizer = "w", getattr(sf.optim, kind)([w], **KINDS[kind])
+            sim = sf.simulate(policy, 3, recorder)
+            optimizer.load_state_dict(states[0])
+            sim.load_state(states[1])
+        return w.data, optimizer.state[0]
+
+    (whole, state), (resumed, again) = run(None, gradients), run(sf.Recorder(), gradients[:2], gradients[2:])
+    assert_bits(whole, resumed)
+    assert state.keys() == again.keys() and all(np.array_equal(state[name], again[name]) for name in state)
+
+
+def test_a_master_copy_in_two_parts_is_fp32_with_operands_cut_to_the_upper_one():
+    # The upper 16 bits of an FP32 number are a BF16 number, rounded toward zero; the lower 16 are kept beside it.
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, compute_weights=sf.cast(sf.BF16, sf.toward_zero))
+    layer, x = sf.nn.Linear(5, 1, bias=False, rng=0), np.eye(5, dtype=np.float32)
+    parts = np.float32(layer.weight.data).view(np.uint16).reshape(1, 5, 2)
+    with sf.simulate(policy):
+        y = layer(x)
+    assert_bits(y.data.T, (parts[..., 1].astype(np.uint32) << 16).view(np.float32))

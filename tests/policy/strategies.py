@@ -78,6 +78,7 @@ VALUES = {
     "operand format": formats | valid(sf.cast, formats, roundings, scale=st.none() | scalings),
     "result format": formats,
     "storage format": formats,
+    "storage format or cast": formats | valid(sf.cast, formats, roundings, scale=st.none() | scalings),
     "accumulator": accumulators,
     "rounding": roundings,
     "update": st.sampled_from(UPDATES),

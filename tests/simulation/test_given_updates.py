@@ -100,6 +100,7 @@ def test_a_simulation_continues_with_the_next_draws():
         ({"draws": {"weight": [1, 2]}}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
         ({"draws": sf.GivenBits(DRAWS)}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
         ({"draws": {"weight": sf.GivenBits(DRAWS[:13])}}, "takes 12 draws, and GivenBits has 1 of its 13 left"),
+        ({"draws": np.ones(2)}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
         ({"draws": {"weight": sf.GivenBits(DRAWS + 16)}}, "A draw of 4 bits lies below 16"),
         ({"draws": {"weight": sf.GivenBits(DRAWS)}, "policy": "bf16-standard"}, "nothing is stochastic under this"),
         (

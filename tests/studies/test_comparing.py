@@ -103,6 +103,7 @@ def test_an_argument_that_cannot_be_compared_is_refused(options, message):
 
 
 @pytest.mark.parametrize("table, message", [
+    ({"policy": ["fp32", "a"], "seed": 0, "loss": [1, 2]}, "The columns of a table must be lists of values, got {"),
     ({"policy": ["fp32", "a"], "seed": [0], "loss": [1, 2]}, "All columns must have the same number of values, got"),
     (rows(fp32=[1.0], a=[1j]), "The column loss must contain numbers, got 1j"),
     (rows(fp32=[1.0], a=[[1.0]]), r"The column loss must contain numbers, got \[1\.0\]"),

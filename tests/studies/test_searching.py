@@ -221,7 +221,9 @@ def test_processes_give_the_same_answer():
     "options, message",
     [
         ({"within": 0}, "within must be a positive number, such as 0.01 for one percent more loss; got 0"),
+        ({"within": 10**400}, "within must be a positive number, .* got an integer of 1329 bits"),
         ({"seeds": [1]}, "seeds must be two or more different integers from 0"),
+        ({"seeds": [[1], [2]]}, "seeds must be two or more different integers from 0"),
         ({"parts": []}, "parts is empty"),
         ({"parts": "weights"}, r"parts must be a list of parts, got the text 'weights'; give \['weights'\]"),
         ({"parts": 5}, "parts must be a list of parts, got 5"),

@@ -1,5 +1,6 @@
 """The policy that follows the dtypes of a program: results are rounded once, to the dtype in the program."""
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 
@@ -208,16 +209,83 @@ def test_compare_runs_a_narrow_model_in_its_own_types():
     assert found["as-written"].gradient_error > 1e-4 > found["fp32"].gradient_error > 0
 
 
-@pytest.mark.parametrize("of", [sf.cost, sf.attribute])
-def test_what_runs_copies_in_float64_refuses_to_follow_their_types(of):
-    with pytest.raises(ValueError, match="takes policies that name formats, got .*'as-written': .*'bf16-standard'"):
-        of(nn.Linear(2, 1).bfloat16(), F.mse_loss, (normal(3, 2), normal(3, 1)), "as-written")
+def perceptron(*inner):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), *inner, nn.Linear(8, 1))
+
+
+class WithAutocast(nn.Module):
+    """A model whose program runs under autocast."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.net(x)
+
+
+def test_the_cost_of_a_bf16_program_is_that_of_the_policy_with_its_formats():
+    batch = normal(16, 4), normal(16, 1)
+    narrow = tuple(part.bfloat16() for part in batch)
+    inner = nn.LayerNorm(8), nn.GELU()
+    own = sf.cost(perceptron(*inner).bfloat16(), F.mse_loss, narrow, "as-written")
+    named = sf.cost(perceptron(*inner).float(), F.mse_loss, batch, "bf16-standard")
+    assert own.multiply_adds == named.multiply_adds and own.bits_moved == named.bits_moved
+    assert own.bytes_per_parameter == named.bytes_per_parameter == 8
+
+
+def test_the_cost_of_a_program_under_autocast_has_its_narrow_products_and_wide_parameters():
+    own = sf.cost(
+        WithAutocast(perceptron()), lambda p, y: (p.float() - y).square().mean(), (normal(2, 4), 0), "as-written"
+    )
+    assert {(each.a, each.b) for each in own.products} == {(sf.BF16, sf.BF16)} and own.bytes_per_parameter == 16
+    assert {each.value for each in own.numbers if each.layer == ""} == {sf.FP32}
+
+
+class RMSNorm(nn.Module):
+    """The norm of Llama, with the upcast of its program or without."""
+
+    def __init__(self, is_wide):
+        super().__init__()
+        self.weight, self.is_wide = nn.Parameter(torch.ones(8)), is_wide
+
+    def forward(self, x):
+        wide = x.float() if self.is_wide else x
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
+
+
+def test_attribute_measures_a_program_in_its_own_dtypes_and_sees_its_upcasts():
+    batch, errors = (normal(16, 4).bfloat16(), normal(16, 1).bfloat16()), []
+    for is_wide in (False, True):
+        model = perceptron(RMSNorm(is_wide)).bfloat16()
+        found = sf.attribute(model, F.mse_loss, batch, "as-written", by=["layer", "operation"])
+        comparison = sf.compare(model, F.mse_loss, batch, ["as-written"])
+        assert found.total == comparison["as-written"].gradient_error
+        errors.append({(cost.layer, cost.operation): cost.error for cost in found.costs})
+    for operation in ("power", "mean", "rsqrt"):
+        assert errors[0]["1", operation] > 1e-4 > 1e-6 > errors[1]["1", operation]
+    assert min(errors[1]["0", "linear"], errors[1]["1", "multiply"]) > 1e-4, "in BF16 still"
+
+
+def test_the_reference_of_a_program_under_autocast_is_the_program_without_narrow_types():
+    batch = normal(16, 4), normal(16, 1)
+
+    def loss(p, y):
+        return F.mse_loss(p.float(), y)
+
+    found = sf.compare(WithAutocast(perceptron()), loss, batch, ["as-written", "fp32"])
+    plain = sf.compare(perceptron(), loss, batch, ["fp32"])
+    assert found.loss == plain.loss and found["as-written"].gradient_error > 1e-4 > found["fp32"].gradient_error
+    costs = sf.attribute(WithAutocast(perceptron()), loss, batch, "as-written", by=["layer", "operation"]).costs
+    assert {cost.layer for cost in costs if cost.error > 1e-5} == {"net.0", "net.1"}, "the loss is in FP32"
 
 
 def test_diagnose_says_how_to_diagnose_a_narrow_model():
     model, batch = nn.Linear(2, 1).half(), (normal(3, 2, dtype=torch.float16), normal(3, 1, dtype=torch.float16))
-    with pytest.raises(ValueError, match=r"under the reference, .* torch.float16: pass model.float\(\), and a policy"):
-        sf.diagnose(model, F.mse_loss, [batch], "as-written")
+    with pytest.raises(ValueError, match=r"torch.float16, which only 'as-written' follows: pass .* or model.float\(\)"):
+        sf.diagnose(model, F.mse_loss, [batch], "fp16-standard")
 
 
 def test_tensors_of_our_own_are_fp32():
@@ -293,3 +361,6 @@ def test_advice_on_a_program_with_its_own_types_says_what_the_program_can_do():
     )
     assert "at 0.weight.update (update) underflowed" in found[0].why
     assert "a larger eps" in found[0].why and found[0].override == ""
+    found, _ = advised(AS_WRITTEN, lambda p: torch.optim.AdamW(p, lr=1e-2), 1.0, torch.float16)
+    assert found[0].need == "a wider format" and found[0].override == ""
+    assert re.search(r"exp_avg_sq \(update\) underflowed; in the program: a larger eps, or keep", found[0].why)

@@ -64,4 +64,9 @@ def test_a_training_that_was_saved_in_the_middle_continues_with_equal_bits(capsy
 def test_a_program_for_a_blackwell_gpu_runs(capsys):
     lines, namespace = printed_by(7, capsys)
     assert lines == ["torch.bfloat16 torch.Size([128, 128])"] and namespace["y"].isfinite().all()
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
+
+
+def test_the_remedy_of_a_program_in_fp16_is_a_change_of_the_program(capsys):
+    lines, namespace = printed_by(8, capsys)
+    assert lines == ["in the program: AdamW(..., eps=1e-07)"] and namespace["diagnosis"].first.verified

@@ -218,3 +218,35 @@ def test_both_front_ends_count_moments_alike_each_element_once_a_step(name, opti
         assert all(counts["total"] == 8 * (32 if "weight" in path else 4) for path, counts in moments)
         found.append({path: (counts["unchanged"], counts["subnormal"]) for path, counts in moments})
     assert found[0] == found[1] and sum(unchanged for unchanged, _ in found[0].values()) > 0
+
+
+SAME_FORMULAS = [("SGD", {"momentum": 0.9, "nesterov": True}), ("RMSprop", {"momentum": 0.5}), ("NAdam", {})]
+CAST_MOMENTS = [
+    sf.cast(sf.BF16, sf.stochastic()),
+    sf.scaled(sf.E4M3, sf.block(4, sf.FP32)),
+    sf.cast(sf.E4M3, sf.stochastic(bits=4), scale=sf.block((2, 2), sf.E8M0)),
+    sf.scaled(sf.E4M3, sf.delayed()),
+]
+
+
+@pytest.mark.parametrize("cast", CAST_MOMENTS, ids=str)
+@pytest.mark.parametrize("name, options", SAME_FORMULAS)
+def test_both_front_ends_cast_moments_alike(name, options, cast):
+    rng, policy = np.random.default_rng(0), sf.Policy(compute=sf.FP32, optimizer_state=cast)
+    start, gradients = rng.standard_normal((3, 6)).astype(np.float32), rng.standard_normal((3, 3, 6)).astype(np.float32)
+    model, w, recorders = torch.nn.Module(), sf.Parameter(start.copy()), (sf.Recorder(), sf.Recorder())
+    model.w, w.name = torch.nn.Parameter(torch.from_numpy(start.copy())), "w"
+    theirs, ours = getattr(optim, name)([model.w], lr=0.1, **options), getattr(sf.optim, name)([w], lr=0.1, **options)
+    with sf.torch.simulate(model, policy, 3, recorders[0]):
+        for g in gradients:
+            model.w.grad = torch.from_numpy(g.copy())
+            theirs.step()
+    with sf.simulate(policy, 3, recorders[1]):
+        for g in gradients:
+            w.grad = g.copy()
+            ours.step()
+    assert np.array_equal(model.w.detach().numpy(), w.data)
+    moments = {name: m for name, m in ours.state[0].items() if name not in ("step", "mu_product")}
+    assert moments and all(np.array_equal(theirs.state[model.w][name].numpy(), m) for name, m in moments.items())
+    counts = [[recorder.counts(f"w.{name}") for name in moments] for recorder in recorders]
+    assert counts[0] == counts[1] and {each["total"] for each in counts[0]} == {3 * 18}

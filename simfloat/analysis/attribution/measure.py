@@ -227,7 +227,8 @@ def attribute(
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change. Copies of a PyTorch model run in float64,
-            which can represent every format, and use the same random numbers of PyTorch.
+            which can represent every format, and use the same random numbers of PyTorch. A copy also
+            runs in the dtypes of the program if the policy follows them, as "as-written" does.
         loss_fn: the loss; ``loss_fn(model(x), y)`` must be one value.
         batch: a pair (x, y).
         policy: the policy to analyze, or its name.

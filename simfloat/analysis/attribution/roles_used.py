@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.autodiff.variable import Node, Variable
 from simfloat.common import is_torch_model
-from simfloat.formats import Format, nearest_even
+from simfloat.formats import FP32, Format, nearest_even
 from simfloat.nn import Module
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.overrides import roles_of
@@ -41,18 +41,17 @@ class PolicyPart(NamedTuple):
 def policy_parts(made_tensors: list[MadeTensor], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
     """Return the parts of the run that created these tensors, for a model with parameters at these paths."""
     results = (part for variable, node in made_tensors for part in _parts_of_result(variable, node, policy))
-    return merge_parts(results, policy, parameters)
+    return merge_parts(results, {path: policy.recipe(path, "update").weights for path in parameters})
 
 
-def merge_parts(results: Iterable[PolicyPart], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
-    """Return the parts of operations, each once, and the parts of the storage of parameters."""
+def merge_parts(results: Iterable[PolicyPart], stored: Mapping[str, Format]) -> list[PolicyPart]:
+    """Return the parts of operations, each once, and the parts of the storage of parameters, by their formats."""
     parts: dict[tuple[str, str, str], PolicyPart] = {}
     for part in results:
         key = part.operation, part.path, part.role
         parts[key] = _narrower(parts.get(key), part)
-    for path in parameters:
-        value = {WEIGHTS: policy.recipe(path, "update").weights}
-        parts[STORED, path, WEIGHTS] = PolicyPart(STORED, path, path.rpartition(".")[0], WEIGHTS, value)
+    for path, format in stored.items():
+        parts[STORED, path, WEIGHTS] = PolicyPart(STORED, path, path.rpartition(".")[0], WEIGHTS, {WEIGHTS: format})
     return list(parts.values())
 
 
@@ -96,7 +95,8 @@ def _policy_part(place: Place, path: str, label: str, values: dict[str, Any]) ->
         values["rotation"] = recipe.rotation
     if recipe.rounding != nearest_even and label not in UNIT_ROLES:
         values["rounding"] = recipe.rounding
-    if recipe.fused and "fused" in roles_of(place.operation):
+    # In a narrow dtype of the program, a composite is one operation.
+    if (recipe.fused or place.type.bits < FP32.bits) and "fused" in roles_of(place.operation):
         values["fused"] = True
     return PolicyPart(place.operation, path, place.path, label, values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ from simfloat.analysis.attribution.roles_used import PolicyPart, merge_parts, pa
 from simfloat.arithmetic.casts import Cast, as_cast
 from simfloat.formats import Format
 from simfloat.policy import Policy
-from simfloat.policy.policy import is_written
+from simfloat.policy.policy import is_written, policy_in_type
 from simfloat.policy.roles import ROLES, UPDATE, WIDEST
 from simfloat.simulation.arithmetic import Silent, WorkMeter
 from simfloat.torch import Run, simulate
 from simfloat.torch.backward import parameters_of
-from simfloat.torch.tensors import call_model
+from simfloat.torch.tensors import FORMAT_OF, call_model
+from simfloat.torch.wide_types import WideTypes
 
 
 class TorchRun:
@@ -31,13 +33,13 @@ class TorchRun:
     def __init__(self, model: torch.nn.Module, loss_fn: Callable[..., Any], batch: tuple[Any, Any], seed: int) -> None:
         self.model, self.loss_fn, self.seed = model, loss_fn, seed
         self.batch, self.wide_batch = batch, in_double(batch)
-        self.paths = [path for path, _ in model.named_parameters()]
+        self._named = list(model.named_parameters())
 
     def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """Return the parts of a run under `policy`, and the gradients of all parameters in one vector."""
-        refuse_own_types(policy, "attribute")
         run, _, gradient = self._run(policy)
-        return merge_parts(_parts(run, policy), policy, self.paths), gradient
+        stored = {path: _policy_in_dtype(policy, p.dtype).recipe(path, UPDATE).weights for path, p in self._named}
+        return merge_parts(_parts(run, policy), stored), gradient
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """Return the gradients of all parameters in one vector."""
@@ -49,9 +51,10 @@ class TorchRun:
 
     def _run(self, policy: Policy) -> tuple[Run, float, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model), self.batch
+        types: AbstractContextManager[Any] = nullcontext()
         if not is_written(policy):
-            model, (x, y) = model.double(), self.wide_batch
-        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Silent()) as run:
+            model, (x, y), types = model.double(), self.wide_batch, WideTypes(torch.float64)
+        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Silent()) as run, types:
             torch.manual_seed(self.seed)
             model.zero_grad()
             loss = self.loss_fn(call_model(model, x), y)
@@ -60,14 +63,9 @@ class TorchRun:
         return run, loss.item(), torch.cat([gradient.detach().double().reshape(-1) for gradient in gradients]).numpy()
 
 
-def refuse_own_types(policy: Policy, caller: str) -> None:
-    """Raise ValueError for a policy that follows the dtypes of the program: copies in float64 lose them."""
-    if is_written(policy):
-        raise ValueError(
-            f"{caller} takes policies that name formats, got one that follows the dtypes of the program, "
-            f"{policy.name!r}: pass the policy with these formats, such as 'bf16-standard', or compare both by "
-            "simfloat.compare."
-        )
+def _policy_in_dtype(policy: Policy, dtype: torch.dtype) -> Policy:
+    """Return the policy for a dtype of the program, if it follows dtypes."""
+    return policy_in_type(policy, FORMAT_OF[dtype]) if is_written(policy) else policy
 
 
 def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
@@ -103,7 +101,7 @@ def in_double(x: Any) -> Any:
 
 def _parts(run: Run, policy: Policy) -> Iterator[PolicyPart]:
     """Yield the parts of all operations that ran; a role has several parts if its results have several formats."""
-    for place in run.simulation.places():
+    for place in (each for untyped in run.simulation.places() for each in untyped.in_all_types):
         if place.operation == UPDATE:
             continue
         roles = [
@@ -121,6 +119,7 @@ FLOAT_BYTES = 4
 class TorchPass:
     """A forward and a backward pass of copies of a PyTorch model, in float64, which can represent every format.
 
+    The copies keep their dtypes under a policy that follows them.
     If results take the widest format of their operands, data and parameters count in their own dtypes. Then the copies
     are in float32, or in float64 if the model is.
     """
@@ -128,14 +127,16 @@ class TorchPass:
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
 
-    def check(self, policy: Policy) -> None:
-        """Raise ValueError for a policy that follows the dtypes of the model, because the copies do not have them."""
-        refuse_own_types(policy, "cost")
+    def format_of(self, parameter: torch.nn.Parameter) -> Format:
+        """Return the format of the dtype of a parameter."""
+        return FORMAT_OF[parameter.dtype]
 
     def run(self, loss_fn: Callable[[Any, Any], Any], batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Run both passes under a policy, and count their work."""
         model, (x, y) = copy.deepcopy(self.model), in_double(batch)
-        if takes_own_types(policy):
+        if is_written(policy):
+            x, y = batch
+        elif takes_own_types(policy):
             model, (x, y) = widen_to_float32(model), widen_to_float32(batch)
         else:
             model = model.double()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simfloat.analysis.attribution.roles_used import is_of_torch
+from simfloat.analysis.diagnosis.changes import without_changes
 from simfloat.analysis.diagnosis.faults import (
     find_lost_decay,
     find_lost_updates,
@@ -22,6 +23,7 @@ from simfloat.analysis.diagnosis.gradients import (
     find_saturation,
     find_swamped_sums,
     find_underflow,
+    find_wrong_gradients,
     find_zero_gradients,
 )
 from simfloat.analysis.diagnosis.mending import NAN_IN_DATA, Diagnosis, Fault, PolicyRepair
@@ -29,7 +31,7 @@ from simfloat.analysis.diagnosis.trial import Batch, TensorTrial, TrainingTrial,
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.common import check_count, check_loss_function
 from simfloat.policy import Policy
-from simfloat.policy.policy import as_policy
+from simfloat.policy.policy import as_policy, is_written
 
 #: The number of searches for faults that other faults hid.
 ROUNDS = 3
@@ -63,6 +65,10 @@ def diagnose(
     Each fault has the overrides that fix it, and `verified` is True if another training has confirmed them. If another
     loss scale helps, larger or smaller, the fault names it as well. The attributes of a fault are `path`, `operation`,
     `phase`, `step`, `cause`, `operands` and `override`.
+
+    No role widens a result under a policy that follows the dtypes of a program, such as ``"as-written"``. The reference
+    is then the same program in float32. A remedy is a change of the program, such as an upcast, a larger eps, another
+    mask, a master copy or a loss scale. A training of a copy with this change verifies it.
 
     An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
     elements. An event that does no harm, such as the overflow of a mask, is not a fault either. The arguments are not
@@ -106,7 +112,8 @@ def diagnose(
     clean = [batch for number, batch in enumerate(first_batches) if not any(fault.step == number for fault in faults)]
     if not clean:
         return Diagnosis(tuple(faults), chosen, {"policy": [], "mended": [], "reference": []})
-    repair = PolicyRepair(_new_trial(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
+    trial = _new_trial(model, loss_fn, clean, optimizer, scaler, seed, follows_program=is_written(chosen))
+    repair = PolicyRepair(trial, chosen, exact, int(steps))
     faults += _find_faults(repair)
     mended = repair.train(repair.policy)
     losses = {
@@ -116,7 +123,9 @@ def diagnose(
     }
     ordered = sorted(faults, key=lambda fault: fault.step)
     of_each = {name: record.losses for name, record in losses.items()}
-    return Diagnosis(tuple(ordered), repair.policy, of_each, len(repair.policy_record.fault_recorder.skipped))
+    return Diagnosis(
+        tuple(ordered), without_changes(repair.policy), of_each, len(repair.policy_record.fault_recorder.skipped)
+    )
 
 
 def _find_faults(repair: PolicyRepair) -> list[Fault]:
@@ -138,12 +147,15 @@ def _find_faults(repair: PolicyRepair) -> list[Fault]:
             repair.adopt_verified()
         for _ in range(ROUNDS):
             fault_count = len(repair.faults)
-            find_underflow(repair, record, errors)
-            find_saturation(repair, record, errors)
+            if is_written(repair.policy):
+                find_wrong_gradients(repair, record, errors)
+            else:
+                find_underflow(repair, record, errors)
+                find_saturation(repair, record, errors)
             find_swamped_sums(repair, record, errors)
-            if len(repair.faults) == fault_count:
+            if len(repair.faults) == fault_count and not is_written(repair.policy):
                 find_underflow(repair, record, errors, is_rare=True)
-            if len(repair.faults) == fault_count:
+            if len(repair.faults) == fault_count and not is_written(repair.policy):
                 find_zero_gradients(repair, errors)
             repair.adopt_verified()
             if len(repair.faults) == fault_count or errors.agrees(repair.policy):
@@ -155,13 +167,20 @@ def _find_faults(repair: PolicyRepair) -> list[Fault]:
 
 
 def _new_trial(
-    model: Any, loss_fn: Callable[[Any, Any], Any], batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
+    model: Any,
+    loss_fn: Callable[[Any, Any], Any],
+    batches: Sequence[Batch],
+    optimizer: Any,
+    scaler: Any,
+    seed: int,
+    *,
+    follows_program: bool,
 ) -> TrainingTrial:
     if not is_of_torch(model, "diagnose"):
         return TensorTrial(model, loss_fn, batches, optimizer, scaler, seed)
     from simfloat.analysis.diagnosis.torch_trial import TorchTrial
 
-    return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed)
+    return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed, follows_program=follows_program)
 
 
 def _first_batches(batches: Any, steps: int) -> list[Batch]:

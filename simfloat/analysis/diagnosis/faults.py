@@ -6,11 +6,13 @@ leave their weights unchanged, weight decay that does nothing, and moments that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from simfloat.analysis.diagnosis.changes import MASK, MASTER, Change, changes_for_first
 from simfloat.analysis.diagnosis.gradients import WRONG_SHARE, GradientErrors
 from simfloat.analysis.diagnosis.mending import (
     INFINITY,
@@ -38,9 +40,19 @@ from simfloat.formats import FP32
 from simfloat.kernels.rounding.events import CAUSES, ZERO_BY_ZERO
 from simfloat.policy import Policy
 from simfloat.policy.overrides import Override
+from simfloat.policy.policy import is_written
 from simfloat.policy.roles import CONTRACTION, REDUCTION
 from simfloat.simulation.updates import COMPENSATION
-from simfloat.telemetry.advice import CAST_ROLES, Entries, FirstNaN, NaNExplanation, Remedy, explain_nan, remedy
+from simfloat.telemetry.advice import (
+    CAST_ROLES,
+    SUM_ROLES,
+    Entries,
+    FirstNaN,
+    NaNExplanation,
+    Remedy,
+    explain_nan,
+    remedy,
+)
 from simfloat.telemetry.entries import Key, are_wide, count_overflowed_sums
 
 #: At most this number of faults are fixed one after another.
@@ -102,6 +114,8 @@ def mend_first_faults(repair: PolicyRepair) -> bool:
             if errors is None or errors.largest_error(policy) <= max(before / 2, WRONG_SHARE):
                 repair.adopt([candidate])
                 is_mended = True
+                if candidate == Change(MASK):
+                    fault = fault._replace(why="a number beyond the dtype, as in a mask, is an infinity")
                 repair.faults.append(fault._replace(remedies=(candidate,), verified=True))
                 break
         if not is_mended and before < float("inf"):  # the gradient is as wrong without the overflow
@@ -208,13 +222,20 @@ def _smaller_scale(repair: PolicyRepair, policy: Policy, record: TrialRecord) ->
     return "" if largest is None else f"a loss scale of {largest:.0f}"
 
 
-def _candidates(first: FirstNaN, entries: Entries, repair: PolicyRepair) -> list[Remedy]:
-    """Return possible remedies, the most likely first: at the source, at the place itself, and both for all paths."""
+def _candidates(first: FirstNaN, entries: Entries, repair: PolicyRepair) -> Sequence[Remedy | Change]:
+    """Return possible remedies, the most likely first: at the source, at the place itself, and both for all paths.
+
+    A program with its own dtypes is changed, unless only its sums are too narrow.
+    """
     events, keys = dict(entries)[first.key], [key for key, _ in entries]
     before = _explanation(first, entries)
     at_source = None if before is None else before.remedy
     here = remedy(first.key, keys, is_fp32=are_wide(events), sums=count_overflowed_sums(events) > 0)
     candidates = [each for each in (at_source, here) if each is not None]
+    if is_written(repair.policy):
+        source = first.key if before is None or before.source is None else before.source
+        sums = [each for each in candidates if each.role in SUM_ROLES]
+        return [*sums, *changes_for_first(first, source, repair.trial)]
     if not candidates and first.operation in CAST_ROLES:  # a product outside of all layers
         candidates = [Remedy("*", "", CAST_ROLES[first.operation], FP32)]
     if first.operation in CAST_ROLES:  # for 8-bit formats, scaled casts are usual
@@ -228,6 +249,9 @@ def _candidates(first: FirstNaN, entries: Entries, repair: PolicyRepair) -> list
 
 #: Above these shares of the elements of a parameter, an update, a decay or a moment counts as lost.
 LOST_SHARE, STALLED_SHARE = 0.25, 0.5
+
+#: The largest relative error of the movement of a parameter that has its updates.
+MOVED_SHARE = 0.5
 
 UPDATE = "update"
 
@@ -247,6 +271,12 @@ def find_lost_updates(repair: PolicyRepair, record: TrialRecord) -> None:
         why = f"{percent_text(share)} of the additions w + u give w ({keys_text(lost)})"
         step = min(recorder.first_step("unchanged", key) for key in lost)
         fault = Fault("lost updates", step, UPDATE, lost[0].path, UPDATE, why, also='update="kahan" or "stochastic"')
+        if is_written(repair.policy):
+            fault = fault._replace(also=Change(MASTER).advice)
+            kahan = merge_remedies([Remedy(key.path, "", UPDATE, "kahan") for key in lost])
+            paths = [key.path for key in lost]
+            repair.attempt(fault, [kahan, [Change(MASTER)]], lambda again, _: _have_moved(repair, again, paths))
+            return
         remedies = merge_remedies([Remedy(key.path, "", "weights", FP32) for key in lost])
         repair.attempt(fault, [remedies], lambda again, _: not any(are_lost(again, key) for key in lost))
 
@@ -266,8 +296,8 @@ def find_lost_decay(repair: PolicyRepair) -> None:
         keys = [Key(path, UPDATE, UPDATE) for path in lost]
         why = f"the decay alone leaves {percent_text(max(shares[path] for path in lost))} of the weights as they are "
         fault = Fault("weight decay lost", 0, UPDATE, lost[0], UPDATE, f"{why}({keys_text(keys)})")
-        remedies = merge_remedies([Remedy(path, "", "weights", FP32) for path in lost])
-        repair.attempt(fault, [remedies], lambda _, policy: not lost_under(policy))
+        choices = _choices(repair, lost, ["weights"])
+        repair.attempt(fault, choices, lambda _, policy: not lost_under(policy))
 
 
 def find_stalled_moments(repair: PolicyRepair, record: TrialRecord) -> None:
@@ -284,10 +314,7 @@ def find_stalled_moments(repair: PolicyRepair, record: TrialRecord) -> None:
         why = f"{percent_text(max(shares[path] for path in stalled))} of the numbers never decay ({keys_text(keys)})"
         fault = Fault("stalled moments", 0, UPDATE, stalled[0], "moment", why)
         # Products inside a moment are rounded to `weights`.
-        choices = [
-            merge_remedies([Remedy(path, "", role, FP32) for path in parameters])
-            for role in ("optimizer_state", "weights")
-        ]
+        choices = _choices(repair, parameters, ["optimizer_state", "weights"])
         repair.attempt(fault, choices, lambda again, policy: not stalled_in(again, policy))
 
 
@@ -309,11 +336,29 @@ def find_underflowing_moments(repair: PolicyRepair, record: TrialRecord) -> None
         step = min(record.fault_recorder.first_step("underflow", key) for key in lost)
         fault = Fault("underflow", step, UPDATE, lost[0].path, "moment", why)
         parameters = [key.path.rpartition(".")[0] for key in lost]
-        choices = [
-            merge_remedies([Remedy(path, "", role, FP32) for path in parameters])
-            for role in ("optimizer_state", "weights")
-        ]
+        choices = _choices(repair, parameters, ["optimizer_state", "weights"])
         repair.attempt(fault, choices, lambda again, _: not lost_in(again))
+
+
+def _choices(
+    repair: PolicyRepair, parameters: Sequence[str], roles: Sequence[str]
+) -> Sequence[Sequence[Remedy | Change]]:
+    """Return the remedies to try for parameters: each of these roles in FP32, or a master copy in the program."""
+    if is_written(repair.policy):
+        return [[Change(MASTER)]]
+    return [merge_remedies([Remedy(path, "", role, FP32) for path in parameters]) for role in roles]
+
+
+def _have_moved(repair: PolicyRepair, record: TrialRecord, paths: Sequence[str]) -> bool:
+    """True if parameters, with the compensations of Kahan's updates, have moved almost as under the reference."""
+    trial = repair.trial
+    before, after, exact = (trial.parameters(x.parts) for x in (trial, record, repair.reference_record))
+    for path in paths:
+        moved = after[path] - trial.compensation(record.parts, path) - before[path]
+        wanted = exact[path] - before[path]
+        if np.linalg.norm(moved - wanted) > MOVED_SHARE * np.linalg.norm(wanted):
+            return False
+    return True
 
 
 def _lost_decay_shares(repair: PolicyRepair, policy: Policy) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simfloat.analysis.diagnosis.changes import changes_for_gradients
 from simfloat.analysis.diagnosis.mending import (
     INFINITY,
     NAN,
@@ -272,6 +273,37 @@ def find_zero_gradients(repair: PolicyRepair, errors: GradientErrors) -> None:
         _attempt_all(
             repair, fault, [each for role in needed for each in remedies[role]], errors.largest_zero_share, before
         )
+
+
+def find_wrong_gradients(repair: PolicyRepair, record: TrialRecord, errors: GradientErrors) -> None:
+    """Note gradients of a program with its own dtypes that vanish or are wrong, and the change that repairs them."""
+    entries = dict(record.fault_recorder.entries())
+    for kind, limit, measure, words in (
+        ("underflow", UNDERFLOWED, errors.largest_zero_share, "underflow ({}): up to {:.0%} of a gradient is gone"),
+        (
+            "subnormal",
+            SUBNORMAL,
+            errors.largest_error,
+            "have few digits ({}): a gradient is wrong by {:.0%}",
+        ),
+        ("overflow", SATURATED, errors.largest_error, "stop at the largest number ({}): a gradient is wrong by {:.0%}"),
+    ):
+        keys = [key for key in _frequent_keys(repair, record, kind, limit) if not are_wide(entries[key])]
+        before = measure(repair.policy) if keys else 0.0
+        if before <= GONE_SHARE:
+            continue
+        share = max(record.fault_recorder.share(kind, key) for key in keys)
+        step = min(record.fault_recorder.first_step(kind, key) for key in keys)
+        why = f"{percent_text(share)} {words.format(keys_text(keys), before)}"
+        name = "saturation" if kind == "overflow" else "underflow"
+
+        def is_mended(again: TrialRecord, policy: Policy, measure: Measure = measure, before: float = before) -> bool:
+            return again.fault_recorder.first is None and measure(policy) < before / 2
+
+        fault = Fault(name, step, keys[0].phase, keys[0].path, keys[0].operation, why)
+        if not any(each[:6] == fault[:6] for each in repair.faults):  # already noted without a remedy that helps
+            repair.attempt(fault, changes_for_gradients(keys, repair.trial), is_mended)
+            return
 
 
 def _error_text(wrong: float) -> str:

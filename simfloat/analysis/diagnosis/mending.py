@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
+from simfloat.analysis.diagnosis.changes import IN_THE_PROGRAM, Change
 from simfloat.analysis.diagnosis.trial import FaultRecorder, TrainingTrial, TrialRecord
 from simfloat.arithmetic import per_tensor
 from simfloat.arithmetic.casts import as_cast, scaled
@@ -27,7 +28,8 @@ class Fault(NamedTuple):
     """A fault of a training: its kind, its step (0 is the first), its place, and the reason in words.
 
     `operands` describes the operands of a first NaN or infinity, such as ``"0 / 0"`` or ``"an overflow"``. `remedies`
-    are the overrides that together fix the fault; `verified` is True if a training with them has shown that. `also`
+    are the overrides that together fix the fault, or the changes of a program with its own dtypes; `verified` is True
+    if a training with them has shown that. `also`
     names an alternative that was tried and helps. A fault without remedies is not a fault of the policy.
     """
 
@@ -38,7 +40,7 @@ class Fault(NamedTuple):
     operation: str
     why: str
     operands: str = ""
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[Remedy | Change, ...] = ()
     verified: bool = False
     also: str = ""
 
@@ -56,10 +58,11 @@ class Fault(NamedTuple):
 
     @property
     def override(self) -> str:
-        """The calls of `Policy.override` that fix the fault, as text."""
-        return "".join(
-            f"{'' if number else 'policy'}{str(each)[len('policy') :]}" for number, each in enumerate(self.remedies)
-        )
+        """The calls of `Policy.override`, or the changes of a program with its own dtypes, that fix the fault."""
+        calls = "".join(str(each).removeprefix("policy") for each in self.remedies if isinstance(each, Remedy))
+        changes = ", and ".join(str(each) for each in self.remedies if isinstance(each, Change))
+        parts = [f"policy{calls}"] * bool(calls) + [f"{IN_THE_PROGRAM}{changes}"] * bool(changes)
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +71,7 @@ class Diagnosis:
 
     Parameters:
         faults: the faults, in the order in which they occur.
-        policy: the policy with all verified remedies.
+        policy: the policy with all verified overrides.
         losses: the loss of each step of three trainings on the same batches: ``"policy"`` (as given; it stops at its
             first NaN or infinity), ``"mended"`` (with all verified remedies) and ``"reference"``.
         skipped: the number of steps under the policy that the loss scale skipped.
@@ -138,7 +141,7 @@ class PolicyRepair:
         self.trial, self.policy, self.reference = trial, policy, reference
         self._initial_policy = policy
         self.faults: list[Fault] = []
-        self._adopted_remedies: dict[Remedy, None] = {}
+        self._adopted_remedies: dict[Remedy | Change, None] = {}
         self.excused: set[Key] = set()  # places at which infinities do no harm
         self.reference_record = trial.train(reference, steps)
         # The step in which the reference diverges is not compared.
@@ -147,7 +150,7 @@ class PolicyRepair:
             policy, max(self.steps, 1), recorder=FaultRecorder(self.reference_record.fault_recorder)
         )
 
-    def attempt(self, fault: Fault, choices: Sequence[Sequence[Remedy]], is_mended: IsMended) -> None:
+    def attempt(self, fault: Fault, choices: Sequence[Sequence[Remedy | Change]], is_mended: IsMended) -> None:
         """Note the fault with the first of these remedies that fixes it, verified by training again.
 
         If none does, the fault has the first choice of remedies, unverified.
@@ -172,7 +175,7 @@ class PolicyRepair:
             return None
 
     @staticmethod
-    def apply_remedies(policy: Policy, remedies: Sequence[Remedy]) -> Policy | None:
+    def apply_remedies(policy: Policy, remedies: Sequence[Remedy | Change]) -> Policy | None:
         """Return the policy with the remedies; None if a role cannot have such a value."""
         try:
             for remedy in remedies:
@@ -181,13 +184,13 @@ class PolicyRepair:
             return None
         return policy
 
-    def adopt(self, remedies: Iterable[Remedy]) -> None:
+    def adopt(self, remedies: Iterable[Remedy | Change]) -> None:
         """Add remedies to the policy, each once."""
         for remedy in remedies:
             if remedy not in self._adopted_remedies:
                 self.policy, self._adopted_remedies[remedy] = remedy.apply(self.policy), None
 
-    def is_widespread(self, remedy: Remedy) -> bool:
+    def is_widespread(self, remedy: Remedy | Change) -> bool:
         """True if enough places have the same remedy already for it to apply to all places."""
         alike = [each for each in self._adopted_remedies if (each.role, each.value) == (remedy.role, remedy.value)]
         return len(alike) >= MOST_PLACES

@@ -86,7 +86,7 @@ class FaultRecorder(Recorder):
             self._was_infinite |= key in self._excused or self._reference is None and infinite > 0
             return
         if nan <= reference_counts[1]:
-            cause = _cause_of_infinity(events, operation, self._was_infinite)
+            cause = _cause_of_infinity(events, key, self._was_infinite)
         self._was_infinite |= infinite > reference_counts[0]
         if cause:
             self.first = FirstNaN(step, path, operation, phase, cause)
@@ -125,7 +125,7 @@ class FaultRecorder(Recorder):
         return int(steps[0]) if steps.size else 0
 
 
-def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: bool) -> str:
+def _cause_of_infinity(events: NDArray[np.int64], key: Key, was_infinite: bool) -> str:
     """Return the cause of an infinite result of finite operands; empty if there is none.
 
     No operand was infinite before the first infinite result, except values that were not rounded, such as masks. If
@@ -137,9 +137,12 @@ def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: 
         return OVERFLOWED
     if count_overflowed_sums(events) or count_sums_beyond_fp32(events):
         return OVERFLOWED_SUM
-    if operation not in POLES:
+    # In a narrow dtype of the program, the quotient of an optimizer is a step of the last addition.
+    if key.phase == key.operation == "update":
+        return DIVIDED
+    if key.operation not in POLES:
         return ""
-    return INHERITED if was_infinite else DIVIDED if operation in DIVISIONS else LOGARITHM
+    return INHERITED if was_infinite else DIVIDED if key.operation in DIVISIONS else LOGARITHM
 
 
 Loss = Callable[[Any, Any], Any]
@@ -191,7 +194,7 @@ class TrainingTrial:
         """
         is_alone = recorder is None
         record = TrialRecord(FaultRecorder() if recorder is None else recorder)
-        model, optimizer, scaler = parts = self._copy_parts(self.parts)
+        model, optimizer, scaler = parts = self._prepare_parts(self.parts, policy)
         scaler = scaler if scale is None else self._new_scaler(scale)
         with self._simulation_block(model, policy, record.fault_recorder) as simulation:
             for step in range(steps):
@@ -202,7 +205,7 @@ class TrainingTrial:
                 is_over = not skipped and not np.isfinite(record.losses[-1])
                 if is_over or not is_alone and record.fault_recorder.first is not None:
                     break
-        record.parts, record.state = parts, simulation.state
+        record.parts, record.state = self._original_form(parts, policy), simulation.state
         return record
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
@@ -220,14 +223,38 @@ class TrainingTrial:
         """Return the parameters of a model by their paths."""
         raise NotImplementedError
 
+    def compensation(self, parts: Any, path: str) -> NDArray[np.float64] | float:
+        """Return the compensation of Kahan's updates of a parameter; 0 if it has none."""
+        return 0.0
+
     def weight_decay(self) -> bool:
         """True if the optimizer has weight decay."""
         groups = self.parts[1].param_groups if self.parts[1] is not None else []
         return any(group.get("weight_decay") for group in groups)
 
+    @property
+    def has_narrow_parameters(self) -> bool:
+        """True if a program keeps parameters in narrow dtypes."""
+        return False
+
+    def module_path(self, path: str) -> str:
+        """Return the path of the innermost module around a module or parameter."""
+        modules = dict(self.parts[0].named_modules())
+        while path not in modules:
+            path = path.rpartition(".")[0]
+        return path
+
     def _copy_parts(self, parts: Any) -> Any:
         """Return copies of model, optimizer and loss scale that belong together."""
         return copy.deepcopy(parts)
+
+    def _prepare_parts(self, parts: Any, policy: Policy) -> Any:
+        """Return copies of the parts as they run under a policy."""
+        return self._copy_parts(parts)
+
+    def _original_form(self, parts: Any, policy: Policy) -> Any:
+        """Return trained parts in the form of the originals, so that they can be prepared for another policy."""
+        return parts
 
     def _new_scaler(self, scale: float) -> Any:
         """Return a loss scale that begins with this factor."""

@@ -1,0 +1,177 @@
+"""Programs in their own dtypes are diagnosed: a remedy is a change of the program, and has been carried out."""
+
+import re
+
+import pytest
+
+import simfloat as sf
+
+torch = pytest.importorskip("torch")
+F, nn = torch.nn.functional, torch.nn
+
+RANDOM = torch.Generator().manual_seed(0)
+X = torch.randn(16, 4, generator=RANDOM)
+Y = X[:, :1] * X[:, 1:2]
+TOKENS, TARGETS = X.reshape(4, 4, 4), Y.reshape(4, 4, 1)
+
+
+def perceptron(*inner):
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), *inner, nn.Linear(8, 1))
+
+
+class RMSNorm(nn.Module):
+    """The norm of Llama, with its upcast or without."""
+
+    def __init__(self, is_wide=False):
+        super().__init__()
+        self.weight, self.is_wide = nn.Parameter(torch.ones(8)), is_wide
+
+    def forward(self, x):
+        wide = x.float() if self.is_wide else x
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """One head, which may be masked by a number."""
+
+    def __init__(self, mask=None, gain=1.0, width=4):
+        super().__init__()
+        torch.manual_seed(1)
+        self.q, self.k, self.v = nn.Linear(4, width), nn.Linear(4, width), nn.Linear(4, 1)
+        self.mask, self.gain = mask, gain
+
+    def forward(self, x):
+        scores = (self.q(x) * self.gain) @ (self.k(x) * self.gain).mT / self.q.out_features**0.5
+        if self.mask is not None:
+            scores = scores.masked_fill(torch.ones(4, 4).tril(-1) == 0, self.mask)
+        return torch.softmax(scores / self.gain**2, -1) @ self.v(x)
+
+
+class WithAutocast(nn.Module):
+    """A program that runs a model under autocast."""
+
+    def __init__(self, net, dtype):
+        super().__init__()
+        self.net, self.dtype = net, dtype
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=self.dtype):
+            return self.net(x).float()
+
+
+def sgd(lr):
+    return lambda model: torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def adamw(**options):
+    return lambda model: torch.optim.AdamW(model.parameters(), **{"lr": 1e-2, "weight_decay": 0.0} | options)
+
+
+def small_loss(output, y):
+    return F.mse_loss(output, y) * 2.0**-21
+
+
+HALF, BF16 = torch.float16, torch.bfloat16
+
+#: Name: model, loss, batch, dtype of the program (None for autocast), optimizer, the fault that is found (kind, phase,
+#: path, operation), and words of its remedy.
+PROGRAMS = {
+    "Adam's eps is 0 in FP16": (
+        perceptron(nn.Tanh()), F.mse_loss, (X, Y), HALF, adamw(),
+        ("infinity", "update", "0.weight", "update"), r"in the program: AdamW\(..., eps=1e-07\)",
+    ),
+    "a norm squares in FP16": (
+        perceptron(RMSNorm()), F.mse_loss, (2000 * X, Y), HALF, None,
+        ("infinity", "forward", "1", "power"), r"run '1' in float32, .*\.float\(\).*\.to\(x.dtype\)",
+    ),
+    "a mask beyond FP16": (
+        Attention(mask=-1e9), F.mse_loss, (TOKENS, TARGETS), HALF, None,
+        ("infinity", "forward", "", "divide"), r"mask by torch.finfo\(x.dtype\).min or torch.where",
+    ),
+    "scores before their factor": (
+        Attention(gain=60.0, width=1024), F.mse_loss, (TOKENS, TARGETS), HALF, None,
+        ("infinity", "forward", "", "matmul"), r"scale q before its product, \(q \* 0.0625\)",
+    ),
+    "a loss that overflows": (
+        perceptron(nn.Tanh()), F.mse_loss, (X, 1000 * Y), HALF, None,
+        ("infinity", "forward", "", "multiply"), r"compute the loss in float32, by loss_fn\(model\(x\).float\(\), y\)",
+    ),
+    "updates that BF16 loses": (
+        perceptron(nn.Tanh()), F.mse_loss, (X, Y), BF16, sgd(1e-4),
+        ("lost updates", "update", "0.weight", "update"), r"policy.override\('\*', update='kahan'\)",
+    ),
+    "weight decay that BF16 loses": (
+        perceptron(nn.Tanh()), F.mse_loss, (X, Y), BF16, adamw(weight_decay=1e-3),
+        ("weight decay lost", "update", "0.weight", "update"), r"a master copy of the weights.*torch.autocast",
+    ),
+    "gradients below FP16, under autocast": (
+        WithAutocast(perceptron(nn.Tanh()), HALF), small_loss, (X, Y), None, sgd(1e3),
+        ("underflow", "backward", "net.2", "linear"), r"a loss scale, torch.amp.GradScaler\(init_scale=\d+\)$",
+    ),
+    "gradients below FP16, with FP16 parameters": (
+        perceptron(nn.Tanh()), small_loss, (X, Y), HALF, sgd(1e3),
+        ("underflow", "backward", "", "mse_loss"), r"a master copy .* and a loss scale, torch.amp.GradScaler",
+    ),
+}  # fmt: skip
+
+
+def diagnosis_of(name, policy="as-written", steps=4):
+    model, loss_fn, batch, dtype, make, *_ = PROGRAMS[name]
+    model, batch = (model, batch) if dtype is None else (model.to(dtype), tuple(x.to(dtype) for x in batch))
+    optimizer = None if make is None else make(model)
+    return sf.diagnose(model, loss_fn, [batch], policy, optimizer=optimizer, steps=steps)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_fault_of_a_program_has_a_remedy_in_the_program_that_was_carried_out(name):
+    *_, expected, words = PROGRAMS[name]
+    found = diagnosis_of(name)
+    fault = next(fault for fault in found if fault[0] == expected[0])
+    assert (fault.kind, fault.phase, fault.path, fault.operation) == expected and fault.verified
+    assert re.search(words, fault.override), fault.override
+    assert abs(found.losses["mended"][-1] / found.losses["reference"][-1] - 1) < 0.02
+    assert type(found.policy) is sf.Policy
+
+
+@pytest.mark.parametrize("policy", ["as-written", "as-written-cuda"])
+@pytest.mark.parametrize("model, dtype", [
+    (perceptron(nn.LayerNorm(8), nn.GELU()), BF16), (WithAutocast(perceptron(RMSNorm()), BF16), None),
+], ids=["bfloat16", "autocast"])  # fmt: skip
+def test_a_healthy_program_raises_no_alarm(model, dtype, policy):
+    batch = (X, Y) if dtype is None else (X.to(dtype), Y.to(dtype))
+    model = model if dtype is None else model.to(dtype)
+    before = [p.clone() for p in model.parameters()]
+    optimizer = sgd(1.0 if dtype else 1e-2)(model)
+    assert sf.diagnose(model, F.mse_loss, [batch], policy, optimizer=optimizer, steps=2).faults == ()
+    assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
+
+
+def test_the_change_in_the_program_gives_the_mended_losses():
+    found = diagnosis_of("a norm squares in FP16")
+    model = perceptron(RMSNorm(is_wide=True)).half()
+    model[1].float()
+    with sf.torch.simulate(model, "as-written"):
+        output = model[0]((2000 * X).half())
+        loss = F.mse_loss(model[2](model[1](output).half()), Y.half())
+    assert found.losses["mended"] == [loss.item()] * 4
+
+    found = diagnosis_of("Adam's eps is 0 in FP16")
+    model, losses = perceptron(nn.Tanh()).half(), []
+    optimizer = adamw(eps=1e-7)(model)
+    with sf.torch.simulate(model, "as-written"):
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(X.half()), Y.half())
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert found.first.verified and losses == sorted(losses, reverse=True), "the loss falls"
+
+
+def test_a_loss_scale_that_skips_all_steps_is_replaced_by_a_smaller_one():
+    model = WithAutocast(perceptron(nn.Tanh()), HALF)
+    optimizer, scaler = sgd(0.1)(model), torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    found = sf.diagnose(model, F.mse_loss, [(X, Y)], "as-written", optimizer=optimizer, scaler=scaler, steps=3)
+    assert found.first.override == "in the program: a loss scale, torch.amp.GradScaler(init_scale=65536)"
+    assert found.first.verified and found.skipped == 3
