@@ -32,6 +32,19 @@ def numbers(name, rng, count=600):
     return np.abs(x) if UNARY_FUNCTIONS[name].positive else x
 
 
+ODD = "asin asinh atan atanh erf erfinv i1 i1e reciprocal sin sinh tan tanh".split()
+EVEN = "cos cosh i0 i0e".split()
+
+
+def exact_by_magnitude(name, x):
+    """Exact results rounded to odd; of odd and even functions MPFR is asked for each magnitude once."""
+    if name not in (*ODD, *EVEN):
+        return mpfr.to_odd(mpfr.UNARY[name], x)
+    magnitudes, places = np.unique(np.abs(x), return_inverse=True)
+    exact = mpfr.to_odd(mpfr.UNARY[name], magnitudes)[places]
+    return np.where(np.signbit(x), -exact, exact) if name in ODD else exact
+
+
 @pytest.mark.parametrize("name", mpfr.UNARY)
 @pytest.mark.parametrize("operands, part", [(sf.FP16, 1), (sf.BF16, 17)], ids=str)
 def test_every_operand_of_16_bits_is_correctly_rounded_in_every_mode(name, operands, part):
@@ -39,7 +52,7 @@ def test_every_operand_of_16_bits_is_correctly_rounded_in_every_mode(name, opera
     # and every fourth of those that become 8 bits.
     x = operands.values()[:: part * 32 if name in mpfr.LONG else part]
     x = np.concatenate([x, [-0.0, np.inf, -np.inf, np.nan]])
-    exact = mpfr.to_odd(mpfr.UNARY[name], x)
+    exact = exact_by_magnitude(name, x)
     for format, step in ((sf.FP16, 1), (sf.BF16, 1), (sf.E4M3, 4), (sf.E5M2, 4)):
         for mode in DETERMINISTIC:
             got = getattr(sf, name)(x[::step], format, mode)

@@ -34,14 +34,15 @@ if not processor.CONVERTS_FP16:
 print(left)
 """
 
-# A warmup of two tasks, in as many processes.
+# Two warmups of two tasks, each in as many processes.
 TWO_TASKS = """
 import argparse
 from simfloat.tools.commands import warmup, workload
 
 for name in set(workload.TASKS) - {"units", "lookups and codes"}:
     del workload.TASKS[name]
-raise SystemExit(warmup.run(argparse.Namespace(into=None, level=[{}], first_session=False)))
+asked = argparse.Namespace(into=None, level=[{}], first_session=False)
+assert [warmup.run(asked) for _ in range(2)] == [0, 0]
 """
 
 
@@ -86,9 +87,8 @@ def test_the_tasks_call_every_kernel():
 
 
 def test_a_second_warmup_finds_nothing_to_do():
-    first, second = python("-c", TWO_TASKS), python("-c", TWO_TASKS)
-    assert first[-1].startswith(("Compiled ", "Nothing to be done"))
-    assert second[-1].startswith("Nothing to be done, all kernels were compiled already: ")
+    first, second = [line for line in python("-c", TWO_TASKS) if line.startswith(("Compiled ", "Nothing to be done"))]
+    assert second.startswith("Nothing to be done, all kernels were compiled already: ")
 
 
 def test_a_process_that_is_ended_from_outside_is_no_hang(monkeypatch, capsys):

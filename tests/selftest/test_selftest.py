@@ -13,10 +13,6 @@ from simfloat.tools.selftest import CHECKS, Batch, run
 from simfloat.tools.selftest.checks import examine
 
 
-def command(*arguments):
-    return subprocess.run([sys.executable, "-m", "simfloat", *arguments], capture_output=True, text=True, timeout=300)
-
-
 @pytest.mark.parametrize("name", CHECKS)
 def test_every_check_passes_in_full(name):
     outcome = examine(CHECKS[name](False))
@@ -112,16 +108,15 @@ def test_wrong_shapes_and_codes_are_differences():
     )
 
 
-def test_version():
-    done = command("--version")
-    assert done.returncode == 0 and done.stdout == f"simfloat {sf.__version__}\n"
+def test_version(capsys):
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"simfloat {sf.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("selftset",), ("selftest", "--slow"), ("selftest", "FP16")])
-def test_mistakes_exit_with_2_and_say_what_to_write(arguments):
-    done = command(*arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith("simfloat: ") and done.stderr.count("\n") == 1
+def test_mistakes_exit_with_2_and_say_what_to_write(arguments, capsys):
+    assert main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("simfloat: ") and errors.count("\n") == 1
 
 
 def test_importing_simfloat_does_not_import_the_selftest():
