@@ -20,14 +20,6 @@ def test_every_check_passes_in_full(name):
     assert outcome.cases > 0
 
 
-def test_a_quick_selftest_passes(capsys):
-    done, lines = main(["selftest", "--quick"]), capsys.readouterr().out.splitlines()
-    assert done == 0, lines
-    assert [re.split("  +", line)[0] for line in lines[1:-1]] == list(CHECKS)
-    assert all(re.search(r" [\d,]+ cases  ok$", line) for line in lines[1:-1])
-    assert lines[-1].startswith(f"All {len(CHECKS)} checks passed: ")
-
-
 @pytest.mark.parametrize("name", CHECKS)
 def test_every_check_has_a_first_line_that_says_what_it_checks(name):
     assert CHECKS[name].__doc__.splitlines()[0].endswith(".")
