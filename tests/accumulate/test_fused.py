@@ -54,29 +54,13 @@ def after(start, a, b, accumulate, terms):
     return float(sf.dot(x, y, accumulate=accumulate))
 
 
-NVIDIA_16 = [
-    ("volta", sf.FP16, 0.0), ("turing", sf.FP16, -0.5), ("ampere", sf.FP16, -0.5), ("ada", sf.BF16, -0.5),
-    ("ampere", sf.TF32, -0.5), ("hopper", sf.FP16, -0.75), ("hopper", sf.BF16, -0.75), ("hopper", sf.TF32, -0.75),
-    ("blackwell", sf.FP16, -0.75), ("ada", sf.E5M2, 0.0), ("hopper", sf.E5M2, 0.0), ("blackwell", sf.E5M2, -0.75),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("architecture, inputs, want", NVIDIA_16, ids=str)
-def test_the_vector_of_the_mma_sim_paper_on_tensor_cores(architecture, inputs, want):
-    unit = sf.tensor_core(architecture, inputs)
-    a, b = [-(2.0**13), -0.5, -0.25, -0.125], [2.0**10, 1.0, 1.0, 1.0]
-    assert after((2.0**12, 2.0**11), a, b, unit, 32) == want
-
-
 @pytest.mark.parametrize(
     "architecture, inputs, variant, want",
-    [("cdna1", sf.FP16, None, -0.875), ("cdna1", sf.BF16, None, -0.875), ("cdna2", sf.BF16, None, -0.375),
-     ("cdna2", sf.FP16, None, 0.0), ("cdna2", sf.BF16, "1k", 0.0), ("cdna3", sf.FP16, None, -0.5),
-     ("cdna3", sf.BF16, None, -0.5), ("cdna3", sf.TF32, None, -0.5), ("cdna3", sf.E5M2FNUZ, None, -1.0),
-     ("cdna2", sf.FP32, None, -0.875), ("cdna3", sf.FP64, None, -0.875)],
+    [("cdna2", sf.BF16, "1k", 0.0), ("cdna2", sf.FP32, None, -0.875), ("cdna3", sf.FP64, None, -0.875)],
     ids=str,
-)  # fmt: skip
+)
 def test_the_vector_of_the_mma_sim_paper_on_matrix_cores(architecture, inputs, variant, want):
+    # The self-test has the results of all other units.
     unit = sf.matrix_core(architecture, inputs, variant=variant)
     a, b = [-(2.0**13), -0.5, -0.25, -0.125], [2.0**10, 1.0, 1.0, 1.0]
     assert after((2.0**12, 2.0**11), a, b, unit, 16) == want

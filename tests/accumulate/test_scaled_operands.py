@@ -48,10 +48,7 @@ def test_vectors_and_batches_may_be_quantized(rng):
 
 def test_a_short_last_block_is_a_block(rng):
     a, b = quantized(rng, depth=70)
-    assert_bits(
-        sf.matmul(a, b, accumulate=sf.FP32),
-        sf.matmul(a.values(), b.values(), accumulate=sf.FP32),
-    )
+    assert_bits(sf.matmul(a, b, accumulate=sf.FP32), sf.matmul(a.values(), b.values(), accumulate=sf.FP32))
     padded = sf.matmul(np.pad(a.elements, ((0, 0), (0, 26))), np.pad(b.elements, ((0, 26), (0, 0))),
                        scales=(a.scales, b.scales), accumulate=MX)  # fmt: skip
     assert_bits(sf.matmul(a, b, accumulate=MX), padded)

@@ -99,14 +99,7 @@ def test_every_function_has_one_signature_and_the_documentation_of_its_row():
 def test_every_function_is_part_of_the_selftest():
     from simfloat.tools.selftest import operations
 
-    assert set(FUNCTIONS) == {
-        *operations.PAIRS,
-        "fma",
-        "power",
-        "atan2",
-        "zeta",
-        *operations.UNARY_FUNCTIONS,
-    }
+    assert set(FUNCTIONS) == {*operations.PAIRS, "fma", "power", "atan2", "zeta", *operations.UNARY_FUNCTIONS}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -54,7 +54,7 @@ def by_definition(x, numbers, format, rounding, draw=0, is_fma=False):
 
 @pytest.mark.parametrize("format", [*CUSTOM, sf.FP64, sf.FP32, sf.BF16, sf.FP16, sf.E4M3, sf.E2M1, sf.E8M0], ids=repr)
 def test_roundings_have_the_flags_of_the_definition(format, rng):
-    x = np.concatenate([adversarial(format, rng, 12), [0.0, -0.0, np.inf, -np.inf]])
+    x = np.concatenate([adversarial(format, rng, 3), [0.0, -0.0, np.inf, -np.inf]])
     if not format.has_nan:
         x = x[~np.isnan(x) & ((x >= 0) | format.signed)]
     for rounding in (*DETERMINISTIC, sf.nearest_even.saturating()):
@@ -68,7 +68,7 @@ def test_draws_decide_what_overflows_and_what_is_tiny():
         format = replace(base, tininess=tininess)
         ends = (format.smallest_normal, format.max)
         x = np.concatenate([end * np.arange(200 + (end > 1), 300 + 60 * (end > 1)) / 256 for end in ends])
-        for variant, draw in itertools.product("ABC", range(8)):
+        for variant, draw in itertools.product("ABC", (0, 3, 4, 7)):
             rounding = sf.stochastic(3, variant)
             stream = sf.GivenBits(np.full(x.size, draw))
             _, flags = sf.round(x, format, rounding, stream=stream, flags=True)
@@ -187,17 +187,9 @@ def test_flags_are_asked_for_by_true_and_nothing_else(wrong):
 
 
 LANES = [
-    sf.FP16,
-    sf.BF16,
-    sf.E4M3,
-    sf.E5M2FNUZ,
-    sf.E2M1,
-    sf.TF32,
-    sf.Format(8, 7, subnormals=False),
-    sf.Format(8, 20, tininess="before_rounding"),
-    sf.Format(8, 21),
+    *(sf.FP16, sf.BF16, sf.E4M3, sf.E5M2FNUZ, sf.E2M1, sf.TF32, sf.FP32, sf.Format(8, 7, subnormals=False)),
+    *(sf.Format(8, 20, tininess="before_rounding"), sf.Format(8, 21)),
     sf.Format(5, 10, subnormals=False, tininess="before_rounding"),
-    sf.FP32,
 ]
 
 
@@ -209,7 +201,9 @@ def test_flags_of_float32_operands_are_those_of_float64_ones(format, rng):
     with np.errstate(over="ignore"):
         numbers = np.concatenate([near, -near, ends]).astype(np.float32)
     numbers = numbers[np.isfinite(numbers) | format.has_nan]
-    operations = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt", "reciprocal")
+    operations = ("round", "multiply", "fma", "reciprocal")
+    if format in (sf.FP16, sf.FP32):  # each operation in a format that is rounded to, and in float32's own
+        operations += ("add", "subtract", "divide", "sqrt")
     usual = rng.standard_normal(2500).astype(np.float32)  # a block without any of these numbers, and more
     for operation, mode in itertools.product(operations, DETERMINISTIC):
         for rounding in (mode, mode.saturating()):

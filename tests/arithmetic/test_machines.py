@@ -219,9 +219,5 @@ def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
     got = [sf.matmul(a, b, accumulate=x) for x in orders]
     sf.add(a, b, sf.E5M2)
     assert [x.tolist() for x in got] == [x.tolist() for x in want]
-    assert {
-        "counting.bit_facts",
-        "stepwise.stepwise_loops",
-        "operation_loops.exact_results",
-    } <= set(met)
+    assert {"counting.bit_facts", "stepwise.stepwise_loops", "operation_loops.exact_results"} <= set(met)
     assert {"rounding_loops.round_nearest"} <= set(met)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.spacing import clamp
 from tests.bits import FORMATS, assert_bits
 
 SMALL = [format for format in FORMATS if format.bits <= 8]
@@ -95,3 +96,10 @@ def test_nan_next_to_numbers_hides_no_number_outside_of_the_format(x, format, me
     for y in (1.0, np.nan):
         with pytest.raises(ValueError, match=message):
             sf.nextafter(x, y, format)
+
+
+@pytest.mark.parametrize("bound", [0.0, -0.0])
+def test_a_zero_of_the_other_sign_is_within_a_bound(bound):
+    zeros, bound = np.array([0.0, -0.0]), np.array(bound)
+    assert_bits(clamp(zeros, bound, np.array(1.0)), zeros)
+    assert_bits(clamp(zeros, np.array(-1.0), bound), zeros)

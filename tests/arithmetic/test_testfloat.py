@@ -83,10 +83,7 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
     calls = [
         (lambda: sf.write_vectors(path, "plus", 1.0, 1.0, sf.FP16), "operation is 'round' or one of add, subtract"),
         (lambda: sf.write_vectors(path, "add", 1.0, sf.FP16), "takes a path, 'add', its 2 operands, a format"),
-        (
-            lambda: sf.write_vectors(path, "add", 1.0, 0.1, sf.FP16),
-            "0.1.* is not a number of FP16",
-        ),
+        (lambda: sf.write_vectors(path, "add", 1.0, 0.1, sf.FP16), "0.1.* is not a number of FP16"),
         (lambda: sf.write_vectors(path, "f16_mulAdd", 1.0, 1.0, 1.0, sf.FP16), "got 'f16_mulAdd'. Did you mean 'fma'"),
         (lambda: sf.write_vectors(path, "f16_add", 1.0, 1.0, sf.FP16), "got 'f16_add'. Did you mean 'add'"),
         (lambda: sf.read_vectors(path, ["add"], sf.FP16), "operation is 'round' or one of"),

@@ -40,10 +40,7 @@ SAME = {
     "vdot": (lambda x, y: np.vdot(x, y), lambda x, y: x.ravel() @ y.ravel()),
     "diff": (lambda x, y: np.diff(x, 2), lambda x, y: (x[:, 2:] - x[:, 1:2]) - (x[:, 1:2] - x[:, :1])),
     "trace": (lambda x, y: np.trace(x), lambda x, y: x[0, 0] + x[1, 1]),
-    "trace of three axes": (
-        lambda x, y: np.trace(np.stack([x, y], 2), axis1=0, axis2=2),
-        lambda x, y: x[0] + y[1],
-    ),
+    "trace of three axes": (lambda x, y: np.trace(np.stack([x, y], 2), axis1=0, axis2=2), lambda x, y: x[0] + y[1]),
     "norm": (lambda x, y: np.linalg.norm(x), lambda x, y: (x * x).sum().sqrt()),
     "norms of rows": (lambda x, y: np.linalg.norm(x, axis=1), lambda x, y: (x * x).sum(1).sqrt()),
     "sum of magnitudes": (lambda x, y: np.linalg.norm(x, 1, axis=0), lambda x, y: abs(x).sum(0)),
@@ -230,10 +227,7 @@ def test_tests_compare_exact_numbers():
         (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of arrays of a format takes a, axis, keepdims"),
         (lambda x: np.add(x, x, out=np.zeros((2, 3))), "numpy.add of arrays of a format takes no out"),
         (lambda x: np.add(x, [1.0, 0.5, 0.1]), "array of BF16 or a single number, got list"),
-        (
-            lambda x: x - [[1, 1, 1]] * np.array(0.1),
-            r"but 0.1 at index \(0, 0\) is not one: simfloat.array\(x, 'BF16'",
-        ),
+        (lambda x: x - [[1, 1, 1]] * np.array(0.1), r"but 0.1 at index \(0, 0\) is not one: simfloat.array\(x, 'BF16'"),
         (lambda x: np.array([1, 0.5, 1 + 2.0**-8]) + x, "only numbers of BF16, but 1.00390625 at index 2 is not one"),
         (lambda x: x @ np.array([1, 2j, 0.1j]), r"but 0.1j at index 2 is not one"),
         (lambda x: np.linalg.norm(x, 2), r"numpy.linalg.norm.*got ord=2.*the largest is sf.linalg.svd\(x\).s\[0\]"),

@@ -61,7 +61,7 @@ FOUND_AGAIN = [
     # What leaves a sticky bit is never lost, which shows no order: chunks of every size are tried.
     (sf.fused(4, 20, rounding=sf.nearest_even, align=sf.to_odd), sf.BF16, None),
     (sf.exact, sf.FP32, sf.FP32),
-    *((sf.library_sum(name), sf.FP32, None) for name in ("mkl-avx2", "numpy-einsum", "torch-sum")),
+    (sf.library_sum("mkl-avx2"), sf.FP32, None),
     # Beside an M that is odd in the sums' bits, not in the lanes', everything leaves a trace.
     (sf.lanes(3, sf.sequential(sf.BF16, sf.to_odd), sf.FP32), sf.FP32, None),
 ]
@@ -79,12 +79,9 @@ VOLTA, HOPPER = sf.tensor_core("volta", sf.FP16), sf.tensor_core("hopper", sf.E4
 UNITS = [
     (VOLTA, sf.FP16),
     (sf.tensor_core("ada", sf.FP16, sf.FP16), sf.FP16),
-    (sf.tensor_core("ampere", sf.BF16), sf.BF16),
     (sf.tensor_core("hopper", sf.TF32), sf.FP32),
-    (sf.tensor_core("hopper", sf.E4M3), sf.E4M3),
     (HOPPER, sf.E4M3),
     (sf.tensor_core("blackwell", (sf.E5M2, sf.E4M3)), (sf.E5M2, sf.E4M3)),
-    (sf.matrix_core("cdna1", sf.FP16), sf.FP16),
     (sf.matrix_core("cdna2", sf.BF16), sf.BF16),
     (sf.matrix_core("cdna3", sf.FP16), sf.FP16),
 ]

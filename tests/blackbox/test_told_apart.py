@@ -38,7 +38,7 @@ NEARLY = {
 }
 
 
-@pytest.mark.parametrize(("name", "k"), [*product(NEARLY, [3]), *product(list(NEARLY)[::2], [29])])
+@pytest.mark.parametrize(("name", "k"), [*product(NEARLY, [3]), ("clamped to 60000", 29)])
 def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_distinguished_from_it(name, k):
     f = NEARLY[name]
     found = sf.reveal(f, k, seed=k)

@@ -41,12 +41,12 @@ def test_a_tree_is_read_as_the_order_that_it_was_made_in(reading):
 
 
 def test_a_long_sum_is_shown_short_and_read():
-    tree = tree_of(Chain(), 2000)
-    assert str(tree) == "0 + 1 + ... + 1999"
+    tree = tree_of(Chain(), 700)
+    assert str(tree) == "0 + 1 + ... + 699"
     assert next(readings_of(tree)) == Chain()
-    zigzag = Builder(2000)
+    zigzag = Builder(700)
     node = 0
-    for leaf in range(1, 2000):
+    for leaf in range(1, 700):
         node = zigzag.add([leaf, node] if leaf % 2 else [node, leaf])
     assert zigzag.tree(node) == tree
 

@@ -1,6 +1,7 @@
 """simfloat warmup: afterwards no kernel is left to compile."""
 
 import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,18 +9,22 @@ from pathlib import Path
 import pytest
 
 from simfloat.tools.commands import warmup
+from simfloat.tools.selftest import CHECKS
 
 ROOT = Path(__file__).parents[2]
 NOTHING_ASKED = argparse.Namespace(into=None, level=[{}], first_session=False)
 
-# What the tasks left out, carried out in one process: kernels that nothing was compiled for.
+# What the tasks left out, a quick self-test among them, in one process: kernels that nothing was compiled for.
 LEFT_OUT = """
 import importlib, pkgutil
 import simfloat.kernels
+from simfloat.__main__ import main
 from simfloat.tools.commands import workload
+from simfloat.tools.selftest import CHECKS
 
-for task in workload.TASKS.values():
-    task()
+assert {*CHECKS} < {*workload.TASKS} and main(["selftest", "--quick"]) == 0
+for name in workload.TASKS.keys() - CHECKS.keys():
+    workload.TASKS[name]()
 for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
     importlib.import_module(module.name)
 from simfloat.kernels.compile import jit, processor
@@ -34,14 +39,15 @@ if not processor.CONVERTS_FP16:
 print(left)
 """
 
-# A warmup of two tasks, in as many processes.
+# Two warmups of two tasks, each in as many processes.
 TWO_TASKS = """
 import argparse
 from simfloat.tools.commands import warmup, workload
 
 for name in set(workload.TASKS) - {"units", "lookups and codes"}:
     del workload.TASKS[name]
-raise SystemExit(warmup.run(argparse.Namespace(into=None, level=[{}], first_session=False)))
+asked = argparse.Namespace(into=None, level=[{}], first_session=False)
+assert [warmup.run(asked) for _ in range(2)] == [0, 0]
 """
 
 
@@ -79,16 +85,19 @@ def test_a_first_session_calls_every_kernel_that_readme_and_quick_start_call():
     assert python("-c", PROGRAMS) == ["[]"]
 
 
-def test_the_tasks_call_every_kernel():
+def test_the_tasks_call_every_kernel_and_a_quick_selftest_passes():
     command = [sys.executable, "-c", LEFT_OUT]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    *lines, last, left = done.stdout.splitlines()
+    assert (done.returncode, left) == (0, "[]"), done.stderr
+    assert [re.split("  +", line)[0] for line in lines[1:]] == list(CHECKS)
+    assert all(re.search(r" [\d,]+ cases  ok$", line) for line in lines[1:])
+    assert last.startswith(f"All {len(CHECKS)} checks passed: ")
 
 
 def test_a_second_warmup_finds_nothing_to_do():
-    first, second = python("-c", TWO_TASKS), python("-c", TWO_TASKS)
-    assert first[-1].startswith(("Compiled ", "Nothing to be done"))
-    assert second[-1].startswith("Nothing to be done, all kernels were compiled already: ")
+    first, second = [line for line in python("-c", TWO_TASKS) if line.startswith(("Compiled ", "Nothing to be done"))]
+    assert second.startswith("Nothing to be done, all kernels were compiled already: ")
 
 
 def test_a_process_that_is_ended_from_outside_is_no_hang(monkeypatch, capsys):

@@ -1,11 +1,13 @@
-"""Run by test_simulator.py: what cases give under numba-cuda's simulator, written to a file."""
+"""Run by test_simulator.py: what cases give under numba-cuda's simulator, to a file; and the self-test of a GPU."""
 
 import pickle
 import sys
 
 import numpy as np
 
+from simfloat.__main__ import main
 from simfloat.kernels.gpu import threads
+from simfloat.tools.selftest import sums
 from tests.cuda import simulated, standin
 from tests.cuda.cases import CASES, results
 
@@ -17,3 +19,6 @@ if __name__ == "__main__":
         found = [results(CASES[name], standin.moved) for name in names]
     with open(path, "wb") as file:
         pickle.dump(found, file)
+    threads.launch = simulated.in_a_row
+    sums.COUNT, sums.ACCUMULATORS = 2, sums.ACCUMULATORS[::4]
+    sys.exit(main(["selftest", "--device", "cuda"]))

@@ -19,10 +19,7 @@ def without(monkeypatch, missing):
     monkeypatch.setattr(machines, "find_spec", lambda name: None if name == missing else found(name))
 
 
-CALLS = {
-    "to": lambda: sf.nn.Linear(2, 1, rng=0).to("cuda"),
-    "fit": lambda: fitted("cuda"),
-}
+CALLS = {"to": lambda: sf.nn.Linear(2, 1, rng=0).to("cuda"), "fit": lambda: fitted("cuda")}
 
 
 def fitted(device):

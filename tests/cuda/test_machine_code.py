@@ -30,8 +30,7 @@ def registers(first, count):
     return [f"R{number + n}" for n in range(count)]
 
 
-@pytest.mark.parametrize("sums", [sf.FP32, sf.FP16], ids=str)
-@pytest.mark.parametrize("capability", [90, 100])
+@pytest.mark.parametrize("capability, sums", [(90, sf.FP32), (100, sf.FP16)], ids=str)
 def test_fp8_by_mma_is_two_steps_of_the_fp16_unit_and_one_addition(capability, sums, tmp_path):
     # A register holds products k to k + 3; its lower half those with k mod 4 < 2, which come first, from zero.
     halves, steps, additions = {}, [], 0

@@ -30,10 +30,7 @@ WITH_EXPONENTS = (WIDE_MATRIX, WIDE_MATRIX, *[types.Array(types.int32, 2, "C")] 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
     "round_nearest": (elementwise.round_nearest, (SINGLE, NO_WORDS, SINGLE, GRID), 2),
-    "round_image": (elementwise.round_image, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
-    "round_half": (elementwise.round_half, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
     "round_stochastic": (elementwise.round_stochastic, (SINGLE, PLACE, SINGLE, GRID), 24),
-    "add, exact": (elementwise.exact_results["add"], (SINGLE, ONE, ONE, types.float64, DOUBLE), 0),
     "sqrt, FP32": (elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
     "divide, FP32": (elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
     "multiply, single": (
@@ -41,16 +38,10 @@ KERNELS = {
         (SINGLE, SINGLE, ONE, types.float64, SINGLE, GRID, types.int64),
         12,
     ),
-    "count": (elementwise._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
     "sums, E5M2": (
         sums.stepwise_loops["fused"]["odd"].with_tile(ELEMENT),
         (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32),
         20,
-    ),
-    "sums, stochastic": (
-        sums.stepwise_loops["fused"]["drawn_odd"],
-        (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32, types.int64, COUNTER, types.uint64),
-        0,
     ),
     "sums, Hopper": (
         units.loops["truncated"]["truncated"].tiles.with_tile(units.ROWS._replace(warp=WARP)),
@@ -67,12 +58,6 @@ KERNELS = {
         (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
         0,
     ),
-    "sums, exact": (
-        sums.odd_totals,
-        (types.Array(types.float64, 3, "C"), types.Array(types.float64, 2, "C")),
-        0,
-    ),
-    "facts": (elementwise._gather_facts, (SINGLE, types.int64, COUNTERS), 0),
 }
 
 
@@ -102,15 +87,11 @@ STEPS = {
     "fused_native": (MATRIX, {"fma.rn.f32"}),
     "fused_halves": (IMAGES, {"fma.rn.f16"}),
     "fused_bfloats": (IMAGES, {"fma.rn.bf16"}),
-    "unfused_bfloats": (IMAGES, {"fma.rn.bf16"}),
     "fused_toward_negative": (MATRIX, {"fma.rm.f32"}),
     "pairs fused_halves": (PAIRS, {"fma.rn.f16x2"}),
     "pairs unfused_bfloats": (PAIRS, {"fma.rn.bf16x2"}),
     "unfused_toward_zero": (MATRIX, {"mul.rz.f32", "add.rz.f32"}),
-    "fused_cut_truncated": (MATRIX, {"fma.rz.f32"}),
     "fused_cut_away": (MATRIX, {"fma.rz.f32"}),
-    "fused_cut_nearest": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
-    "fused_lifted_truncated": (MATRIX, {"fma.rz.f32"}),
     "fused_lifted_nearest": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
     "unfused_cut_sticky": (MATRIX, {"mul.rm.f32", "mul.rp.f32", "add.rm.f32", "add.rp.f32"}),
 }

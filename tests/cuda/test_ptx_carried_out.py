@@ -60,8 +60,8 @@ def counting(move):
 
 def tiled(move):
     a, b, start = hard_factors(33, 18, 6, 12)
-    directed = sf.sequential(sf.FP32, sf.toward_negative, products=sf.FP32), sf.sequential(sf.FP16, sf.toward_positive)
-    for accumulate in (*map(sf.sequential, (sf.FP16, sf.BF16, sf.E4M3)), *directed):
+    directed = sf.sequential(sf.FP32, sf.toward_negative, products=sf.FP32)
+    for accumulate in (*map(sf.sequential, (sf.FP16, sf.BF16, sf.E4M3)), directed):
         initial = sf.round(start, accumulate.result, sf.nearest_even.saturating())
         yield sf.matmul(move(a), move(b), accumulate=accumulate, initial=move(initial), output=sf.FP32)
     a, b, start = hard_factors(12, 20, 6, 12)

@@ -66,22 +66,14 @@ def bodies_by_loop():
                     yield f"{path.rpartition('.')[2]}.{label}", bodies
 
 
-def run(module, *arguments):
-    """A program in a process of its own, without compilation."""
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
-    return subprocess.run(command, env=environment, check=True, timeout=240, stdout=subprocess.PIPE, text=True).stdout
-
-
-def test_the_simulator_gives_them_too(tmp_path):
-    names = "given_bits", "shapes"
-    run("tests.cuda.simulator_run", str(tmp_path / "found"), *names)
+def test_the_simulator_gives_them_too_and_the_self_test_compares_a_gpu_with_the_cpu_and_counts(tmp_path):
+    # In one process, without compilation.
+    names, environment = ("given_bits", "shapes"), {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.cuda.simulator_run", str(tmp_path / "found"), *names]
+    pipes = {"check": True, "timeout": 240, "stdout": subprocess.PIPE, "text": True}
+    lines = subprocess.run(command, env={**os.environ, **environment}, **pipes).stdout.splitlines()
     for got, name in zip(pickle.loads((tmp_path / "found").read_bytes()), names, strict=True):
         compare(got, results(CASES[name], given))
-
-
-def test_the_self_test_compares_a_gpu_with_the_cpu_and_counts():
-    lines = run("tests.cuda.selftest_run").splitlines()
     assert [line.split()[0] for line in lines[:-1]] == ["rounding", "operations", "sums", "events"]
     assert all(line.endswith(" ok") for line in lines[:-1])
     assert lines[-1].startswith("All 4 checks passed: ")

@@ -43,9 +43,17 @@ def run(path, seconds=1e6):
     return code, json.loads(path.read_text())
 
 
-def test_a_gpu_with_our_bits_differs_nowhere_and_its_file_is_replayed(gpu, tmp_path, capsys):
-    code, found = run(tmp_path / "by_hand.json")
+def test_a_gpu_with_our_bits_differs_nowhere_and_its_file_is_replayed(gpu, tmp_path, capsys, monkeypatch):
+    path, seen, compared = tmp_path / "by_hand.json", [], comparing.compared
+
+    def looking(*given):
+        seen.append(len(json.loads(path.read_text())["instructions"]))
+        return compared(*given)
+
+    monkeypatch.setattr(comparing, "compared", looking)
+    code, found = run(path)
     assert code == 0
+    assert seen == list(range(24)), "the file is whole after every finding"
     assert (found["device"], found["capability"]) == ("GPU by hand", 90)
     assert found["cuda"] == {"driver": 13000, "runtime": 13020} and found["driver"]
     assert found["versions"]["numpy"] == np.__version__
@@ -58,7 +66,7 @@ def test_a_gpu_with_our_bits_differs_nowhere_and_its_file_is_replayed(gpu, tmp_p
         assert got.shape == (1, 4, 8)
         assert_bits(got, want)
     assert len(capsys.readouterr().out.splitlines()) == 1 + 24
-    assert (tmp_path / "by_hand.json").stat().st_size < 300_000
+    assert path.stat().st_size < 300_000
 
 
 def test_other_bits_are_counted_and_kept(gpu, tmp_path, monkeypatch, capsys):
@@ -122,19 +130,6 @@ def test_a_failure_is_recorded_and_the_rest_continues(gpu, tmp_path, monkeypatch
         }
     ]
     assert len(list(comparing.replayed(found))) == 23 * 6
-
-
-def test_the_file_is_whole_after_every_finding(gpu, tmp_path, monkeypatch):
-    path, seen = tmp_path / "cut_off.json", []
-    compared = comparing.compared
-
-    def looking(*given):
-        seen.append(len(json.loads(path.read_text())["instructions"]))
-        return compared(*given)
-
-    monkeypatch.setattr(comparing, "compared", looking)
-    run(path)
-    assert seen == list(range(24))
 
 
 def test_requests_of_a_worker_can_be_sent_to_it(gpu, monkeypatch, tmp_path):

@@ -60,8 +60,11 @@ def hard_cases(format, rng):
         return np.float32(a), np.float32(b), np.uint32(w)
 
 
-@pytest.mark.parametrize("rounding", MODES, ids=repr)
-@pytest.mark.parametrize("format", FORMATS, ids=str)
+#: Every format with 32 bits, and every mode in some format.
+PAIRS = [*product(FORMATS, MODES[:1]), *zip(FORMATS, MODES[1:] * 2, strict=False)]
+
+
+@pytest.mark.parametrize("format, rounding", PAIRS, ids=str)
 def test_a_certain_result_is_the_result_of_the_definition(format, rounding, rng):
     a, b, words = hard_cases(format, rng)
     out, certain = told_of(a, b, words, format, rounding)

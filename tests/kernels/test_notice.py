@@ -47,7 +47,7 @@ def test_compiling_is_said_once_and_loading_never(tmp_path):
 
 def test_workers_say_nothing(tmp_path):
     assert errors_of(tmp_path, "worker") == ""
-    assert errors_of(tmp_path) == "", "they keep what they compile"
+    assert len([*tmp_path.glob("simfloat/*")]) == 2, "they keep what they compile"
 
 
 @pytest.fixture

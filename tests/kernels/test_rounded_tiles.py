@@ -73,14 +73,7 @@ def operands(kind, format, rng, m, k, n):
     return a, b
 
 
-KINDS = [
-    "ties",
-    "sticky bits far below",
-    "underflow",
-    "overflow and back",
-    "cancellation",
-    "infinities and NaN",
-]
+KINDS = ["ties", "sticky bits far below", "underflow", "overflow and back", "cancellation", "infinities and NaN"]
 
 
 def loops(format, rounding, fused):

@@ -116,7 +116,7 @@ def test_refinement_is_the_loop_by_hand_and_says_what_is_true(factor, work):
     assert (True, True) in outcomes
 
 
-@pytest.mark.parametrize("kappa, most", [(5e3, 6), (1e4, 6), (2e4, 5)])
+@pytest.mark.parametrize("kappa, most", [(5e3, 6), (2e4, 5)])
 def test_refinement_goes_on_while_corrections_shrink_at_all(kappa, most):
     """With FP16, FP32 and FP64, at conditions where they shrink by less than half a step, and not in every step."""
     converged = 0

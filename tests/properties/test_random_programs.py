@@ -5,7 +5,7 @@ import pytest
 from tests.properties.compared import disagreement
 from tests.properties.programs import random_program, shrunk
 
-PROGRAMS, BATCHES = 60, 6
+PROGRAMS, BATCHES = 42, 6
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

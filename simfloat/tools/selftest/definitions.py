@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,9 +135,10 @@ def draw_at(rounding: Rounding, place: int, word: Callable[[int], int]) -> int:
     return (word(place // 4) >> 8 * (place % 4) & 255) >> (8 - rounding.bits)
 
 
-def words_at_python(element: int, step: int, call: int, stage: int, seed: int) -> list[int]:
-    """Call `kernels.rounding.random.words_at` on Python integers."""
-    return [int(w) for w in words_at(*(np.uint64(v) for v in (element, step, call, stage, seed)))]
+@lru_cache(maxsize=1024)
+def words_at_python(element: int, step: int, call: int, stage: int, seed: int) -> tuple[int, ...]:
+    """Call `kernels.rounding.random.words_at` on Python integers; up to 16 draws in a row read the same words."""
+    return tuple(int(w) for w in words_at(*(np.uint64(v) for v in (element, step, call, stage, seed))))
 
 
 def sequential_dot(

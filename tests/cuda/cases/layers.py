@@ -11,7 +11,7 @@ from simfloat.arithmetic.machines import is_on_gpu
 POLICIES = ("bf16-stochastic", "fp16-standard", "mxfp8", "nvfp4", "fp8-delayed", "fp8-deepseek", "amp-bf16")
 
 IMAGES, ROWS, LINES, WORDS = (2, 3, 6, 5), (3, 4), (2, 3, 4), np.array([[0, 3, 1], [2, 2, 4]])
-VOLUMES, SMALL_VOLUMES = (2, 3, 4, 5, 4), (1, 3, 2, 3, 2)
+VOLUMES, SMALL_IMAGES, SMALL_VOLUMES = (1, 3, 4, 5, 3), (1, 3, 3, 2), (1, 3, 2, 3, 1)
 
 
 class Attending(sf.nn.Module):
@@ -54,7 +54,7 @@ LAYERS = {
     "Conv2d": (lambda: sf.nn.Conv2d(3, 6, 2, stride=(2, 1), padding=1, groups=3, rng=1), IMAGES),
     "Conv3d": (lambda: sf.nn.Conv3d(3, 6, 2, stride=(1, 2, 1), padding=1, groups=3, rng=1), VOLUMES),
     "ConvTranspose1d": (lambda: sf.nn.ConvTranspose1d(3, 2, 3, stride=2, output_padding=1, rng=1), LINES),
-    "ConvTranspose2d": (lambda: sf.nn.ConvTranspose2d(3, 2, 3, stride=2, output_padding=1, rng=1), IMAGES),
+    "ConvTranspose2d": (lambda: sf.nn.ConvTranspose2d(3, 2, 3, stride=2, output_padding=1, rng=1), SMALL_IMAGES),
     "ConvTranspose3d": (lambda: sf.nn.ConvTranspose3d(3, 2, 3, stride=2, output_padding=1, rng=1), SMALL_VOLUMES),
     "Dropout": (lambda: sf.nn.Dropout(0.4), ROWS),
     "Dropout1d": (lambda: sf.nn.Dropout1d(0.4), LINES),

@@ -55,21 +55,18 @@ def tiles(move):
     kept = thread_tiles.LEAST, thread_tiles.WARP
     thread_tiles.LEAST, thread_tiles.WARP = 0, 2
     try:
-        for m, n, depth in ((1, 1, 6), (5, 7, 0), (5, 7, 1), (8, 8, 6), (25, 9, 6)):
+        for m, n, depth in ((1, 1, 6), (5, 7, 0), (5, 7, 1), (8, 8, 6), (21, 5, 6)):
             yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
         yield from stepped(move, *hard_factors(22, 18, 4, 12), STEPS[:6])
         single = [x for x in STEPS if x.result == sf.FP32]
         for m, n, accumulators in ((8, 16, single), (24, 20, [*single[:3], *UNITS])):
             # Rows begin where four numbers are read at once.
             yield from stepped(move, *hard_factors(m, n, 6, 12), accumulators)
-        yield from stepped(move, *hard_factors(25, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
+        yield from stepped(move, *hard_factors(21, 5, 6, 124), [x for x in STEPS if x.result != sf.FP16])
         yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
         yield from stepped(move, *hard_factors(21, 3, 6, 12), LIFTED)
-        for m, n, accumulators in (
-            (2, 3, STEPS),
-            (9, 8, STEPS[:9]),
-            (12, 16, STEPS[:1]),
-        ):  # stacks, in which one matrix may serve all
+        for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:3]), (12, 16, STEPS[:1])):
+            # Stacks, in which one matrix may serve all.
             a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
             b = np.stack([b.reshape(6, n)[::step] for step in (1, -1, 1)])
             yield from stepped(move, a, b, start, accumulators)
