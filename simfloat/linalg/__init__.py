@@ -7,7 +7,8 @@ NumPy reads, together with ``format=``. A right-hand side is first rounded to th
 
 from simfloat.linalg.factorizations import cholesky, lstsq, lu, qr
 from simfloat.linalg.jacobi import eigh, svd
+from simfloat.linalg.krylov import cg, gmres
 from simfloat.linalg.matrices import solve_triangular
-from simfloat.linalg.solvers import cg, solve
+from simfloat.linalg.solvers import solve
 
-__all__ = ["cg", "cholesky", "eigh", "lstsq", "lu", "qr", "solve", "solve_triangular", "svd"]
+__all__ = ["cg", "cholesky", "eigh", "gmres", "lstsq", "lu", "qr", "solve", "solve_triangular", "svd"]

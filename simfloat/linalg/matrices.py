@@ -357,6 +357,11 @@ def substitute(u: ArrayArithmetic, t: NDArray, b: NDArray, lower: bool, unit_dia
     return x.astype(u.dtype).reshape(b.shape)
 
 
+def solve_with_factors(u: ArrayArithmetic, w: NDArray, p: NDArray, b: NDArray) -> NDArray:
+    """Solve a system with the factors of elimination, both in w, and its order of rows p."""
+    return substitute(u, w, substitute(u, w, b[p], True, unit_diagonal=True), False)
+
+
 def forward(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) -> None:
     """Solve t x = b for a lower triangle; `x` contains b and is overwritten."""
     n = len(t)

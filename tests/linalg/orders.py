@@ -128,20 +128,76 @@ def qr(a, steps, with_q=True):
     return q, r[: min(m, n)], reflections
 
 
-def conjugate_gradients(a, b, steps, count):
+def conjugate_gradients(a, b, steps, count, precondition=list):
     """x after so many steps."""
     n = len(b)
-    x, r, p = [0.0] * n, list(b), list(b)
-    rho = steps.dot(r, r)
+    x, r, p = [0.0] * n, list(b), precondition(b)
+    rho = steps.dot(r, p)
     for _ in range(count):
-        q = [steps.dot(a[i], p) for i in range(n)]
+        q = product(a, p, steps)
         alpha = steps("divide", rho, steps.dot(p, q))
         x = [steps("fma", alpha, p[i], x[i]) for i in range(n)]
         r = [steps("fma", -alpha, q[i], r[i]) for i in range(n)]
-        before, rho = rho, steps.dot(r, r)
+        z = precondition(r)
+        before, rho = rho, steps.dot(r, z)
         beta = steps("divide", rho, before)
-        p = [steps("fma", beta, p[i], r[i]) for i in range(n)]
+        p = [steps("fma", beta, p[i], z[i]) for i in range(n)]
     return x
+
+
+def product(a, x, steps):
+    return [steps.dot(row, x) for row in a]
+
+
+def last_first(r, c, steps):
+    """The unknowns of an upper triangle, in the order of single steps."""
+    return triangular(r, np.array(c)[:, None], steps, lower=False)[:, 0]
+
+
+def gmres_cycle(apply, r, steps, limit, count, solve=last_first):
+    """The combination of the vectors of a cycle, and the estimated residuals."""
+    beta = steps.sqrt(steps.dot(r, r))
+    basis, g, columns, rotations, sizes = [[steps("divide", x, beta) for x in r]], [beta], [], [], []
+    for k in range(count):
+        w, h = apply(basis[k]), []
+        for v in basis:
+            h.append(steps.dot(v, w))
+            w = [steps("fma", -h[-1], x, y) for x, y in zip(v, w, strict=True)]
+        norm = steps.sqrt(steps.dot(w, w))
+        h.append(norm)
+        for j, (c, s) in enumerate(rotations):
+            first = steps("fma", c, h[j], steps("multiply", s, h[j + 1]))
+            h[j : j + 2] = [first, steps("fma", -s, h[j], steps("multiply", c, h[j + 1]))]
+        rho = steps.sqrt(steps("fma", h[k], h[k], steps("multiply", norm, norm)))
+        rotations.append((steps("divide", h[k], rho), steps("divide", norm, rho)))
+        c, s = rotations[-1]
+        columns.append([*h[:k], rho])
+        g[k:] = [steps("multiply", c, g[k]), steps("multiply", -s, g[k])]
+        sizes.append(abs(g[-1]))
+        if sizes[-1] <= limit or not norm:
+            break
+        basis.append([steps("divide", x, norm) for x in w])
+    triangle = np.zeros((len(columns), len(columns)))
+    for k, column in enumerate(columns):
+        triangle[: k + 1, k] = column
+    y = solve(triangle, np.array(g[:-1]), steps)
+    t = [0.0] * len(r)
+    for share, v in zip(y, basis, strict=False):
+        t = [steps("fma", share, x, one) for x, one in zip(v, t, strict=True)]
+    return t, sizes
+
+
+def gmres(a, b, steps, cycles, count, precondition=list):
+    """x after so many cycles of so many steps, and all estimated residuals."""
+    x, r, sizes = [0.0] * len(b), list(b), []
+    for _ in range(cycles):
+        t, more = gmres_cycle(lambda v: product(a, precondition(v), steps), r, steps, 0, count)
+        sizes += more
+        x = [steps("add", one, z) for one, z in zip(x, precondition(t), strict=True)]
+        r = list(b)
+        for k in range(len(x)):
+            r = [steps.less(one, a[i][k], x[k]) for i, one in enumerate(r)]
+    return x, sizes
 
 
 def rotation(first, last, between, steps):

@@ -85,7 +85,9 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         ),
         (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16), "needs work="),
         (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, format=sf.FP32), "does not accept format="),
-        (lambda: sf.linalg.solve(EYE, EYE, factor=sf.FP16, work=sf.FP32), "b must be one vector"),
+        (lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, refine="qr"), 'refine is "lu" or "gmres", got \'qr\''),
+        (lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, steps=sf.FP32), 'options of refine="gmres"'),
+        (lambda: sf.linalg.solve(EYE, [1, 2], format=sf.FP16, refine="gmres"), "refinement, which needs factor="),
         (
             lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, work=sf.FP32, residual=sf.BF16),
             "as wide as the working format FP32, got sequential",
@@ -95,6 +97,15 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
             "A has values beyond the largest number of FP16",
         ),
         (lambda: sf.linalg.cg(EYE, EYE, format=sf.FP32), "one vector"),
+        (
+            lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, preconditioner=[1.0]),
+            r"preconditioner must have the shape \(2,\) or \(2, 2\), got \(1,\)",
+        ),
+        (
+            lambda: sf.linalg.gmres(EYE, [1, 1], format=sf.FP32, preconditioner=lambda r: 1.0),
+            r"preconditioner\(r\) must return 2 numbers, got shape \(\)",
+        ),
+        (lambda: sf.linalg.gmres(EYE, [1, 1], format=sf.FP32, restart=0), "restart must be an integer of at least 1"),
         (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, tolerance="small"), "tolerance must be a number"),
         (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, max_iterations=0), "max_iterations must be an integer"),
     ],

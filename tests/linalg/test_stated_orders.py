@@ -179,6 +179,58 @@ def test_conjugate_gradients_step_by_step(way, rng):
         assert len(got.residuals) == len(got.true_residuals) == count + 1
 
 
+def preconditioners(a, steps):
+    """Preconditioners of a system, and the same as functions of lists."""
+    near = np.eye(len(a)) - a / 64
+    halve = lambda r: [steps("divide", x, 2.0) for x in r]  # noqa: E731
+    diagonal = [steps("divide", 1.0, x) for x in a.diagonal()]
+    return {
+        "none": (None, list),
+        "diagonal": (diagonal, lambda r: [steps("multiply", d, x) for d, x in zip(diagonal, r, strict=True)]),
+        "matrix": (near, lambda r: orders.product(rounded(near, steps), r, steps)),
+        "function": (lambda r: halve(r.tolist()), halve),
+        "factors": (sf.linalg.lu(a, format=sf.BF16), lambda r: by_factors(a, r, steps)),
+    }
+
+
+def rounded(x, steps):
+    return sf.round(x, steps.format, steps.rounding).tolist()
+
+
+def by_factors(a, r, steps):
+    p, lower, upper = sf.linalg.lu(a, format=sf.BF16)
+    y = orders.triangular(lower.numbers, np.array(r)[p][:, None], steps, lower=True, unit=True)
+    return orders.triangular(upper.numbers, y, steps, lower=False)[:, 0].tolist()
+
+
+@pytest.mark.parametrize("name", ["none", "diagonal", "matrix", "function", "factors"])
+def test_preconditioned_methods_step_by_step(name, rng):
+    format, rounding = sf.FP32, sf.nearest_even
+    steps = orders.Steps(format, rounding)
+    a, b = definite(rng, 4, format), matrix(rng, 4, format)
+    preconditioner, apply = preconditioners(a, steps)[name]
+    options = dict(format=format, rounding=rounding, preconditioner=preconditioner, tolerance=0)
+    got = sf.linalg.cg(a, b, max_iterations=3, **options)
+    assert_bits(got.x, np.array(orders.conjugate_gradients(a.tolist(), b.tolist(), steps, 3, apply)))
+    got = sf.linalg.gmres(a, b, max_iterations=6, restart=3, **options)
+    x, sizes = orders.gmres(a.tolist(), b.tolist(), steps, 2, 3, apply)
+    assert_bits(got.x, np.array(x))
+    first = steps.sqrt(steps.dot(b.tolist(), b.tolist()))
+    assert got.residuals == [1.0, *(size / first for size in sizes)] and len(got.true_residuals) == 3
+
+
+def test_gmres_step_by_step(way, rng):
+    format, rounding = way
+    a, b = sf.round(matrix(rng, (4, 4), format) + 3 * np.eye(4), format), matrix(rng, 4, format)
+    got = sf.linalg.gmres(a, b, format=format, rounding=rounding, max_iterations=5, restart=3, tolerance=0)
+    steps = orders.Steps(format, rounding)
+    x, sizes = orders.gmres(a.tolist(), b.tolist(), steps, 1, 3)
+    assert len(got.residuals) == 6 and got.residuals[:4] == [
+        1.0,
+        *(s / steps.sqrt(steps.dot(b.tolist(), b.tolist())) for s in sizes),
+    ]
+
+
 def test_a_stochastic_elimination_takes_its_draws_in_the_stated_order(rng):
     mode = sf.stochastic(bits=8)
     draws = rng.integers(0, 256, 400).tolist()
@@ -201,20 +253,21 @@ def test_a_stochastic_elimination_takes_its_draws_in_the_stated_order(rng):
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (3, 6), (6, 3)], ids=str)
-@pytest.mark.parametrize("name", ["lu", "qr", "lstsq", "eigh", "svd", "cg"])
+@pytest.mark.parametrize("name", ["lu", "qr", "lstsq", "eigh", "svd", "cg", "gmres"])
 def test_every_algorithm_takes_its_draws_in_the_stated_order(name, shape, rng):
     """With exact sums, each of which is rounded once; of elimination, whose steps round, with the default ones."""
     format, mode = sf.FP16, sf.stochastic(bits=8)
     m, n = shape
-    if (name in ("eigh", "cg") and m != n) or (name == "lstsq" and m < n):
+    krylov = name in ("cg", "gmres")
+    if ((krylov or name == "eigh") and m != n) or (name == "lstsq" and m < n):
         return
     draws = rng.integers(0, 256, 20_000).tolist()
     a, b = matrix(rng, shape, format), matrix(rng, m, format)
     a = definite(rng, n, format) if name == "cg" else np.tril(a) + np.tril(a, -1).T if name == "eigh" else a
-    operands = (a, b) if name in ("lstsq", "cg") else (a,)
+    operands = (a, b) if krylov or name == "lstsq" else (a,)
     steps = orders.Steps(format, mode, draws[sum(x.size for x in operands) :], exact_sums=name != "lu")
     options = {} if name == "lu" else {"accumulate": sf.exact}
-    options |= {"max_iterations": 3, "tolerance": 0} if name == "cg" else {}
+    options |= {"max_iterations": 3, "tolerance": 0} if krylov else {}
     got = getattr(sf.linalg, name)(*operands, format=format, rounding=mode, stream=sf.GivenBits(draws), **options)
     if name == "lu":
         rows, factors = orders.lu(a, steps)
@@ -224,6 +277,9 @@ def test_every_algorithm_takes_its_draws_in_the_stated_order(name, shape, rng):
         assert_bits(upper, np.triu(factors[: min(shape)]))
     elif name == "cg":
         assert_bits(got.x, np.array(orders.conjugate_gradients(a.tolist(), b.tolist(), steps, 3)))
+    elif name == "gmres":
+        t, _ = orders.gmres_cycle(lambda v: orders.product(a, v, steps), b.tolist(), steps, 0, 3, _subtracted)
+        assert_bits(got.x, np.array([steps("add", 0.0, x) for x in t]))
     elif name == "lstsq":
         _, r, reflections = orders.qr(a, steps, with_q=False)
         c = b.astype(float)[:, np.newaxis]
