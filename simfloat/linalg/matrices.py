@@ -18,7 +18,7 @@ from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arrays import Array
 from simfloat.arrays.arithmetic import ArrayArithmetic, as_arithmetic, with_options
 from simfloat.arrays.array import array, new_array, read_numbers
-from simfloat.arrays.complex_parts import is_complex
+from simfloat.arrays.complex_parts import is_complex, round_parts
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, nearest_even
@@ -61,6 +61,8 @@ COMPLEX_FACTORS = (
     "only real matrices are factored; sf.linalg.solve and lstsq solve a complex system as the real one of twice the "
     "order with [[A.real, -A.imag], [A.imag, A.real]] and [b.real, b.imag]"
 )
+#: Of QR and least squares, which take complex matrices.
+TAKES_COMPLEX = ""
 COMPLEX_VALUES = (
     "only real matrices are decomposed; each value of A is twice one of the real matrix "
     "[[A.real, -A.imag], [A.imag, A.real]] of twice the order"
@@ -75,14 +77,16 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_
     operand = (
         x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
     )
-    if is_complex(operand.numbers):
+    if is_complex(operand.numbers) and if_complex:
         raise ValueError(f"{name} is complex: {if_complex}.")
     if is_on_gpu(operand.numbers):
         raise ValueError(f"{name} is on a GPU, and linear algebra runs on the CPU: pass a NumPy array, {name}.get().")
     exact_numbers = operand.numbers
-    numbers = exact_numbers.copy() if operand.format == u.format else u.round(exact_numbers)
+    numbers = exact_numbers.copy()
+    if operand.format != u.format:
+        numbers = (round_parts if is_complex(numbers) else ArrayArithmetic.round)(u, numbers)
     if not np.isfinite(numbers).all():
-        if np.isfinite(exact_numbers if isinstance(x, Array) else np.asarray(x, np.float64)).all():
+        if np.isfinite(exact_numbers if isinstance(x, Array) else np.asarray(x, np.result_type(numbers, float))).all():
             raise ValueError(
                 f"{name} has values beyond the largest number of {u.format}, {u.format.max}: "
                 f"{scaling_advice(x, u.format)}."
@@ -116,9 +120,9 @@ def _check_matrix(name: str, shape: tuple[int, ...], square: bool) -> None:
         raise ValueError(f"{name} must be a {'square ' if square else ''}matrix, got shape {shape}.")
 
 
-def right_hand_side(b: Any, u: ArrayArithmetic, rows: int) -> NDArray[np.floating]:
+def right_hand_side(b: Any, u: ArrayArithmetic, rows: int, if_complex: str = COMPLEX_SYSTEM) -> NDArray[np.floating]:
     """Return the values of a vector, or of several as columns, rounded to the format."""
-    numbers = numbers_of(b, u, "b")
+    numbers = numbers_of(b, u, "b", if_complex)
     if numbers.ndim not in (1, 2) or numbers.shape[0] != rows:
         raise ValueError(
             f"b must be a vector of {rows} elements or a matrix of {rows} rows, got shape {numbers.shape}."
@@ -128,14 +132,21 @@ def right_hand_side(b: Any, u: ArrayArithmetic, rows: int) -> NDArray[np.floatin
 
 def result_array(numbers: NDArray, u: ArrayArithmetic) -> Array:
     """Return a result as an `Array`."""
-    return new_array(np.ascontiguousarray(numbers, u.dtype), u)
+    dtype = np.result_type(u.dtype, np.complex64) if is_complex(numbers) else u.dtype
+    return new_array(np.asarray(numbers, dtype, order="C"), u)
+
+
+def magnitudes(a: Any) -> NDArray[np.float64]:
+    """Return the magnitudes of real or complex numbers in float64."""
+    x = np.asarray(a)
+    return np.abs(x if is_complex(x) else np.asarray(a, np.float64))
 
 
 def _scaling_exponent(a: Any, format: Format, power: int = 1) -> int:
     """Return the exponent of the power of two by which values may be scaled while sums of their powers over all rows
     stay in range.
     """
-    x = np.abs(np.asarray(a, np.float64))
+    x = magnitudes(a)
     largest, rows = x.max(initial=0.0, where=np.isfinite(x)), max(x.shape[0] if x.ndim else 1, 1)
     return math.floor((math.log2(format.max) - math.log2(rows)) / power - math.log2(largest or 1.0))
 
@@ -160,13 +171,14 @@ def overflow_error(what: str, a: NDArray, format: Format) -> ValueError:
 
 def in_range(u: ArrayArithmetic, *numbers: NDArray) -> bool:
     """True if results are finite and none has reached the number at which larger results saturate."""
-    return all(bool((np.abs(values) < u.clamp_limit).all()) for values in numbers)
+    parts = [part for x in numbers for part in ((x.real, x.imag) if is_complex(x) else (x,))]
+    return all(bool((np.abs(values) < u.clamp_limit).all()) for values in parts)
 
 
 def check_range(u: ArrayArithmetic, what: str, a: NDArray, *results: NDArray, power: int = 1) -> None:
     """Raise ValueError for results out of range; `power` is the power of the elements of `a` in the results."""
     if not in_range(u, *results):
-        raise overflow_error(what, np.asarray(a, np.float64) ** power, u.format)
+        raise overflow_error(what, magnitudes(a) ** power, u.format)
 
 
 def solution_overflow_error(format: Format) -> ValueError:
@@ -193,7 +205,7 @@ def rounding_share(format: Format, size: int) -> float:
 
 def check_squares(x: NDArray, a: NDArray, original: NDArray, format: Format) -> None:
     """Raise ValueError if a sum of squares is zero, unless x may be rounding errors of `original`."""
-    lost, norm = (float(np.linalg.norm(np.asarray(values, np.float64))) for values in (x, original))
+    lost, norm = (float(np.linalg.norm(magnitudes(values))) for values in (x, original))
     if lost > rounding_share(format, max(a.shape)) * norm:
         raise ValueError(
             f"The sum of squares of a column is zero in {format}, although its norm is {lost:.1e}: the elements are "

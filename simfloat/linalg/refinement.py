@@ -51,15 +51,18 @@ class Refinement(NamedTuple):
 
     All norms are maximum norms (for A: of the row sums), measured in float64. A and b are those in the working
     format. The solution has float64 accuracy; if it cannot be computed, forward errors are NaN.
+
+    For several right-hand sides, `x` has a column for each. `converged` is then a boolean array and every other field a
+    list, with an element for each.
     """
 
     x: Array
-    converged: bool
-    reason: str
-    backward_errors: list[float]
-    forward_errors: list[float]
-    corrections: list[float]
-    residuals: list[float]
+    converged: Any
+    reason: Any
+    backward_errors: list[Any]
+    forward_errors: list[Any]
+    corrections: list[Any]
+    residuals: list[Any]
 
 
 class Method(NamedTuple):
