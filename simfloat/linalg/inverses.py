@@ -223,7 +223,7 @@ def cond(
 
     Examples:
         >>> sf.linalg.cond([[1.0, 2.0], [3.0, 4.0]], format=sf.FP32)
-        array(20.999998092651367, FP32)
+        array(21.000003814697266, FP32)
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
     a = matrix_of(A, u, square=True)
