@@ -158,34 +158,65 @@ class _Elimination(NamedTuple):
 
     def _by_steps(self, first: int, last: int) -> None:
         """Eliminate one column after the other, and update the columns to the right after each."""
+        if self.sums.loop is not None:
+            return self._in_panel(first, last)
         w = self.w
         for k in range(first, last):
-            self._choose_pivot(k)
+            self._choose_pivot(k, w[k:, k])
             w[k + 1 :, k] = self.sums.u.compute("divide", w[k + 1 :, k], w[k, k, ...])
             if k + 1 < last:
                 w[k + 1 :, k + 1 : last] = self.sums.step(w[k + 1 :, k + 1 : last], w[k + 1 :, k], w[k, k + 1 : last])
+
+    def _in_panel(self, first: int, last: int) -> None:
+        """Eliminate as `_by_steps` in a copy of the columns, which the loop updates in place."""
+        w, sums, count = self.w, self.sums, last - first
+        panel = w[first:, first:last].copy()
+        lower = np.zeros((count, len(panel)), panel.dtype)  # finished columns; those of the panel are updated further
+        for k in range(count):
+            column = panel[k:, k].copy()
+            row = self._choose_pivot(first + k, column) - first
+            if row != k:
+                exchange_rows(panel, k, row)
+                exchange_rows(lower[:k].T, k, row)
+                column[0], column[row - k] = column[row - k], column[0]
+            lower[k, k + 1 :] = sums.u.compute("divide", column[1:], column[0, ...])
+            if k + 1 < count:
+                right = panel[k : k + 1].copy()
+                right[:, : k + 1] = 0
+                sums.subtract(panel[k + 1 :], lower[k, k + 1 :, np.newaxis], right)
+        for k in range(count):
+            panel[k + 1 :, k] = lower[k, k + 1 :]
+        w[first:, first:last] = panel
 
     def _by_sums(self, first: int, last: int) -> None:
         """Finish the sums of column k at and below row k, choose its pivot, divide; then finish row k."""
         sums, w = self.sums, self.w
         for k in range(first, last):
             w[k:, k] = sums.final(w[k:, k], w[k:, first:k], w[first:k, k])
-            self._choose_pivot(k)
+            self._choose_pivot(k, w[k:, k])
             w[k + 1 :, k] = sums.u.compute("divide", w[k + 1 :, k], w[k, k, ...])
             w[k, k + 1 : last] = sums.final(w[k, k + 1 : last], w[k, first:k], w[first:k, k + 1 : last])
 
-    def _choose_pivot(self, k: int) -> None:
-        """Exchange row k with the row of the pivot."""
+    def _choose_pivot(self, k: int, column: NDArray) -> int:
+        """Exchange row k with the row of the pivot of `column`, the elements of column k from row k on; return it."""
         w, p, format = self.w, self.p, self.sums.u.format
-        row = k + int(np.argmax(np.abs(w[k:, k]))) if self.pivot else k
-        if w[row, k] == 0:
-            left = np.any(w[k:, k]) and not self.pivot
+        place = int(np.argmax(np.abs(column))) if self.pivot else 0
+        if column[place] == 0:
+            left = np.any(column) and not self.pivot
             advice = "pass pivot=True" if left else f"it is singular, or became so in {format}; take a wider format"
             raise NoPivotError(f"The matrix has no pivot in column {k}: {advice}.")
-        if not np.isfinite(w[row, k]):
+        if not np.isfinite(column[place]):
             raise overflow_error(f"Column {k} of the elimination", self.a, format)
-        if row != k:
-            w[[k, row]], p[[k, row]] = w[[row, k]], p[[row, k]]
+        if place:
+            exchange_rows(w, k, k + place)
+            p[k], p[k + place] = p[k + place], p[k]
+        return k + place
+
+
+def exchange_rows(x: NDArray, i: int, j: int) -> None:
+    """Exchange two rows in place; indexing with lists takes three times as long."""
+    row = x[i].copy()
+    x[i], x[j] = x[j], row
 
 
 @in_usual_environment
