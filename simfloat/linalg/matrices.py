@@ -221,7 +221,7 @@ def check_squares(x: NDArray, a: NDArray, original: NDArray, format: Format) -> 
 LEAF, LOOP_LEAF = 24, 16
 
 #: The largest number of multiply-adds for which the loop is called without the preparation.
-MOST_UNPREPARED = 1 << 21
+MOST_UNPREPARED = 1 << 22
 
 #: The region of a tile without random bits.
 REGION = Region(0, 0, 0, None)
