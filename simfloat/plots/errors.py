@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.analysis import theory
 from simfloat.analysis.attribution.measure import Attribution
 from simfloat.analysis.attribution.policy_comparison import PolicyComparison
+from simfloat.analysis.theory.sum_errors import Data
 from simfloat.common import as_rectangular_array
 from simfloat.formats.catalog import FormatLike
 from simfloat.plots.curves import (
@@ -132,7 +133,7 @@ def draw_bound(
     *,
     inputs: FormatLike | None = None,
     samples: int = 20,
-    data: theory.Data = theory.uniform,
+    data: Data = theory.uniform,
     factor: float = 1.0,
     seed: int = 0,
     title: str | None = None,

@@ -15,7 +15,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import device_of, is_on_gpu, on_cpu
 from simfloat.common import check_count
 from simfloat.environment import in_usual_environment
-from simfloat.formats import as_format
+from simfloat.formats import as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
@@ -95,9 +95,8 @@ def sum_blocks(
     else:
         numbers = _as_vector(x) if _is_array(x) else np.concatenate([np.zeros(0), *map(_as_vector, x)])
         total = add(numbers, inputs=inputs)
-    options = {} if rounding is None else {"rounding": rounding}
     if output is not None or isinstance(total, Fraction):
-        total = round_numbers(total, format, **options)
+        total = round_numbers(total, format, nearest_even if rounding is None else rounding)
     result = np.asarray(total, np.float64)
     return device_of(x).to_device(result) if is_on_gpu(x) else result
 
@@ -153,7 +152,8 @@ class _Resumed(_PartialSum):
 
     def __init__(self, order: Accumulator, *options: Any) -> None:
         super().__init__(*options)
-        self.multiple, self.partial = order.chunk or 1, None
+        self.multiple = order.chunk or 1
+        self.partial: NDArray | None = None
 
     def add_whole(self, numbers: NDArray) -> None:
         self.partial = self.sum(numbers, inputs=self.inputs, initial=self.partial)
@@ -202,7 +202,8 @@ class _InLanes(_PartialSum):
 
     def __init__(self, order: SumOfLanes, *options: Any) -> None:
         super().__init__(*options)
-        self.order, self.partial = order, None
+        self.order = order
+        self.partial: NDArray | None = None
         self.multiple = order.count * (order.inner.chunk or 1)
 
     def add_whole(self, numbers: NDArray) -> None:

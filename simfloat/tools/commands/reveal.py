@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,12 +52,18 @@ def torch_sums() -> Iterator[Sum]:
     yield Sum("torch.matmul", sf.FP32, lambda a, b: (array(a)[None] @ array(b)[:, None])[0, 0])
     for format, dtype in ((sf.BF16, torch.bfloat16), (sf.FP16, torch.float16)):
         name = str(dtype).removeprefix("torch.")
-        yield Sum(f"torch.dot of {name}", format, lambda a, b, t=dtype: array(a).to(t).dot(array(b).to(t)))
-        yield Sum(
-            f"torch.matmul of {name}",
-            format,
-            lambda a, b, t=dtype: (array(a).to(t)[None] @ array(b).to(t)[:, None])[0, 0],
-        )
+        yield Sum(f"torch.dot of {name}", format, partial(_narrow_dot, dtype))
+        yield Sum(f"torch.matmul of {name}", format, partial(_narrow_matmul, dtype))
+
+
+def _narrow_dot(dtype: Any, a: Any, b: Any) -> Any:
+    torch = import_module("torch")
+    return torch.from_numpy(a).to(dtype).dot(torch.from_numpy(b).to(dtype))
+
+
+def _narrow_matmul(dtype: Any, a: Any, b: Any) -> Any:
+    torch = import_module("torch")
+    return (torch.from_numpy(a).to(dtype)[None] @ torch.from_numpy(b).to(dtype)[:, None])[0, 0]
 
 
 #: The libraries by name, with the sums of each.
