@@ -171,7 +171,7 @@ class _Elimination(NamedTuple):
         """Eliminate as `_by_steps` in a copy of the columns, which the loop updates in place."""
         w, sums, count = self.w, self.sums, last - first
         panel = w[first:, first:last].copy()
-        lower = np.zeros((count, len(panel)), panel.dtype)  # finished columns; those of the panel are updated further
+        lower = np.zeros((count, len(panel)), panel.dtype)  # finished columns; the loop also writes to the panel's
         for k in range(count):
             column = panel[k:, k].copy()
             row = self._choose_pivot(first + k, column) - first
@@ -181,6 +181,8 @@ class _Elimination(NamedTuple):
                 column[0], column[row - k] = column[row - k], column[0]
             lower[k, k + 1 :] = sums.u.compute("divide", column[1:], column[0, ...])
             if k + 1 < count:
+                # Rows of the panel are contiguous, and parts of rows are not: the loop updates whole rows in place, and
+                # factors of zero keep finished columns finite. They are read from `lower`.
                 right = panel[k : k + 1].copy()
                 right[:, : k + 1] = 0
                 sums.subtract(panel[k + 1 :], lower[k, k + 1 :, np.newaxis], right)
@@ -198,7 +200,7 @@ class _Elimination(NamedTuple):
             w[k, k + 1 : last] = sums.final(w[k, k + 1 : last], w[k, first:k], w[first:k, k + 1 : last])
 
     def _choose_pivot(self, k: int, column: NDArray) -> int:
-        """Exchange row k with the row of the pivot of `column`, the elements of column k from row k on; return it."""
+        """Exchange row k with the row of the pivot, and return it; `column` has the elements at and below row k."""
         w, p, format = self.w, self.p, self.sums.u.format
         place = int(np.argmax(np.abs(column))) if self.pivot else 0
         if column[place] == 0:

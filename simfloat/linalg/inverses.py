@@ -123,6 +123,7 @@ def det(
             f"The determinant left the range of {u.format}, whose largest number is {u.format.max}: scale the matrix, "
             f"as by 2**{power}, which scales it by 2**{power * len(a)}, or use a format of larger range."
         )
+    # A permutation of n rows with c cycles is a product of n - c exchanges.
     is_odd = (len(p) - _count_cycles(p)) % 2
     return result_array((u.negate(product) if is_odd else product).reshape(()), u)
 
@@ -166,7 +167,7 @@ def norm(
         The norm, an `Array` without axes.
 
     Raises:
-        ValueError: if there is no such norm.
+        ValueError: if `ord` is not the name of a norm.
 
     Examples:
         >>> sf.linalg.norm([3.0, 4.0], format=sf.BF16), sf.linalg.norm([[1.0, -2.0], [3.0, 4.0]], 1, format=sf.BF16)

@@ -146,7 +146,7 @@ def _read_limits(u: ArrayArithmetic, n: int, tolerance: float | None, max_iterat
 
 
 def as_operator(preconditioner: Any, u: ArrayArithmetic, n: int) -> Operator | None:
-    """Return a preconditioner as a function of values in the format; ValueError if it is none."""
+    """Return a preconditioner as a function of values in the format; raise ValueError if it is invalid."""
     if preconditioner is None:
         return None
     if isinstance(preconditioner, LU):
@@ -231,9 +231,10 @@ def _iterate(
             return end(False, f"x left the range of {u.format}: scale b by a power of two.")
         z = r if precondition is None else precondition(r)
         before, rho = rho, u.matmul(r, z).reshape(1)
+        # Without a preconditioner the recurrence has the norm of r, as the format computed it.
         if precondition is None:
             residuals.append(math.sqrt(rho[0]) / first if rho[0] >= 0 else math.nan)
-        else:
+        else:  # r . z is not the norm of r, and the method computes no other product of r
             residuals.append(norm_of(r) / measured.norm)
         true.append(measured.true(x))
         if not rho[0] and norm_of(r) > tolerance * measured.norm:
@@ -269,7 +270,7 @@ def gmres(
       element. h_(k+1) = sqrt(w . w).
     * The rotations (c, s) of earlier steps change neighbours: (h_j, h_(j+1)) become c h_j + s h_(j+1) and
       c h_(j+1) - s h_j, each a rounded product with the second element and an fma.
-    * rho = sqrt(h_k h_k + h_(k+1) h_(k+1)), where the second square is rounded first; c = h_k / rho, s = h_(k+1) / rho;
+    * rho = sqrt(h_k h_k + h_(k+1) h_(k+1)), with the second square rounded first; c = h_k / rho, s = h_(k+1) / rho;
       h_k becomes rho. Then g_(k+1) = -s g_k, and g_k becomes c g_k. v_(k+1) = w / h_(k+1).
     * After the last step: y solves the triangular system of the h with g, as :func:`simfloat.linalg.solve_triangular`
       does. t is the sum of y_j v_j from zero with an fma for each element, in ascending order of j. x = x + M t.
@@ -288,7 +289,7 @@ def gmres(
         max_iterations: the largest number of steps in all cycles; by default 10 n.
         restart: the number of steps of a cycle; by default n.
         preconditioner: M, near the inverse of A, as in :func:`simfloat.linalg.cg`; it may be any matrix. It is applied
-            from the right, so residuals are those of A x = b.
+            from the right, so the residuals belong to A x = b.
         format: the format to compute in; by default the format of A.
         rounding: the rounding mode; by default the mode of A, or nearest even.
         accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
@@ -320,6 +321,7 @@ def _cycles(
     u: ArrayArithmetic, a: NDArray, b: NDArray, precondition: Operator, tolerance: float, most: int, steps: int
 ) -> KrylovSolution:
     x, r, measured = np.zeros_like(b), b, _Residuals(a, b)
+    # The estimates of later cycles are relative to the first residual, as those of the first cycle are.
     residuals, true, left, first = [1.0], [1.0], most, 0.0
 
     def end(converged: bool, reason: str) -> KrylovSolution:
@@ -356,7 +358,7 @@ def rounded_norm(u: ArrayArithmetic, x: NDArray) -> NDArray:
 
 
 class Cycle(NamedTuple):
-    """A cycle of GMRES: the combination of its vectors, the estimated residual of every step, and what ended it."""
+    """A cycle of GMRES: the combination of its vectors, the estimated residuals, and a fault that ended it."""
 
     combination: NDArray
     sizes: list[float]
@@ -371,6 +373,7 @@ def minimize_residual(
     columns: list[list[NDArray]] = []
     rotations, sizes = list[tuple[NDArray, NDArray]](), list[float]()
     for k in range(steps):
+        # Modified Gram-Schmidt, as in Saad's algorithm 6.9: each projection is of the vector that is left.
         column, w = [], apply(basis[k])
         for v in basis:
             column.append(u.matmul(v, w).reshape(1))
@@ -393,6 +396,7 @@ def minimize_residual(
         if sizes[-1] <= limit or not norm[0]:
             break
         basis.append(u.compute("divide", w, norm))
+    # After a fault, the steps before it still have a solution.
     triangle, t = np.zeros((len(columns), len(columns)), u.dtype), np.zeros_like(r)
     for k, column in enumerate(columns):
         triangle[: k + 1, k] = np.concatenate(column)

@@ -63,7 +63,7 @@ COMPLEX_FACTORS = (
     "only real matrices are factored; sf.linalg.solve and lstsq solve a complex system as the real one of twice the "
     "order with [[A.real, -A.imag], [A.imag, A.real]] and [b.real, b.imag]"
 )
-#: Of QR and least squares, which take complex matrices.
+#: No message: QR and least squares take complex matrices.
 TAKES_COMPLEX = ""
 COMPLEX_VALUES = (
     "only real matrices are decomposed; each value of A is twice one of the real matrix "

@@ -102,6 +102,8 @@ def newton_inverse(
     u, a = _read(A, ArithmeticOptions(format, rounding, accumulate, stream), tolerance, max_iterations)
     wide = np.abs(np.asarray(a, np.float64))
     size = float(wide.sum(0).max(initial=0) * wide.sum(1).max(initial=0))
+    # With this start the eigenvalues of X A are between 0 and 1, so the iteration converges for every regular matrix.
+    # A power of two makes it exact, except for underflow.
     x = u.round(np.ldexp(np.asarray(a.T, np.float64), -math.frexp(size)[1] if size else 0))
     identity = np.eye(len(a), dtype=u.dtype)
     (x,), converged, reason, residuals = _improve(
@@ -126,7 +128,7 @@ def newton_sqrt(
     A is first multiplied by the largest even power of two, 4^-k, with which its norm (the largest sum of magnitudes of
     a row, in float64) is below 1. Y starts from this matrix, and Z from I. Every step computes R = I - Z Y, as in
     :func:`simfloat.linalg.newton_inverse`; T = I + R / 2, an fma for each element; then the products Y T and T Z
-    through `accumulate`, the new Y and Z. The results are 2^k Y and 2^-k Z. The end is that of
+    through `accumulate`, the new Y and Z. The results are 2^k Y and 2^-k Z. The iteration ends as in
     :func:`simfloat.linalg.newton_inverse`.
 
     Parameters:
@@ -153,6 +155,7 @@ def newton_sqrt(
     """
     u, a = _read(A, ArithmeticOptions(format, rounding, accumulate, stream), tolerance, max_iterations)
     size = float(np.abs(np.asarray(a, np.float64)).sum(1).max(initial=0))
+    # An even power, so that its root is a power of two and scales the results exactly.
     k = -(-math.frexp(size)[1] // 2) if size else 0
     identity, half = np.eye(len(a), dtype=u.dtype), np.full((1, 1), 0.5, u.dtype)
 

@@ -43,7 +43,7 @@ class QR(NamedTuple):
 
 
 class PivotedQR(NamedTuple):
-    """The factors of A[:, permutation] = q r, where the magnitudes on the diagonal of r do not grow."""
+    """The factors of A[:, permutation] = q r. The magnitudes on the diagonal of r do not grow."""
 
     q: Array
     r: Array
@@ -102,15 +102,15 @@ def qr(
     * For the columns a_j to the right of it: all w_j = v . a_j through `accumulate`, then all t_j = tau w_j,
       then all a_ij = a_ij - v_i t_j with one rounding, in C order.
 
-    With `pivot`, every step begins with the sums x_j . x_j of all columns j from k on, each at and below the diagonal,
+    With `pivot`, every step begins with the sums x_j . x_j of all columns j >= k, each at and below the diagonal,
     in ascending order. The first of the columns with the largest sum is exchanged with column k. Its sum is x . x.
 
     **Complex matrices** have the same steps. x . x is the sum of the squares of the parts, real and imaginary in turn.
-    alpha is real, and its sign is that of the real part of x_0; the imaginary part of x_0 remains in v_0. v_i, tau and
-    t_j are quotients and products as in a complex `simfloat.array`; w_j = v^H a_j is two sums, as in its matrix
-    product. t_j = conj(tau) w_j in r, and tau w_j in q. a_ij - v_i t_j takes two fma for each part, first with the real
-    part of v_i; real parts of all elements come before imaginary parts. The last row has a reflection too, so the
-    diagonal of r is real.
+    alpha is real, with a sign from the real part of x_0; the imaginary part of x_0 remains in v_0. v_i, tau and t_j are
+    quotients and products as in a complex `simfloat.array`; w_j = v^H a_j is two sums, as in its matrix product. t_j =
+    conj(tau) w_j in r, and tau w_j in q. a_ij - v_i t_j takes two fma for each part, first with the real part of v_i;
+    real parts of all elements come before imaginary parts. The last row also has a reflection, so the diagonal of r is
+    real.
 
     The last row of a real matrix has no reflection. q is the product of the reflections with the first k columns of the
     identity. The last reflection is applied first, each to the rows and columns from its diagonal element to the end.
@@ -126,7 +126,7 @@ def qr(
 
     Returns:
         The named tuple (q, r), a `QR`. With k = min(m, n), q is (m, k) with orthonormal columns, and r is (k, n) and
-        upper trapezoidal. With `pivot` the named tuple (q, r, permutation), where A[:, permutation] is near q r.
+        upper trapezoidal. With `pivot` the named tuple (q, r, permutation), and A[:, permutation] is near q r.
 
     Raises:
         ValueError: if a value leaves the range of the format (x . x is the first to become infinite or 0), or reaches
@@ -170,8 +170,8 @@ def lstsq(
     triangular system in the order of :func:`simfloat.linalg.solve_triangular`. Each element of the residual b - A x
     is one partial sum that starts from b_i.
 
-    If A is complex, b is too, with imaginary parts of zero if it is real. An unknown and a residual are then two sums,
-    of the real and of the imaginary part: each subtracts, for every k, the product with the real part of a_ik, then the
+    If A is complex, a real b has imaginary parts of zero. An unknown and a residual are then two sums, one for each
+    part: each subtracts, for every k, the product with the real part of a_ik, then the
     product with its imaginary part. If A is real and b is complex, the real parts of b are solved, then the
     imaginary parts.
 
@@ -329,8 +329,10 @@ def triangularize(
 def _exchange_columns(
     u: ArrayArithmetic, r: NDArray, k: int, permutation: NDArray[np.intp], a: NDArray
 ) -> NDArray[np.floating]:
-    """Exchange column k with the first of the largest columns from k on, and return its sum of squares."""
+    """Exchange column k with the first of the largest columns j >= k, and return its sum of squares."""
     rows = r[k:, k:].T
+    # Sums of squares are computed again in every step. LAPACK subtracts the squares of finished rows instead, and must
+    # then detect when cancellation has made a sum meaningless.
     parts = complex_parts.interleave(rows.real, rows.imag, -1) if is_complex(r) else np.ascontiguousarray(rows)
     squares = u.matmul(parts[:, np.newaxis], parts[:, :, np.newaxis]).reshape(-1)
     check_range(u, "The factorization", a, squares, power=2)
@@ -356,6 +358,7 @@ def reflection(
     v[0] = 1
     if s[0] == 0:
         return first, v, np.zeros_like(first)
+    # With the opposite sign of x_0 the subtraction cannot cancel (Higham 2002, section 19.1).
     alpha = -s if first.real[0] >= 0 else s
     if not is_complex(x):
         pivot = u.compute("subtract", first, alpha)

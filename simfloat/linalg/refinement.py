@@ -90,7 +90,7 @@ class RefinementCall(NamedTuple):
     method: Method = Method()
 
     def refine(self) -> Refinement:
-        """Refine the solution of every right-hand side; if one has not converged, its reason names what helps."""
+        """Refine the solution of every right-hand side, and advise on those that have not converged."""
         system = self._system()
         if system.b.ndim == 1:
             return self._with_advice(system.refine(self.most))
@@ -320,6 +320,7 @@ class _System:
         beta = rounded_norm(u, start)
         if not beta[0] or not in_range(u, start, beta):
             return None if start.any() else start
+        # A correction with half of the digits of x suffices: the next residual corrects it.
         limit = math.sqrt(self.u.format.unit_roundoff) * float(beta[0])
         cycle = minimize_residual(
             u, lambda v: by_factors(wide.matmul(self.wide_a, wide.round(v))), start, beta, limit, len(r)

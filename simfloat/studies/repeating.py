@@ -69,13 +69,13 @@ class Repetitions:
 def repeat(
     function: Callable[[sf.BitStream], Any], runs: int = 10_000, *, seed: int = 0, workers: int | None = None
 ) -> Repetitions:
-    """Call a function with stochastic rounding many times, each with a random stream of its own, on all cores.
+    """Call a function with stochastic rounding many times, each with another random stream, on all cores.
 
     Run i receives ``sf.BitStream(seed + i)``. Results do not depend on the number of processes.
 
     Parameters:
-        function: a function that is called as ``function(stream)``, and returns a number or an array of numbers, of the
-            same shape in every run.
+        function: a function that is called as ``function(stream)``, and returns a number or an array of numbers.
+            The shape is the same in every run.
         runs: the number of runs.
         seed: the seed of the first run.
         workers: the number of processes, each with one thread; by default `simfloat.get_threads()`. With 1 the runs are
@@ -111,6 +111,7 @@ def repeat(
     results: dict[int, Result] = {}
     with closing(executor((lambda job: _results_of(function, job)) if here else run_sent_runs, jobs)) as finished:
         results.update(finished)
+    # Results come in any order of jobs, and have the order of the seeds here.
     parts = [np.array(results[place]["results"], np.float64) for place in range(len(jobs))]
     if len({part.shape[1:] for part in parts}) > 1:
         raise ValueError(f"Results have shapes {', '.join(sorted({str(part.shape[1:]) for part in parts}))}, not one.")

@@ -415,8 +415,8 @@ def systolic(rows: int, columns: int, format: FormatLike = FP32, total: FormatLi
     """Sum as a systolic array of `rows` times `columns` cells, in which weights stay and partial sums move down.
 
     Each row multiplies one element of k and adds it to the partial sum, which starts from zero in the first row and is
-    rounded to `format` in every cell. Below the last row, the sum of each tile of `rows` products is added to the sum
-    of the tiles before, in the format `total`. This is ``blocked(rows, format, total)``. The columns compute other
+    rounded to `format` in every cell. The sum of each tile of `rows` products leaves the last row and is added to the
+    sum of the tiles before, in the format `total`. This is ``blocked(rows, format, total)``. The columns compute other
     elements of the result, so their number changes no bit. If sums stay in their cells and operands move, use
     ``sequential(format)``.
 

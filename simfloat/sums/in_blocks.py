@@ -85,6 +85,8 @@ def sum_blocks(
         draws = stream if any(mode.is_stochastic for mode in order.roundings) else None
         return sum(numbers, accumulate=order, stream=draws, **options)
 
+    # `sum` numbers the steps of a stochastic sum from its first term, so blocks cannot have the draws of one call. Each
+    # takes the next call of the stream instead.
     partial = _partial_sum(order, add, inputs)
     if partial is not None:
         for numbers in _blocks(x, block):
@@ -119,6 +121,7 @@ def _blocks(x: Any, size: int) -> Iterator[NDArray]:
     """Yield the numbers in blocks of at most `size`."""
     for vector in [_as_vector(x)] if _is_array(x) else map(_as_vector, x):
         for start in range(0, len(vector), size):
+            # A copy: the system can then release the pages of a memory map.
             yield np.array(vector[start : start + size])
 
 
@@ -182,6 +185,7 @@ class _Neighbours(_PartialSum):
         for subtree in numbers.reshape(-1, SUBTREE):
             self._push(0, self.sum(subtree, inputs=self.inputs))
 
+    # As in a binary counter: two subtrees of one size are joined as soon as both are complete.
     def _push(self, level: int, value: NDArray) -> None:
         while self.levels and self.levels[-1][0] == level:
             level, value = level + 1, self.sum(np.stack([self.levels.pop()[1], value]))
@@ -191,6 +195,7 @@ class _Neighbours(_PartialSum):
         values = [value for _, value in self.levels]
         if len(self.rest) or not values:
             values.append(self.sum(self.rest, inputs=self.inputs))
+        # An odd last sum is carried up unchanged, so the smallest subtrees are joined first, each to the one before.
         total = values.pop()
         while values:
             total = self.sum(np.stack([values.pop(), total]))
@@ -213,6 +218,7 @@ class _InLanes(_PartialSum):
     def total(self) -> Any:
         if self.partial is None:  # also if there are fewer numbers than lanes
             return self.sum(self.rest, inputs=self.inputs)
+        # The first lanes have one number more than the others, so they are summed by another call.
         rows, longer = divmod(len(self.rest), self.order.count)
         whole = self.rest[: rows * self.order.count].reshape(rows, self.order.count)
         last = self.rest[rows * self.order.count :][np.newaxis]
@@ -229,6 +235,7 @@ class _InRuns(_PartialSum):
         super().__init__(*options)
         self.inner, self.outer, self.multiple = order.inner, outer, order.size
 
+    # Complete runs are rows, which one call sums; their results are numbers of the outer sum.
     def add_whole(self, numbers: NDArray) -> None:
         runs = numbers.reshape(-1, self.multiple)
         self.outer.add(self.sum(runs, self.inner, axis=1, inputs=self.inputs))
@@ -253,6 +260,8 @@ class _ExactSum(_PartialSum):
             with np.errstate(invalid="ignore"):
                 self.special += float(x[~finite].sum())
             x = x[finite]
+        # A number is an integer of 53 bits times 2^(exponent - 53). Sums of halves of 26 bits do not overflow int64 for
+        # blocks of fewer than 2^36 numbers.
         significands, exponents = np.frexp(x)
         for exponent in np.unique(exponents):
             integers = np.ldexp(significands[exponents == exponent], 53).astype(np.int64)
@@ -285,6 +294,7 @@ def _partial_sum(order: Accumulator, add: Add, inputs: FormatLike | None) -> _Pa
 
 def _continues(order: Accumulator) -> bool:
     """Return True if the partial sum is one number from which a sum can continue; Kahan's correction is another."""
+    # Kahan's sum cannot be continued from two numbers either: no term gives the next sum a correction to start from.
     outer = order
     while isinstance(outer, Blocked):
         outer = outer.outer
@@ -292,9 +302,10 @@ def _continues(order: Accumulator) -> bool:
 
 
 def _sum_in_numpys_order(order: NumPySum, x: NDArray, block: int, add: Add, inputs: FormatLike | None) -> NDArray:
-    """Sum a vector whose length is known: it is halved as NumPy does."""
+    """Sum a vector of known length: it is halved as NumPy does."""
     if len(x) <= block:
         return add(np.array(x), order, inputs=inputs)
+    # The halves of NumPy's order begin at multiples of its eight lanes, and sums of up to 128 numbers are not halved.
     middle = len(x) // 2 - len(x) // 2 % LANES
     halves = [_sum_in_numpys_order(order, part, block, add, inputs) for part in (x[:middle], x[middle:])]
     return add(np.stack(halves), pairwise(order.format, order.rounding))

@@ -1,7 +1,7 @@
 """Bounds of rounding error analysis, condition numbers, and the errors that they bound.
 
 u is the largest relative error of one rounding: :func:`roundoff` returns it for a format and a mode. Bounds of sums are
-relative to the sum of the magnitudes of the terms. They hold as long as no result overflows, and as long as no product
+relative to the sum of the magnitudes of the terms. They are valid if no result overflows and no product
 underflows.
 
 Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002; Higham and Mary, SIAM J. Sci. Comput. 41

@@ -1,4 +1,4 @@
-"""Bounds on the errors of several roundings: deterministic ones, probable ones, and those of stochastic rounding."""
+"""Bounds on the errors of several roundings: deterministic, probable, and for stochastic rounding."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
 
     If |delta_i| <= u, the product of n factors (1 + delta_i) or 1 / (1 + delta_i) is 1 + theta_n with
     |theta_n| <= gamma_n. The error of a dot product of n terms, added one after the other, is at most gamma_n times
-    the sum of |a_i b_i|; of a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
+    the sum of |a_i b_i|; for a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
 
     Parameters:
         n: numbers of roundings, 0 or more, in an array of any shape.
@@ -237,6 +237,8 @@ def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> ND
         >>> bool(sf.theory.azuma_bound(100, u, 1e-6) < sf.theory.chebyshev_bound(100, u, 1e-6))
         True
     """
+    # Step k adds an error of at most u (1 + u)^(k - 1) times the sum of magnitudes, with mean zero whatever came
+    # before. The squares of these bounds, which Azuma's inequality needs, add up to at most u / 2 ((1 + u)^(2 n) - 1).
     share = check_share("failure", failure)
     lengths, u = check_lengths(n, unit_roundoff)
     with np.errstate(over="ignore"):

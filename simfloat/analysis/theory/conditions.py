@@ -129,6 +129,7 @@ def growth_factor(A: ArrayLike, factors: Any) -> float:
     rest = matrix[permutation]
     if (lower.shape[0], upper.shape[1]) != rest.shape or lower.shape[1] != upper.shape[0]:
         raise ValueError(f"The factors have shapes {lower.shape} and {upper.shape}; A has {matrix.shape}.")
+    # Elements of `upper` are taken as computed: an element of a step is the same element of `upper` in its last step.
     first = largest = np.abs(rest).max()
     for k in range(len(upper)):
         largest = max(largest, np.abs(upper[k, k:]).max())
@@ -141,8 +142,8 @@ def growth_factor(A: ArrayLike, factors: Any) -> float:
 def elimination_bound(n: int, unit_roundoff: float, growth: float) -> float:
     """Return n^2 gamma_3n growth: the backward error of a linear system that is solved by elimination.
 
-    The computed solution solves (A + E) x = b exactly, and the maximum norm of E is at most this number times that of
-    A. In practice errors are far smaller.
+    The computed solution solves (A + E) x = b exactly, and the maximum norm of E is at most this number times the
+    norm of A. In practice errors are far smaller.
 
     Parameters:
         n: the order of the matrix, 1 or more.

@@ -198,7 +198,7 @@ def measure_errors(
     Parameters:
         accumulate: any accumulator except the exact one, or a format.
         lengths: numbers of terms, each 1 or more.
-        inputs: the format of the operands; by default that of the sums.
+        inputs: the format of the operands; by default the format of the sums.
         samples: the number of dot products for each length.
         data: a function ``data(samples, n, rng)`` that returns both operands, (samples, n); by default
             :func:`uniform`.
@@ -227,6 +227,8 @@ def measure_errors(
         operands = (round_to(x, format) for x in data(samples, int(n), rng))
         for row, (a, b) in enumerate(zip(*operands, strict=True)):
             computed = dot(a, b, inputs=format, accumulate=order, stream=stream if order.stages else None)
+            # The exact sum starts from minus the result, so the error itself is rounded once: it may be below the
+            # spacing of float64 at the result.
             error = matmul(a, b, accumulate=exact, output=FP64, initial=-np.float64(computed))
             size = dot(np.abs(a), np.abs(b), accumulate=exact, output=FP64)
             errors[row, column] = abs(float(error)) / (float(size) or 1.0)

@@ -71,7 +71,7 @@ LIBRARIES: dict[str, Callable[[], Iterator[Sum]]] = {"numpy": numpy_sums, "torch
 
 
 def _terms(text: str) -> int:
-    """Return a number of products; ValueError if there is none."""
+    """Return a number of products; raise ValueError if the text is invalid."""
     if not text.isdecimal() or not 2 <= int(text) <= 2048:
         raise ValueError(f"the number of products is an integer from 2 to 2048, got {text!r}")
     return int(text)
