@@ -14,17 +14,17 @@ from simfloat.common import check_count, one_number
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Rounding, stochastic
 
-#: The largest precision that is looked for.
+#: The largest precision that can be found.
 MOST_PRECISION = 53
 
 #: Repetitions that decide if a result varies.
 REPETITIONS = 40
 
-#: The rarest result that is looked for has the probability 2^RARE_BITS / runs. With 2^4, roundings that differ by one
-#: random bit could often not be told apart.
+#: The rarest result that is counted has the probability 2^RARE_BITS / runs. With 2^4, roundings that differ by one
+#: random bit often gave the same shares.
 RARE_BITS = 7
 
-#: The rounding that represents all with more bits than can be told apart: its probabilities are the distances.
+#: The rounding that represents all with more bits than can be distinguished: its probabilities are the distances.
 MANY_BITS = stochastic()
 
 #: A rounding is excluded if its logarithmic likelihood is lower by this than the observed shares: one in 10^8.
@@ -73,7 +73,7 @@ def reveal_rounding(f: Callable[[Any, Any], Any], *, runs: int = 4096) -> Reveal
     differ: odd multiples of 2^-(N+1) up to 3. The shares of results that are the larger neighbour are compared with the
     probabilities of every variant and number of bits by their likelihood.
 
-    Roundings with more than log2(runs) - 7 bits look like one with 32 bits: results that tell them apart are too rare.
+    Roundings with more than log2(runs) - 7 bits look like one with 32 bits: the results in which they differ are too rare.
 
     Parameters:
         f: a function; ``f(a, b)`` returns one value, the sum of the products of two vectors of length 2. It receives
