@@ -73,7 +73,8 @@ def reveal_rounding(f: Callable[[Any, Any], Any], *, runs: int = 4096) -> Reveal
     differ: odd multiples of 2^-(N+1) up to 3. The shares of results that are the larger neighbour are compared with the
     probabilities of every variant and number of bits by their likelihood.
 
-    Roundings with more than log2(runs) - 7 bits look like one with 32 bits: the results in which they differ are too rare.
+    Roundings with more than log2(runs) - 7 bits look like one with 32 bits: the results in which they differ are too
+    rare.
 
     Parameters:
         f: a function; ``f(a, b)`` returns one value, the sum of the products of two vectors of length 2. It receives
