@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simfloat import telemetry as telemetry
     from simfloat import torch as torch
     from simfloat import train as train
+    from simfloat.analysis import theory as theory
     from simfloat.analysis.attribution import *
     from simfloat.analysis.cost import *
     from simfloat.analysis.diagnosis import *
@@ -62,7 +63,8 @@ else:
     )
     #: Names of a subpackage that needs the packages of an extra. It is imported when one of them is used.
     _OF_EXTRAS = {"search": "studies"}
-    _MODULES = ("linalg", "nn", "optim", "plots", "studies", "telemetry", "torch", "train")
+    _MODULES = {name: name for name in ("linalg", "nn", "optim", "plots", "studies", "telemetry", "torch", "train")}
+    _MODULES["theory"] = "analysis.theory"
 
     def __getattr__(name):
         """Return a name of the package, and import its module at the first use."""
@@ -79,7 +81,7 @@ else:
                 }
             )
         if name in _MODULES:
-            return import_module(f"simfloat.{name}")
+            return import_module(f"simfloat.{_MODULES[name]}")
         if name in _OF_EXTRAS:
             return getattr(import_module(f"simfloat.{_OF_EXTRAS[name]}"), name)
         if not name.startswith("_"):

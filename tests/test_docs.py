@@ -17,7 +17,19 @@ ROOT = Path(__file__).parents[1]
 
 PAGES = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.rst")))
 
-PACKAGES = ("", "linalg", "nn", "nn.init", "optim", "plots", "studies", "telemetry", "torch", "train")
+PACKAGES = (
+    "",
+    "analysis.theory",
+    "linalg",
+    "nn",
+    "nn.init",
+    "optim",
+    "plots",
+    "studies",
+    "telemetry",
+    "torch",
+    "train",
+)
 
 
 def entries():

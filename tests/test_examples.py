@@ -8,7 +8,7 @@ import pytest
 
 import simfloat as sf
 
-ROOMS = {"simfloat": sf, "linalg": sf.linalg, "nn": sf.nn, "optim": sf.optim, "train": sf.train, "torch": sf.torch}
+ROOMS = {"simfloat": sf} | {name: getattr(sf, name) for name in ("linalg", "nn", "optim", "theory", "train", "torch")}
 
 #: What users are handed, name in annotations or extend: they make none of them by a call.
 HANDED = {

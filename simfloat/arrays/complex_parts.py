@@ -62,11 +62,11 @@ def matmul(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
     if not is_complex(y):
         return from_parts(u.matmul(x.real, y), u.matmul(x.imag, y))
     c, d = y.real, y.imag
-    real = u.matmul(_side_by_side(x.real, -x.imag, -1), _side_by_side(c, d, -2))
-    return from_parts(real, u.matmul(_side_by_side(x.real, x.imag, -1), _side_by_side(d, c, -2)))
+    real = u.matmul(interleave(x.real, -x.imag, -1), interleave(c, d, -2))
+    return from_parts(real, u.matmul(interleave(x.real, x.imag, -1), interleave(d, c, -2)))
 
 
-def _side_by_side(first: NDArray, second: NDArray, axis: int) -> NDArray:
+def interleave(first: NDArray, second: NDArray, axis: int) -> NDArray:
     """Interleave two arrays of one shape along an axis, counted from the end; for vectors this is their only axis."""
     axis = max(axis, -first.ndim)
     shape = list(first.shape)

@@ -5,9 +5,16 @@ NumPy reads, together with ``format=``. A right-hand side is first rounded to th
 `simfloat.Array`.
 """
 
-from simfloat.linalg.factorizations import cholesky, lstsq, lu, qr
+from simfloat.linalg.factorizations import cholesky, lu
+from simfloat.linalg.inverses import cond, det, inv, norm
 from simfloat.linalg.jacobi import eigh, svd
+from simfloat.linalg.krylov import cg, gmres
 from simfloat.linalg.matrices import solve_triangular
-from simfloat.linalg.solvers import cg, solve
+from simfloat.linalg.newton import newton_inverse, newton_sqrt
+from simfloat.linalg.orthogonal import lstsq, qr
+from simfloat.linalg.solvers import solve
 
-__all__ = ["cg", "cholesky", "eigh", "lstsq", "lu", "qr", "solve", "solve_triangular", "svd"]
+__all__ = [
+    "cg", "cholesky", "cond", "det", "eigh", "gmres", "inv", "lstsq", "lu", "newton_inverse", "newton_sqrt", "norm",
+    "qr", "solve", "solve_triangular", "svd",
+]  # fmt: skip

@@ -18,7 +18,6 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.linalg.factorizations import complete_columns
 from simfloat.linalg.matrices import (
     COMPLEX_VALUES,
     ArithmeticOptions,
@@ -29,6 +28,7 @@ from simfloat.linalg.matrices import (
     result_array,
     triangle_of,
 )
+from simfloat.linalg.orthogonal import complete_columns
 from simfloat.sums.accumulator import Accumulator
 
 #: Maximum number of sweeps over all pairs; the methods converge in about log2(log2(1 / eps)) + 3 sweeps.

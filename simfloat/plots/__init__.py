@@ -4,6 +4,7 @@ from simfloat.plots.curves import Curve, draw_curves, draw_loss_scale, draw_poin
 from simfloat.plots.errors import (
     deterministic_bound,
     draw_attribution,
+    draw_bound,
     draw_comparison,
     draw_errors,
     probabilistic_bound,
@@ -29,6 +30,7 @@ __all__ = [
     "add_legend",
     "deterministic_bound",
     "draw_attribution",
+    "draw_bound",
     "draw_comparison",
     "draw_curves",
     "draw_diagnosis",

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.analysis import theory
 from simfloat.analysis.attribution.measure import Attribution
 from simfloat.analysis.attribution.policy_comparison import PolicyComparison
+from simfloat.analysis.theory.sum_errors import Data
 from simfloat.common import as_rectangular_array
-from simfloat.environment import in_usual_environment
+from simfloat.formats.catalog import FormatLike
 from simfloat.plots.curves import (
     Curve,
     add_curve_legend,
@@ -29,6 +31,8 @@ from simfloat.plots.curves import (
     title_or,
 )
 from simfloat.plots.figure import background, foreground, label_axes, project_style
+from simfloat.sums import Accumulator
+from simfloat.sums.sequential import as_accumulator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +125,53 @@ def _below_one(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(values < 1, values, np.nan)
 
 
-@in_usual_environment
+@project_style()
+def draw_bound(
+    axes: Axes,
+    accumulate: Accumulator | FormatLike,
+    lengths: Sequence[int] = (10, 30, 100, 300, 1000),
+    *,
+    inputs: FormatLike | None = None,
+    samples: int = 20,
+    data: Data = theory.uniform,
+    factor: float = 1.0,
+    seed: int = 0,
+    title: str | None = None,
+) -> NDArray[np.float64]:
+    """Measure the errors of dot products, and draw them with the bounds of theory for the order of the accumulator::
+
+        figure, axes = sf.plots.new_figure(1, 1, sf.plots.COLUMN_WIDTH, 2.4)
+        errors = sf.plots.draw_bound(axes, sf.pairwise(sf.FP16))
+
+    Errors are drawn as in `draw_errors`. Bounds of 1 and more are left out.
+
+    Parameters:
+        axes: matplotlib's axes.
+        accumulate: an accumulator with a bound (`simfloat.theory.roundings` lists them), or a format.
+        lengths: numbers of terms.
+        inputs, samples, data, seed: as in `simfloat.theory.measure_errors`.
+        factor: the factor of the probable bound.
+        title: the title; by default the largest error.
+
+    Returns:
+        The errors (samples, lengths), relative to the sum of the magnitudes of the terms.
+
+    Raises:
+        ValueError: as in `simfloat.theory.measure_errors` and `simfloat.theory.probable_error_bound`.
+    """
+    bounds = [
+        ([theory.error_bound(accumulate, n) for n in lengths], "--", "bound"),
+        ([theory.probable_error_bound(accumulate, n, factor=factor) for n in lengths], ":", "probable bound"),
+    ]
+    errors = theory.measure_errors(accumulate, lengths, inputs=inputs, samples=samples, data=data, seed=seed)
+    draw_errors(axes, [Curve(str(as_accumulator(accumulate)), np.asarray(lengths), errors)], title=title)
+    for values, dashes, label in bounds:
+        line = _below_one(np.array(values))
+        axes.plot(lengths, line, color=foreground(), linestyle=dashes, linewidth=1, label=label)
+    axes.legend(framealpha=0.8)
+    return errors
+
+
 def deterministic_bound(lengths: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """Return the bound gamma_n = n u / (1 - n u) on the relative error of n roundings.
 
@@ -140,11 +190,9 @@ def deterministic_bound(lengths: ArrayLike, unit_roundoff: float) -> NDArray[np.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1.
     """
-    n, u = _check_bound_arguments(lengths, unit_roundoff)
-    return np.where(n * u < 1, n * u / np.where(n * u < 1, 1 - n * u, 1.0), np.inf)
+    return theory.gamma(lengths, unit_roundoff)
 
 
-@in_usual_environment
 def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float = 1.0) -> NDArray[np.float64]:
     """Return exp((factor sqrt(n) u + n u^2) / (1 - u)) - 1, about factor sqrt(n) u: a likely bound on the error.
 
@@ -164,24 +212,7 @@ def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float 
 
     Source: Connolly, Higham and Mary, SIAM J. Sci. Comput. 43, 2021.
     """
-    n, u = _check_bound_arguments(lengths, unit_roundoff)
-    if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < math.inf:
-        raise ValueError(f"factor must be a positive number, got {factor!r}.")
-    with np.errstate(over="ignore"):
-        return np.expm1((factor * np.sqrt(n) * u + n * u * u) / (1 - u))
-
-
-def _check_bound_arguments(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float64], float]:
-    """Return both arguments of a bound; raise ValueError if one is invalid."""
-    n = as_rectangular_array(lengths, "lengths", np.float64)
-    if not (n >= 0).all():
-        raise ValueError(f"Lengths must be zero or more, got {lengths!r}.")
-    if not isinstance(unit_roundoff, float | np.floating) or not 0 < unit_roundoff < 1:
-        raise ValueError(
-            f"unit_roundoff must be a number between 0 and 1, such as simfloat.FP16.unit_roundoff, got "
-            f"{unit_roundoff!r}."
-        )
-    return n, float(unit_roundoff)
+    return theory.probable_gamma(lengths, unit_roundoff, factor)
 
 
 GRADIENT, LOSS = "#0072b2", "#d55e00"

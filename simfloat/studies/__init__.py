@@ -14,6 +14,7 @@ if _missing := [package for package, name in _NEEDED.items() if _find_spec(name)
 from simfloat.studies import verdicts
 from simfloat.studies.comparing import Compared, PairedComparison, compare
 from simfloat.studies.executors import Executor, Job, JobError, Result, in_processes, one_by_one
+from simfloat.studies.repeating import Repetitions, repeat
 from simfloat.studies.report import report, write_report
 from simfloat.studies.search import search
 from simfloat.studies.search_parts import Confirmation, Search, SearchPoint
@@ -51,6 +52,7 @@ __all__ = [
     "JobError",
     "Measured",
     "PairedComparison",
+    "Repetitions",
     "Result",
     "Search",
     "SearchPoint",
@@ -72,6 +74,7 @@ __all__ = [
     "on_scheduler",
     "one_by_one",
     "read_stored",
+    "repeat",
     "report",
     "run_jobs",
     "search",

@@ -1,10 +1,11 @@
 """Sums: accumulators, and the products that use them."""
 
 from simfloat.sums.accumulator import Accumulator
-from simfloat.sums.blocked import blocked, lanes
+from simfloat.sums.blocked import blocked, lanes, systolic
 from simfloat.sums.convolution import conv2d
 from simfloat.sums.exact import exact
 from simfloat.sums.fused import fused
+from simfloat.sums.in_blocks import sum_blocks
 from simfloat.sums.libraries import library_sum
 from simfloat.sums.one_format import kahan, pairwise
 from simfloat.sums.partial_sums import all_reduce, partial_sums
@@ -15,5 +16,6 @@ from simfloat.sums.units import matrix_core, tensor_core
 
 __all__ = [
     "Accumulator", "all_reduce", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "lanes", "library_sum",
-    "matmul", "matrix_core", "numpy_sum", "pairwise", "partial_sums", "sequential", "sum", "tensor_core", "tree",
+    "matmul", "matrix_core", "numpy_sum", "pairwise", "partial_sums", "sequential", "sum", "sum_blocks", "systolic",
+    "tensor_core", "tree",
 ]  # fmt: skip

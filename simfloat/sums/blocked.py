@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import FloatType
-from simfloat.common import is_integer
-from simfloat.formats import Format, Rounding
+from simfloat.common import check_count, is_integer
+from simfloat.formats import FP32, Format, Rounding, as_format
 from simfloat.formats.catalog import FormatLike
 from simfloat.sums.accumulator import Accumulator, Engine, Region, around_operands, takes_stacks, whole_steps
 from simfloat.sums.bounds import ONES, Bounds
@@ -409,6 +409,41 @@ def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | For
     if not is_integer(size, 1):
         raise ValueError(f"size must be a positive integer, the products of a run; got {size!r}.")
     return Blocked(int(size), inner=as_accumulator(inner), outer=as_accumulator(outer))
+
+
+def systolic(rows: int, columns: int, format: FormatLike = FP32, total: FormatLike | None = None) -> Blocked:
+    """Sum as a systolic array of `rows` times `columns` cells, in which weights stay and partial sums move down.
+
+    Each row multiplies one element of k and adds it to the partial sum, which starts from zero in the first row and is
+    rounded to `format` in every cell. The sum of each tile of `rows` products leaves the last row and is added to the
+    sum of the tiles before, in the format `total`. This is ``blocked(rows, format, total)``. The columns compute other
+    elements of the result, so their number changes no bit. If sums stay in their cells and operands move, use
+    ``sequential(format)``.
+
+    Parameters:
+        rows: the number of rows, along k.
+        columns: the number of columns, along the columns of the result.
+        format: the format of the partial sums in the cells.
+        total: the format of the sum over tiles; by default `format`.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `rows` or `columns` is not a positive integer, or if a format is invalid.
+
+    Source: Kung and Leiserson, Systolic arrays (1979); Jouppi et al., In-datacenter performance analysis of a tensor
+    processing unit, ISCA 2017.
+
+    Examples:
+        >>> sf.systolic(128, 128) == sf.blocked(128, sf.FP32, sf.FP32)
+        True
+        >>> sf.sum(np.ones(8192), accumulate=sf.systolic(128, 128, sf.BF16, total=sf.FP32))
+        array(8192.)
+    """
+    check_count("rows", rows)
+    check_count("columns", columns)
+    return blocked(rows, as_format(format), as_format(format if total is None else total))
 
 
 @dataclass(frozen=True, repr=False)

@@ -77,7 +77,7 @@ MACHINES = {
         alignment_unit,
     ),
     "FP8 chunks of 14 bits": (sf.blocked(128, sf.fused(32, 13, sf.Format(8, 13)), sf.FP32), sf.E4M3, fp8_chunks),
-    "systolic array": (sf.blocked(128, sf.FP32, sf.FP32), sf.BF16, systolic),
+    "systolic array": (sf.systolic(128, 128), sf.BF16, systolic),
 }
 
 
@@ -88,6 +88,17 @@ def test_sums_of_published_machines_are_those_by_hand(name, rng):
     a, b = signs[:1] * 2.0 ** rng.integers(-5, 6, (2, 300)), 2.0 ** rng.integers(-4, 5, (300, 3))
     got = sf.matmul(a, b, inputs=inputs, accumulate=accumulate)
     assert_bits(got.astype(float), matrix_product(a, b, lambda x, y, _: by_hand(x, y)))
+
+
+def test_the_columns_of_a_systolic_array_change_no_bit():
+    assert (
+        sf.systolic(4, 1, sf.BF16, total=sf.FP32)
+        == sf.systolic(4, 99, sf.BF16, sf.FP32)
+        == sf.blocked(4, sf.BF16, sf.FP32)
+    )
+    for rows, columns, name in ((0, 1, "rows"), (1, 1.5, "columns")):
+        with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1"):
+            sf.systolic(rows, columns)
 
 
 def test_hoppers_unit_is_the_same_as_its_parts(rng):

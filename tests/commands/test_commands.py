@@ -1,11 +1,14 @@
 """The commands that show numbers print the values of the library, and report a mistake in one line."""
 
+import json
+
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
 from simfloat.kernels.compile import cache
+from simfloat.tools.commands import reveal
 from tests.bits import FORMATS
 
 
@@ -131,3 +134,23 @@ def test_mistakes_are_one_line_and_exit_with_2(line, message, capsys):
     assert main(line.split()) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and message in printed.err and printed.err.count("\n") == 1
+
+
+def test_the_orders_of_libraries_are_a_table_and_stored_with_versions(run, monkeypatch, tmp_path, capsys):
+    halves = reveal.Sum("np.sum of float16", sf.FP16, lambda a, b: (a.astype(np.float16) * b.astype(np.float16)).sum())
+    monkeypatch.setitem(reveal.LIBRARIES, "numpy", lambda: iter([halves]))
+    lines = run(f"reveal numpy --terms 9 --out {tmp_path / 'orders.json'}")
+    assert lines[0].split() == list(reveal.COLUMNS)
+    assert lines[1].split() == ["np.sum", "of", "float16", "FP16", "numpy_sum(FP32,", "products=FP16)", "FP16"]
+    record = json.loads((tmp_path / "orders.json").read_text())
+    assert record["versions"]["numpy"] == np.__version__ and record["terms"] == 9
+    assert record["sums"][0]["accumulator"] == "numpy_sum(FP32, products=FP16)"
+    for libraries, code, words in (
+        ("scipy", 2, "invalid choice: 'scipy'"),
+        ("numpy --terms 1", 2, "an integer from 2 to 2048"),
+    ):
+        assert main(f"reveal {libraries}".split()) == code
+        assert words in capsys.readouterr().err
+    monkeypatch.setitem(reveal.LIBRARIES, "no_such_library", lambda: iter([]))
+    assert main(["reveal", "no_such_library"]) == 1
+    assert "needs no_such_library, which is not installed" in capsys.readouterr().err

@@ -93,8 +93,8 @@ def triangular(t, b, steps, lower, unit=False):
     return x
 
 
-def reflection(x, steps):
-    s = steps.sqrt(steps.dot(x, x))
+def reflection(x, steps, square=None):
+    s = steps.sqrt(steps.dot(x, x) if square is None else square)
     if s == 0:
         return x[0], [1.0] + [0.0] * (len(x) - 1), 0.0
     alpha = -s if x[0] >= 0 else s
@@ -111,12 +111,21 @@ def reflect(a, v, tau, steps):
             a[i, j] = steps("fma", -v[i], ts[j], a[i, j])
 
 
-def qr(a, steps, with_q=True):
+def qr(a, steps, with_q=True, permutation=None):
     r = np.array(a, float)
     m, n = r.shape
     reflections = []
-    for k in range(min(m - 1, n)):
-        alpha, v, tau = reflection(r[k:, k].tolist(), steps)
+    for k in range(min(m, n)):
+        square = None
+        if permutation is not None:
+            squares = [steps.dot(r[k:, j], r[k:, j]) for j in range(k, n)]
+            square = max(squares)
+            best = k + squares.index(square)
+            r[:, [k, best]] = r[:, [best, k]]
+            permutation[k], permutation[best] = permutation[best], permutation[k]
+        if k == m - 1:
+            break
+        alpha, v, tau = reflection(r[k:, k].tolist(), steps, square)
         reflections.append((v, tau))
         r[k, k], r[k + 1 :, k] = alpha, 0
         if tau:
@@ -128,20 +137,149 @@ def qr(a, steps, with_q=True):
     return q, r[: min(m, n)], reflections
 
 
-def conjugate_gradients(a, b, steps, count):
+def complex_product(x, y, steps):
+    """a c - b d, then a d + b c, with every operation rounded."""
+    (a, b), (c, d) = x, y
+    real = steps("subtract", steps("multiply", a, c), steps("multiply", b, d))
+    return real, steps("add", steps("multiply", a, d), steps("multiply", b, c))
+
+
+def complex_quotient(x, y, steps):
+    (a, b), (c, d) = complex_product(x, (y[0], -y[1]), steps), y
+    square = steps("add", steps("multiply", c, c), steps("multiply", d, d))
+    return steps("divide", a, square), steps("divide", b, square)
+
+
+def conjugate(x):
+    return x[0], -x[1]
+
+
+def complex_dot(xs, ys, steps):
+    """The sums of the products of both parts, in turn."""
+    real = steps.dot([p for a, b in xs for p in (a, -b)], [p for y in ys for p in y])
+    return real, steps.dot([p for x in xs for p in x], [p for c, d in ys for p in (d, c)])
+
+
+def complex_less(s, x, y, steps):
+    """s - x y, with two fma for each part."""
+    real = steps("fma", x[1], y[1], steps("fma", -x[0], y[0], s[0]))
+    return real, steps("fma", -x[1], y[0], steps("fma", -x[0], y[1], s[1]))
+
+
+def complex_reflect(a, v, tau, steps):
+    """Replace the rows a, lists of pairs, by (I - tau v v^H) a."""
+    for j in range(len(a[0])):
+        w = complex_dot([conjugate(x) for x in v], [row[j] for row in a], steps)
+        t = complex_product(tau, w, steps)
+        for i, x in enumerate(v):
+            a[i][j] = complex_less(a[i][j], x, t, steps)
+
+
+def complex_qr(a, steps):
+    """The factors q and r as rows of pairs, and the reflections."""
+    r = [[(float(z.real), float(z.imag)) for z in row] for row in a]
+    m, n = len(r), len(r[0])
+    reflections = []
+    for k in range(min(m, n)):
+        x = [row[k] for row in r[k:]]
+        parts = [p for pair in x for p in pair]
+        s = steps.sqrt(steps.dot(parts, parts))
+        alpha = -s if x[0][0] >= 0 else s
+        pivot = steps("subtract", x[0][0], alpha), x[0][1]
+        v = [(1.0, 0.0), *(complex_quotient(one, pivot, steps) for one in x[1:])]
+        tau = steps("divide", pivot[0], -alpha), steps("divide", pivot[1], -alpha)
+        reflections.append((v, tau))
+        rest = [row[k + 1 :] for row in r[k:]]
+        if rest[0]:
+            complex_reflect(rest, v, conjugate(tau), steps)
+        for i, row in enumerate(rest):
+            r[k + i][k:] = [(alpha if i == 0 else 0.0, 0.0), *row]
+    q = [[(float(i == j), 0.0) for j in range(min(m, n))] for i in range(m)]
+    for k, (v, tau) in reversed(list(enumerate(reflections))):
+        rest = [row[k:] for row in q[k:]]
+        complex_reflect(rest, v, tau, steps)
+        for row, new in zip(q[k:], rest, strict=True):
+            row[k:] = new
+    return q, r[: min(m, n)], reflections
+
+
+def less_products(s, rows, x, steps):
+    """s less a sum of products of pairs, each part one sum that subtracts."""
+    for a, y in zip(rows, x, strict=True):
+        s = complex_less(s, a, y, steps)
+    return s
+
+
+def conjugate_gradients(a, b, steps, count, precondition=list):
     """x after so many steps."""
     n = len(b)
-    x, r, p = [0.0] * n, list(b), list(b)
-    rho = steps.dot(r, r)
+    x, r, p = [0.0] * n, list(b), precondition(b)
+    rho = steps.dot(r, p)
     for _ in range(count):
-        q = [steps.dot(a[i], p) for i in range(n)]
+        q = product(a, p, steps)
         alpha = steps("divide", rho, steps.dot(p, q))
         x = [steps("fma", alpha, p[i], x[i]) for i in range(n)]
         r = [steps("fma", -alpha, q[i], r[i]) for i in range(n)]
-        before, rho = rho, steps.dot(r, r)
+        z = precondition(r)
+        before, rho = rho, steps.dot(r, z)
         beta = steps("divide", rho, before)
-        p = [steps("fma", beta, p[i], r[i]) for i in range(n)]
+        p = [steps("fma", beta, p[i], z[i]) for i in range(n)]
     return x
+
+
+def product(a, x, steps):
+    return [steps.dot(row, x) for row in a]
+
+
+def last_first(r, c, steps):
+    """The unknowns of an upper triangle, in the order of single steps."""
+    return triangular(r, np.array(c)[:, None], steps, lower=False)[:, 0]
+
+
+def gmres_cycle(apply, r, steps, limit, count, solve=last_first):
+    """The combination of the vectors of a cycle, and the estimated residuals."""
+    beta = steps.sqrt(steps.dot(r, r))
+    basis, g, columns, rotations, sizes = [[steps("divide", x, beta) for x in r]], [beta], [], [], []
+    for k in range(count):
+        w, h = apply(basis[k]), []
+        for v in basis:
+            h.append(steps.dot(v, w))
+            w = [steps("fma", -h[-1], x, y) for x, y in zip(v, w, strict=True)]
+        norm = steps.sqrt(steps.dot(w, w))
+        h.append(norm)
+        for j, (c, s) in enumerate(rotations):
+            first = steps("fma", c, h[j], steps("multiply", s, h[j + 1]))
+            h[j : j + 2] = [first, steps("fma", -s, h[j], steps("multiply", c, h[j + 1]))]
+        rho = steps.sqrt(steps("fma", h[k], h[k], steps("multiply", norm, norm)))
+        rotations.append((steps("divide", h[k], rho), steps("divide", norm, rho)))
+        c, s = rotations[-1]
+        columns.append([*h[:k], rho])
+        g[k:] = [steps("multiply", c, g[k]), steps("multiply", -s, g[k])]
+        sizes.append(abs(g[-1]))
+        if sizes[-1] <= limit or not norm:
+            break
+        basis.append([steps("divide", x, norm) for x in w])
+    triangle = np.zeros((len(columns), len(columns)))
+    for k, column in enumerate(columns):
+        triangle[: k + 1, k] = column
+    y = solve(triangle, np.array(g[:-1]), steps)
+    t = [0.0] * len(r)
+    for share, v in zip(y, basis, strict=False):
+        t = [steps("fma", share, x, one) for x, one in zip(v, t, strict=True)]
+    return t, sizes
+
+
+def gmres(a, b, steps, cycles, count, precondition=list):
+    """x after so many cycles of so many steps, and all estimated residuals."""
+    x, r, sizes = [0.0] * len(b), list(b), []
+    for _ in range(cycles):
+        t, more = gmres_cycle(lambda v: product(a, precondition(v), steps), r, steps, 0, count)
+        sizes += more
+        x = [steps("add", one, z) for one, z in zip(x, precondition(t), strict=True)]
+        r = list(b)
+        for k in range(len(x)):
+            r = [steps.less(one, a[i][k], x[k]) for i, one in enumerate(r)]
+    return x, sizes
 
 
 def rotation(first, last, between, steps):

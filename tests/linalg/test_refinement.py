@@ -9,6 +9,7 @@ import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.linalg import orders
 
 #: Corrections in a row, none smaller than those before, after which the loop ends.
 PATIENCE = 5
@@ -33,18 +34,39 @@ def exact_residual(a, b, x):
 class ByHand:
     """Refinement with lu, solve_triangular and matmul."""
 
-    def __init__(self, a, b, factor, work, residual, tolerance=None, most=50):
+    def __init__(self, a, b, factor, work, residual, tolerance=None, most=50, gmres=None):
+        self.gmres = gmres  # the formats of its steps and of its products
         self.a, self.b = sf.round(a, work), sf.round(b, work)
         self.factor, self.work, self.residual, self.tolerance, self.most = factor, work, residual, tolerance, most
         self.p, self.lower, self.upper = sf.linalg.lu(self.a, format=factor)
         self.norm = float(np.abs(self.a).sum(1, np.float64).max(initial=0.0))
 
     def correction(self, r):
+        if self.gmres:
+            return self.correction_by_gmres(r)
         exponent = math.frexp(largest(r))[1]
         scaled = sf.round(np.ldexp(r.astype(np.float64), 1 - exponent), self.factor)
         y = sf.linalg.solve_triangular(self.lower, scaled[self.p], lower=True, unit_diagonal=True)
         d = sf.linalg.solve_triangular(self.upper, y)
         return sf.round(np.ldexp(np.asarray(d), exponent - 1), self.work)
+
+    def correction_by_gmres(self, r):
+        (format, wide), exponent = self.gmres, math.frexp(largest(r))[1]
+
+        def by_factors(x):
+            y = sf.linalg.solve_triangular(self.lower, x[self.p], lower=True, unit_diagonal=True, format=wide)
+            return sf.round(np.asarray(sf.linalg.solve_triangular(self.upper, y, format=wide)), format).tolist()
+
+        def apply(v):
+            return by_factors(sf.matmul(sf.round(self.a, wide), sf.round(v, wide), accumulate=wide))
+
+        start, steps = (
+            by_factors(sf.round(np.ldexp(r.astype(np.float64), 1 - exponent), wide)),
+            orders.Steps(format, sf.nearest_even),
+        )
+        limit = math.sqrt(self.work.unit_roundoff) * steps.sqrt(steps.dot(start, start))
+        d, _ = orders.gmres_cycle(apply, start, steps, limit, len(r))
+        return sf.round(np.ldexp(d, exponent - 1), self.work)
 
     def limit(self, x):
         """The tolerance, relative to the norm of b."""
@@ -114,6 +136,41 @@ def test_refinement_is_the_loop_by_hand_and_says_what_is_true(factor, work):
             assert not found.converged
         outcomes.add((found.converged, advice is None))
     assert (True, True) in outcomes
+
+
+@pytest.mark.parametrize("formats", [(None, None), (sf.FP64, sf.FP32), (sf.BF16, sf.FP32)], ids=str)
+def test_refinement_by_gmres_is_the_loop_by_hand(formats):
+    rng, (steps, products) = np.random.default_rng(5), formats
+    a, x = with_condition(6, 1e3, rng), rng.standard_normal(6)
+    found = sf.linalg.solve(a, a @ x, sf.BF16, sf.FP32, sf.FP64, refine="gmres", steps=steps, products=products)
+    by_hand = ByHand(a, a @ x, sf.BF16, sf.FP32, sf.FP64, gmres=(steps or sf.FP32, products or sf.FP64))
+    xs, sizes = by_hand.refined()
+    assert_bits(found.x, xs[-1])
+    assert found.corrections == sizes and found.converged
+
+
+@pytest.mark.parametrize("kappa", [1e5, 1e7])
+def test_gmres_refines_where_the_factors_are_too_rough(kappa, rng):
+    """Carson and Higham, SISC 39(6), 2017: with products in twice the digits, up to 1 / (u of `work`)."""
+    a, x = with_condition(50, kappa, rng), rng.standard_normal(50)
+    options = {"factor": sf.FP16, "work": sf.FP32, "residual": sf.FP64}
+    assert not sf.linalg.solve(a, a @ x, **options).converged
+    found = sf.linalg.solve(a, a @ x, refine="gmres", **options)
+    assert found.converged and found.forward_errors[-1] <= 4 * sf.FP32.unit_roundoff
+
+
+@pytest.mark.parametrize("refine", ["lu", "gmres"])
+def test_every_right_hand_side_is_refined_for_itself(refine, rng):
+    a, b = with_condition(8, 2e3, rng), rng.standard_normal((8, 4))
+    b[:, 1], options = 0, {"factor": sf.FP16, "work": sf.FP32, "refine": refine, "tolerance": 1e-7}
+    found = sf.linalg.solve(a, b, residual=sf.FP64, **options)
+    assert found.x.shape == (8, 4) and found.converged.shape == (4,)
+    for j, column in enumerate(b.T):
+        one = sf.linalg.solve(a, column, residual=sf.FP64, **options)
+        assert_bits(found.x[:, j], one.x)
+        assert [field[j] for field in found[1:]] == list(one[1:])
+    none = sf.linalg.solve(a, np.zeros((8, 0)), residual=sf.FP64, **options)
+    assert none.x.shape == (8, 0) and none.converged.shape == (0,)
 
 
 @pytest.mark.parametrize("kappa, most", [(5e3, 6), (2e4, 5)])

@@ -1,5 +1,7 @@
 """Every algorithm has the bits of its documented order of operations, computed with fractions."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -107,6 +109,174 @@ def test_qr_is_householders(shape, way, rng):
     assert_bits(r, want_r)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 4), (3, 5)])
+def test_qr_exchanges_columns_for_the_largest_sum_of_squares(shape, way, rng):
+    format, rounding = way
+    a = matrix(rng, shape, format)
+    got = sf.linalg.qr(a, pivot=True, format=format, rounding=rounding)
+    permutation = list(range(shape[1]))
+    q, r, _ = orders.qr(a, orders.Steps(format, rounding), permutation=permutation)
+    assert got.permutation.tolist() == permutation
+    assert_bits(got.q, q)
+    assert_bits(got.r, r)
+
+
+def complex_matrix(rng, shape, format):
+    return matrix(rng, shape, format) + 1j * matrix(rng, shape, format)
+
+
+def joined(pairs):
+    pairs = np.array(pairs)
+    return pairs[..., 0] + 1j * pairs[..., 1]
+
+
+def assert_complex_bits(got, want):
+    got = np.asarray(got)
+    assert_bits(got.real, want.real)
+    assert_bits(got.imag, want.imag)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 3), (2, 3)])
+def test_complex_qr_is_householders(shape, way, rng):
+    format, rounding = way
+    a = complex_matrix(rng, shape, format)
+    got = sf.linalg.qr(a, format=format, rounding=rounding)
+    q, r, _ = orders.complex_qr(a, orders.Steps(format, rounding))
+    assert_complex_bits(got.q, joined(q))
+    assert_complex_bits(got.r, joined(r))
+    assert np.abs(np.asarray(got.q) @ np.asarray(got.r) - a).max() <= 64 * format.unit_roundoff * np.abs(a).max()
+    assert not np.asarray(got.r).diagonal().imag.any()
+    pivoted = sf.linalg.qr(a, pivot=True, format=format, rounding=rounding)
+    assert_complex_bits(
+        sf.linalg.qr(a[:, pivoted.permutation], format=format, rounding=rounding).r, np.asarray(pivoted.r)
+    )
+    assert (np.diff(np.abs(np.asarray(pivoted.r).diagonal())) <= 64 * format.unit_roundoff).all()
+
+
+def test_complex_least_squares_have_two_sums_for_each_unknown(way, rng):
+    format, rounding = way
+    a, b = complex_matrix(rng, (4, 3), format), complex_matrix(rng, 4, format)
+    steps = orders.Steps(format, rounding)
+    _, r, reflections = orders.complex_qr(a, steps)
+    c = [[(float(z.real), float(z.imag))] for z in b]
+    for k, (v, tau) in enumerate(reflections):
+        rest = c[k:]
+        orders.complex_reflect(rest, v, orders.conjugate(tau), steps)
+    x = [None] * 3
+    for i in reversed(range(3)):
+        found = [j for j in reversed(range(3)) if j > i]
+        s = orders.less_products(c[i][0], [r[i][j] for j in found], [x[j] for j in found], steps)
+        x[i] = tuple(steps("divide", part, r[i][i][0]) for part in s)
+    got = sf.linalg.lstsq(a, b, format=format, rounding=rounding)
+    assert_complex_bits(got.x, joined(x))
+    rows = [[(float(z.real), float(z.imag)) for z in row] for row in a]
+    residual = [
+        orders.less_products((float(z.real), float(z.imag)), row, x, steps) for z, row in zip(b, rows, strict=True)
+    ]
+    assert_complex_bits(got.residual, joined(residual))
+
+
+def test_real_least_squares_solve_the_parts_of_a_complex_b(rng):
+    a, b = matrix(rng, (5, 3), sf.BF16), complex_matrix(rng, (5, 2), sf.BF16)
+    got = sf.linalg.lstsq(a, b, format=sf.BF16)
+    real, imaginary = (sf.linalg.lstsq(a, part, format=sf.BF16) for part in (b.real, b.imag))
+    for mine, first, second in zip(got, real, imaginary, strict=True):
+        assert_complex_bits(mine, np.asarray(first) + 1j * np.asarray(second))
+    promoted = sf.linalg.lstsq(a + 0j, b.real, format=sf.FP32)
+    assert np.iscomplexobj(promoted.x.numbers) and np.allclose(
+        promoted.x.numbers.real, np.linalg.lstsq(a, b.real)[0], atol=1e-5
+    )
+
+
+def test_inverses_and_determinants_are_made_of_the_factors(way, rng):
+    format, rounding = way
+    options = dict(format=format, rounding=rounding)
+    for n in (1, 4, 5):
+        a = matrix(rng, (n, n), format)
+        assert_bits(sf.linalg.inv(a, **options), sf.linalg.solve(a, np.eye(n), **options).numbers)
+        steps, (p, _, upper) = orders.Steps(format, rounding), sf.linalg.lu(a, **options)
+        product = float(upper[0, 0])
+        for k in range(1, n):
+            product = steps("multiply", product, float(upper[k, k]))
+        odd = np.linalg.det(np.eye(n)[p]) < 0
+        assert float(sf.linalg.det(a, **options)) == (-product if odd else product)
+    assert float(sf.linalg.det([[1.0, 2.0], [2.0, 4.0]], **options)) == 0
+    assert float(sf.linalg.det(np.zeros((0, 0)), **options)) == 1
+
+
+@pytest.mark.parametrize("ord", [None, 1, 2, np.inf, -np.inf])
+def test_norms_are_those_of_arrays(ord, rng):
+    x = sf.array(rng.standard_normal((3, 4)), sf.BF16)
+    for one in (x, x[0], x + 1j * x, x[0] * (1 + 1j)):
+        if one.ndim == 2 and ord == 2:
+            if not np.iscomplexobj(one.numbers):
+                assert_bits(sf.linalg.norm(one, 2), sf.linalg.svd(one).s[0].numbers)
+            continue
+        assert_bits(sf.linalg.norm(one, ord), np.asarray(np.linalg.norm(one, ord)))
+    assert_bits(sf.linalg.norm(x.numbers, ord, format=sf.FP16), np.asarray(sf.linalg.norm(x.astype(sf.FP16), ord)))
+
+
+def test_the_condition_estimate_is_hagers(way, rng):
+    format, rounding = way
+    steps = orders.Steps(format, rounding)
+    for n in (1, 5):
+        a = matrix(rng, (n, n), format)
+        rows, w = orders.lu(a, steps)
+        x, estimate = [steps("divide", 1.0, float(n))] * n, 0.0
+        for _ in range(5):
+            y = orders.triangular(w, np.array(x)[rows][:, None], steps, lower=True, unit=True)
+            y = orders.triangular(w, y, steps, lower=False)[:, 0]
+            before, estimate = estimate, steps.dot([abs(v) for v in y], [1.0] * n)
+            if estimate <= before:
+                estimate = before
+                break
+            z = orders.triangular(w.T, np.where(y >= 0, 1.0, -1.0)[:, None], steps, lower=True)
+            turned = orders.triangular(w.T, z, steps, lower=False, unit=True)[:, 0]
+            z = np.empty(n)
+            z[rows] = turned
+            if np.abs(z).max() <= steps.dot(z, x):
+                break
+            x = np.eye(n)[np.argmax(np.abs(z))].tolist()
+        size = max(steps.dot(np.abs(column), [1.0] * n) for column in a.T)
+        got = float(sf.linalg.cond(a, format=format, rounding=rounding))
+        assert got == steps("multiply", size, estimate)
+        if format.precision > 20:
+            exact = np.linalg.cond(a, 1)
+            assert exact / 3 < got < exact * 1.01
+
+
+def test_newtons_iteration_for_inverses_and_roots_step_by_step(way, rng):
+    format, rounding = way
+    a, steps, n = definite(rng, 3, format), orders.Steps(format, rounding), 3
+    eye, options = np.eye(n), dict(format=format, rounding=rounding, max_iterations=2, tolerance=0)
+    less = lambda s, left, right: np.array(  # noqa: E731
+        [[_chain(s[i, j], left[i], right[:, j], steps) for j in range(n)] for i in range(n)]
+    )
+    times = lambda x, y: np.array([[steps.dot(row, column) for column in y.T] for row in x])  # noqa: E731
+    power = math.frexp(np.abs(a).sum(0, np.float64).max() * np.abs(a).sum(1, np.float64).max())[1]
+    x = np.ldexp(a.T.astype(float), -power)
+    for _ in range(2):
+        x = less(x, -x, less(eye, a, x))
+    assert_bits(sf.linalg.newton_inverse(a, **options).x, x)
+    k = -(-math.frexp(np.abs(a).sum(1, np.float64).max())[1] // 2)
+    y, z = np.ldexp(a.astype(float), -2 * k), eye
+    for _ in range(2):
+        t = [
+            [steps("fma", 0.5, v, e) for v, e in zip(*rows, strict=True)]
+            for rows in zip(less(eye, z, y), eye, strict=True)
+        ]
+        y, z = times(y, np.array(t)), times(np.array(t), z)
+    got = sf.linalg.newton_sqrt(a, **options)
+    assert_bits(got.root, np.ldexp(y, k))
+    assert_bits(got.inverse_root, np.ldexp(z, -k))
+
+
+def _chain(s, xs, ys, steps):
+    for x, y in zip(xs, ys, strict=True):
+        s = steps.less(s, x, y)
+    return s
+
+
 def test_least_squares_apply_the_reflections_to_b(way, rng):
     format, rounding = way
     a, b = matrix(rng, (6, 3), format), matrix(rng, (6, 1), format)
@@ -179,6 +349,58 @@ def test_conjugate_gradients_step_by_step(way, rng):
         assert len(got.residuals) == len(got.true_residuals) == count + 1
 
 
+def preconditioners(a, steps):
+    """Preconditioners of a system, and the same as functions of lists."""
+    near = np.eye(len(a)) - a / 64
+    halve = lambda r: [steps("divide", x, 2.0) for x in r]  # noqa: E731
+    diagonal = [steps("divide", 1.0, x) for x in a.diagonal()]
+    return {
+        "none": (None, list),
+        "diagonal": (diagonal, lambda r: [steps("multiply", d, x) for d, x in zip(diagonal, r, strict=True)]),
+        "matrix": (near, lambda r: orders.product(rounded(near, steps), r, steps)),
+        "function": (lambda r: halve(r.tolist()), halve),
+        "factors": (sf.linalg.lu(a, format=sf.BF16), lambda r: by_factors(a, r, steps)),
+    }
+
+
+def rounded(x, steps):
+    return sf.round(x, steps.format, steps.rounding).tolist()
+
+
+def by_factors(a, r, steps):
+    p, lower, upper = sf.linalg.lu(a, format=sf.BF16)
+    y = orders.triangular(lower.numbers, np.array(r)[p][:, None], steps, lower=True, unit=True)
+    return orders.triangular(upper.numbers, y, steps, lower=False)[:, 0].tolist()
+
+
+@pytest.mark.parametrize("name", ["none", "diagonal", "matrix", "function", "factors"])
+def test_preconditioned_methods_step_by_step(name, rng):
+    format, rounding = sf.FP32, sf.nearest_even
+    steps = orders.Steps(format, rounding)
+    a, b = definite(rng, 4, format), matrix(rng, 4, format)
+    preconditioner, apply = preconditioners(a, steps)[name]
+    options = dict(format=format, rounding=rounding, preconditioner=preconditioner, tolerance=0)
+    got = sf.linalg.cg(a, b, max_iterations=3, **options)
+    assert_bits(got.x, np.array(orders.conjugate_gradients(a.tolist(), b.tolist(), steps, 3, apply)))
+    got = sf.linalg.gmres(a, b, max_iterations=6, restart=3, **options)
+    x, sizes = orders.gmres(a.tolist(), b.tolist(), steps, 2, 3, apply)
+    assert_bits(got.x, np.array(x))
+    first = steps.sqrt(steps.dot(b.tolist(), b.tolist()))
+    assert got.residuals == [1.0, *(size / first for size in sizes)] and len(got.true_residuals) == 3
+
+
+def test_gmres_step_by_step(way, rng):
+    format, rounding = way
+    a, b = sf.round(matrix(rng, (4, 4), format) + 3 * np.eye(4), format), matrix(rng, 4, format)
+    got = sf.linalg.gmres(a, b, format=format, rounding=rounding, max_iterations=5, restart=3, tolerance=0)
+    steps = orders.Steps(format, rounding)
+    x, sizes = orders.gmres(a.tolist(), b.tolist(), steps, 1, 3)
+    assert len(got.residuals) == 6 and got.residuals[:4] == [
+        1.0,
+        *(s / steps.sqrt(steps.dot(b.tolist(), b.tolist())) for s in sizes),
+    ]
+
+
 def test_a_stochastic_elimination_takes_its_draws_in_the_stated_order(rng):
     mode = sf.stochastic(bits=8)
     draws = rng.integers(0, 256, 400).tolist()
@@ -201,20 +423,21 @@ def test_a_stochastic_elimination_takes_its_draws_in_the_stated_order(rng):
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (3, 6), (6, 3)], ids=str)
-@pytest.mark.parametrize("name", ["lu", "qr", "lstsq", "eigh", "svd", "cg"])
+@pytest.mark.parametrize("name", ["lu", "qr", "lstsq", "eigh", "svd", "cg", "gmres"])
 def test_every_algorithm_takes_its_draws_in_the_stated_order(name, shape, rng):
     """With exact sums, each of which is rounded once; of elimination, whose steps round, with the default ones."""
     format, mode = sf.FP16, sf.stochastic(bits=8)
     m, n = shape
-    if (name in ("eigh", "cg") and m != n) or (name == "lstsq" and m < n):
+    krylov = name in ("cg", "gmres")
+    if ((krylov or name == "eigh") and m != n) or (name == "lstsq" and m < n):
         return
     draws = rng.integers(0, 256, 20_000).tolist()
     a, b = matrix(rng, shape, format), matrix(rng, m, format)
     a = definite(rng, n, format) if name == "cg" else np.tril(a) + np.tril(a, -1).T if name == "eigh" else a
-    operands = (a, b) if name in ("lstsq", "cg") else (a,)
+    operands = (a, b) if krylov or name == "lstsq" else (a,)
     steps = orders.Steps(format, mode, draws[sum(x.size for x in operands) :], exact_sums=name != "lu")
     options = {} if name == "lu" else {"accumulate": sf.exact}
-    options |= {"max_iterations": 3, "tolerance": 0} if name == "cg" else {}
+    options |= {"max_iterations": 3, "tolerance": 0} if krylov else {}
     got = getattr(sf.linalg, name)(*operands, format=format, rounding=mode, stream=sf.GivenBits(draws), **options)
     if name == "lu":
         rows, factors = orders.lu(a, steps)
@@ -224,6 +447,9 @@ def test_every_algorithm_takes_its_draws_in_the_stated_order(name, shape, rng):
         assert_bits(upper, np.triu(factors[: min(shape)]))
     elif name == "cg":
         assert_bits(got.x, np.array(orders.conjugate_gradients(a.tolist(), b.tolist(), steps, 3)))
+    elif name == "gmres":
+        t, _ = orders.gmres_cycle(lambda v: orders.product(a, v, steps), b.tolist(), steps, 0, 3, _subtracted)
+        assert_bits(got.x, np.array([steps("add", 0.0, x) for x in t]))
     elif name == "lstsq":
         _, r, reflections = orders.qr(a, steps, with_q=False)
         c = b.astype(float)[:, np.newaxis]

@@ -16,6 +16,13 @@ def drawn(*curves, **words):
     return axes
 
 
+def drawn_bound(order, **words):
+    figure, axes = new_figure(1, 1, COLUMN_WIDTH, 2.4)
+    errors = sf.plots.draw_bound(axes, order, **words)
+    figure.canvas.draw()
+    return axes, errors
+
+
 @pytest.mark.parametrize("format", [sf.E4M3, sf.BF16, sf.FP16, sf.FP32], ids=str)
 def test_the_deterministic_bound_is_gamma_n(format):
     lengths, u = np.array([0, 1, 2, 7, 15, 100, 255]), Fraction(format.unit_roundoff)

@@ -22,6 +22,7 @@ from simfloat.analysis.reveal.probe import (
     Tree,
     span_of,
 )
+from simfloat.analysis.reveal.stochastic import reveal_rounding
 from simfloat.common import is_integer
 from simfloat.formats import FP32, Format, Rounding
 from simfloat.sums import Accumulator, dot
@@ -242,4 +243,4 @@ def _checked_inputs(inputs: UnitInputs) -> tuple[Format, Format]:
     return formats
 
 
-__all__ = ["reveal"]
+__all__ = ["reveal", "reveal_rounding"]

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat import linalg
-from simfloat.linalg import factorizations
+from simfloat.linalg import orthogonal
 from simfloat.linalg.matrices import ArithmeticOptions, arithmetic_of
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.rule_call import RuleCall
@@ -74,7 +74,7 @@ def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
     u, k = arithmetic_of(0.0, ArithmeticOptions(**options_of(call))), min(a.shape[-2:])
 
     def pack_reflections(x: NDArray) -> tuple[NDArray, NDArray]:
-        r, reflectors = factorizations.triangularize(u, u.round(x))
+        r, reflectors = orthogonal.triangularize(u, u.round(x))
         taus = np.zeros(k, r.dtype)
         for column, (v, tau) in enumerate(reflectors):
             r[column + 1 :, column], taus[column] = v[1:], tau[0]
@@ -100,7 +100,7 @@ def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
     taus = numbers_of(tau)[..., np.newaxis]
     (q,) = map_batches(
-        lambda x, t: [factorizations.multiply_reflections(u, unpack_reflections(u, x, t[:, 0]), *x.shape)],
+        lambda x, t: [orthogonal.multiply_reflections(u, unpack_reflections(u, x, t[:, 0]), *x.shape)],
         [tuple(a.shape)],
         numbers_of(a),
         taus,
@@ -121,7 +121,7 @@ def times_reflections(
         # b q is the transpose of q^T b^T. q is the product of the reflections in their order, so the last one is
         # applied first; the transpose of q has the opposite order.
         for column, (v, tau) in reflectors if left == transpose else reversed(reflectors):
-            factorizations.reflect(u, v, tau, c[column:])
+            orthogonal.reflect(u, v, tau, c[column:])
         return [c if left else c.T]
 
     taus = numbers_of(tau)[..., np.newaxis]

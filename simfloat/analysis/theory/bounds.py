@@ -1,0 +1,276 @@
+"""Bounds on the errors of several roundings: deterministic, probable, and for stochastic rounding."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.common import as_rectangular_array, check_count
+from simfloat.environment import in_usual_environment
+from simfloat.formats import as_format, nearest_even
+from simfloat.formats.catalog import FormatLike
+from simfloat.formats.rounding import RoundingLike, as_rounding
+
+
+@in_usual_environment
+def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float:
+    """Return the largest relative error of one rounding: u to nearest, and 2 u in every other mode.
+
+    Parameters:
+        format: a format, or its name.
+        rounding: the rounding mode; by default nearest even.
+
+    Returns:
+        The bound on |delta| in fl(x) = x (1 + delta), for results in the normal range.
+
+    Raises:
+        ValueError: if `format` or `rounding` is invalid.
+
+    Source: Higham 2002, theorem 2.2; for stochastic rounding Connolly, Higham and Mary 2021, section 2.
+
+    Examples:
+        >>> sf.theory.roundoff(sf.FP16) * 2048, sf.theory.roundoff(sf.FP16, sf.stochastic()) * 2048
+        (1.0, 2.0)
+    """
+    return float(as_format(format).unit_roundoff) * (1 if as_rounding(rounding).is_to_nearest else 2)
+
+
+@in_usual_environment
+def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
+    """Return gamma_n = n u / (1 - n u), which bounds the relative error of n roundings.
+
+    If |delta_i| <= u, the product of n factors (1 + delta_i) or 1 / (1 + delta_i) is 1 + theta_n with
+    |theta_n| <= gamma_n. The error of a dot product of n terms, added one after the other, is at most gamma_n times
+    the sum of |a_i b_i|; for a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
+
+    Parameters:
+        n: numbers of roundings, 0 or more, in an array of any shape.
+        unit_roundoff: u, the largest relative error of one rounding, between 0 and 1 (:func:`roundoff`).
+
+    Returns:
+        A float64 array of the shape of `n`; infinity if n u is 1 or more.
+
+    Raises:
+        ValueError: if a number is negative, or if `unit_roundoff` is not between 0 and 1.
+
+    Source: Higham 2002, lemma 3.1 and section 3.1.
+
+    Examples:
+        >>> sf.theory.gamma([1, 2047, 2048], sf.FP16.unit_roundoff)
+        array([4.88519785e-04, 2.04700000e+03,            inf])
+    """
+    n, u = check_lengths(n, unit_roundoff)
+    return np.where(n * u < 1, n * u / np.where(n * u < 1, 1 - n * u, 1.0), np.inf)
+
+
+@in_usual_environment
+def probable_gamma(
+    n: ArrayLike, unit_roundoff: float, factor: float = 1.0, independent: bool = False
+) -> NDArray[np.float64]:
+    """Return exp((factor sqrt(n) u + n u^2) / (1 - u)) - 1, about factor sqrt(n) u: a probable bound on n roundings.
+
+    It bounds |theta_n| of :func:`gamma` with the probability 1 - 2 exp(-factor^2 / 2), if errors have mean zero,
+    whatever the earlier errors were (*mean independence*). Errors of stochastic rounding have; take u from
+    ``roundoff(format, sf.stochastic())``. Errors of rounding to nearest often behave similarly, but not if a sum
+    stagnates. A dot product of n terms has n such errors: :func:`confidence` counts them.
+
+    Parameters:
+        n: numbers of roundings, 0 or more, in an array of any shape.
+        unit_roundoff: u, the largest relative error of one rounding, between 0 and 1.
+        factor: a positive number, lambda in the papers; the bound is more probable for larger factors.
+        independent: True for the bound of 2019, exp(factor sqrt(n) u + n u^2 / (1 - u)) - 1. It assumes independent
+            errors, and its probability is 1 - 2 exp(-factor^2 (1 - u)^2 / 2).
+
+    Returns:
+        A float64 array of the shape of `n`.
+
+    Raises:
+        ValueError: if `factor` is not positive; if a number or `unit_roundoff` is invalid.
+
+    Source: Connolly, Higham and Mary 2021, theorem 4.6; with `independent` Higham and Mary 2019, theorem 2.4.
+
+    Examples:
+        >>> round(float(sf.theory.probable_gamma(10_000, sf.FP32.unit_roundoff)) * 2**24, 2)
+        100.0
+    """
+    n, u = check_lengths(n, unit_roundoff)
+    check_positive("factor", factor)
+    with np.errstate(over="ignore"):
+        if independent:
+            return np.asarray(np.expm1(factor * np.sqrt(n) * u + n * u * u / (1 - u)))
+        return np.asarray(np.expm1((factor * np.sqrt(n) * u + n * u * u) / (1 - u)))
+
+
+@in_usual_environment
+def confidence(factor: float, terms: int = 1) -> float:
+    """Return 1 - 2 terms exp(-factor^2 / 2), but at least 0: the probability of :func:`probable_gamma`.
+
+    Parameters:
+        factor: a positive number.
+        terms: how many products of errors are bounded at once: n in a dot product of n terms.
+
+    Returns:
+        The probability.
+
+    Raises:
+        ValueError: if `factor` is not positive, or `terms` is not a positive integer.
+
+    Source: Connolly, Higham and Mary 2021, theorems 4.6 and 4.8; it follows from Azuma's inequality.
+
+    Examples:
+        >>> round(sf.theory.confidence(4.0), 5), round(sf.theory.confidence(6.0, terms=1000), 5)
+        (0.99933, 0.99997)
+    """
+    check_positive("factor", factor)
+    check_count("terms", terms)
+    return max(1 - 2 * terms * math.exp(-factor * factor / 2), 0.0)
+
+
+@in_usual_environment
+def confidence_factor(probability: float, terms: int = 1) -> float:
+    """Return sqrt(2 log(2 terms / (1 - probability))): the factor for which :func:`confidence` is `probability`.
+
+    Parameters:
+        probability: a number from 0 to below 1.
+        terms: as in :func:`confidence`.
+
+    Returns:
+        The factor.
+
+    Raises:
+        ValueError: if `probability` is not from 0 to below 1, or `terms` is not a positive integer.
+
+    Examples:
+        >>> round(sf.theory.confidence_factor(0.99), 3), round(sf.theory.confidence_factor(0.99, terms=1000), 3)
+        (3.255, 4.941)
+    """
+    check_count("terms", terms)
+    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability < 1:
+        raise ValueError(f"probability must be a number from 0 to below 1, got {probability!r}.")
+    return math.sqrt(2 * math.log(2 * terms / (1 - probability)))
+
+
+@in_usual_environment
+def stochastic_variance(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
+    """Return (1 + u^2)^n - 1: a bound on the variance of a sum under stochastic rounding.
+
+    The result of a dot product has the exact value as its mean, and its variance is at most this bound times the square
+    of the sum of |a_i b_i|, if a term takes part in at most n roundings. It grows like n u^2, so the standard
+    deviation grows like sqrt(n) u.
+
+    Parameters:
+        n: numbers of roundings, 0 or more: the terms of a dot product, or the terms of a sum less 1.
+        unit_roundoff: u, the largest relative error of one rounding, ``roundoff(format, sf.stochastic())``.
+
+    Returns:
+        A float64 array of the shape of `n`.
+
+    Raises:
+        ValueError: if a number is negative, or if `unit_roundoff` is not between 0 and 1.
+
+    Source: El Arar, Sohier, de Oliveira Castro and Petit 2023, on inner products.
+
+    Examples:
+        >>> u = sf.theory.roundoff(sf.BF16, sf.stochastic())
+        >>> round(float(sf.theory.stochastic_variance(100, u)) ** 0.5 / u, 2)
+        10.02
+    """
+    n, u = check_lengths(n, unit_roundoff)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.expm1(n * np.log1p(u * u)))
+
+
+@in_usual_environment
+def chebyshev_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> NDArray[np.float64]:
+    """Return sqrt(((1 + u^2)^n - 1) / failure): a probable bound on the error of a sum under stochastic rounding.
+
+    The error of a dot product is at most this bound times the sum of |a_i b_i|, except with the probability
+    `failure`. This is the inequality of Bienayme and Chebyshev with :func:`stochastic_variance`.
+
+    Parameters:
+        n: numbers of roundings, as in :func:`stochastic_variance`.
+        unit_roundoff: u, the largest relative error of one rounding, ``roundoff(format, sf.stochastic())``.
+        failure: a probability above 0, at most 1.
+
+    Returns:
+        A float64 array of the shape of `n`.
+
+    Raises:
+        ValueError: if `failure` is not above 0 and at most 1; if a number or `unit_roundoff` is invalid.
+
+    Source: El Arar, Sohier, de Oliveira Castro and Petit 2023, on inner products.
+
+    Examples:
+        >>> u = sf.theory.roundoff(sf.BF16, sf.stochastic())
+        >>> round(float(sf.theory.chebyshev_bound(100, u, failure=0.01)) / u, 1)
+        100.2
+    """
+    return np.asarray(np.sqrt(stochastic_variance(n, unit_roundoff) / check_share("failure", failure)))
+
+
+@in_usual_environment
+def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> NDArray[np.float64]:
+    """Return sqrt(u ((1 + u)^(2 n) - 1) log(2 / failure)): a probable bound that grows slowly as `failure` falls.
+
+    As :func:`chebyshev_bound`, but by the inequality of Azuma and Hoeffding for the martingale of the partial sums. For
+    small failure it is the smaller one. The sum is one after the other.
+
+    Parameters:
+        n: numbers of roundings, as in :func:`stochastic_variance`.
+        unit_roundoff: u, the largest relative error of one rounding, ``roundoff(format, sf.stochastic())``.
+        failure: a probability above 0, at most 1.
+
+    Returns:
+        A float64 array of the shape of `n`.
+
+    Raises:
+        ValueError: if `failure` is not above 0 and at most 1; if a number or `unit_roundoff` is invalid.
+
+    Source: El Arar, Sohier, de Oliveira Castro and Petit 2023, on inner products.
+
+    Examples:
+        >>> u = sf.theory.roundoff(sf.FP16, sf.stochastic())
+        >>> bool(sf.theory.azuma_bound(100, u, 1e-6) < sf.theory.chebyshev_bound(100, u, 1e-6))
+        True
+    """
+    # Step k adds an error of at most u (1 + u)^(k - 1) times the sum of magnitudes, with mean zero whatever came
+    # before. The squares of these bounds, which Azuma's inequality needs, add up to at most u / 2 ((1 + u)^(2 n) - 1).
+    share = check_share("failure", failure)
+    lengths, u = check_lengths(n, unit_roundoff)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.sqrt(u * np.expm1(2 * lengths * np.log1p(u)) * math.log(2 / share)))
+
+
+def check_lengths(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float64], float]:
+    """Return both arguments of a bound; raise ValueError if one is invalid."""
+    n = as_rectangular_array(lengths, "lengths", np.float64)
+    if not (n >= 0).all():
+        raise ValueError(f"Lengths must be zero or more, got {lengths!r}.")
+    if not isinstance(unit_roundoff, float | np.floating) or not 0 < unit_roundoff < 1:
+        raise ValueError(
+            f"unit_roundoff must be a number between 0 and 1, such as simfloat.FP16.unit_roundoff, got "
+            f"{unit_roundoff!r}."
+        )
+    return n, float(unit_roundoff)
+
+
+def check_number(name: str, value: Any, what: str, most: float) -> float:
+    """Return a number above 0 and at most `most`; raise ValueError for others."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= most:
+        raise ValueError(f"{name} must be {what}, got {value!r}.")
+    return float(value)
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Return a positive number; raise ValueError for others."""
+    return check_number(name, value, "a positive number", sys.float_info.max)
+
+
+def check_share(name: str, value: Any) -> float:
+    """Return a number above 0 and at most 1; raise ValueError for others."""
+    return check_number(name, value, "a number above 0 and at most 1", 1.0)

@@ -1,0 +1,72 @@
+"""Sums that are read in blocks have the bits of sums of all numbers at once."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.sums import in_blocks
+from tests.bits import assert_bits
+
+ORDERS = [
+    sf.sequential(sf.FP16), sf.sequential(sf.BF16, sf.toward_negative), sf.sequential(sf.FP32, products=sf.BF16),
+    sf.pairwise(sf.BF16), sf.pairwise(sf.FP16, sf.toward_zero), sf.kahan(sf.BF16), sf.numpy_sum(sf.FP16),
+    sf.numpy_sum(sf.FP32, products=sf.FP16), sf.blocked(7, sf.BF16, sf.FP32),
+    sf.blocked(5, sf.FP16, sf.pairwise(sf.FP16)), sf.blocked(5, sf.FP16, sf.kahan(sf.BF16)),
+    sf.blocked(3, sf.pairwise(sf.BF16), sf.FP32),
+    sf.lanes(8, sf.FP16, sf.pairwise(sf.FP16)), sf.lanes(3, sf.pairwise(sf.BF16), sf.FP32), sf.fused(4, 12),
+    sf.tensor_core("hopper", sf.FP16), sf.library_sum("torch-sum"), sf.systolic(16, 16, sf.BF16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [*ORDERS, sf.exact], ids=str)
+def test_sums_in_blocks_are_the_sums_of_all_numbers(order, rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(in_blocks, "SUBTREE", 16)
+    options = {"accumulate": order} | ({"output": sf.BF16} if order is sf.exact else {})
+    options |= {"inputs": sf.FP16} if order.is_matrix_unit else {}
+    for n in (0, 1, 15, 300, 1027):
+        x = sf.round(rng.standard_normal(n), sf.FP16).astype(np.float32)
+        due = np.asarray(sf.sum(x, **options), np.float64)
+        x.tofile(tmp_path / "x")
+        mapped = np.memmap(tmp_path / "x", np.float32) if n else x
+        for block in (1, 37, 128, 10_000):
+            assert_bits(sf.sum_blocks(mapped, block=block, **options), due)
+        pieces = np.split(x, np.sort(rng.integers(0, n + 1, 4)))
+        assert_bits(sf.sum_blocks(iter(pieces), block=50, **options), due)
+
+
+def test_results_are_rounded_once_at_the_end(rng):
+    x = rng.standard_normal(200)
+    for mode in (sf.nearest_even, sf.toward_positive):
+        due = sf.sum(x, accumulate=sf.FP32, inputs=sf.BF16, output=sf.E4M3, rounding=mode)
+        assert_bits(sf.sum_blocks(x, accumulate=sf.FP32, inputs=sf.BF16, output=sf.E4M3, rounding=mode, block=9), due)
+
+
+def test_exact_sums_of_blocks_have_all_bits():
+    x = [2.0**1000, 2.0**-1074, -(2.0**1000), 1.0]
+    assert sf.sum_blocks(x, accumulate=sf.exact, output=sf.FP64, block=1) == 1.0
+    assert sf.sum_blocks(x[:3], accumulate=sf.exact, output=sf.FP64, block=1) == 2.0**-1074
+    assert np.isnan(sf.sum_blocks([np.inf, 1.0, -np.inf], accumulate=sf.exact, output=sf.FP64, block=1))
+    assert sf.sum_blocks([np.inf, 1.0], accumulate=sf.exact, output=sf.FP64) == np.inf
+
+
+def test_stochastic_blocks_take_a_call_of_the_stream_each():
+    order, stream = sf.sequential(sf.BF16, sf.stochastic()), sf.BitStream(3)
+    got = sf.sum_blocks(np.full(600, 0.3), accumulate=order, stream=stream, block=200)
+    by_hand, partial = sf.BitStream(3), None
+    for _ in range(3):
+        partial = sf.sum(np.full(200, 0.3), accumulate=order, stream=by_hand, initial=partial)
+    assert_bits(got, partial)
+    assert stream.state == by_hand.state
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.sum_blocks(np.ones((2, 2)), accumulate=sf.FP16), r"reads vectors, got an array of shape \(2, 2\)"),
+        (lambda: sf.sum_blocks([1.0], accumulate=sf.FP16, block=0), "block must be an integer of at least 1"),
+        (lambda: sf.sum_blocks([1.0], accumulate=sf.exact), "An exact sum has no format of its own"),
+    ],
+)
+def test_arguments_of_sums_in_blocks_are_checked(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

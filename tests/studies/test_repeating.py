@@ -1,0 +1,47 @@
+"""Runs with stochastic rounding: each has a stream of its own, whatever process computes it."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.studies import repeating
+from tests.bits import assert_bits
+
+
+def sums(stream):
+    """Two sums under stochastic rounding."""
+    order = sf.sequential(sf.BF16, sf.stochastic())
+    return sf.sum(np.full((2, 60), 0.3), 1, inputs=sf.FP32, accumulate=order, stream=stream)
+
+
+def test_runs_in_processes_are_those_of_their_seeds(monkeypatch):
+    monkeypatch.setattr(repeating, "RUNS_AT_ONCE", 7)
+    one = sf.studies.repeat(sums, 24, seed=5, workers=1)
+    assert_bits(one.results, np.stack([sums(sf.BitStream(5 + run)) for run in range(24)]).astype(float))
+    assert_bits(sf.studies.repeat(lambda stream: sums(stream), 24, seed=5, workers=2).results, one.results)
+
+
+def test_the_statistics_are_those_of_theory():
+    runs = sf.studies.repeat(lambda stream: sums(stream)[0], 2000, workers=1)
+    exact, u = 60 * float(np.float32(0.3)), sf.theory.roundoff(sf.BF16, sf.stochastic())
+    assert abs(runs.mean - exact) < 5 * runs.standard_error
+    assert runs.variance <= exact**2 * sf.theory.stochastic_variance(59, u)
+    beyond = np.abs(runs.results - exact) > exact * sf.theory.azuma_bound(59, u, 0.05)
+    assert beyond.mean() <= 0.05
+    low, high, cases = runs.interval(0.999999)
+    assert low < exact < high and cases == 2000
+    assert runs.quantile(0.5) == np.median(runs.results)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.studies.repeat(sums, 0), "runs must be an integer of at least 1"),
+        (lambda: sf.studies.repeat(sums, 2, workers=0), "workers must be an integer of at least 1"),
+        (lambda: sf.studies.repeat(sums, 2, seed=-1), "seed must be an integer from 0"),
+        (lambda: sf.studies.repeat(sums, 2, workers=1).interval(), r"interval needs one number for each run.*\(2, 2\)"),
+    ],
+)
+def test_arguments_of_repetitions_are_checked(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
