@@ -4,6 +4,7 @@ from simfloat.arithmetic.bit_stream import BitStream, GivenBits
 from simfloat.arithmetic.blocks import BlockScaled, block, block_quantize
 from simfloat.arithmetic.casts import cast, scaled
 from simfloat.arithmetic.catalog import FUNCTIONS as _FUNCTIONS
+from simfloat.arithmetic.catalog import REPRESENTABLE as _REPRESENTABLE
 from simfloat.arithmetic.codes import decode, encode, to_hex
 from simfloat.arithmetic.functions import *  # noqa: F403 (one for each row of the catalog)
 from simfloat.arithmetic.operations import round
@@ -40,4 +41,5 @@ __all__ = [
     "write_vectors",
     "writememh",
     *_FUNCTIONS,
+    *_REPRESENTABLE,
 ]
