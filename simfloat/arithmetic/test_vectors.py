@@ -1,11 +1,7 @@
-"""Text files of numbers: memory images of Verilog, and test vectors of Berkeley TestFloat.
+"""Test vectors: text files with the operands, the result and the flags of an operation, one case per line.
 
-**Memory images** are text files of codes, which the system tasks $readmemh and $writememh read and write. Source: IEEE
-1364-2005, section 17.2.9 (IEEE 1800-2017, section 21.4).
-
-**Test vectors** contain operands, result and flags of an operation, one case per line. `testfloat_gen` writes such
-lines, and `testfloat_ver` reads them: codes in as many hexadecimal digits as the format has, and two digits of flags,
-with the bits of :func:`simfloat.round`.
+`testfloat_gen` writes such lines, and `testfloat_ver` reads them: codes in as many hexadecimal digits as the format
+has, and two digits of flags, with the bits of :func:`simfloat.round`.
 """
 
 from __future__ import annotations
@@ -29,114 +25,6 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import BF16, FP16, FP32, FP64, Format, as_format, nearest_even, toward_negative, toward_positive
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
-
-#: The contents of a file other than white space: comments, the start of a comment that never ends, and words.
-PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)+)", re.DOTALL)
-ADDRESS = re.compile(r"@([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
-
-
-@in_usual_environment
-def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> None:
-    """Write the codes of numbers of `format` to a file that $readmemh reads: one word per line, starting at address 0.
-
-    The first line is a comment with the format and the shape.
-
-    Parameters:
-        path: the file.
-        x: numbers of the format, which are written in C order.
-        format: the format, or its name.
-
-    Raises:
-        ValueError: if x has an element that is not a number of the format; the file is not written then.
-
-    Examples:
-        >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
-        >>> (folder / "weights.hex").read_text().split()
-        ['//', 'BF16:', 'words', 'of', '16', 'bits,', 'in', 'C', 'order', 'of', 'shape', '(3,)', '3f80', 'c000', '3f00']
-    """
-    path, format = file_path(path), as_format(format)
-    codes = encode(x, format)
-    words = hexadecimal_texts(codes, format).reshape(-1).tolist()
-    head = f"// {format}: words of {format.bits} bits, in C order of shape {codes.shape}"
-    path.write_text("\n".join([head, *words, ""]), encoding="utf-8", newline="\n")
-
-
-@in_usual_environment
-def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floating]:
-    """Read the numbers from the codes in a $readmemh file.
-
-    Comments, addresses (``@1f`` for the words that follow) and underscores are read as IEEE 1364 defines them.
-
-    Parameters:
-        path: the file.
-        format: the format of the codes, or its name.
-
-    Returns:
-        A vector from the lowest address to the highest, with the dtype of :func:`simfloat.decode`.
-
-    Raises:
-        ValueError: naming file and line, if a word is not a code of the format; digits x and z are not allowed.
-        ValueError: if an address is written twice, or if an address between others has no word.
-
-    Examples:
-        >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
-        >>> sf.readmemh(folder / "weights.hex", sf.BF16)
-        array([ 1. , -2. ,  0.5], dtype=float32)
-    """
-    path, format = file_path(path), as_format(format)
-    text = path.read_bytes().decode("utf-8-sig", errors="replace")  # comments may be in any encoding
-    words: dict[int, int] = {}
-    address = 0
-    for place, word in _words(text, path):
-        try:
-            if word.startswith("@"):
-                address = _address(word)
-                continue
-            if address in words:
-                raise ValueError(f"Address {address:x} has a word already.")
-            words[address] = _code(word, format)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {_line(text, place)}: {error}") from None
-        address += 1
-    return decode(np.array([words[at] for at in _addresses(words, path)], np.uint64), format)
-
-
-def _words(text: str, path: Path) -> Iterator[tuple[int, str]]:
-    """Generate every word that is not white space or a comment, with its position."""
-    for piece in PIECES.finditer(text):
-        if piece["open"]:
-            raise ValueError(f"{path}, line {_line(text, piece.start())}: The comment is never closed by */.")
-        if piece["word"]:
-            yield piece.start(), piece["word"]
-
-
-def _address(word: str) -> int:
-    digits = ADDRESS.fullmatch(word)
-    if digits is None:
-        raise ValueError(f"An address is @ and hexadecimal digits, without white space, as @1f; got {word!r}.")
-    return int(digits[1], 16)
-
-
-def _code(word: str, format: Format) -> int:
-    if word[:2].lower() != "0x" and re.search("[xz]", word, re.IGNORECASE):
-        raise ValueError(f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither.")
-    if word[:2].lower() == "0x":
-        raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
-    return read_code(word, format)
-
-
-def _addresses(words: dict[int, int], path: Path) -> list[int]:
-    """Return the addresses in order; ValueError if one is missing."""
-    ordered = sorted(words)
-    for before, after in zip(ordered, ordered[1:], strict=False):
-        if after != before + 1:
-            raise ValueError(f"{path}: Address {before + 1:x} has no word, though {before:x} and {after:x} have.")
-    return ordered
-
-
-def _line(text: str, place: int) -> int:
-    return text.count("\n", 0, place) + 1
-
 
 #: Codes, which have no prefix in these files, and flags in two digits.
 DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
