@@ -149,7 +149,7 @@ def as_arithmetic(
 ) -> ArrayArithmetic:
     """Return the arithmetic with these options; ValueError if one of them is invalid."""
     format, rounding = as_format(format), as_rounding(rounding)
-    check_precision(format, rounding)
+    check_precision(format, rounding, is_exact=True)
     check_stream(stream)
     check_observer(observer)
     if complex_products not in ("rounded", "fma"):
