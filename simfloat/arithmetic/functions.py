@@ -34,8 +34,8 @@ on every processor.""",
     "representable": "The exact result is rounded once, in every mode and format and for all operands.",
 }
 
-#: Errors of functions that a kernel computes.
-_LIMITS = """ValueError: if the format has more than 50 bits of precision, except for FP64 under nearest_even.
+#: Errors of functions that a kernel computes; the mode of FP64 is inserted.
+_LIMITS = """ValueError: if the format has more than 50 bits of precision, except for FP64 {}.
     ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
     """
 
@@ -124,7 +124,8 @@ def _function(template: Callable[..., Any], row: Operation) -> Any:
     function.__qualname__ = name
     meaning = row.meaning[0].lower() + row.meaning[1:] if row.meaning.startswith("The ") else row.meaning
     facts = {"meaning": meaning, "accuracy": _ACCURACY[row.accuracy], "operands": ", ".join(row.operands)}
-    facts["limits"] = _LIMITS if is_computed else ""
+    modes = "in a deterministic mode" if row.accuracy == "exact" else "under nearest_even"
+    facts["limits"] = _LIMITS.format(modes) if is_computed else ""
     function.__doc__ = cleandoc(_unary.__doc__ or "").format(name=name, values=values, result=result, **facts)
     return function
 

@@ -114,6 +114,16 @@ def compute_with_draw(operation: str, arrays: list[NDArray], target: Target, dra
     return _compute_results(_route(operation, arrays, target), arrays, target, draw)
 
 
+def compute_with_flags(
+    operation: str, arrays: list[NDArray], target: Target, draw: Draw | None
+) -> tuple[NDArray[np.floating], Flags]:
+    """Compute an operation on float arrays of the CPU like `compute_with_draw`; return its results and their flags."""
+    route = _route(operation, arrays, target)
+    if route.source is InFloat64ByMode:
+        return operate_exactly(operation, arrays, target.format, target.rounding, None, None, True, None)
+    return _results_and_flags(route, arrays, target, draw, None)
+
+
 @in_usual_environment
 def compute_in_thread(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
     """Compute an operation in a deterministic mode in this thread only, without an observer; for callers with
