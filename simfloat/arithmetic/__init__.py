@@ -12,7 +12,6 @@ from simfloat.arithmetic.operations import round
 from simfloat.arithmetic.scaling import delayed, hadamard, per_tensor
 from simfloat.arithmetic.spacing import nextafter, ulp
 from simfloat.arithmetic.target import Observer
-from simfloat.arithmetic.test_vectors import read_vectors, write_vectors
 from simfloat.arithmetic.threads import get_threads, set_threads
 from simfloat.terminal import progress
 
@@ -33,7 +32,6 @@ __all__ = [
     "pack",
     "per_tensor",
     "progress",
-    "read_vectors",
     "readmemb",
     "readmemh",
     "round",
@@ -42,7 +40,6 @@ __all__ = [
     "to_hex",
     "ulp",
     "unpack",
-    "write_vectors",
     "writememb",
     "writememh",
     *_FUNCTIONS,
