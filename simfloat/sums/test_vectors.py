@@ -302,7 +302,7 @@ def read_vectors(
     path = file_path(path)
     if signature_of(operation) is None and operation != DOT:
         _operands_of(operation)
-    cases = list(_cases(read_lines(path), path, operation))
+    cases = read_cases(path, operation)
     is_single = bool(cases) and bool(cases[0][1]) and len(cases[0][1][0].lstrip("+-").replace(".", "")) == SINGLE_DIGITS
     case = case_of(operation, format, None, output, accumulate, is_single)
     vectors = vectors_of(cases, case, path)
@@ -311,9 +311,10 @@ def read_vectors(
     return vectors
 
 
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file of vectors."""
-    return path.read_bytes().decode("utf-8-sig", errors="replace").splitlines()
+def read_cases(path: Path, operation: str) -> list[tuple[int, list[str]]]:
+    """Return (line number, fields) of every case in a file of an operation."""
+    lines = path.read_bytes().decode("utf-8-sig", errors="replace").splitlines()
+    return list(_cases(lines, path, operation))
 
 
 def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -> Vectors:
