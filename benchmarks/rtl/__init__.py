@@ -1,1 +1,1 @@
-"""Two circuits in SystemVerilog, checked with the test vectors of simfloat in a simulator: `python -m benchmarks.rtl`."""
+"""Two circuits in SystemVerilog, checked with test vectors in a simulator: `python -m benchmarks.rtl`."""

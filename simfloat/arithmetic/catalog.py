@@ -39,7 +39,8 @@ Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 
 #: exact: the exact result is rounded once, in every mode, for all operands. elementary: correctly rounded in every
 #: deterministic mode for 16-bit operands and results, and an error below 0.5 + 2^-20 units in the last place for
-#: others. single: like elementary, but correctly rounded for FP32 operands and results of at most 32 bits. representable: float64 represents the exact result for float64 operands, so these operations have no kernel.
+#: others. single: like elementary, but correctly rounded for FP32 operands and results of at most 32 bits.
+#: representable: float64 represents the exact result for float64 operands, so these operations have no kernel.
 Accuracy = Literal["exact", "elementary", "single", "representable", ""]
 
 #: The arrays that derivatives read: the operands, for each operand the other one, the result, or operands and result.
@@ -381,7 +382,10 @@ _REPRESENTABLE = (
     _function("rint", "x", "The integer nearest to x, ties to even.", "representable", example="2.5 -> 2."),
     _function("floor", "x", "The largest integer that is not above x.", "representable", example="-0.5 -> -1."),
     _function("ceil", "x", "The smallest integer that is not below x.", "representable", example="-0.5 -> -0."),
-    _function("trunc", "x", "The integer between 0 and x that is nearest to x.", "representable", example="-1.5 -> -1."),
+    _function(
+        "trunc", "x", "The integer between 0 and x that is nearest to x.", "representable",
+        example="-1.5 -> -1.",
+    ),
     _function(
         "fmod", "a b", "a - n b, where n is a / b truncated, as in C: NaN if a is infinite or b is 0.", "representable",
         example="-5.0, 3.0 -> -2.",

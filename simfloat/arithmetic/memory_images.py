@@ -39,8 +39,8 @@ def pack(codes: ArrayLike, bits: int, *, order: Order = "little") -> NDArray[np.
             memory words of little-endian machines; ``"big"`` puts it into the highest bits.
 
     Returns:
-        uint8 with the shape of `codes`, except that the last axis has ceil(n * bits / 8) bytes. View it as another dtype
-        for words: ``pack(codes, 4).view("<u4")`` has eight codes in a word (``">u4"`` for ``"big"``).
+        uint8 with the shape of `codes`, except that the last axis has ceil(n * bits / 8) bytes. For words, view it as
+        another dtype: ``pack(codes, 4).view("<u4")`` has eight codes in a word (``">u4"`` for ``"big"``).
 
     Raises:
         ValueError: if `codes` are not integers below 2^bits, or if `bits` or `order` is invalid.
@@ -89,7 +89,9 @@ def unpack(
     array = _as_integers(words, "words")
     if array.dtype.kind == "i":
         if not 0 <= array.min() <= array.max() < 256:
-            raise ValueError(f"words must be bytes, or an array of an unsigned dtype such as np.uint32; got {array.dtype}.")
+            raise ValueError(
+                f"words must be bytes, or an array of an unsigned dtype such as np.uint32; got {array.dtype}."
+            )
         array = array.astype(np.uint8)
     size = array.dtype.itemsize
     stored = np.ascontiguousarray(array, f"{'<' if little else '>'}u{size}")
@@ -98,7 +100,9 @@ def unpack(
     room = ones.shape[-1] // bits
     count = room if count is None else count
     if not is_integer(count, 0, room):
-        raise ValueError(f"count must be an integer from 0 to {room}, the codes of {bits} bits in a row; got {count!r}.")
+        raise ValueError(
+            f"count must be an integer from 0 to {room}, the codes of {bits} bits in a row; got {count!r}."
+        )
     ones = ones[..., : count * bits].reshape(*array.shape[:-1], count, bits)
     dtype = np.dtype(f"<u{max(1 << (bits - 1).bit_length(), 8) // 8}")
     padding = [(0, 0)] * (ones.ndim - 1) + [(0, 8 * dtype.itemsize - bits)]
@@ -252,7 +256,8 @@ def _write(path: Any, x: ArrayLike, format: FormatLike, per_word: Any, base: Bas
     codes = encode(x, format)
     if codes.size % per_word:
         raise ValueError(
-            f"{codes.size} numbers do not fill words of {per_word}: append {-codes.size % per_word} more, such as zeros."
+            f"{codes.size} numbers do not fill words of {per_word}: "
+            f"append {-codes.size % per_word} more, such as zeros."
         )
     words = [sum(code << i * format.bits for i, code in enumerate(row)) for row in _rows(codes, per_word)]
     packed = f", {per_word} numbers in each, the first one in the lowest bits" if per_word > 1 else ""
@@ -326,9 +331,7 @@ def _word(word: str, format: Format, per_word: int, base: Base) -> int:
         return read_code(word, format)
     bits = format.bits * per_word
     if base.digits.fullmatch(word) is None:
-        raise ValueError(
-            f"A word of {base.task} is {base.name} digits such as {base.text(1, bits)!r}, got {word!r}."
-        )
+        raise ValueError(f"A word of {base.task} is {base.name} digits such as {base.text(1, bits)!r}, got {word!r}.")
     value = int(word, 2**base.bits_per_digit)
     if value >> bits:
         raise ValueError(f"The word {word!r} has more than {bits} bits, of {per_word} x {format}.")

@@ -70,6 +70,7 @@ class ExactValues(Elements):
     operands: list[NDArray]
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
+        """Return the counts of the causes of NaN results."""
         parts = [x if x.size == 1 else x[start : start + exact.size] for x in self.operands]
         return causes_of_operation(self.operation, parts + [ZERO] * (3 - len(parts)), exact, out)
 

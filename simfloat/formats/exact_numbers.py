@@ -280,8 +280,7 @@ def _cbrt(x: Exact) -> Exact:
 
 
 def _hypot(a: Exact, b: Exact) -> Exact:
-    a, b = abs(a), abs(b)
-    if math.inf in (a, b):
+    if any(isinstance(x, float) and math.isinf(x) for x in (a, b)):
         return math.inf
     return _sqrt(_add(_multiply(a, a), _multiply(b, b), 0.0))
 
@@ -304,7 +303,7 @@ def _remainder(divide: Callable[[Fraction], int]) -> Callable[[Exact, Exact], Ex
 
 
 def _copysign(a: Exact, b: Exact) -> Exact:
-    return abs(a) if math.copysign(1.0, sign_of(b)) > 0 else negate(abs(a))
+    return a if math.copysign(1.0, sign_of(a)) == math.copysign(1.0, sign_of(b)) else negate(a)
 
 
 #: Operations in which the sign of a zero result depends on the mode: that zero is the last argument.

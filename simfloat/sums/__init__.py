@@ -16,6 +16,6 @@ from simfloat.sums.units import matrix_core, tensor_core
 
 __all__ = [
     "Accumulator", "all_reduce", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "lanes", "library_sum",
-    "matmul", "matrix_core", "numpy_sum", "pairwise", "partial_sums", "read_vectors", "sequential", "sum", "tensor_core",
-    "tree", "write_vectors",
+    "matmul", "matrix_core", "numpy_sum", "pairwise", "partial_sums", "read_vectors", "sequential", "sum",
+    "tensor_core", "tree", "write_vectors",
 ]  # fmt: skip

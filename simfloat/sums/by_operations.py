@@ -1,7 +1,7 @@
 """Sums by elementwise operations, step by step, for all elements of a tile.
 
-Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in modes
-other than to nearest even. The exact totals of chunks of products are computed with plain NumPy.
+Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
+modes other than to nearest even. The exact totals of chunks of products are computed with plain NumPy.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class OperationsEngine(NamedTuple):
         operations = _Operations(None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised)
         least = self.least[::-1] if region.is_transposed else self.least
         out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
-        if self.flags is not None:
+        if self.flags is not None and raised is not None:
             self.flags[elements] = raised
 
     def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:

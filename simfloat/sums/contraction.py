@@ -181,8 +181,8 @@ def check_flaggable(options: Options, scales: Scales | None) -> None:
         raise ValueError("flags=True is for sums without scales; pass plain operands, such as q.values().")
     if not consists_of_operations(plan.accumulator):
         raise ValueError(
-            f"{plan.accumulator} has no flags, because not all of its steps are rounded operations. Sums with flags are "
-            f"{OF_OPERATIONS}; simfloat.round and elementwise operations return the flags of one rounding."
+            f"{plan.accumulator} has no flags, because not all of its steps are rounded operations. Sums with flags "
+            f"are {OF_OPERATIONS}; simfloat.round and elementwise operations return the flags of one rounding."
         )
 
 

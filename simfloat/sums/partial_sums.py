@@ -21,8 +21,8 @@ from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales, whole_steps
 from simfloat.sums.blocked import Blocked, InRuns, RunsEngine
-from simfloat.sums.contraction import prepare_sum, round_sums
 from simfloat.sums.by_operations import OperationsEngine
+from simfloat.sums.contraction import prepare_sum, round_sums
 from simfloat.sums.one_format import InOneFormat, Pairwise, pairwise, running_sums
 from simfloat.sums.plan import Options
 from simfloat.sums.product import Inputs, as_vectors, read_options, refuse_flags

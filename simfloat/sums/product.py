@@ -97,7 +97,8 @@ def matmul(
         ValueError: if `rounding` is given although `output` is the format of the accumulator.
         ValueError: if `initial` would enlarge the result, or has values outside the format of the partial sum.
         ValueError: if scales are infinite, given twice, or not in the scale format of the accumulator.
-        ValueError: if `flags` is true, and steps of the accumulator are not rounded operations, or operands have scales.
+        ValueError: if `flags` is true, and steps of the accumulator are not rounded operations, or operands have
+            scales.
 
     Examples:
         >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
@@ -279,8 +280,8 @@ def refuse_flags(operation: str, flags: bool) -> None:
     check_flags(flags=flags)
     if flags:
         raise ValueError(
-            f"{operation} takes no flags=True. simfloat.sum, dot and matmul return the flags that the steps of a sum raise, "
-            "and round and the elementwise operations return the flags of each rounding."
+            f"{operation} takes no flags=True. simfloat.sum, dot and matmul return the flags that the steps of a sum "
+            "raise, and round and the elementwise operations return the flags of each rounding."
         )
 
 

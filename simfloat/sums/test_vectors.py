@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simfloat.arithmetic import functions, operations
 from simfloat.arithmetic.bit_stream import Stream
@@ -138,7 +138,7 @@ def case_of(
     mode = nearest_even if rounding is None else as_rounding(rounding)
     if (operation == DOT) != (accumulate is not None):
         raise ValueError("accumulate= is the accumulator of 'dot', which needs one; other operations have none.")
-    if operation == DOT:
+    if accumulate is not None:
         if rounding is not None:
             raise ValueError(f"The accumulator of 'dot' contains its rounding; got {mode} as well.")
         accumulator = as_accumulator(accumulate).for_inputs(result_format, result_format)
@@ -197,8 +197,8 @@ def write_vectors(
     if not least <= len(operands_format_rounding) <= count + 2:
         format_text = "" if theirs else " a format,"
         raise ValueError(
-            f"write_vectors takes a path, {operation!r}, its {count} operands,{format_text} and a rounding if you like; "
-            f"got {len(operands_format_rounding)} arguments behind {operation!r}."
+            f"write_vectors takes a path, {operation!r}, its {count} operands,{format_text} and a rounding if you "
+            f"like; got {len(operands_format_rounding)} arguments behind {operation!r}."
         )
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
     format = options.pop(0) if not theirs or (options and isinstance(options[0], Format)) else None
@@ -276,8 +276,8 @@ def read_vectors(
             by its own name: ``"f16_add"``, ``"f16_to_f32"``, ``"f16_to_i32"``, ``"i32_to_f16"``, ``"f16_rem"``,
             ``"f16_roundToInt"``, ``"f16_le"``. ``"round"`` reads operands of 16 digits as numbers of FP64, and operands
             of 8 digits as numbers of FP32.
-        format: the format of the operands, or for ``"round"`` of the result. The names of TestFloat contain it; for them
-            it may be omitted.
+        format: the format of the operands, or for ``"round"`` of the result. The names of TestFloat contain it; for
+            them it may be omitted.
         output: the format of the result, if it is another one.
         accumulate: the accumulator of ``"dot"``.
 
@@ -384,7 +384,9 @@ def _case(fields: list[str], operation: str, kinds: Sequence[Kind], has_flags: b
     count = len(kinds) + has_flags
     if len(fields) != count:
         last = "result and flags" if has_flags else "and result"
-        raise ValueError(f"A case of {operation} has {count} fields: operands ({len(kinds) - 1}), {last}; got {len(fields)}.")
+        raise ValueError(
+            f"A case of {operation} has {count} fields: operands ({len(kinds) - 1}), {last}; got {len(fields)}."
+        )
     codes = [_read_code(text, kind) for text, kind in zip(fields, kinds, strict=False)]
     return [*codes, _flags(fields[-1])] if has_flags else codes
 

@@ -96,7 +96,10 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
         (lambda: sf.write_vectors(path, "i32_to_f16", [2**31]), "integers of int32, from -2147483648"),
         (lambda: sf.write_vectors(path, "i32_to_f16", [0.5]), "integers of int32"),
         (lambda: sf.write_vectors(path, "dot", [1.0], [1.0], 0.0, sf.FP16, accumulate=sf.FP16), "a row for each sum"),
-        (lambda: sf.write_vectors(path, "dot", [[1.0]], [[1.0]], 0.0, sf.FP16), "accumulate= is the accumulator of 'dot'"),
+        (
+            lambda: sf.write_vectors(path, "dot", [[1.0]], [[1.0]], 0.0, sf.FP16),
+            "accumulate= is the accumulator of 'dot'",
+        ),
         (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, accumulate=sf.FP16), "other operations have none"),
         (
             lambda: sf.write_vectors(path, "dot", [[1.0]], [[1.0]], 1.0, sf.FP16, accumulate=sf.pairwise(sf.FP16)),

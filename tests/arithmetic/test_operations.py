@@ -228,7 +228,9 @@ def test_a_refusal_names_the_format_as_this_call_does_and_not_as_an_earlier_one(
             function(np.nan, sf.Format(4, 2, special="finite", name=name))
 
 
-@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "sqrt", "fma", "reciprocal", "rsqrt", "cbrt"])
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "multiply", "divide", "sqrt", "fma", "reciprocal", "rsqrt", "cbrt"]
+)
 def test_fp64_is_rounded_once_in_every_deterministic_mode_with_flags(name, rng):
     count = len(FUNCTIONS[name].operands)
     edges = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 5e-324, 1.7976931348623157e308, 2.0**-1022, -(2.0**970)]

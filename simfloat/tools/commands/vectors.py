@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder, and the description of a unit."""
     parser.add_argument("folder", metavar="FOLDER", type=argument_type(Path), help="created if it is missing")
     parser.add_argument(
-        "--unit", metavar="TOML", type=argument_type(read_unit), help="write vectors of the unit that this file describes"
+        "--unit",
+        metavar="TOML",
+        type=argument_type(read_unit),
+        help="write vectors of the unit that this file describes",
     )
 
 

@@ -255,8 +255,8 @@ def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
 def names_of(row: Operation) -> list[str]:
     """Return PyTorch's names of a function of the catalog; none if PyTorch does not have it.
 
-    The kernels of sums, products and quotients have options, and PyTorch computes hypot by a formula, so these have their
-    own rules.
+    The kernels of sums, products and quotients have options, and PyTorch computes hypot by a formula, so these have
+    their own rules.
     """
     if len(row.operands) > 1 and row.accuracy == "exact":
         return []
