@@ -47,7 +47,7 @@ def operate_representable(
     target = as_target(arrays, format, rounding, stream, observer, operation.name)
     if out is not None:
         check_out(out, arrays, target.dtype, device)
-    source = ExactValues(flat(_exact_values(operation.name, arrays)))
+    source = ExactValues(flat(exact_values(operation.name, arrays)))
     source.operation, source.operands = operation.name, broadcast_vectors(arrays)[1]
     plan = plan_for(target.format, target.rounding, source.carrier, device)
     results = output_array(out, broadcast_shape(arrays), (source.x,), plan, target, reads_once=False)
@@ -76,7 +76,7 @@ class ExactValues(Elements):
 
 
 @in_usual_environment
-def _exact_values(name: str, arrays: list[NDArray]) -> NDArray[np.floating]:
+def exact_values(name: str, arrays: list[NDArray]) -> NDArray[np.floating]:
     """Return the exact results."""
     broadcast_shape(arrays)  # raises ValueError if the shapes do not broadcast
     with np.errstate(all="ignore"):

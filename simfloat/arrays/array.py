@@ -165,7 +165,6 @@ class Array(ArrayOperators, NumpyProtocol):
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
         "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum",
-        "cumsum": "sf.partial_sums(x, np.ones(x.size), accumulate=x.accumulate)",
         "tanh": "x.tanh()", "logaddexp": "exp and log",
         "prod": "the products one after the other", "det": "the product of sf.linalg.lu(A).upper.diagonal()",
         "polyval": "Horner's scheme", "add.at": "x[i] = x[i] + y",
@@ -404,12 +403,20 @@ class Array(ArrayOperators, NumpyProtocol):
             raise ValueError(f"{operation} of complex arrays is not supported: {_ALTERNATIVES.get(operation, _PARTS)}.")
         return new_array(complex_parts.compute(u, operation, *operands), u)
 
+    def _compute_representable(self, name: str, *others: Any) -> Array:
+        operands, u = [self._real_numbers(name), *map(self._operand, others)], self._result_arithmetic(*others)
+        if any(map(complex_parts.is_complex, operands)):
+            raise ValueError(f"{name} of complex arrays is not supported: {_PARTS}.")
+        return new_array(u.compute_representable(name, *operands), u)
+
     def _round_choice(
         self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round"
     ) -> Array:
         x, y, u = self._real_numbers(operation), self._operand(other), self._result_arithmetic(other)
         if complex_parts.is_complex(y):
             raise ValueError(f"{operation} of complex arrays is not supported: {_PARTS}.")
+        if operation == "remainder":
+            return new_array(u.round(choose(on_cpu(x), on_cpu(y)), operation), u)
         if x.dtype == object or y.dtype == object:
             return new_array(u.round(choose_exactly(choose, x, y), operation), u)
         machine = device_of(x, y)

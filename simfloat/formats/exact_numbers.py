@@ -302,6 +302,14 @@ def _remainder(divide: Callable[[Fraction], int]) -> Callable[[Exact, Exact], Ex
     return function
 
 
+def exact_modulo(a: Exact, b: Exact) -> Exact:
+    """Return a - n b, where n is the floor of a / b; zeros have the sign of b."""
+    rest = exact_result("fmod", a, b)
+    if rest == 0:
+        return math.copysign(0.0, sign_of(b))
+    return exact_result("add", rest, b) if (sign_of(rest) < 0) != (sign_of(b) < 0) and rest == rest else rest
+
+
 def _copysign(a: Exact, b: Exact) -> Exact:
     return a if math.copysign(1.0, sign_of(a)) == math.copysign(1.0, sign_of(b)) else negate(a)
 
