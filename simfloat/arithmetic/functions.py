@@ -124,7 +124,7 @@ def _function(template: Callable[..., Any], row: Operation) -> Any:
     function.__qualname__ = name
     meaning = row.meaning[0].lower() + row.meaning[1:] if row.meaning.startswith("The ") else row.meaning
     facts = {"meaning": meaning, "accuracy": _ACCURACY[row.accuracy], "operands": ", ".join(row.operands)}
-    modes = "in a deterministic mode" if row.accuracy == "exact" else "under nearest_even"
+    modes = "in a deterministic mode" if row.accuracy == "exact" else f"under {nearest_even}"
     facts["limits"] = _LIMITS.format(modes) if is_computed else ""
     function.__doc__ = cleandoc(_unary.__doc__ or "").format(name=name, values=values, result=result, **facts)
     return function

@@ -171,7 +171,7 @@ def _compute_results(
     if is_straight and is_one_piece(source, results.size):
         source.round_block(plan, 0, results.size, NO_WORDS, results.reshape(-1))
         return results if out is None else copied_to_out(results, out)
-    if observer is not None and route.source is InFloat64ByMode:  # the definition finds events where float64 ends
+    if observer is not None and route.source is InFloat64ByMode:  # float64 cannot represent larger exact results
         results[...] = on_device_of(compute_exactly(route.kernel, arrays, target), results)
         return copied_to_out(results, out)
     if observer is not None and wants_optional_counts(observer):

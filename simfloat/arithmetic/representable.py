@@ -20,6 +20,7 @@ from simfloat.arithmetic.target import Observer, as_target, causes_of_operation
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exact_numbers import exact_modulo, exact_number
 from simfloat.formats.exceptions import INVALID
 from simfloat.formats.rounding import RoundingLike
 
@@ -106,3 +107,23 @@ VALUES: dict[str, Callable[..., NDArray[np.floating]]] = {
     "remainder": _remainder,
     "copysign": np.copysign,
 }
+
+
+def exact_modulos(x: NDArray, y: NDArray) -> NDArray:
+    """Return the exact values of NumPy's remainder; as objects if float64 cannot represent one of them."""
+    if x.dtype != object and y.dtype != object:
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        with np.errstate(all="ignore"):
+            rest = np.fmod(x, y)
+            rest = np.where(rest == 0, np.copysign(0.0, y), rest)
+            total = rest + y
+            of_y = total - rest
+            is_moved = (rest < 0) != (y < 0)
+            is_inexact = is_moved & (rest != 0) & np.isfinite(total) & (rest - (total - of_y) + (y - of_y) != 0)
+        if not is_inexact.any():
+            return np.where(is_moved & (rest != 0), total, rest)
+    x, y = np.broadcast_arrays(x, y)
+    exact = np.empty(x.shape, object)
+    for place, (a, b) in enumerate(zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)):
+        exact.reshape(-1)[place] = exact_modulo(exact_number(a), exact_number(b))
+    return exact

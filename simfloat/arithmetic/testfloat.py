@@ -121,7 +121,7 @@ def compute_testfloat(
         return _convert_to_integers(x, signature, rounding, stream)
     name = "round" if operation == "to" else THEIRS.get(operation, operation)
     function: Any = operations.round if name == "round" else getattr(functions, name)
-    # float64 lacks integers of 64 bits, which are read one by one.
+    # float64 cannot represent all integers of 64 bits, so integers are read one by one.
     numbers = [x.tolist() if x.dtype.kind in "iu" else x for x in operands]
     results: tuple[NDArray[Any], NDArray[np.uint8]] = function(*numbers, target, rounding, stream=stream, flags=True)
     return results

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.catalog import REPRESENTABLE
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
@@ -398,16 +399,11 @@ class Array(ArrayOperators, NumpyProtocol):
         operands = [self.numbers, *map(self._operand, others)]
         u = self._result_arithmetic(*others)
         if not any(map(complex_parts.is_complex, operands)):
-            return new_array(u.compute(operation, *operands), u)
+            compute = u.compute_representable if operation in REPRESENTABLE else u.compute
+            return new_array(compute(operation, *operands), u)
         if operation not in complex_parts.OPERATIONS:
             raise ValueError(f"{operation} of complex arrays is not supported: {_ALTERNATIVES.get(operation, _PARTS)}.")
         return new_array(complex_parts.compute(u, operation, *operands), u)
-
-    def _compute_representable(self, name: str, *others: Any) -> Array:
-        operands, u = [self._real_numbers(name), *map(self._operand, others)], self._result_arithmetic(*others)
-        if any(map(complex_parts.is_complex, operands)):
-            raise ValueError(f"{name} of complex arrays is not supported: {_PARTS}.")
-        return new_array(u.compute_representable(name, *operands), u)
 
     def _round_choice(
         self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round"

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, REPRESENTABLE
+from simfloat.arithmetic.representable import exact_modulos
 from simfloat.arithmetic.spacing import larger, largest, least, place_of_largest, place_of_least, smaller
 from simfloat.arrays import complex_parts
 from simfloat.arrays.arithmetic import ArrayArithmetic
 from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
-from simfloat.formats.exact_numbers import exact_modulo, exact_number
 
 #: An axis, several of them, or None for all.
 ArrayAxes = int | Sequence[int] | None
@@ -148,7 +148,7 @@ class ArrayFunctions:
 
         The exact result is rounded once. It has the sign of `other`, and is NaN if `other` is 0.
         """
-        return self._round_choice(_modulo, other, "remainder")
+        return self._round_choice(exact_modulos, other, "remainder")
 
     def sign(self) -> Self:
         """Return -1, 0 or 1 (0 for both zeros, NaN for NaN), rounded once if it is not in the format."""
@@ -259,9 +259,6 @@ class ArrayFunctions:
             )
         return self._with_numbers(reduce(rows).reshape(shape))
 
-    def _compute_representable(self, name: str, *others: Any) -> Self:
-        raise NotImplementedError
-
     def _round_choice(
         self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round"
     ) -> Self:
@@ -288,29 +285,9 @@ def _choose_but_nan(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y
     return np.where(np.isnan(x), y, np.where(np.isnan(y), x, choose(x, y)))
 
 
-def _modulo(x: NDArray, y: NDArray) -> NDArray:
-    """Return the exact values of NumPy's remainder; as objects if float64 cannot represent one of them."""
-    if x.dtype != object and y.dtype != object:
-        x, y = x.astype(np.float64), y.astype(np.float64)
-        with np.errstate(all="ignore"):
-            rest = np.fmod(x, y)
-            rest = np.where(rest == 0, np.copysign(0.0, y), rest)
-            total = rest + y
-            of_y = total - rest
-            is_moved = (rest < 0) != (y < 0)
-            is_inexact = is_moved & (rest != 0) & np.isfinite(total) & (rest - (total - of_y) + (y - of_y) != 0)
-        if not is_inexact.any():
-            return np.where(is_moved & (rest != 0), total, rest)
-    x, y = np.broadcast_arrays(x, y)
-    exact = np.empty(x.shape, object)
-    for place, (a, b) in enumerate(zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)):
-        exact.reshape(-1)[place] = exact_modulo(exact_number(a), exact_number(b))
-    return exact
-
-
 def _function(name: str) -> Callable[..., Any]:
     """Return a function of the catalog as a method of its first operand."""
-    operation = OPERATIONS[name]
+    operation = OPERATIONS[name] if name in OPERATIONS else REPRESENTABLE[name]
     method: Any
     match len(operation.operands):
         case 1:
@@ -333,27 +310,9 @@ def _function(name: str) -> Callable[..., Any]:
     return method
 
 
-def _representable(name: str) -> Callable[..., Any]:
-    """Return an operation with a result that float64 represents as a method of its first operand."""
-    operation = REPRESENTABLE[name]
-
-    def method(self: Any, *others: Any) -> Any:
-        return self._compute_representable(name, *others)
-
-    if len(operation.operands) == 2:
-
-        def method(self: Any, other: Any) -> Any:
-            return self._compute_representable(name, other)
-
-    method.__name__, method.__doc__ = name, f"{operation.meaning} The exact result is rounded once."
-    return method
-
-
-for _name in REPRESENTABLE:
-    if _name not in vars(ArrayFunctions):  # remainder is that of NumPy
-        setattr(ArrayFunctions, _name, _representable(_name))
-for _name in FUNCTIONS:
-    setattr(ArrayFunctions, _name, _function(_name))
+for _name in FUNCTIONS | REPRESENTABLE:
+    if _name != "remainder":  # which is that of NumPy
+        setattr(ArrayFunctions, _name, _function(_name))
 
 
 def _inner(t: Any, a: Any, b: Any) -> Any:

@@ -56,9 +56,9 @@ def _compare(path: Path, unit: Unit | None) -> int:
     place = int(np.argmax(differs))
     print(f"{path}, line {cases[place][0]}: the result differs. {_title(case)}:")
     for name, operand, kind in zip(_names(case), vectors.operands, case.kinds, strict=False):
-        print(f"  {name:8} {_shown(operand[place], kind)}")
-    print(f"  {'expected':8} {_shown(result[place], case.kinds[-1])}{_flags(flags, place)}")
-    print(f"  {'found':8} {_shown(vectors.result[place], case.kinds[-1])}{_flags(vectors.flags, place, flags)}")
+        print(f"  {name:8} {_text_of(operand[place], kind)}")
+    print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
+    print(f"  {'found':8} {_text_of(vectors.result[place], case.kinds[-1])}{_flags(vectors.flags, place, flags)}")
     print(f"{np.count_nonzero(differs)} of {len(cases)} lines differ.")
     return 1
 
@@ -93,10 +93,10 @@ def _same(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
 
 
-def _shown(value: Any, kind: Kind) -> str:
+def _text_of(value: Any, kind: Kind) -> str:
     """Return numbers with their codes."""
     if np.ndim(value):
-        return "; ".join(_shown(one, kind) for one in value)
+        return "; ".join(_text_of(one, kind) for one in value)
     return f"{float(value)!r} ({sf.to_hex(value, kind)})" if isinstance(kind, sf.Format) else str(value)
 
 

@@ -72,7 +72,7 @@ class Unit(NamedTuple):
         else:
             edges = self._edges(kind)
             codes &= np.uint64(2**kind.bits - 1)
-            if kind.special == "fixed_symmetric":  # the lowest code is no number
+            if kind.special == "fixed_symmetric":  # the lowest code is not a number
                 codes[codes == 2 ** (kind.bits - 1)] = 0
             numbers = sf.decode(codes, kind).astype(np.float64)
             if self.case.operation == DOT:  # infinities and NaN would be the only results
