@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""Run the command line: simfloat show | round | info | warmup | selftest | vectors | reveal | --version."""
+"""Run the command line: simfloat show | round | info | warmup | selftest | vectors | check | reveal | --version."""
 
 from __future__ import annotations
 

@@ -188,6 +188,25 @@ LONG = {
 }
 
 
+def _sinpi(x):
+    """The sine of pi x; zeros have the sign of x."""
+    part = x - 2 * gmpy2.round_away(x / 2)  # exact
+    return gmpy2.copy_sign(gmpy2.mpfr(0), x) if gmpy2.is_integer(part) else _sine_of_half_turns(part)
+
+
+def _cospi(x):
+    """The cosine of pi x; zeros are +0."""
+    part = abs(x - 2 * gmpy2.round_away(x / 2))
+    if gmpy2.is_integer(2 * part):
+        return gmpy2.mpfr(1 - 2 * part)
+    # Near 1 the sine of half of the angle shows what is less.
+    return _sine_of_half_turns(gmpy2.mpfr(0.5) - part) if part > 0.25 else 1 - 2 * _sine_of_half_turns(part / 2) ** 2
+
+
+def _sine_of_half_turns(part):
+    return gmpy2.mpfr(math.copysign(1, part)) if abs(part) == 0.5 else gmpy2.sin(gmpy2.const_pi() * part)
+
+
 def power(x, y):
     return x**y
 
@@ -197,6 +216,8 @@ OWN = {
     **LONG,
     "sigmoid": _sigmoid,
     "gelu": _gelu,
+    "sinpi": _with_bits(_sinpi),
+    "cospi": _with_bits(_cospi, gmpy2.RoundToZero),
     "reciprocal": lambda x: 1 / x,
     # MPFR takes rsqrt(-0) for +inf; IEEE 754-2019, 9.2.1, for -inf.
     "rsqrt": lambda x: gmpy2.rec_sqrt(x) if x != 0 else 1 / x,

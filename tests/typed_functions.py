@@ -63,14 +63,19 @@ KINDS = {
 
 def text():
     """The file, made from the rows of the catalog."""
-    kinds = {name: KINDS[len(row.operands)] for name, row in catalog.FUNCTIONS.items()}
+    rows = catalog.FUNCTIONS | catalog.REPRESENTABLE
+    kinds = {name: KINDS[len(row.operands)] for name, row in rows.items()}
     protocols = [
         PROTOCOL.format(kind=kind, operands="\n".join(f"        {x}: OperandLike," for x in operands))
         for kind, operands, _ in KINDS.values()
     ]
     public = [f'    "{name}",' for name in sorted(kinds)]
     functions = [f"{name}: _{kind}" for name, (kind, *_) in kinds.items()]
-    methods = [f"    def {name}(self{others}) -> _Own: ..." for name, (*_, others) in kinds.items()]
+    methods = [
+        f"    def {name}(self{others}) -> _Own: ..."
+        for name, (*_, others) in kinds.items()
+        if name in catalog.FUNCTIONS
+    ]
     parts = (
         *(HEAD, "__all__ = [", *public, "]", *protocols, "", *functions),
         *("", "class Methods(Generic[_Other, _Own]):", *methods),

@@ -39,8 +39,9 @@ Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 
 #: exact: the exact result is rounded once, in every mode, for all operands. elementary: correctly rounded in every
 #: deterministic mode for 16-bit operands and results, and an error below 0.5 + 2^-20 units in the last place for
-#: others.
-Accuracy = Literal["exact", "elementary", ""]
+#: others. single: like elementary, but correctly rounded for FP32 operands and results of at most 32 bits.
+#: representable: float64 represents the exact result for float64 operands, so these operations have no kernel.
+Accuracy = Literal["exact", "elementary", "single", "representable", ""]
 
 #: The arrays that derivatives read: the operands, for each operand the other one, the result, or operands and result.
 Reads = Literal["", "operands", "other", "result", "both"]
@@ -49,6 +50,7 @@ INF, NAN, HALF_PI = math.inf, math.nan, math.pi / 2
 
 #: Constants of the derivatives, as arrays without axes.
 ONE, TWO, LN2, LN10 = np.ones((), np.float32), np.array(2.0), np.array(math.log(2)), np.array(math.log(10))
+THREE, PI = np.array(3.0), np.array(math.pi)
 
 
 class Operation(NamedTuple):
@@ -169,6 +171,16 @@ _FUNCTIONS = (
         specials=(0.0, -0.0, INF, -1.0, NAN), value=lambda x: x.exp() - 1, limits=(-400, FAR_BEYOND),
     ),
     _function(
+        "exp2", "x", "2 to the power x: exact at integers.", "single",
+        example="0.5 -> 1.4140625", slopes=(lambda u, g, y, a: u.multiply(u.multiply(g, y), LN2),), reads="result",
+        specials=(1.0, 1.0, INF, 0.0, NAN), value=lambda x: Decimal(2) ** x, limits=(-FAR_BEYOND, FAR_BEYOND),
+    ),
+    _function(
+        "exp10", "x", "10 to the power x: exact at integers from 0.", "single",
+        example="0.5 -> 3.15625", slopes=(lambda u, g, y, a: u.multiply(u.multiply(g, y), LN10),), reads="result",
+        specials=(1.0, 1.0, INF, 0.0, NAN), value=lambda x: Decimal(10) ** x, limits=(-FAR_BEYOND, FAR_BEYOND),
+    ),
+    _function(
         "log1p", "x", "log(1 + x), accurate even if 1 + x would be rounded to 1: -inf at -1, NaN below.", "elementary",
         example="0.01 -> 0.00994873", slopes=(lambda u, g, y, a: u.divide(g, u.add(a, ONE)),),
         specials=(0.0, -0.0, INF, NAN, NAN), below=1, value=lambda x: (1 + x).ln(),
@@ -219,6 +231,18 @@ _FUNCTIONS = (
         "tan", "x", "The tangent of x in radians, however large: NaN at infinities.", "elementary",
         example="1.0 -> 1.5546875", reads="result", specials=(0.0, -0.0, NAN, NAN, NAN),
         value=lambda x: by_decimals.sin(x) / by_decimals.cos(x),
+    ),
+    _function(
+        "sinpi", "x", "The sine of pi x: exact at multiples of 1/2, NaN at infinities.", "single",
+        example="0.25 -> 0.70703125",
+        slopes=(lambda u, g, y, a: u.multiply(g, u.multiply(u.apply("cospi", a), PI)),),
+        specials=(0.0, -0.0, NAN, NAN, NAN), value=lambda x: by_decimals.sin(by_decimals.pi() * (x % 2)),
+    ),
+    _function(
+        "cospi", "x", "The cosine of pi x: exact at multiples of 1/2, NaN at infinities.", "single",
+        example="0.25 -> 0.70703125",
+        slopes=(lambda u, g, y, a: u.multiply(-g, u.multiply(u.apply("sinpi", a), PI)),),
+        specials=(1.0, 1.0, NAN, NAN, NAN), value=lambda x: by_decimals.cos(by_decimals.pi() * (x % 2)),
     ),
     _function(
         "asin", "x", "The arc sine of x, from -pi/2 to pi/2: NaN if |x| > 1.", "elementary",
@@ -326,6 +350,22 @@ _FUNCTIONS = (
         value=lambda x: 1 / x.sqrt(),
     ),
     _function(
+        "cbrt", "x", "The cube root of x.", "exact",
+        example="2.0 -> 1.2578125",
+        slopes=(lambda u, g, y, a: u.divide(g, u.multiply(THREE, u.multiply(y, y))),), reads="result",
+        specials=(0.0, -0.0, INF, -INF, NAN),
+        value=lambda x: ((abs(x).ln() / 3).exp()).copy_sign(x) if x else x,
+    ),
+    _function(
+        "hypot", "a b", "The square root of a^2 + b^2: infinite if a or b is, even if the other one is NaN.", "exact",
+        example="3.0, 4.0 -> 5.",
+        slopes=(
+            lambda u, g, y, a, b: u.multiply(g, u.divide(a, y)),
+            lambda u, g, y, a, b: u.multiply(g, u.divide(b, y)),
+        ),
+        reads="both",
+    ),
+    _function(
         "power", "a b", "a to the power b: special values as for pow in IEEE 754-2019, section 9.2.1.", "elementary",
         example="2.0, 0.5 -> 1.4140625", slopes=("power_to_base", "power_to_exponent"), reads="both", torch="pow",
         value=by_decimals.power,
@@ -337,6 +377,29 @@ _FUNCTIONS = (
         numpy="arctan2", value=by_decimals.atan2,
     ),
 )  # fmt: skip
+
+_REPRESENTABLE = (
+    _function("rint", "x", "The integer nearest to x, ties to even.", "representable", example="2.5 -> 2."),
+    _function("floor", "x", "The largest integer that is not above x.", "representable", example="-0.5 -> -1."),
+    _function("ceil", "x", "The smallest integer that is not below x.", "representable", example="-0.5 -> -0."),
+    _function(
+        "trunc", "x", "The integer between 0 and x that is nearest to x.", "representable",
+        example="-1.5 -> -1.",
+    ),
+    _function(
+        "fmod", "a b", "a - n b, where n is a / b truncated, as in C: NaN if a is infinite or b is 0.", "representable",
+        example="-5.0, 3.0 -> -2.",
+    ),
+    _function(
+        "remainder", "a b",
+        "a - n b, where n is the integer nearest to a / b, ties to even (IEEE 754-2019, 5.3.1): NaN if a is infinite\n"
+        "or b is 0.", "representable", example="5.0, 3.0 -> -1.",
+    ),
+    _function("copysign", "a b", "|a| with the sign of b.", "representable", example="2.0, -0.0 -> -2."),
+)  # fmt: skip
+
+#: The public functions with results that float64 represents. Policies do not name them.
+REPRESENTABLE: dict[str, Operation] = {row.name: row for row in _REPRESENTABLE}
 
 #: (name, operands, meaning) of simple operations on elements, which have no kernel of their own.
 _CHOICES: tuple[tuple[str, str, str], ...] = (

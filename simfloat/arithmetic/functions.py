@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, Operation
+from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, REPRESENTABLE, Operation
 from simfloat.arithmetic.flags import Flags
 from simfloat.arithmetic.operands import OperandLike
 from simfloat.arithmetic.operations import operate
+from simfloat.arithmetic.representable import operate_representable
 from simfloat.arithmetic.target import Observer
 from simfloat.formats import nearest_even
 from simfloat.formats.catalog import FormatLike
@@ -27,7 +28,16 @@ _ACCURACY = {
     "elementary": """The result is correctly rounded in every deterministic mode if the operands are FP16 or
 BF16 numbers and the format has at most 16 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place. The
 bits are the same on every processor.""",
+    "single": """The result is correctly rounded in every deterministic mode if the operands are FP32 numbers and
+the format has at most 32 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place. The bits are the same
+on every processor.""",
+    "representable": "The exact result is rounded once, in every mode and format and for all operands.",
 }
+
+#: Errors of functions that a kernel computes; the mode of FP64 is inserted.
+_LIMITS = """ValueError: if the format has more than 50 bits of precision, except for FP64 {}.
+    ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
+    """
 
 
 #: The row that the templates below compute. Each public function is a template with its own row in place of this one.
@@ -65,10 +75,8 @@ def _unary(
         invalid 16; see :func:`round`).
 
     Raises:
-        ValueError: if the format has more than 50 bits of precision, except for FP64 under nearest_even.
-        ValueError: if the shapes do not broadcast, or `out` has another shape or dtype.
+        {limits}ValueError: if the shapes do not broadcast, or `out` has another shape or dtype.
         ValueError: if an operand or an option is one that :func:`simfloat.round` rejects.
-        ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
 
     Examples:
         >>> sf.{name}({values}, sf.BF16)
@@ -109,11 +117,15 @@ def _ternary(
 def _function(template: Callable[..., Any], row: Operation) -> Any:
     """Make the function of a row of the catalog from a template; the docstring of `_unary` is filled in for it."""
     name, (values, result) = row.name, row.example.split(" -> ")
-    function: Any = FunctionType(template.__code__, globals() | {"_row": row}, name, template.__defaults__)
+    is_computed = row.accuracy != "representable"
+    own = {"_row": row, "operate": operate if is_computed else operate_representable}
+    function: Any = FunctionType(template.__code__, globals() | own, name, template.__defaults__)
     function.__kwdefaults__, function.__annotations__ = template.__kwdefaults__, template.__annotations__
     function.__qualname__ = name
     meaning = row.meaning[0].lower() + row.meaning[1:] if row.meaning.startswith("The ") else row.meaning
     facts = {"meaning": meaning, "accuracy": _ACCURACY[row.accuracy], "operands": ", ".join(row.operands)}
+    modes = "in a deterministic mode" if row.accuracy == "exact" else f"under {nearest_even}"
+    facts["limits"] = _LIMITS.format(modes) if is_computed else ""
     function.__doc__ = cleandoc(_unary.__doc__ or "").format(name=name, values=values, result=result, **facts)
     return function
 
@@ -122,5 +134,6 @@ if TYPE_CHECKING:
     from simfloat.arithmetic.typed_functions import *  # noqa: F403
 else:
     _TEMPLATES = {1: _unary, 2: _binary, 3: _ternary}
-    globals().update({_name: _function(_TEMPLATES[len(_row.operands)], _row) for _name, _row in FUNCTIONS.items()})
-    __all__ = list(FUNCTIONS)
+    _ROWS = FUNCTIONS | REPRESENTABLE
+    globals().update({_name: _function(_TEMPLATES[len(_row.operands)], _row) for _name, _row in _ROWS.items()})
+    __all__ = list(_ROWS)

@@ -61,6 +61,7 @@ class ElementwiseLoops(Protocol):
     exact_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
     double_results: Mapping[str, Loop]  # the same in FP64, for operations that the hardware does not round
+    doubles_in_mode: Mapping[str, Loop]  # in FP64, in deterministic modes: (a, b, c, sign, words, out, numbers)
     native_results: Mapping[str, Loop]  # (a, b, c, out), for operations that the hardware rounds
 
 

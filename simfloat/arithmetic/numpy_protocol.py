@@ -63,7 +63,7 @@ PLOTTING = ("matplotlib", "mpl_toolkits")
 ALTERNATIVES = {
     "einsum": "matmul, transpose and sum", "inner": "a @ b.T", "vdot": "a @ b", "outer": "a.unsqueeze(1) * b",
     "tensordot": "reshape and @", "vecdot": "(a * b).sum(-1)", "norm": "(x * x).sum().sqrt()", "average": "x.mean()",
-    "std": "x.var().sqrt()", "exp2": "2.0 ** x", "float_power": "x ** y",
+    "std": "x.var().sqrt()", "float_power": "x ** y",
     "erf": "x.erf()", "expit": "x.sigmoid()", "logaddexp": "sf.stack([a, b]).logsumexp(0)", "pad": "x.pad(...)",
     "vstack": "sf.concatenate", "hstack": "sf.concatenate", "append": "sf.concatenate", "column_stack": "sf.stack",
     "multiply.outer": "a.unsqueeze(1) * b", "add.outer": "a.unsqueeze(1) + b",

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
-from simfloat.arithmetic.catalog import Operation
-from simfloat.arithmetic.exact_operations import ROUND, operate_exactly
+from simfloat.arithmetic.catalog import OPERATIONS, Operation
+from simfloat.arithmetic.exact_operations import ROUND, compute_exactly, operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
-from simfloat.arithmetic.machines import CPU, Device, device_of
+from simfloat.arithmetic.machines import CPU, Device, device_of, on_device_of
 from simfloat.arithmetic.operands import (
     FLOAT32,
     LEAST_ALIGNED,
@@ -37,7 +37,7 @@ from simfloat.arithmetic.plan import (
     plan_for,
     round_planned,
 )
-from simfloat.arithmetic.sources import Elements, NumbersOfFormat, Route, route_of
+from simfloat.arithmetic.sources import Elements, InFloat64ByMode, NumbersOfFormat, Route, route_of
 from simfloat.arithmetic.target import Observer, Target, carrier_of, check_inexact, check_precision
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
@@ -82,6 +82,8 @@ def operate(
         target = target.with_call_options(format, stream, observer)
     if out is not None:
         check_out(out, arrays, target.dtype, route.plan.device)
+    if flags and route.source is InFloat64ByMode:
+        return operate_exactly(operation.name, arrays, format, rounding, stream, observer, True, out)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     if flags:
         return _results_and_flags(route, arrays, target, draw, out)
@@ -110,6 +112,16 @@ def compute(
 def compute_with_draw(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """Compute an operation as part of a call that already took its draw; events go to the operation of the target."""
     return _compute_results(_route(operation, arrays, target), arrays, target, draw)
+
+
+def compute_with_flags(
+    operation: str, arrays: list[NDArray], target: Target, draw: Draw | None
+) -> tuple[NDArray[np.floating], Flags]:
+    """Compute an operation on float arrays of the CPU like `compute_with_draw`; return its results and their flags."""
+    route = _route(operation, arrays, target)
+    if route.source is InFloat64ByMode:
+        return operate_exactly(operation, arrays, target.format, target.rounding, None, None, True, None)
+    return _results_and_flags(route, arrays, target, draw, None)
 
 
 @in_usual_environment
@@ -159,6 +171,9 @@ def _compute_results(
     if is_straight and is_one_piece(source, results.size):
         source.round_block(plan, 0, results.size, NO_WORDS, results.reshape(-1))
         return results if out is None else copied_to_out(results, out)
+    if observer is not None and route.source is InFloat64ByMode:  # float64 cannot represent larger exact results
+        results[...] = on_device_of(compute_exactly(route.kernel, arrays, target), results)
+        return copied_to_out(results, out)
     if observer is not None and wants_optional_counts(observer):
         check_inexact(target.format, route.operation)
     round_planned(source, plan, results, target, draw)
@@ -193,7 +208,7 @@ def _results_and_flags(
 def _target_and_route(operation: str, format: Any, rounding: Any, single: bool, device: Device) -> tuple[Target, Route]:
     """Check the options of a call and return its target and its route; `single` if all are float32."""
     format, rounding = as_format(format), as_rounding(rounding)
-    check_precision(format, rounding)
+    check_precision(format, rounding, OPERATIONS[operation].accuracy == "exact")
     dtype = carrier_of(format) if single else np.float64
     target = Target(format, rounding, dtype, operation=operation)
     return target, route_of(operation, format, rounding, single, device)

@@ -216,7 +216,10 @@ def _round_and_count(
     shown = loops.counting.count_results(out, plan.numbers, events)
     if shown or more:
         exact = source.exact(start, stop) if exact is None else exact
-        if loops.counting.count_ends(exact, out, plan.numbers, events, shown):
+        is_unclear = loops.counting.count_ends(exact, out, plan.numbers, events, shown)
+        if plan.overflow_limits[1] == FP64.max:  # an exact result of this size may be any larger one
+            is_unclear = is_unclear or bool((np.abs(out) == FP64.max).any())
+        if is_unclear:
             # Some results became the largest number. Rounding without that bound shows which of them overflowed.
             chosen = scratch("chosen", out.size, np.float64, plan.device)
             source.round_unbounded(plan, exact, start, words, chosen)

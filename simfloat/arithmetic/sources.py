@@ -19,7 +19,7 @@ from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.machines import CPU, Device, Loop
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
-from simfloat.arithmetic.target import causes_of_operation, causes_of_rounding, odd_suffices
+from simfloat.arithmetic.target import causes_of_operation, causes_of_rounding, check_precision, odd_suffices
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 
@@ -337,6 +337,14 @@ class InFloat64ByKernel(_NotFromOneFloat64):
         plan.loop(result, words, out, plan.numbers)
 
 
+class InFloat64ByMode(_NotFromOneFloat64):
+    """Results in FP64 in a deterministic mode other than to nearest even."""
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        loop = plan.device.loops.operation_loops.doubles_in_mode[self.route.kernel]
+        loop(*self.block(start, stop), self.route.sign, NO_WORDS, out, plan.numbers)
+
+
 class ByHardware(_NotFromOneFloat64):
     """Results in FP64, rounded by the hardware."""
 
@@ -430,6 +438,9 @@ def _choose_source(kernel: str, format: Format, rounding: Rounding, single: bool
     is_native = kernel in device.loops.operation_loops.native_results
     if rounding.steps == "nearest" and format == FP64:
         return ByHardware if is_native else InFloat64ByKernel
+    if format == FP64 and not rounding.is_stochastic:
+        check_precision(format, rounding, OPERATIONS[kernel].accuracy == "exact")
+        return InFloat64ByMode
     if rounding.steps == "nearest" and format == FP32 and single and is_native:
         return ByHardwareInFloat32
     if not odd_suffices(format, rounding):

@@ -299,14 +299,21 @@ def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
     return carrier_of(format) if are_float32(operands) else np.float64
 
 
-def check_precision(format: Format, rounding: Rounding) -> None:
-    """Raise ValueError for formats for which float64 cannot guarantee a single rounding."""
-    if format.mantissa_bits >= MOST_PRECISION and not (format == FP64 and rounding.steps == "nearest"):
-        raise ValueError(
-            f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with "
-            f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}. Use at most "
-            f"{MOST_PRECISION - 1} mantissa bits, or simfloat.FP64 with simfloat.nearest_even."
-        )
+def check_precision(format: Format, rounding: Rounding, is_exact: bool = False) -> None:
+    """Raise ValueError for formats for which float64 cannot guarantee a single rounding.
+
+    `is_exact` is True for sums, and for operations with exact results, which have FP64 in every deterministic mode.
+    """
+    if format.mantissa_bits < MOST_PRECISION or (format == FP64 and rounding.steps == "nearest"):
+        return
+    if format == FP64 and is_exact and not rounding.is_stochastic:
+        return
+    raise ValueError(
+        f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
+        f"{format} has precision {format.precision}, and the mode is {rounding}. Use at most {MOST_PRECISION - 1} "
+        "mantissa bits, or simfloat.FP64 with simfloat.nearest_even. Sums and + - * / sqrt fma have FP64 in every "
+        "deterministic mode."
+    )
 
 
 @in_usual_environment

@@ -25,8 +25,12 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "cbrt",
+    "ceil",
+    "copysign",
     "cos",
     "cosh",
+    "cospi",
     "digamma",
     "divide",
     "erf",
@@ -34,9 +38,14 @@ __all__ = [
     "erfcx",
     "erfinv",
     "exp",
+    "exp10",
+    "exp2",
     "expm1",
+    "floor",
     "fma",
+    "fmod",
     "gelu",
+    "hypot",
     "i0",
     "i0e",
     "i1",
@@ -51,14 +60,18 @@ __all__ = [
     "ndtri",
     "power",
     "reciprocal",
+    "remainder",
+    "rint",
     "rsqrt",
     "sigmoid",
     "sin",
     "sinh",
+    "sinpi",
     "sqrt",
     "subtract",
     "tan",
     "tanh",
+    "trunc",
     "zeta",
 ]
 
@@ -157,6 +170,8 @@ log: _OfOne
 log2: _OfOne
 log10: _OfOne
 expm1: _OfOne
+exp2: _OfOne
+exp10: _OfOne
 log1p: _OfOne
 tanh: _OfOne
 sinh: _OfOne
@@ -167,6 +182,8 @@ atanh: _OfOne
 sin: _OfOne
 cos: _OfOne
 tan: _OfOne
+sinpi: _OfOne
+cospi: _OfOne
 asin: _OfOne
 acos: _OfOne
 atan: _OfOne
@@ -187,8 +204,17 @@ gelu: _OfOne
 sigmoid: _OfOne
 reciprocal: _OfOne
 rsqrt: _OfOne
+cbrt: _OfOne
+hypot: _OfTwo
 power: _OfTwo
 atan2: _OfTwo
+rint: _OfOne
+floor: _OfOne
+ceil: _OfOne
+trunc: _OfOne
+fmod: _OfTwo
+remainder: _OfTwo
+copysign: _OfTwo
 
 class Methods(Generic[_Other, _Own]):
     def add(self, other: _Other) -> _Own: ...
@@ -202,6 +228,8 @@ class Methods(Generic[_Other, _Own]):
     def log2(self) -> _Own: ...
     def log10(self) -> _Own: ...
     def expm1(self) -> _Own: ...
+    def exp2(self) -> _Own: ...
+    def exp10(self) -> _Own: ...
     def log1p(self) -> _Own: ...
     def tanh(self) -> _Own: ...
     def sinh(self) -> _Own: ...
@@ -212,6 +240,8 @@ class Methods(Generic[_Other, _Own]):
     def sin(self) -> _Own: ...
     def cos(self) -> _Own: ...
     def tan(self) -> _Own: ...
+    def sinpi(self) -> _Own: ...
+    def cospi(self) -> _Own: ...
     def asin(self) -> _Own: ...
     def acos(self) -> _Own: ...
     def atan(self) -> _Own: ...
@@ -232,5 +262,7 @@ class Methods(Generic[_Other, _Own]):
     def sigmoid(self) -> _Own: ...
     def reciprocal(self) -> _Own: ...
     def rsqrt(self) -> _Own: ...
+    def cbrt(self) -> _Own: ...
+    def hypot(self, other: _Other) -> _Own: ...
     def power(self, other: _Other) -> _Own: ...
     def atan2(self, other: _Other) -> _Own: ...

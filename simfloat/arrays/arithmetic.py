@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream, check_stream
 from simfloat.arithmetic.exact_operations import ROUND, compute_exactly
+from simfloat.arithmetic.machines import as_array, device_of
 from simfloat.arithmetic.operands import FLOAT32, are_float32
 from simfloat.arithmetic.operations import compute, round_array
+from simfloat.arithmetic.representable import exact_values
 from simfloat.arithmetic.target import (
     Observer,
     ObserverGroup,
@@ -27,7 +29,7 @@ from simfloat.arithmetic.target import (
 from simfloat.formats import Format, Rounding, as_format
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.sums import matmul, sequential, sum
+from simfloat.sums import matmul, partial_sums, sequential, sum
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.sequential import SequentialSum, as_accumulator
 
@@ -104,6 +106,21 @@ class ArrayArithmetic:
             return self._in_dtype(compute_exactly(operation, arrays, self._target(arrays)))
         return self._in_dtype(compute(operation, arrays, self._target(arrays)))
 
+    def compute_representable(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
+        """Compute an operation with a result that float64 represents, such as fmod."""
+        arrays = list(operands)
+        if any(x.dtype.hasobject for x in arrays):
+            return self._in_dtype(compute_exactly(operation, arrays, self._target(arrays)))
+        machine = device_of(*arrays)
+        return self.round(as_array(exact_values(operation, list(map(machine.to_device, arrays)))), operation)
+
+    def partial_sums(self, x: NDArray) -> NDArray[np.floating]:
+        """Return the partial sums of a vector after every element."""
+        if self.accumulator.chunk != 1:
+            raise ValueError(f"One step of {self.accumulator} adds several elements: cumsum needs their partial sums.")
+        ones = np.ones(x.size, np.float32)
+        return self._in_dtype(partial_sums(x, ones, observer=self.current_observer, **self._options))
+
     def negate(self, x: NDArray) -> NDArray[np.floating]:
         """Return -x, rounded if it may not be a number of the format."""
         return -x if self.format.has_negative_zero and self.format.signed else self.round(-x)
@@ -149,7 +166,7 @@ def as_arithmetic(
 ) -> ArrayArithmetic:
     """Return the arithmetic with these options; ValueError if one of them is invalid."""
     format, rounding = as_format(format), as_rounding(rounding)
-    check_precision(format, rounding)
+    check_precision(format, rounding, is_exact=True)
     check_stream(stream)
     check_observer(observer)
     if complex_products not in ("rounded", "fma"):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.catalog import REPRESENTABLE
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
@@ -165,7 +166,6 @@ class Array(ArrayOperators, NumpyProtocol):
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
         "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum",
-        "cumsum": "sf.partial_sums(x, np.ones(x.size), accumulate=x.accumulate)",
         "tanh": "x.tanh()", "logaddexp": "exp and log",
         "prod": "the products one after the other", "det": "the product of sf.linalg.lu(A).upper.diagonal()",
         "polyval": "Horner's scheme", "add.at": "x[i] = x[i] + y",
@@ -399,7 +399,8 @@ class Array(ArrayOperators, NumpyProtocol):
         operands = [self.numbers, *map(self._operand, others)]
         u = self._result_arithmetic(*others)
         if not any(map(complex_parts.is_complex, operands)):
-            return new_array(u.compute(operation, *operands), u)
+            compute = u.compute_representable if operation in REPRESENTABLE else u.compute
+            return new_array(compute(operation, *operands), u)
         if operation not in complex_parts.OPERATIONS:
             raise ValueError(f"{operation} of complex arrays is not supported: {_ALTERNATIVES.get(operation, _PARTS)}.")
         return new_array(complex_parts.compute(u, operation, *operands), u)
@@ -410,6 +411,8 @@ class Array(ArrayOperators, NumpyProtocol):
         x, y, u = self._real_numbers(operation), self._operand(other), self._result_arithmetic(other)
         if complex_parts.is_complex(y):
             raise ValueError(f"{operation} of complex arrays is not supported: {_PARTS}.")
+        if operation == "remainder":
+            return new_array(u.round(choose(on_cpu(x), on_cpu(y)), operation), u)
         if x.dtype == object or y.dtype == object:
             return new_array(u.round(choose_exactly(choose, x, y), operation), u)
         machine = device_of(x, y)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS
+from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, REPRESENTABLE
+from simfloat.arithmetic.representable import exact_modulos
 from simfloat.arithmetic.spacing import larger, largest, least, place_of_largest, place_of_least, smaller
 from simfloat.arrays import complex_parts
 from simfloat.arrays.arithmetic import ArrayArithmetic
@@ -19,16 +20,6 @@ from simfloat.environment import in_usual_environment
 
 #: An axis, several of them, or None for all.
 ArrayAxes = int | Sequence[int] | None
-
-
-#: Functions that NumPy computes exactly, with the start of their docstrings.
-EXACT = {
-    "rint": "Return the nearest integer (of two, the even one)",
-    "floor": "Return the largest integer that is not above x",
-    "ceil": "Return the smallest integer that is not below x",
-    "trunc": "Return the integer between 0 and x that is nearest to x",
-    "sign": "Return -1, 0 or 1 (0 for both zeros, NaN for NaN)",
-}
 
 
 class ArrayFunctions:
@@ -152,15 +143,30 @@ class ArrayFunctions:
         """Return the smaller of x and `other`; if only one of them is NaN, return the other one; -0 is below +0."""
         return self._round_choice(lambda x, y: _choose_but_nan(smaller, x, y), other, "fmin")
 
-    def copysign(self, other: Any) -> Self:
-        """Return the magnitude of x with the sign of `other`."""
-        return self._round_choice(np.copysign, other, "copysign")
+    def remainder(self, other: Any) -> Self:
+        """Return x - n `other`, where n is the floor of x / `other`, as NumPy and Python do.
 
-    def fmod(self, other: Any) -> Self:
-        """Return x - n `other`, where n is x / `other` truncated, as in C: exact, with the sign of x; NaN if `other`
-        is 0.
+        The exact result is rounded once. It has the sign of `other`, and is NaN if `other` is 0.
         """
-        return self._round_choice(_fmod, other, "fmod")
+        return self._round_choice(exact_modulos, other, "remainder")
+
+    def sign(self) -> Self:
+        """Return -1, 0 or 1 (0 for both zeros, NaN for NaN), rounded once if it is not in the format."""
+        return self._with_numbers(self.arithmetic.round(np.sign(self._real_numbers("sign")), "sign"))
+
+    def cumsum(self, axis: int | None = None) -> Self:
+        """Return the partial sums along `axis`, or of all elements in row-major order, through `accumulate`.
+
+        ValueError if one step of the accumulator adds several elements, so that not every partial sum exists.
+        """
+        x = self._real_numbers("cumsum")
+        if axis is None:
+            x, axis = x.reshape(-1), 0
+        if not is_integer(axis, -x.ndim, x.ndim - 1):
+            raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
+        rows = np.moveaxis(x, axis, -1)
+        sums = [self.arithmetic.partial_sums(row) for row in rows.reshape(-1, rows.shape[-1])]
+        return self._with_numbers(np.moveaxis(np.array(sums, x.dtype).reshape(rows.shape), -1, axis))
 
     def clip(self, min: Any = None, max: Any = None) -> Self:
         """Replace elements below `min` by `min`, then elements above `max` by `max`; None means no bound."""
@@ -279,14 +285,9 @@ def _choose_but_nan(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y
     return np.where(np.isnan(x), y, np.where(np.isnan(y), x, choose(x, y)))
 
 
-def _fmod(x: NDArray, y: NDArray) -> NDArray:
-    with np.errstate(invalid="ignore"):
-        return np.fmod(x, y)
-
-
 def _function(name: str) -> Callable[..., Any]:
     """Return a function of the catalog as a method of its first operand."""
-    operation = OPERATIONS[name]
+    operation = OPERATIONS[name] if name in OPERATIONS else REPRESENTABLE[name]
     method: Any
     match len(operation.operands):
         case 1:
@@ -309,20 +310,9 @@ def _function(name: str) -> Callable[..., Any]:
     return method
 
 
-def _exact(name: str) -> Callable[[Any], Any]:
-    """Return a function that is exact in float64 as a method."""
-
-    def method(self: Any) -> Any:
-        return self._with_numbers(self.arithmetic.round(getattr(np, name)(self._real_numbers(name)), name))
-
-    method.__name__, method.__doc__ = name, f"{EXACT[name]}, rounded once if it is not in the format."
-    return method
-
-
-for _name in EXACT:
-    setattr(ArrayFunctions, _name, _exact(_name))
-for _name in FUNCTIONS:
-    setattr(ArrayFunctions, _name, _function(_name))
+for _name in FUNCTIONS | REPRESENTABLE:
+    if _name != "remainder":  # which is that of NumPy
+        setattr(ArrayFunctions, _name, _function(_name))
 
 
 def _inner(t: Any, a: Any, b: Any) -> Any:
@@ -417,6 +407,7 @@ COMPOSITES: dict[Callable[..., Any], Callable[..., Any]] = {
     np.diff: _diff,
     np.vdot: lambda t, a, b: t._as_operand_array(a).conj().ravel() @ t._as_operand_array(b).ravel(),
     np.trace: _trace,
+    np.cumsum: lambda t, a, axis=None: t._as_operand_array(a).cumsum(axis),
     np.linalg.norm: _norm,
     np.ptp: _ptp,
     np.round: _round,
@@ -512,10 +503,19 @@ class ArrayOperators(ArrayFunctions):
     def __imatmul__(self, other: Any) -> Self:
         return self._write_in_place(self.matmul(other))
 
-    def __floordiv__(self, other: Any) -> NoReturn:
-        raise ValueError("Arrays of a format do not support // and %. Use np.asarray(x) to compute them in float64.")
+    def __mod__(self, other: Any) -> Self:
+        return self.remainder(other)
 
-    __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __ifloordiv__ = __imod__ = __floordiv__
+    def __rmod__(self, other: Any) -> Self:
+        return self._as_operand_array(other).remainder(self)
+
+    def __imod__(self, other: Any) -> Self:
+        return self._write_in_place(self.remainder(other))
+
+    def __floordiv__(self, other: Any) -> NoReturn:
+        raise ValueError("Arrays of a format do not support //. Write (x / y).floor(), with two roundings.")
+
+    __rfloordiv__ = __divmod__ = __rdivmod__ = __ifloordiv__ = __floordiv__
 
     def __lt__(self, other: Any) -> NDArray[np.bool_]:
         return self._compare(operator.lt, other)

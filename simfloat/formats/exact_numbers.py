@@ -267,6 +267,53 @@ def _root(x: Fraction) -> Fraction:
     return Fraction(root, 1 << shift)
 
 
+def _cbrt(x: Exact) -> Exact:
+    if isinstance(x, float):
+        return x
+    numerator, denominator = abs(x).as_integer_ratio()
+    shift = max(ROOT_BITS + (denominator.bit_length() - numerator.bit_length()) // 3 + 1, 0)
+    scaled = numerator << 3 * shift
+    root = _root_of_integer(scaled // denominator, 3)
+    if root**3 * denominator != scaled:
+        root |= 1
+    return Fraction(root if x > 0 else -root, 1 << shift)
+
+
+def _hypot(a: Exact, b: Exact) -> Exact:
+    if any(isinstance(x, float) and math.isinf(x) for x in (a, b)):
+        return math.inf
+    return _sqrt(_add(_multiply(a, a), _multiply(b, b), 0.0))
+
+
+def _to_integer(convert: Callable[[Fraction], int]) -> Callable[[Exact], Exact]:
+    """Return a function that converts numbers to integers; zeros have the sign of the number."""
+    return lambda x: x if isinstance(x, float) else convert(x) + Fraction(0) or math.copysign(0.0, x)
+
+
+def _remainder(divide: Callable[[Fraction], int]) -> Callable[[Exact, Exact], Exact]:
+    """Return a function a - divide(a / b) b; zeros have the sign of a."""
+
+    def function(a: Exact, b: Exact) -> Exact:
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            return a - divide(a / b) * b or math.copysign(0.0, a)
+        near, divisor = sign_of(a), sign_of(b)
+        return a if math.isfinite(near) and divisor and not math.isnan(divisor) else math.nan
+
+    return function
+
+
+def exact_modulo(a: Exact, b: Exact) -> Exact:
+    """Return a - n b, where n is the floor of a / b; zeros have the sign of b."""
+    rest = exact_result("fmod", a, b)
+    if rest == 0:
+        return math.copysign(0.0, sign_of(b))
+    return exact_result("add", rest, b) if (sign_of(rest) < 0) != (sign_of(b) < 0) and rest == rest else rest
+
+
+def _copysign(a: Exact, b: Exact) -> Exact:
+    return a if math.copysign(1.0, sign_of(a)) == math.copysign(1.0, sign_of(b)) else negate(a)
+
+
 #: Operations in which the sign of a zero result depends on the mode: that zero is the last argument.
 _SUMS: dict[str, Callable[..., Exact]] = {"add": _add, "subtract": _subtract, "fma": _fma}
 
@@ -276,6 +323,15 @@ _WITHOUT_SIGN_OF_ZERO: dict[str, Callable[..., Exact]] = {
     "sqrt": _sqrt,
     "reciprocal": _reciprocal,
     "rsqrt": _rsqrt,
+    "cbrt": _cbrt,
+    "hypot": _hypot,
+    "rint": _to_integer(round),
+    "floor": _to_integer(math.floor),
+    "ceil": _to_integer(math.ceil),
+    "trunc": _to_integer(math.trunc),
+    "fmod": _remainder(math.trunc),
+    "remainder": _remainder(round),
+    "copysign": _copysign,
 }
 
 #: The operations that are defined in this file.
@@ -318,8 +374,8 @@ def function_value(function: Function, operands: tuple[Fraction, ...], nearby: f
     is_pole_near = name in ("lgamma", "digamma") and x < 0  # the float64 values nearby are integers beyond 2^52
     if x.denominator == 1 if is_pole_near else not math.isfinite(nearby):
         return nearby
-    rational = _logarithm(x, 2 if name == "log2" else 10) if name in ("log2", "log10") else None
-    return Irrational(function, operands) if rational is None else Fraction(rational)
+    rational = RATIONAL[name](x) if name in RATIONAL else None
+    return Irrational(function, operands) if rational is None else rational or nearby
 
 
 def _power(function: Function, x: Fraction, y: Fraction) -> Exact | Irrational:
@@ -348,22 +404,48 @@ def _integer_root(x: int, degree: int) -> int | None:
         return x
     if x.bit_length() < degree:
         return None
+    root = _root_of_integer(x, degree)
+    return root if root**degree == x else None
+
+
+def _root_of_integer(x: int, degree: int) -> int:
+    """Return the largest integer that is not above the root of this degree of x."""
     root = 1 << -(-x.bit_length() // degree)
     while True:  # Newton's method from above
         lower = ((degree - 1) * root + x // root ** (degree - 1)) // degree
         if lower >= root:
-            return root if root**degree == x else None
+            return root
         root = lower
 
 
-def _logarithm(x: Fraction, base: int) -> int | None:
+def _logarithm(x: Fraction, base: int) -> Fraction | None:
     """Return the integer p with base^p = x, or None."""
     whole = max(x.numerator, x.denominator)
     if min(x.numerator, x.denominator) != 1:
         return None
     power = round(whole.bit_length() / math.log2(base))
     power = next((p for p in (power - 1, power, power + 1) if p >= 0 and base**p == whole), None)  # type: ignore
-    return power if power is None or x >= 1 else -power
+    return None if power is None else Fraction(power if x >= 1 else -power)
+
+
+def _sine_of_half_turns(x: Fraction) -> Fraction | None:
+    """Return sin(pi x) if it is rational, which it is only at multiples of 1/6 (Niven's theorem)."""
+    sixths = 6 * x % 12
+    return Fraction(SINES[int(sixths)], 2) if sixths in SINES else None
+
+
+#: Twice sin(pi n / 6) if it is an integer.
+SINES = {0: 0, 1: 1, 3: 2, 5: 1, 6: 0, 7: -1, 9: -2, 11: -1}
+
+#: The value of a function if it is rational, otherwise None.
+RATIONAL: dict[str, Callable[[Fraction], Fraction | None]] = {
+    "log2": lambda x: _logarithm(x, 2),
+    "log10": lambda x: _logarithm(x, 10),
+    "exp2": lambda x: _rational_power(Fraction(2), x),
+    "exp10": lambda x: _rational_power(Fraction(10), x),
+    "sinpi": _sine_of_half_turns,
+    "cospi": lambda x: _sine_of_half_turns(x + Fraction(1, 2)),
+}
 
 
 def _zeta(function: Function, s: Fraction, q: Fraction) -> Exact | Irrational:

@@ -51,7 +51,7 @@ OF_CONTRACTIONS = ("scaled_dot_product_attention",)
 OF_PYTORCH = {
     "logit": COMPOSITE, "entropy": COMPOSITE, "logaddexp": COMPOSITE,
     "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
-    "prod": POINTWISE, "exp2": POINTWISE,
+    "prod": POINTWISE,
 }  # fmt: skip
 
 

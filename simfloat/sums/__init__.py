@@ -11,11 +11,12 @@ from simfloat.sums.one_format import kahan, pairwise
 from simfloat.sums.partial_sums import all_reduce, partial_sums
 from simfloat.sums.product import dot, matmul, sum
 from simfloat.sums.sequential import sequential
+from simfloat.sums.test_vectors import read_vectors, write_vectors
 from simfloat.sums.trees import numpy_sum, tree
 from simfloat.sums.units import matrix_core, tensor_core
 
 __all__ = [
     "Accumulator", "all_reduce", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "lanes", "library_sum",
-    "matmul", "matrix_core", "numpy_sum", "pairwise", "partial_sums", "sequential", "sum", "sum_blocks", "systolic",
-    "tensor_core", "tree",
+    "matmul", "matrix_core", "numpy_sum", "pairwise", "partial_sums", "read_vectors", "sequential", "sum",
+    "sum_blocks", "systolic", "tensor_core", "tree", "write_vectors",
 ]  # fmt: skip

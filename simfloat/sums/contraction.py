@@ -21,8 +21,8 @@ from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.target import SumObserver, Target, check_precision
 from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, takes_stacks
 from simfloat.sums.bounds import bounds_of
+from simfloat.sums.by_operations import OF_OPERATIONS, PLACE_ONLY, OperationsEngine, consists_of_operations, take_words
 from simfloat.sums.exact import Fractions
-from simfloat.sums.given_draws import PLACE_ONLY, UserDrawsEngine, user_draws_engine
 from simfloat.sums.operands import OperandBounds, Problem, ScaledOperand, first_outside_format
 from simfloat.sums.plan import MOST_SHORT_TERMS, Options, PreparedSum, ProductPlan
 from simfloat.sums.scales import Scales, engine_by_blocks, scales_of_blocks, with_scales
@@ -55,8 +55,8 @@ def prepare_sum(
         a, b = machine.to_device(a), machine.to_device(b)
     if plan.has_scales:
         _check_scaled(options, scales, initial)
-    if isinstance(target.stream, GivenBits) and any(rounding.is_stochastic for rounding in plan.accumulator.roundings):
-        return _prepare_with_user_draws(a, b, shape, depth, options, scales, initial)
+    if plan.needs_operations or (isinstance(target.stream, GivenBits) and plan.accumulator_draws):
+        return prepare_by_operations(a, b, shape, depth, options, scales, initial)
     # One draw serves the whole call. Casts, steps and the result use different stages, so that none of them needs its
     # own call number.
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
@@ -111,7 +111,7 @@ def _prepare_scaled_or_continued(
     machine, accumulator = plan.device, plan.accumulator
     x, y, own_scales, divisor = _scale_operands(a, b, options, draw, scales)
     if divisor != 1.0:
-        check_precision(target.format, target.rounding)  # the quotients are rounded
+        check_precision(target.format, target.rounding, is_exact=True)  # the quotients are rounded
     initial = None if initial is None else machine.to_device(_broadcast_initial(accumulator, initial, shape))
     factors = (bounds_of(own_scales.a), bounds_of(own_scales.b)) if own_scales and accumulator.scales else None
     addend = None if initial is None else bounds_of(initial)
@@ -129,7 +129,7 @@ def _prepare_scaled_or_continued(
     return x.array, y.array, work
 
 
-def _prepare_with_user_draws(
+def prepare_by_operations(
     a: NDArray,
     b: NDArray,
     shape: tuple[int, ...],
@@ -137,25 +137,53 @@ def _prepare_with_user_draws(
     options: Options,
     scales: Scales | None,
     initial: NDArray | None,
+    flags: NDArray[np.uint8] | None = None,
 ) -> tuple[NDArray, NDArray, PreparedSum]:
-    """Prepare sums whose steps take the draws of the user. Nothing else may draw, since these draws have one order."""
+    """Prepare sums by elementwise operations, which may take the draws of the user, and write their flags.
+
+    Nothing but the steps may draw, since these draws have one order.
+    """
     plan, target = options.plan, options.target
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
+    draws = plan.accumulator_draws
     if scales is not None or plan.is_scaled or any(rounding.is_stochastic for rounding in others):
+        what = "GivenBits can only supply the draws of the sum itself" if draws else "Such sums have no scales or draws"
         raise ValueError(
-            "GivenBits can only supply the draws of the sum itself: pass operands and an output without stochastic "
+            f"{what}: pass operands and an output without stochastic "
             "rounding and without scales, or use stream=simfloat.BitStream(seed)."
+        )
+    if draws and not isinstance(target.stream, GivenBits):
+        raise ValueError(
+            "Sums with flags, and sums in FP64 in other modes than nearest_even, take their draws from "
+            "stream=simfloat.GivenBits(integers)."
         )
     x, y = _round_operand(a, options, 0, None), _round_operand(b, options, 1, None)
     initial = None if initial is None else plan.device.to_device(_broadcast_initial(plan.accumulator, initial, shape))
-    # The accumulator rejects the same operands with these draws as with others.
-    addend = None if initial is None else bounds_of(initial)
-    # The engine itself is not used: sums with given draws are computed by elementwise operations, step by step.
-    plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
-    assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
+    if not plan.needs_operations:
+        # The accumulator rejects the same operands as in sums by its engine, which is not used.
+        addend = None if initial is None else bounds_of(initial)
+        plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
+    assert x.array is not None and y.array is not None
+    words = None
+    if draws:
+        assert isinstance(target.stream, GivenBits)
+        words = take_words(plan.accumulator, math.prod(shape), depth, target.stream)
     least = x.known_or_array_format.emin, y.known_or_array_format.emin
-    engine = user_draws_engine(plan.accumulator, math.prod(shape), depth, target.stream, least)
-    return x.array, y.array, PreparedSum(plan.device, engine, False, False, PLACE_ONLY, None, initial)
+    engine = OperationsEngine(plan.accumulator, words, least, flags)
+    draw = PLACE_ONLY if draws or flags is not None else None
+    return x.array, y.array, PreparedSum(plan.device, engine, False, False, draw, None, initial)
+
+
+def check_flaggable(options: Options, scales: Scales | None) -> None:
+    """Raise ValueError for sums without flags."""
+    plan = options.plan
+    if scales is not None or plan.is_scaled:
+        raise ValueError("flags=True is for sums without scales; pass plain operands, such as q.values().")
+    if not consists_of_operations(plan.accumulator):
+        raise ValueError(
+            f"{plan.accumulator} has no flags, because not all of its steps are rounded operations. Sums with flags "
+            f"are {OF_OPERATIONS}; simfloat.round and elementwise operations return the flags of one rounding."
+        )
 
 
 def _sums_are_results(plan: ProductPlan, engine: Engine, target: Target) -> bool:
@@ -218,7 +246,7 @@ def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | No
         raise ValueError("The operands have scales already, and inputs= would scale them again: pass only one of them.")
     if not options.plan.divides_sums:
         return
-    check_precision(options.target.format, options.target.rounding)
+    check_precision(options.target.format, options.target.rounding, is_exact=True)
     if initial is not None:
         raise ValueError(
             "An operand is scaled as a whole, so sums are divided by its scale, and initial= would be divided as well: "
@@ -311,7 +339,7 @@ def with_progress_bar(
         or not is_line_visible()
     ):
         return sum_up(work)
-    if isinstance(engine, UserDrawsEngine):  # takes the draws of the user for all its sums at once
+    if isinstance(engine, OperationsEngine):  # takes the draws of the user for all its sums at once
         return sum_up(work)
     chunk = accumulator.chunk if accumulator.resumes and work.scales is None else None
     metered = Metered(chunk or 0)

@@ -20,6 +20,7 @@ from simfloat.arithmetic.machines import CPU, on_cpu, write_back_to_device
 from simfloat.arithmetic.operands import FloatType, empty
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP64, Format, Rounding
+from simfloat.formats.definition import round_value
 from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.operands import Problem
@@ -158,7 +159,7 @@ class Exact(Accumulator):
         if not inside or problem.divisor != 1:
             return fractions_for(problem)
         _check_output(problem.output, problem.rounding)
-        return _SumOnGrids(_anchors(summands, growth), exact_products, problem.output == FP64)
+        return _SumOnGrids(_anchors(summands, growth), exact_products, _mode_in_fp64(problem))
 
     def __repr__(self) -> str:
         return self.maker
@@ -187,7 +188,7 @@ class _SumOnGrids(NamedTuple):
 
     anchors: NDArray[np.float64]
     exact_products: bool
-    to_nearest: bool
+    in_fp64: Rounding | None  # the mode in which totals are rounded to FP64; None if they are rounded to odd
     carrier: FloatType = np.float64
     cost: float = 2.0
 
@@ -200,13 +201,25 @@ class _SumOnGrids(NamedTuple):
         loops.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
         loops.bins.carry(bins, self.anchors)
         loops.bins.odd_totals(bins, out)
-        if self.to_nearest:
-            # For FP64, a second rounding of an odd float64 value would have no bits left: fsum rounds the exact sum
+        if self.in_fp64 is not None:
+            # For FP64, a second rounding of an odd float64 value would have no bits left: the exact sum is rounded
             # once.
             totals, parts = on_cpu(out), on_cpu(bins)
             finite = np.isfinite(parts[0])
-            totals[finite] = [math.fsum(pieces) for pieces in parts[:, finite].T]
+            totals[finite] = [_round_sum(pieces.tolist(), self.in_fp64) for pieces in parts[:, finite].T]
             write_back_to_device(totals, out)
+
+
+def _round_sum(parts: list[float], rounding: Rounding) -> float:
+    """Return the exact sum of finite parts, rounded once to FP64; a zero sum is +0."""
+    if rounding.steps == "nearest":
+        return math.fsum(parts)
+    return round_value(sum(map(Fraction, parts), Fraction(0)), FP64, rounding)
+
+
+def _mode_in_fp64(problem: Problem) -> Rounding | None:
+    """Return the mode in which totals are rounded to FP64; None for other formats."""
+    return problem.rounding if problem.output == FP64 else None
 
 
 class Fractions(NamedTuple):
@@ -217,7 +230,7 @@ class Fractions(NamedTuple):
     """
 
     divisor: float
-    to_nearest: bool
+    in_fp64: Rounding | None  # the mode in which totals are rounded to FP64; None if they are rounded to odd
     block: int | None  # the number of products that have their own scales, by which they are divided
     anchors: NDArray[np.float64] | None  # of the grids, or None
     exact_products: bool
@@ -263,7 +276,7 @@ class Fractions(NamedTuple):
                     sums.add_product_quotients(part, divisors, self.divisor)
                 else:
                     sums.add(part, self.divisor)
-        return sums.totals(self.to_nearest)
+        return sums.totals(self.in_fp64 is not None)
 
     def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> float:
         products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]
@@ -273,8 +286,8 @@ class Fractions(NamedTuple):
             products = [run / Fraction(float(divisor)) for run, divisor in zip(runs, divisors, strict=True)]
         total = sum(products, Fraction(initial)) / Fraction(self.divisor)
         near = _nearest(total)
-        if self.to_nearest:
-            return near
+        if self.in_fp64 is not None:
+            return near if self.in_fp64.steps == "nearest" else round_value(total, FP64, self.in_fp64)
         if math.isinf(near):
             return math.copysign(LARGEST_FLOAT64, near)
         error = total - Fraction(near)
@@ -293,8 +306,10 @@ def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
     products, exact_products = problem.products, problem.products.precision <= 53
     growth = _growth(min(block or problem.depth, problem.depth), exact_products)
     # The sum of a block is divided by its own scales, so each block has separate bins, which grow only with the block.
-    anchors = _anchors(products, growth) if _have_grids(products, growth) else None
-    return Fractions(problem.divisor, problem.output == FP64, block, anchors, exact_products)
+    mode = _mode_in_fp64(problem)
+    has_anchors = _have_grids(products, growth) and (mode is None or mode.steps == "nearest")
+    anchors = _anchors(products, growth) if has_anchors else None
+    return Fractions(problem.divisor, mode, block, anchors, exact_products)
 
 
 def _sum_of_specials(row: NDArray, column: NDArray, initial: float) -> float | None:
@@ -344,7 +359,7 @@ def _check_ends(output: Format, rounding: Rounding) -> None:
 
 
 def _check_output(output: Format, rounding: Rounding) -> None:
-    check_precision(output, rounding)
+    check_precision(output, rounding, is_exact=True)
     if rounding.is_stochastic and output.precision + rounding.bits + 2 > KEPT_BITS:
         most = KEPT_BITS - 2 - output.precision
         raise ValueError(

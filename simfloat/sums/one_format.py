@@ -61,7 +61,7 @@ class InOneFormat(Accumulator):
     __hash__ = Accumulator.__hash__
 
     def __post_init__(self) -> None:
-        check_precision(self.format, self.rounding)
+        check_precision(self.format, self.rounding, is_exact=True)
 
     def loop_engine(
         self, kind: str, carrier: FloatType, top: int | None = None, grid_type: FloatType | None = None
@@ -308,7 +308,7 @@ def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
 
     Raises:
         ValueError: if `format` or `rounding` is invalid.
-        ValueError: if `format` has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if `format` has more than 50 bits of precision, except for FP64 in a deterministic mode.
 
     Examples:
         >>> tenths = np.full(1000, 0.1)
@@ -391,7 +391,7 @@ def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairw
 
     Raises:
         ValueError: if `format` or `rounding` is invalid.
-        ValueError: if `format` has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if `format` has more than 50 bits of precision, except for FP64 in a deterministic mode.
 
     Examples:
         >>> ones = np.ones(8192)

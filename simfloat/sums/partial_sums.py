@@ -21,8 +21,8 @@ from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales, whole_steps
 from simfloat.sums.blocked import Blocked, InRuns, RunsEngine
+from simfloat.sums.by_operations import OperationsEngine
 from simfloat.sums.contraction import prepare_sum, round_sums
-from simfloat.sums.given_draws import UserDrawsEngine
 from simfloat.sums.one_format import InOneFormat, Pairwise, pairwise, running_sums
 from simfloat.sums.plan import Options
 from simfloat.sums.product import Inputs, as_vectors, read_options, refuse_flags
@@ -120,7 +120,7 @@ def _running_sums(
     start: NDArray,
 ) -> NDArray:
     """Return the partial sum after every chunk, in the dtype of the engine."""
-    if isinstance(engine, UserDrawsEngine):
+    if isinstance(engine, OperationsEngine):
         return engine.running_sums(row, column, start)
     if isinstance(engine, InRuns):
         # All runs are summed first, and then their results: inner and outer sums take their draws from different steps.

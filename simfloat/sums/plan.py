@@ -21,6 +21,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding
 from simfloat.sums.accumulator import Accumulator, Engine, sums_are_results, takes_stacks
 from simfloat.sums.bounds import Bounds, RawBounds, format_bounds
+from simfloat.sums.by_operations import needs_operations
 from simfloat.sums.operands import OperandBounds, OperandPlan, Problem, raw_bounds_in_format
 from simfloat.sums.scales import Scales
 
@@ -79,6 +80,8 @@ class ProductPlan:
     is_scaled: bool  # True if operands have scales, from a cast or for the accumulator
     has_blocks: bool  # True if a cast scales blocks of its operand
     divides_sums: bool  # True if a cast scales its operand as a whole, so that sums are divided at the end
+    accumulator_draws: bool  # True if a step is stochastic
+    needs_operations: bool  # True if the steps are elementwise operations, because no loop has their mode
 
     def prepare_unrounded(self, a: NDArray, b: NDArray, depth: int) -> PreparedSum:
         """Return the prepared sum, from zero, for operands without casts.
@@ -140,7 +143,10 @@ def product_plan(
     scales = [cast.scale for cast in casts or () if cast.scale is not None]
     modes = (rounding, *accumulator.roundings, *(cast.rounding for cast in casts or ()))
     draws = any(mode.is_stochastic for mode in modes)
-    engines = [_engine_for_all(accumulator, formats, array_format) for array_format in (FP64, FP32)]
+    by_operations = needs_operations(accumulator)
+    engines: list[Engine | None] = [None, None]
+    if not by_operations:
+        engines = [_engine_for_all(accumulator, formats, array_format) for array_format in (FP64, FP32)]
     operands = None
     if casts is not None:
         # Bounds of operands are computed before the rounding only if they decide something. If the formats decide the
@@ -154,7 +160,7 @@ def product_plan(
     rounded_works = short_works = None
     if casts is not None and engines[0] is not None:
         rounded_works = _prepared_pair(device, engines[0], keeps)
-    elif casts is not None and accumulator.result is not None and device is CPU:
+    elif casts is not None and accumulator.result is not None and device is CPU and not by_operations:
         short = _short_engine(accumulator, casts, format, rounding)
         short_works = None if short is None else _prepared_pair(device, short, keeps)
     return ProductPlan(
@@ -179,6 +185,8 @@ def product_plan(
         is_scaled=bool(scales) or accumulator.scales is not None,
         has_blocks=any(isinstance(scale, Block) for scale in scales),
         divides_sums=any(scale.is_whole for scale in scales),
+        accumulator_draws=any(mode.is_stochastic for mode in accumulator.roundings),
+        needs_operations=by_operations,
     )
 
 

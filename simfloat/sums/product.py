@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic import operations
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.casts import Cast, as_cast
-from simfloat.arithmetic.machines import CPU, Device
+from simfloat.arithmetic.machines import CPU, Device, on_cpu
 from simfloat.arithmetic.operands import as_operand, common_type_and_device
 from simfloat.arithmetic.target import Observer, Target, as_target, carrier_of
 from simfloat.common import check_flags, is_integer
@@ -31,7 +32,7 @@ from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
 from simfloat.sums import contraction
 from simfloat.sums.accumulator import Accumulator
-from simfloat.sums.contraction import prepare_sum, round_sums
+from simfloat.sums.contraction import check_flaggable, prepare_by_operations, prepare_sum, round_sums
 from simfloat.sums.plan import Casts, Options, product_plan
 from simfloat.sums.scales import Scales, as_scales, unpack_blocks
 from simfloat.sums.sequential import as_accumulator
@@ -83,10 +84,12 @@ def matmul(
         stream: the random bits of stochastic modes in the accumulator, the casts or `rounding` (`BitStream` or
             `GivenBits`).
         observer: receives the rounding events of the casts and of the results.
-        flags: must be False; flags exist only for single operations.
+        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations.
 
     Returns:
-        float32 if both operands are float32 and the output format fits into float32, otherwise float64.
+        float32 if both operands are float32 and the output format fits into float32, otherwise float64. With
+        ``flags=True`` a pair: the results, and a uint8 array with the exceptions that the steps of each sum and its
+        rounding to `output` raise together, with the bits of :func:`simfloat.round`.
 
     Raises:
         ValueError: if the inner sizes differ, or if operands are too wide for exact steps.
@@ -94,7 +97,8 @@ def matmul(
         ValueError: if `rounding` is given although `output` is the format of the accumulator.
         ValueError: if `initial` would enlarge the result, or has values outside the format of the partial sum.
         ValueError: if scales are infinite, given twice, or not in the scale format of the accumulator.
-        ValueError: if `flags` is true.
+        ValueError: if `flags` is true, and steps of the accumulator are not rounded operations, or operands have
+            scales.
 
     Examples:
         >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
@@ -112,12 +116,12 @@ def matmul(
     left, right, shape = (x, y, None) if x.ndim == y.ndim == 2 else _as_matrices(x, y)
     if left.shape[-1] != right.shape[-2]:
         raise _shape_error(x, y)
-    if flags is not False:
-        refuse_flags("matmul", flags)
     options = read_options([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
     if blocks is not None:
         blocks = as_scales(blocks, left, right, options.accumulator)
     initial = None if initial is None else as_operand(initial, "initial")
+    if flags is not False:
+        return multiply_with_flags(left, right, options, blocks, initial, shape, flags)
     return multiply_matrices(left, right, options, blocks, initial, shape)
 
 
@@ -162,11 +166,11 @@ def dot(
         initial: the start value of the sum, in the format of the partial sum; by default +0.
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
         observer: receives the rounding events of the casts and of the result.
-        flags: must be False; flags exist only for single operations.
+        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations.
 
     Returns:
         An array without axes. It is float32 if both vectors are float32 and the output format fits into float32,
-        otherwise float64.
+        otherwise float64. With ``flags=True`` a pair, as in :func:`simfloat.matmul`.
 
     Raises:
         ValueError: if a and b are not vectors of equal length.
@@ -177,16 +181,18 @@ def dot(
         array(32.)
         >>> sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP16), sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP32)
         (array(2048.), array(2049.))
+        >>> sf.dot([60000.0, 60000.0], [1.0, 1.0], accumulate=sf.FP16, flags=True)  # overflow and inexact
+        (array(inf), array(5, dtype=uint8))
     """
     x, y, blocks = unpack_blocks(a, b) if isinstance(a, BlockScaled) or isinstance(b, BlockScaled) else (a, b, None)
     x, y = as_vectors(x, y)
-    if flags is not False:
-        refuse_flags("dot", flags)
     options = read_options([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
     row, column = x[np.newaxis], y[:, np.newaxis]
     if blocks is not None:
         blocks = as_scales(blocks, row, column, options.accumulator)
     initial = None if initial is None else as_operand(initial, "initial")
+    if flags is not False:
+        return multiply_with_flags(row, column, options, blocks, initial, (), flags)
     return multiply_matrices(row, column, options, blocks, initial, ())
 
 
@@ -226,11 +232,11 @@ def sum(
         initial: start values of the sums, in the format of the partial sum; by default +0.
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
         observer: receives the rounding events of the cast and of the results.
-        flags: must be False; flags exist only for single operations.
+        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations.
 
     Returns:
         An array without `axis`. It is float32 if x is float32 and the output format fits into float32, otherwise
-        float64.
+        float64. With ``flags=True`` a pair, as in :func:`simfloat.matmul`.
 
     Raises:
         ValueError: if `axis` is not an axis of x.
@@ -251,8 +257,6 @@ def sum(
     else:
         places = f"None or an integer from {-x.ndim} to {x.ndim - 1}" if x.ndim else "None: a single number has no axes"
         raise ValueError(f"axis must be {places}, got {axis!r}.")
-    if flags is not False:
-        refuse_flags("sum", flags)
     options = read_options([x], inputs, accumulate, output, rounding, stream, observer, "sum")
     # The ones are not the user's data: their cast is not reported, and they are not scaled.
     options = options._replace(cast_operations=("cast_input", None))
@@ -266,16 +270,18 @@ def sum(
     if many:
         ones = np.broadcast_to(ones, (rows.shape[1], 1))
     initial = None if initial is None else as_operand(initial, "initial")
+    if flags is not False:
+        return multiply_with_flags(rows, ones, options, None, initial, shape, flags)
     return multiply_matrices(rows, ones, options, None, initial, shape)
 
 
 def refuse_flags(operation: str, flags: bool) -> None:
-    """Raise ValueError if flags are requested for a sum: only single operations have them."""
+    """Raise ValueError if flags are requested of a function that does not return them."""
     check_flags(flags=flags)
     if flags:
         raise ValueError(
-            f"{operation} takes no flags=True: a sum has many roundings. round and the elementwise operations, such as "
-            "simfloat.fma, return the flags of each rounding; simfloat.partial_sums returns the sum after every step."
+            f"{operation} takes no flags=True. simfloat.sum, dot and matmul return the flags that the steps of a sum "
+            "raise, and round and the elementwise operations return the flags of each rounding."
         )
 
 
@@ -376,6 +382,36 @@ def multiply_matrices(
             lambda work: sums_of_matrices(matrices, a, b, work), work, count, depth, own
         )
     return round_sums(sums, shape, options, work, a, b)
+
+
+@in_usual_environment
+def multiply_with_flags(
+    a: NDArray,
+    b: NDArray,
+    options: Options,
+    scales: Scales | None,
+    initial: NDArray | None,
+    shape: tuple[int, ...] | None,
+    flags: bool,
+) -> Any:
+    """Multiply matrices as `multiply_matrices` does; with flags, return a pair of the results and their flags."""
+    check_flags(flags=flags)
+    if not flags:
+        return multiply_matrices(a, b, options, scales, initial, shape)
+    check_flaggable(options, scales)
+    matrices, (plan, target, *_) = _result_shape(a, b), options
+    if plan.device is not CPU:  # flags are found only on the CPU
+        there = options._replace(plan=product_plan(plan.accumulator, plan.casts, plan.format, plan.rounding, CPU))
+        initial = None if initial is None else on_cpu(initial)
+        pair = multiply_with_flags(on_cpu(a), on_cpu(b), there, None, initial, shape, True)
+        return tuple(map(plan.device.to_device, pair))
+    shape = matrices if shape is None else shape
+    raised = np.zeros(math.prod(matrices), np.uint8)
+    a, b, work = prepare_by_operations(a, b, shape, a.shape[-1], options, None, initial, raised)
+    sums = sums_of_matrices(matrices, a, b, work)
+    if target.format != plan.result or target.rounding.saturates:
+        raised |= operations.round(sums.reshape(-1), target.format, target.rounding, flags=True)[1]
+    return round_sums(sums, shape, options, work, a, b), raised.reshape(shape)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:

@@ -134,7 +134,7 @@ def sequential(
 
     Raises:
         ValueError: if `format`, `products` or `rounding` is invalid.
-        ValueError: if a format has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if a format has more than 50 bits of precision, except for FP64 in a deterministic mode.
 
     Examples:
         >>> sf.dot([0.1, 0.2], [0.3, 0.4], inputs=sf.FP16, accumulate=sf.sequential(sf.FP16, rounding=sf.toward_zero))
@@ -186,7 +186,7 @@ class SequentialSum(Accumulator):
 
     def __post_init__(self) -> None:
         for format in self._formats:
-            check_precision(format, self.rounding)
+            check_precision(format, self.rounding, is_exact=True)
 
     @property
     def result(self) -> Format:

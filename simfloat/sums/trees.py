@@ -231,7 +231,7 @@ def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even
 
     Raises:
         ValueError: if the order omits or repeats a product, or `format` or `rounding` is invalid.
-        ValueError: if `format` has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if `format` has more than 50 bits of precision, except for FP64 in a deterministic mode.
         ValueError: when it is used for another number of products.
 
     Examples:
@@ -269,7 +269,7 @@ def numpy_sum(
 
     Raises:
         ValueError: if `format`, `rounding` or `products` is invalid.
-        ValueError: if a format has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if a format has more than 50 bits of precision, except for FP64 in a deterministic mode.
         ValueError: if `products` is given with a stochastic mode.
 
     Examples:
@@ -347,7 +347,7 @@ class NumPySum(InProgramOrder):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.products is not None:
-            check_precision(self.products, self.rounding)
+            check_precision(self.products, self.rounding, is_exact=True)
             if self.rounding.is_stochastic:
                 raise ValueError(
                     f"products= of numpy_sum takes a deterministic rounding, got {self.rounding}: round the products "

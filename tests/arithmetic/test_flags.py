@@ -141,6 +141,9 @@ def test_functions_raise_the_exceptions_of_section_9_of_ieee_754():
         ("i1e", (1.0,), NX), ("gelu", (-np.inf,), 0), ("power", (0.0, -1.0), DZ), ("power", (0.0, -np.inf), 0),
         ("power", (-1.0, 0.5), NV), ("power", (-8.0, 3.0), 0), ("power", (np.nan, 0.0), 0),
         ("power", (2.0, 2000.0), OF | NX), ("power", (2.0, 0.5), NX), ("power", (np.nan, 2.0), 0),
+        ("exp2", (2000.0,), OF | NX), ("exp2", (3.0,), 0), ("exp10", (2.0,), 0), ("exp10", (0.5,), NX),
+        ("sinpi", (0.5,), 0), ("cospi", (0.25,), NX), ("cbrt", (27.0,), 0), ("cbrt", (2.0,), NX),
+        ("hypot", (3.0, 4.0), 0), ("hypot", (1.0, 1.0), NX), ("hypot", (np.inf, np.nan), 0),
     ]  # fmt: skip
     for name, row in FUNCTIONS.items():
         for x, value in zip(SPECIALS, row.specials, strict=False):

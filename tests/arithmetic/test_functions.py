@@ -105,6 +105,33 @@ def test_algebraic_functions_are_right_where_the_result_is_close_to_a_midpoint(n
             assert_bits(got, sf.round(exact * shift, sf.Format(11, 49), mode), x)
 
 
+def test_lengths_of_any_coordinates_are_right_in_every_mode(rng):
+    # Triples with a hypotenuse of 54 bits, which is a tie of FP64, and squares that cancel, underflow and overflow.
+    ties = rng.integers(2**50, 2**51, 500) | 1
+    a, b = rng.standard_normal((2, 2000)) * 2.0 ** rng.integers(-30, 30, (2, 2000))
+    far = 2.0 ** rng.integers(-1040, 980, 2000)
+    a = np.concatenate([3.0 * ties, a, a * far, a * far, 5.0 * ties, [3e-310, 1e308, 2.0**-1074, 0.0, -0.0]])
+    b = np.concatenate([4.0 * ties, b, b * far, b, 12.0 * 2.0**-60 * ties, [4e-310, 1e308, 2.0**-1074, -3.0, 0.0]])
+    assert_bits(sf.hypot(a, b, sf.FP64), mpfr.nearest(gmpy2.hypot, a, b), a, b)
+    exact = mpfr.to_odd(gmpy2.hypot, a, b)
+    for mode in DETERMINISTIC:
+        for format in (sf.FP32, sf.FP16):
+            assert_bits(sf.hypot(a, b, format, mode), sf.round(exact, format, mode), a, b)
+    assert sf.hypot(np.inf, np.nan, sf.FP16) == sf.hypot(np.nan, -np.inf, sf.FP16) == np.inf
+    assert sf.hypot(1.0, 2.0**-200, sf.FP16, "toward_positive") == 1 + 2.0**-10
+
+
+def test_functions_of_rational_operands_recognise_rational_results():
+    # Half a spacing, which only exact results round to even.
+    assert sf.sinpi(["1/6", "7/6", "-5/6"], sf.E8M0, "toward_positive").tolist()[0] == 0.5
+    assert sf.sinpi(["1/6", "7/6", "-5/6", 2**60 + 1], sf.FP32).tolist() == [0.5, -0.5, -0.5, 0.0]
+    assert sf.cospi(["1/3", "-2/3", "5/3"], sf.FP32, sf.to_odd).tolist() == [0.5, -0.5, 0.5]
+    assert sf.cbrt((2**60 + 1) ** 3, sf.FP64) == sf.round(2**60 + 1, sf.FP64)
+    assert sf.cbrt("-1/27", sf.FP16) == -sf.round("1/3", sf.FP16)
+    assert sf.hypot("3/7", "4/7", sf.FP32) == sf.round("5/7", sf.FP32)
+    assert sf.exp10([22, 23, 3], sf.FP64, sf.nearest_even).tolist() == [1e22, 1e23, 1000.0]
+
+
 def angle_operands(rng, count=4000):
     """Coordinates of any ratio, ratios near 1 and near powers of two, and axes."""
     y, x = rng.standard_normal((2, count)) * 2.0 ** rng.integers(-40, 40, (2, count))

@@ -1,4 +1,4 @@
-"""Files for $readmemh, as IEEE 1364-2005 section 17.2.9 describes them."""
+"""Packed codes, and files for $readmemh and $readmemb, as IEEE 1364-2005 section 17.2.9 describes them."""
 
 import re
 
@@ -90,3 +90,83 @@ def test_an_invalid_path_is_refused(path):
     for call in (lambda: sf.writememh(path, [1.0], sf.BF16), lambda: sf.readmemh(path, sf.BF16)):
         with pytest.raises(ValueError, match="A path is text or a pathlib.Path, got"):
             call()
+
+
+@pytest.mark.parametrize("read, write", [(sf.readmemh, sf.writememh), (sf.readmemb, sf.writememb)])
+@pytest.mark.parametrize("format, per_word", [(sf.E2M1, 2), (sf.E2M3, 5), (sf.FP16, 4), (sf.TF32, 1), (sf.FP64, 3)])
+def test_words_of_several_numbers_are_read_back(tmp_path, rng, read, write, format, per_word):
+    path = tmp_path / "memory"
+    values = sf.round(rng.standard_normal((6, 10)), format)
+    write(path, values, format, per_word=per_word)
+    assert_bits(read(path, format, per_word=per_word), sf.decode(sf.encode(values.reshape(-1), format), format))
+    words = [line.replace("_", "") for line in path.read_text().splitlines()[1:]]
+    radix, digits = (16, 4) if read is sf.readmemh else (2, 1)
+    assert {len(word) for word in words} == {-(-format.bits * per_word // digits)}
+    codes = sf.encode(values, format).reshape(-1, per_word).tolist()
+    assert [int(word, radix) for word in words] == [
+        sum(code << i * format.bits for i, code in enumerate(row)) for row in codes
+    ]
+
+
+def test_binary_words_are_as_verilog_reads_them(tmp_path):
+    assert sf.readmemb(written(tmp_path, "@1 1_1_00 // -2\n@0 0010"), sf.E2M1).tolist() == [1.0, -2.0]
+    assert sf.readmemh(written(tmp_path, "0b12"), sf.FP16) == sf.decode("0b12", sf.FP16)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda p: sf.readmemb(p("0012"), sf.E2M1), "digits such as '0001', got '0012'"),
+        (lambda p: sf.readmemb(p("0b01"), sf.E2M1), "has a prefix"),
+        (lambda p: sf.readmemb(p("00x1"), sf.E2M1), "unknown"),
+        (lambda p: sf.readmemb(p("10000"), sf.E2M1), "more than 4 bits"),
+        (lambda p: sf.readmemh(p("123"), sf.E2M1, per_word=2), "more than 8 bits, of 2 x E2M1"),
+        (lambda p: sf.readmemh(p("12"), sf.E2M1, per_word=0), "per_word, the number of codes in a word"),
+        (lambda p: sf.writememh(p(""), [1.0] * 3, sf.E2M1, per_word=2), "append 1 more"),
+    ],
+)
+def test_words_that_hold_no_numbers_are_refused(tmp_path, call, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        call(lambda text: written(tmp_path, text))
+
+
+@pytest.mark.parametrize("bits", [1, 3, 4, 6, 8, 12, 16, 19, 33, 64])
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_codes_are_packed_without_gaps_and_unpacked(rng, bits, order):
+    codes = rng.integers(0, 2**bits, (3, 11), np.uint64)
+    packed = sf.pack(codes, bits, order=order)
+    assert packed.dtype == np.uint8 and packed.shape == (3, -(-11 * bits // 8))
+    for row, one in zip(packed, codes.tolist(), strict=True):
+        whole = int.from_bytes(row.tobytes(), order)
+        places = range(0, 11 * bits, bits) if order == "little" else range(8 * row.size - bits, -1, -bits)
+        assert [whole >> place & 2**bits - 1 for place in list(places)[:11]] == one
+    unpacked = sf.unpack(packed, bits, 11, order=order)
+    assert np.array_equal(unpacked, codes) and unpacked.itemsize == min(n for n in (1, 2, 4, 8) if 8 * n >= bits)
+    words = sf.pack(codes[:, :8], bits, order=order).view("<u1" if bits % 4 else "<u4" if order == "little" else ">u4")
+    assert np.array_equal(sf.unpack(words, bits, 8, order=order), codes[:, :8])
+
+
+def test_packed_codes_are_those_of_pytorch():
+    torch = pytest.importorskip("torch")
+    codes = sf.encode(sf.E2M1.values()[:14], sf.E2M1)
+    packed = torch.from_numpy(sf.pack(codes, 4)).view(torch.float4_e2m1fn_x2)
+    assert np.array_equal(sf.decode(packed, sf.E2M1), sf.E2M1.values()[:14])
+    assert sf.unpack([0x21, 0x03], 4).tolist() == [1, 2, 3, 0] and sf.pack([], 4).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: sf.pack([1, 16], 4), "Code 16 at index 1 does not fit into 4 bits"),
+        (lambda: sf.pack([-1], 4), "Code -1"),
+        (lambda: sf.pack([0.5], 4), "codes must be integers, got dtype float64"),
+        (lambda: sf.pack([1], 0), "from 1 to 64; got 0"),
+        (lambda: sf.pack([1], 4, order="middle"), "'little' (first code in the lowest bits) or 'big'"),
+        (lambda: sf.unpack([1], 4, 3), "from 0 to 2"),
+        (lambda: sf.unpack(np.array([-1]), 4), "an unsigned dtype such as np.uint32; got int64"),
+        (lambda: sf.unpack([300], 4), "words must be bytes"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused(call, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        call()

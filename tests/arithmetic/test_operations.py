@@ -5,6 +5,9 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.formats.definition import round_value
+from simfloat.formats.exact_numbers import exact_number, exact_result
+from simfloat.formats.exceptions import flags_of
 from simfloat.tools.selftest.checks import operands
 from simfloat.tools.selftest.operations import PAIRS, SIX_BITS, by_fractions, every_pair, near_triples
 from tests.bits import DETERMINISTIC, assert_bits
@@ -187,7 +190,7 @@ def test_broadcasting_and_dtypes(rng):
     "call, message",
     [
         (lambda: sf.add(1.0, 1.0, sf.Format(11, 51)), "precision 52, and the mode is nearest_even"),
-        (lambda: sf.add(1.0, 1.0, sf.FP64, sf.toward_zero), "FP64 has precision 53, and the mode is toward_zero"),
+        (lambda: sf.exp(1.0, sf.FP64, sf.toward_zero), "FP64 has precision 53, and the mode is toward_zero"),
         (lambda: sf.add([1.0, 2.0], [1.0, 2.0, 3.0], sf.FP16), r"Shapes \(2,\) and \(3,\) do not broadcast"),
         (lambda: sf.multiply(1.0, 1.0, sf.FP16, sf.stochastic()), "pass stream="),
         (lambda: sf.divide(0.0, 0.0, sf.E3M2), "E3M2 has no NaN"),
@@ -223,3 +226,39 @@ def test_a_refusal_names_the_format_as_this_call_does_and_not_as_an_earlier_one(
     for name in ("first", "second"):
         with pytest.raises(ValueError, match=name):
             function(np.nan, sf.Format(4, 2, special="finite", name=name))
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "multiply", "divide", "sqrt", "fma", "reciprocal", "rsqrt", "cbrt"]
+)
+def test_fp64_is_rounded_once_in_every_deterministic_mode_with_flags(name, rng):
+    count = len(FUNCTIONS[name].operands)
+    edges = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 5e-324, 1.7976931348623157e308, 2.0**-1022, -(2.0**970)]
+    operands = np.concatenate(
+        [
+            rng.integers(0, 2**64, (count, 40), np.uint64).view(np.float64),
+            rng.standard_normal((count, 40)) * 2.0 ** rng.integers(-4, 4, (count, 40)),
+            rng.integers(-40, 40, (count, 20)) * 5e-324,
+            rng.standard_normal((count, 40)) * 2.0 ** rng.integers(-560, -480, (count, 40)),
+            rng.integers(2**26, 2**27, (count, 20)) | 1,
+            rng.choice(edges, (count, 40)),
+        ],
+        axis=1,
+    )
+    rows = operands.T.tolist()
+    for mode in DETERMINISTIC[1:]:
+        options = {"negative_zero_sums": mode.zero_sum < 0} if name in ("add", "subtract", "fma") else {}
+        exact = [exact_result(name, *map(exact_number, row), **options) for row in rows]
+        want = np.array([round_value(x, sf.FP64, mode) for x in exact])
+        assert_bits(getattr(sf, name)(*operands, sf.FP64, mode), want, *operands)
+        results, flags = getattr(sf, name)(*operands, sf.FP64, mode, flags=True)
+        assert_bits(results, want, *operands)
+        pairs = zip(exact, rows, strict=True)
+        assert flags.tolist() == [flags_of(x, row, sf.FP64, mode, 0, name == "fma") for x, row in pairs]
+
+
+def test_events_in_fp64_are_counted_in_every_deterministic_mode():
+    recorder = sf.Recorder()
+    sf.add([1e308, 1.0, np.inf], [1e308, 2.0**-80, -np.inf], sf.FP64, sf.toward_zero, observer=recorder)
+    counts = recorder.counts()
+    assert (counts["overflow"], counts["unchanged"], counts["nan"]) == (1, 1, 1)

@@ -3,6 +3,7 @@
 import copy
 import operator
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -296,7 +297,12 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: A.__setitem__(0, 1j), "A real array cannot store complex numbers"),
         (lambda: A[0].__iadd__(A), "An in-place operation cannot change the shape"),
         (lambda: A[0].__iadd__(1j), "An in-place operation cannot change the shape"),
-        (lambda: A % 2, "do not support // and %"),
+        (lambda: A // 2, r"do not support //. Write \(x / y\).floor\(\)"),
+        (
+            lambda: sf.array([1.0], sf.BF16, accumulate=sf.blocked(4, sf.BF16, sf.FP32)).cumsum(),
+            "adds several elements",
+        ),
+        (lambda: A.cumsum(5), "axis must be None or an integer"),
         (lambda: Z < Z, "Complex numbers have no order"),
         (lambda: np.less(Z, 1), "Complex numbers have no order"),
         (lambda: sf.array([1], sf.BF16, observer=3), "observer must be an object with a method observe"),
@@ -322,3 +328,48 @@ def test_positive_zero_is_larger_than_negative_zero():
     assert np.signbit(rows.max(1)).tolist() == [False, False, True, True]
     assert np.signbit(rows.min(1)).tolist() == [True, True, True, True]
     assert np.signbit([rows.max(), rows[:2].min()]).tolist() == [False, True]
+
+
+def test_the_remainder_of_arrays_is_that_of_numpy_and_of_python():
+    values = sf.decode(np.arange(256), sf.E5M2).astype(np.float64)
+    a, b = (x.reshape(-1) for x in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        want = [float(Fraction(x) % Fraction(y)) if y and np.isfinite([x, y]).all() else np.remainder(x, y)
+                for x, y in zip(a.tolist(), b.tolist(), strict=True)]  # fmt: skip
+    want = np.where(np.array(want) == 0, np.copysign(0.0, b), want)
+    x, y = sf.array(a, sf.E5M2), sf.array(b, sf.E5M2)
+    for result in (np.remainder(x, y), x % y, np.mod(x, y)):
+        assert_bits(result.numbers.astype(np.float64), sf.round(want, sf.E5M2))
+    assert_bits((sf.array(a, sf.E5M2) % 3.0).numbers, sf.array(a, sf.E5M2).remainder(sf.array(3.0, sf.E5M2)).numbers)
+    tiny = sf.array([-(2.0**-60), 2.0**-60], sf.FP32, rounding="toward_zero") % 3.0  # 3 - 2^-60 is rounded once
+    assert tiny.tolist() == [3 - 2.0**-22, 2.0**-60]
+    assert (7.0 % sf.array([4.0], sf.FP16)).tolist() == [3.0]
+    x = sf.array([7.0], sf.FP16)
+    x %= 4.0
+    assert x.tolist() == [3.0]
+
+
+def test_operations_that_float64_represents_take_exact_operands():
+    x = sf.array([1.0, -2.0], sf.FP32)
+    third = Fraction(1, 3)
+    assert x.fmod(third).tolist() == [0.0, 0.0] and x.fmod("3/7").tolist() == sf.fmod(x, "3/7", sf.FP32).tolist()
+    assert (x % third).tolist() == [0.0, 0.0] and (x % "3/7").tolist() == [
+        sf.round("1/7", sf.FP32),
+        sf.round("1/7", sf.FP32),
+    ]
+    assert x.copysign("-1/3").tolist() == [-1.0, -2.0]
+    assert (np.rint(x / 3), x.sign()) and np.sign(x).tolist() == [1.0, -1.0]
+
+
+def test_partial_sums_of_arrays_are_rounded_step_by_step(rng):
+    x = sf.array(rng.standard_normal((3, 5)), sf.E4M3)
+    for axis in (None, 0, 1, -1):
+        got = np.cumsum(x, axis)
+        rows = x.numbers.reshape(1, -1) if axis is None else np.moveaxis(x.numbers, axis, -1)
+        want = [[float(sf.sum(row[: n + 1], accumulate=sf.E4M3)) for n in range(row.size)] for row in rows]
+        assert_bits(
+            got.numbers, np.moveaxis(np.array(want, np.float32), -1, 0 if axis is None else axis).reshape(got.shape)
+        )
+    recorder = sf.Recorder()
+    sf.array([240.0, 240.0, 1.0], sf.FP16, accumulate=sf.FP32, observer=recorder).cumsum()
+    assert recorder.counts()["total"] >= 3

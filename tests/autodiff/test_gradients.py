@@ -16,10 +16,19 @@ CUBE, MATRIX = RNG.standard_normal((3, 4, 5)), RNG.standard_normal((5, 6))
 POSITIVE = np.abs(A) + 0.5
 
 
+#: Functions that torch lacks.
+COMPOSED = {
+    "exp10": lambda a: 10.0**a,
+    "cbrt": lambda a: a.sign() * a.abs() ** (1 / 3),
+    "sinpi": lambda a: torch.sin(torch.pi * a),
+    "cospi": lambda a: torch.cos(torch.pi * a),
+}
+
+
 def of_one(name):
     """A function of one operand, as a method of ours and as torch has it."""
     rooms = (torch, torch.special, torch.nn.functional)
-    theirs = next(getattr(room, name) for room in rooms if hasattr(room, name))
+    theirs = COMPOSED.get(name) or next(getattr(room, name) for room in rooms if hasattr(room, name))
     return lambda a: theirs(a) if isinstance(a, torch.Tensor) else getattr(a, name)()
 
 
@@ -46,6 +55,7 @@ CASES = {
     "multiply broadcast": (lambda a, b: a * b, (CUBE, ROW)),
     "multiply outer": (lambda a, b: a * b, (COLUMN, ROW)),
     "divide": (lambda a, b: a / b, (A, POSITIVE)),
+    "hypot": (lambda a, b: a.hypot(b), (A, B)),
     "divide broadcast": (lambda a, b: a / b, (COLUMN, POSITIVE)),
     "scalars": (lambda a: 2.5 * (1.0 - a) / 3.0 + 1.0 / (a * a + 1), (A,)),
     "negative": (lambda a: -a, (A,)),

@@ -57,28 +57,6 @@ def softsign_wide(x):
 '''
 
 
-#: One that NumPy and PyTorch have, too.
-POWER_TEXT = '''"""exp2(x) = 2^x."""
-
-from __future__ import annotations
-
-from simfloat.kernels.compile.jit import scalar
-from simfloat.kernels.functions.powers_and_logarithms import power_quick, power_wide
-
-
-@scalar
-def exp2_quick(x):
-    """2^x for zero and 2^-300 <= |x| <= 2^300."""
-    return power_quick(2.0, x)
-
-
-@scalar
-def exp2_wide(x):
-    """2^x."""
-    return power_wide(2.0, x)
-'''
-
-
 def functions_are_what_their_rows_say():
     """In turn: as functions, on arrays, on tensors, on the stand-in for a GPU, and in PyTorch."""
     import simfloat as sf
@@ -186,18 +164,6 @@ FUNCTION = Extension(
             "simfloat/arithmetic/catalog.py",
             "_FUNCTIONS = (",
             """    _function(
-        "exp2",
-        "x",
-        "2 to the power x: exact at integers.",
-        "elementary",
-        example="0.5 -> 1.4140625",
-        slopes=(lambda u, g, y, a: u.multiply(u.multiply(g, y), LN2),),
-        reads="result",
-        specials=(1.0, 1.0, INF, 0.0, NAN),
-        value=lambda x: Decimal(2) ** x,
-        limits=(-5000, 5000),
-    ),
-    _function(
         "softsign",
         "x",
         "x / (1 + |x|): -1 and 1 at infinities.",
@@ -208,11 +174,10 @@ FUNCTION = Extension(
         value=lambda x: x / (1 + abs(x)),
     ),""",
         ),
-        Row("docs/specification.md", "erfinv, ndtri, log_ndtr", "exp2, softsign,"),
+        Row("docs/specification.md", "erfinv, ndtri, log_ndtr", "softsign,"),
     ),
     new={
         "simfloat/kernels/functions/softsign.py": FUNCTION_TEXT,
-        "simfloat/kernels/functions/powers_of_two.py": POWER_TEXT,
     },
 )
 

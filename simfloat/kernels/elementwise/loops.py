@@ -28,6 +28,7 @@ from simfloat.kernels import functions
 from simfloat.kernels.compile.intrinsics import fma, is_extreme, root
 from simfloat.kernels.compile.jit import kernel, scalar
 from simfloat.kernels.elementwise import exact
+from simfloat.kernels.elementwise.double import round_parts_to_double_in_mode
 from simfloat.kernels.elementwise.exact import round_pair_to_double, round_pair_to_odd
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import one_nan, round_pair
@@ -152,7 +153,7 @@ def round_parts_to_double(parts, out):
 
 
 class OperationLoops:
-    """The exact results of an operation, rounded in three ways, with two loops for this operation."""
+    """The exact results of an operation, rounded in four ways, with two loops for this operation."""
 
     def __init__(self, quick: Any, wide: Any, is_function: bool) -> None:
         self.quick = None if quick is no_quick_formula else quick_loop(quick)
@@ -181,6 +182,12 @@ class OperationLoops:
     ) -> None:
         """Write results rounded once, if that needs more bits than float64 has."""
         self._by_parts(round_parts, a, b, c, sign, out, words, grid_numbers)
+
+    def write_doubles_in_mode(
+        self, a: NDArray, b: NDArray, c: NDArray, sign: float, words: NDArray, out: NDArray, grid_numbers: NDArray
+    ) -> None:
+        """Write results rounded to FP64 in the deterministic mode of the grid."""
+        self._by_parts(round_parts_to_double_in_mode, a, b, c, sign, out, words, grid_numbers)
 
     def _by_parts(self, finish: Any, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray, *how: Any) -> None:
         """Write the results after rounding by `finish`, chunk by chunk."""
@@ -316,4 +323,5 @@ OPERATION_LOOPS = {
 exact_results = {name: loops.write_rounded_to_odd for name, loops in OPERATION_LOOPS.items()}
 paired_results = {name: loops.write_rounded for name, loops in OPERATION_LOOPS.items()}
 double_results = {name: loops.write_doubles for name, loops in OPERATION_LOOPS.items() if name not in NATIVE}
+doubles_in_mode = {name: loops.write_doubles_in_mode for name, loops in OPERATION_LOOPS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}

@@ -409,3 +409,61 @@ def log1p_wide(x):
         return significand, -abs(significand) * max(0.5 * abs(x), SPECK), exponent
     high, low = log1p_pair(x, 0.0)
     return high, low, 0
+
+
+LOG2_OF_10 = pair(logarithm(Fraction(10)) / EXACT_LN2)
+
+
+@scalar
+def _round_power(y, y_low, may_be_exact):
+    """Return 2^(y + y_low) rounded to odd, for 2^-300 <= |y| <= 1000."""
+    high, low, k = _exp2(y, y_low)
+    # If the power may be a number of 53 bits, a low part below 2^-74 is only the error of the approximation.
+    return round_sum_to_odd(high, 0.0 if may_be_exact & (abs(low) < 2.0**-74) else low) * power_of_two(k)
+
+
+@scalar
+def exp2_quick(x):
+    """Return 2^x for |x| <= 1000."""
+    inside = abs(x) <= 1000.0
+    result = _round_power(x if inside else 0.0, 0.0, False)
+    return result if inside else np.nan
+
+
+@scalar
+def exp2_wide(x):
+    """Return 2^x."""
+    if not abs(x) < np.inf:
+        return x if x > 0.0 else 0.0 if x < 0.0 else np.nan, 0.0, 0
+    return _power_of_constant(x, x, 0.0)
+
+
+@scalar
+def exp10_quick(x):
+    """Return 10^x for |x| <= 300."""
+    inside = abs(x) <= 300.0
+    z, z_low = multiply_pairs(LOG2_OF_10[0], LOG2_OF_10[1], x if inside else 0.0, 0.0)
+    # 5^23 has 54 bits, and larger powers have more.
+    result = _round_power(z, z_low, _is_integer(x) & (x >= 0.0) & (x < 23.0))
+    return result if inside else np.nan
+
+
+@scalar
+def exp10_wide(x):
+    """Return 10^x."""
+    if not abs(x) < np.inf:
+        return x if x > 0.0 else 0.0 if x < 0.0 else np.nan, 0.0, 0
+    if _is_integer(x) and 0.0 < x < 24.0:
+        return _exact(10.0, x)
+    z = min(max(x, -2000.0), 2000.0)
+    return _power_of_constant(x, *multiply_pairs(LOG2_OF_10[0], LOG2_OF_10[1], z, 0.0))
+
+
+@scalar
+def _power_of_constant(x, z, z_low):
+    """Return 2^(z + z_low), the power of a constant above 1 to the exponent x."""
+    if x != 0.0 and abs(x) < 2.0**-200:
+        return 1.0, math.copysign(SPECK, x), 0
+    if abs(z) > FAR_BEYOND:
+        return 1.0, SPECK, 5000 if z > 0.0 else -5000
+    return _exp2(z, z_low)

@@ -1,6 +1,6 @@
-"""Trigonometric functions and their inverses: sin, cos and tan, then atan, asin, acos and atan2.
+"""Trigonometric functions and their inverses: sin, cos, tan, sinpi and cospi, then atan, asin, acos and atan2.
 
-The first three reduce x to an eighth of a turn and sum a Taylor series. The others compute the angle of a point, by a
+The first five reduce x to an eighth of a turn and sum a Taylor series. The others compute the angle of a point, by a
 table of arctangents and a short series.
 """
 
@@ -22,6 +22,7 @@ from simfloat.kernels.elementwise.exact import (
     horner,
     horner_start,
     multiply_pairs,
+    nearest_integer,
     power_of_two,
     quick_two_sum,
     root_of_pair,
@@ -34,6 +35,9 @@ from simfloat.kernels.functions.constants import SPECK, circle, pair, truncate_b
 _PI = circle(1300)
 HALF_PI = pair(_PI / 2)
 TWO_OVER_PI = float(2 / _PI)
+
+_SHORT_PI = circle(200)
+PI, ARC_HALF_PI = pair(_SHORT_PI), pair(_SHORT_PI / 2)
 
 #: pi / 2 in pieces of 33, 33 and 53 bits: multiples of the first two by an integer below 2^20 are exact.
 HALF_PI_A, HALF_PI_B = (
@@ -224,8 +228,66 @@ def tan_wide(x):
     return high, low, 0
 
 
-_SHORT_PI = circle(200)
-PI, ARC_HALF_PI = pair(_SHORT_PI), pair(_SHORT_PI / 2)
+@scalar
+def _reduce_half_turns(x):
+    """Return (r, r_low, n) with pi x = n pi / 2 + r + 2 pi m and |r| <= pi / 4, for a finite x and an integer m."""
+    # Both differences are exact.
+    part = x - 2.0 * nearest_integer(0.5 * x)
+    n = nearest_integer(2.0 * part)
+    r, r_low = multiply_pairs(PI[0], PI[1], part - 0.5 * n, 0.0)
+    return r, r_low, np.float64(n + INTEGER).view(np.uint64)
+
+
+@scalar
+def _half_turns_quick(x, turn):
+    """Return sin(pi x + turn pi / 2)."""
+    inside = abs(x) < np.inf
+    r, r_low, n = _reduce_half_turns(x if inside else 0.0)
+    high, low = sine_of(r, r_low, n + np.uint64(turn))
+    return round_sum_to_odd(high, low) if inside else np.nan
+
+
+@scalar
+def sinpi_quick(x):
+    """Return sin(pi x) for zero and 2^-300 <= |x|."""
+    y = _half_turns_quick(x, 0)
+    return math.copysign(0.0, x) if y == 0.0 else y
+
+
+@scalar
+def cospi_quick(x):
+    """Return cos(pi x)."""
+    y = _half_turns_quick(x, 1)
+    return 0.0 if y == 0.0 else y
+
+
+@scalar
+def sinpi_wide(x):
+    """Return sin(pi x): zeros have the sign of x."""
+    if not abs(x) < np.inf:
+        return np.nan, 0.0, 0
+    if abs(x) < 2.0**-60:
+        # pi x, on the significand so that nothing underflows; the next term is below 2^-116 of it
+        significand, exponent = split(x)
+        high, low = multiply_pairs(PI[0], PI[1], significand, 0.0)
+        return high if x != 0.0 else x, low, exponent
+    r, r_low, n = _reduce_half_turns(x)
+    high, low = sine_of(r, r_low, n)
+    return high if high != 0.0 else math.copysign(0.0, x), low, 0
+
+
+@scalar
+def cospi_wide(x):
+    """Return cos(pi x): zeros are +0."""
+    if not abs(x) < np.inf:
+        return np.nan, 0.0, 0
+    if abs(x) < 2.0**-30:
+        # 1 - (pi x)^2 / 2
+        return 1.0, -max(0.5 * (PI[0] * x) * (PI[0] * x), SPECK) if x != 0.0 else 0.0, 0
+    r, r_low, n = _reduce_half_turns(x)
+    high, low = sine_of(r, r_low, n + np.uint64(1))
+    return high if high != 0.0 else 0.0, low, 0
+
 
 #: The table has the quotients i / PARTS, of which the nearest is used.
 PARTS = 64

@@ -17,6 +17,7 @@ from numba import types
 
 from simfloat.kernels.compile.intrinsics import is_extreme, shift_left
 from simfloat.kernels.compile.jit import overload, reader, scalar
+from simfloat.kernels.elementwise.double import round_pair_to_double_in_mode
 from simfloat.kernels.elementwise.exact import round_pair_to_double, round_pair_to_odd, split
 from simfloat.kernels.elementwise.float32 import CONVERTED, SINGLE
 from simfloat.kernels.elementwise.half import round_to_half
@@ -52,6 +53,7 @@ from simfloat.kernels.rounding.events import (
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import (
     nearest,
+    one_nan,
     round_by_threshold,
     round_in_direction,
     round_pair,
@@ -290,6 +292,22 @@ def double_loop(wide):
     return loop
 
 
+def double_loop_in_mode(wide):
+    """Return the loop that computes each exact result and rounds it to FP64 in the deterministic mode of the grid."""
+
+    @threads_over("out")
+    def loop(i, a, b, c, sign, words, out, grid_numbers):
+        high, low, exponent = wide(
+            np.float64(element_or_only(a, i)),
+            np.float64(element_or_only(b, i)),
+            np.float64(element_or_only(c, i)),
+            sign,
+        )
+        out[i] = one_nan(round_pair_to_double_in_mode(high, low, exponent, unpack_grid(grid_numbers)))
+
+    return loop
+
+
 def native_loop(function):
     """Return the loop of an operation that the hardware rounds to nearest even, in the type of `out`."""
 
@@ -347,6 +365,7 @@ def converted_loop(function):
 exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
 paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items() if name not in NATIVE}
+doubles_in_mode = {name: double_loop_in_mode(wide) for name, (_, wide) in OPERATIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
 converted_results = {name: converted_loop(function) for name, function in CONVERTED.items()}
 single_results = {name: single_loop(function) for name, function in SINGLE.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from simfloat.tools.commands import info, reveal, round_number, selftest, show, vectors, warmup
+from simfloat.tools.commands import check, info, reveal, round_number, selftest, show, vectors, warmup
 
 
 class Command(Protocol):
@@ -28,5 +28,6 @@ COMMANDS: dict[str, Command] = {
     "warmup": warmup,
     "selftest": selftest,
     "vectors": vectors,
+    "check": check,
     "reveal": reveal,
 }

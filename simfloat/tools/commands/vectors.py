@@ -1,4 +1,4 @@
-"""Implement `simfloat vectors FOLDER`."""
+"""Implement `simfloat vectors FOLDER` and `simfloat vectors FOLDER --unit unit.toml`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.rounding import MODES, VARIANTS, Rounding
 from simfloat.terminal import argument_type
+from simfloat.tools.commands.unit import Unit, read_unit
 
 HELP = "write test vectors for RTL, another simulator or another language"
 
@@ -47,14 +48,27 @@ Test vectors of simfloat {simfloat}, by `simfloat vectors`. What they mean: docs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folder."""
+    """Add the folder, and the description of a unit."""
     parser.add_argument("folder", metavar="FOLDER", type=argument_type(Path), help="created if it is missing")
+    parser.add_argument(
+        "--unit",
+        metavar="TOML",
+        type=argument_type(read_unit),
+        help="write vectors of the unit that this file describes",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Write all files."""
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
+    unit: Unit | None = options.unit
+    if unit is not None:
+        path = folder / f"{unit.name}.txt"
+        unit.write(path)
+        path.with_suffix(".toml").write_text(unit.text(), encoding="utf-8", newline="\n")
+        print(f"{unit.cases} cases in {path}. To compare the results of your unit: simfloat check FILE --unit TOML")
+        return 0
     about = ABOUT.format(version=VERSION, simfloat=sf.__version__)
     (folder / "README.txt").write_text(about, encoding="ascii", newline="\n")
     written = 1 + _write_operations(folder)

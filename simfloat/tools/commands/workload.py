@@ -37,6 +37,7 @@ def operations() -> None:
         getattr(sf, name)(*numbers, sf.FP64)
         getattr(sf, name)(*numbers, sf.FP32, sf.stochastic(), stream=sf.BitStream(0))
         getattr(sf, name)(*[number.astype(np.float32) for number in numbers], sf.TF32)
+    sf.add(0.5, 0.75, sf.FP64, sf.toward_zero)
 
 
 def flags() -> None:

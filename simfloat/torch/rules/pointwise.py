@@ -255,7 +255,8 @@ def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
 def names_of(row: Operation) -> list[str]:
     """Return PyTorch's names of a function of the catalog; none if PyTorch does not have it.
 
-    The kernels of sums, products and quotients have options, and so they have their own rules.
+    The kernels of sums, products and quotients have options, and PyTorch computes hypot by a formula, so these have
+    their own rules.
     """
     if len(row.operands) > 1 and row.accuracy == "exact":
         return []
@@ -287,7 +288,6 @@ POINTWISE_FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "remainder": ("clip", modulo),
     "nextafter": ("nextafter", lambda u, a, b: nextafter(u.round(a), b, u.format)),
     "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
-    "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as in PyTorch, except in inference mode
     "relu": ("relu", slopes.positive_part),
     "leaky_relu": ("leaky_relu", leaky_relu),

@@ -1,6 +1,7 @@
-"""Stochastic sums with draws given by the user, one for each rounding: step by step, for all elements of a tile.
+"""Sums by elementwise operations, step by step, for all elements of a tile.
 
-The exact totals of chunks of products are computed with plain NumPy.
+Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
+modes other than to nearest even. The exact totals of chunks of products are computed with plain NumPy.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw, GivenBits
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.operations import compute_with_draw
+from simfloat.arithmetic.operations import compute_with_draw, compute_with_flags
 from simfloat.arithmetic.target import Target
-from simfloat.formats import FP32, Format, Rounding
+from simfloat.formats import FP32, FP64, Format, Rounding
 from simfloat.sums.accumulator import Accumulator, Region
 from simfloat.sums.blocked import SumOfLanes, SumOfSums
 from simfloat.sums.fused import Fused
-from simfloat.sums.one_format import Kahan, Pairwise
+from simfloat.sums.one_format import InOneFormat, Kahan, Pairwise
 from simfloat.sums.sequential import SequentialSum
 from simfloat.sums.trees import ADD, InProgramOrder, NumPySum, TreeSum
 
@@ -79,6 +80,9 @@ def _align_terms(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
     return np.where(is_cut & (cut % 2 == 0), cut + np.sign(terms), cut)
 
 
+#: Accumulators that consist of rounded operations, in messages.
+OF_OPERATIONS = "sequential, kahan, pairwise, numpy_sum and tree sums, and blocked ones and lanes of these"
+
 #: The draw of a call with given draws in its steps: it only provides the positions of elements.
 PLACE_ONLY = Draw(0, 0)
 
@@ -112,6 +116,13 @@ def count_roundings(accumulator: Accumulator, terms: int) -> int:
     return count if accumulator.rounding.is_stochastic else 0
 
 
+def consists_of_operations(accumulator: Accumulator) -> bool:
+    """Return True if all steps are rounded operations, which raise flags."""
+    if isinstance(accumulator, SumOfSums):
+        return consists_of_operations(accumulator.inner) and consists_of_operations(accumulator.outer)
+    return isinstance(accumulator, SequentialSum | Kahan | Pairwise | TreeSum | NumPySum)
+
+
 def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
     """Return the products of each run, or of each lane."""
     if isinstance(accumulator, SumOfLanes):
@@ -120,25 +131,42 @@ def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
     return [products[first : first + size] for first in range(0, len(products), size)]
 
 
-class UserDrawsEngine(NamedTuple):
+def needs_operations(accumulator: Accumulator) -> bool:
+    """Return True if steps are rounded to FP64 in a mode for which no loop exists."""
+    if isinstance(accumulator, SumOfSums):
+        return needs_operations(accumulator.inner) or needs_operations(accumulator.outer)
+    if not isinstance(accumulator, SequentialSum | InOneFormat):
+        return False
+    return accumulator.rounding.steps != "nearest" and FP64 in (
+        accumulator.format,
+        getattr(accumulator, "products", None),
+    )
+
+
+class OperationsEngine(NamedTuple):
     """Sums by elementwise operations, with draws in C order of the result, step by step."""
 
     accumulator: Accumulator
-    words: NDArray[np.uint32]  # (elements of the result, draws of an element)
+    words: NDArray[np.uint32] | None  # (elements of the result, draws of an element), if the user gives draws
     least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
+    flags: NDArray[np.uint8] | None = None  # receives the flags that the steps of each element raise, if requested
     carrier: FloatType = np.float64
     cost: float = 1e-9  # one thread computes all sums, and the operations divide their elements among threads
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         rows, columns = np.indices(out.shape)
         elements = region.first + rows * region.row_step + columns * region.column_step
-        operations = _OperationsWithDraws(np.moveaxis(self.words[elements], -1, 0))
+        raised = None if self.flags is None else np.zeros(out.shape, np.uint8)
+        operations = _Operations(None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised)
         least = self.least[::-1] if region.is_transposed else self.least
         out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
+        if self.flags is not None and raised is not None:
+            self.flags[elements] = raised
 
     def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:
         """Return the partial sums of one element after every step, with the draws of a sum that ends there."""
-        operations, begin = _OperationsWithDraws(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
+        operations = _Operations(None if self.words is None else self.words[0].reshape(-1, 1, 1))
+        begin = start.astype(np.float64)
         totals = list(operations.running_sums(self.accumulator, _factors(row, column), begin, self.least))
         sums = np.zeros(len(totals), like=row)
         for i, total in enumerate(totals):
@@ -151,25 +179,22 @@ def _factors(a: NDArray, b: NDArray) -> list[Any]:
     return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
 
 
-def user_draws_engine(
-    accumulator: Accumulator, elements: int, terms: int, stream: GivenBits, least: tuple[int, int]
-) -> UserDrawsEngine:
-    """Return the engine for this number of sums; it takes the next draws of the stream."""
+def take_words(accumulator: Accumulator, elements: int, terms: int, stream: GivenBits) -> NDArray[np.uint32]:
+    """Return the next draws of the stream for this number of sums: (elements, draws of an element)."""
     each, bits = (
         count_roundings(accumulator, terms),
         {mode.bits for mode in accumulator.roundings if mode.is_stochastic},
     )
     if len(bits) > 1:
         raise ValueError(f"GivenBits have draws of one width, and the steps of {accumulator} use several.")
-    words = stream.take_words(elements * each, bits.pop())
-    return UserDrawsEngine(accumulator, words.reshape(elements, each), least)
+    return stream.take_words(elements * each, bits.pop()).reshape(elements, each)
 
 
-class _OperationsWithDraws:
-    """Rounded operations on a tile, each of which takes the next draws of its elements."""
+class _Operations:
+    """Rounded operations on a tile, each of which takes the next draws of its elements, and adds its flags."""
 
-    def __init__(self, words: NDArray[np.uint32]) -> None:
-        self._words, self._draws_so_far = words, 0
+    def __init__(self, words: NDArray[np.uint32] | None, flags: NDArray[np.uint8] | None = None) -> None:
+        self._words, self._flags, self._draws_so_far = words, flags, 0
 
     def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
         """Return the sums of the products of pairs of factors, added to `start`."""
@@ -220,7 +245,8 @@ class _OperationsWithDraws:
         # the draws of the outer sum are at another position, so the outer sum is recomputed for every step.
         for first in range(0, len(totals), outer.chunk or 1):
             count = min(first + (outer.chunk or 1), len(totals))
-            yield _OperationsWithDraws(self._words[ends[count - 1] :]).sum(
+            assert self._words is not None
+            yield _Operations(self._words[ends[count - 1] :]).sum(
                 outer, totals[:count], start, _least_exponents(accumulator)
             )
 
@@ -286,6 +312,7 @@ class _OperationsWithDraws:
             yield total
 
     def _next_words(self) -> NDArray[np.uint32]:
+        assert self._words is not None
         self._draws_so_far += 1
         return self._words[self._draws_so_far - 1]
 
@@ -296,7 +323,11 @@ class _OperationsWithDraws:
         def do(operation: str, *operands: NDArray) -> NDArray:
             arrays = [np.broadcast_to(operand, shape) for operand in operands]
             draw = Draw(0, 0, user_bits=_ReadyWords(self._next_words())) if rounding.is_stochastic else None
-            return compute_with_draw(operation, arrays, target, draw)
+            if self._flags is None:
+                return compute_with_draw(operation, arrays, target, draw)
+            results, raised = compute_with_flags(operation, arrays, target, draw)
+            self._flags |= raised
+            return results
 
         return do
 

@@ -7,7 +7,9 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
-from tests.bits import assert_bits
+from simfloat.formats.definition import round_value
+from simfloat.formats.exact_numbers import exact_number
+from tests.bits import DETERMINISTIC, assert_bits
 
 #: Lines as `testfloat_gen f16_add`, `f32_mulAdd` and `bf16_mul` write them: flags as IEEE 754 tells.
 LINES = {
@@ -83,9 +85,26 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
     calls = [
         (lambda: sf.write_vectors(path, "plus", 1.0, 1.0, sf.FP16), "operation is 'round' or one of add, subtract"),
         (lambda: sf.write_vectors(path, "add", 1.0, sf.FP16), "takes a path, 'add', its 2 operands, a format"),
-        (lambda: sf.write_vectors(path, "add", 1.0, 0.1, sf.FP16), "0.1.* is not a number of FP16"),
-        (lambda: sf.write_vectors(path, "f16_mulAdd", 1.0, 1.0, 1.0, sf.FP16), "got 'f16_mulAdd'. Did you mean 'fma'"),
-        (lambda: sf.write_vectors(path, "f16_add", 1.0, 1.0, sf.FP16), "got 'f16_add'. Did you mean 'add'"),
+        (
+            lambda: sf.write_vectors(path, "add", 1.0, 0.1, sf.FP16),
+            "0.1.* is not a number of FP16",
+        ),
+        (lambda: sf.write_vectors(path, "f80_mulAdd", 1.0, 1.0, 1.0, sf.FP16), "got 'f80_mulAdd'. Did you mean 'fma'"),
+        (lambda: sf.write_vectors(path, "f16_add", 1.0, 1.0, sf.FP32), "on FP16, got the format FP32"),
+        (lambda: sf.write_vectors(path, "f16_add", 1.0), "its 2 operands, and a rounding"),
+        (lambda: sf.write_vectors(path, "f16_sqrt_r_min", 1.0, sf.to_odd), "names its rounding, toward_negative"),
+        (lambda: sf.write_vectors(path, "i32_to_f16", [2**31]), "integers of int32, from -2147483648"),
+        (lambda: sf.write_vectors(path, "i32_to_f16", [0.5]), "integers of int32"),
+        (lambda: sf.write_vectors(path, "dot", [1.0], [1.0], 0.0, sf.FP16, accumulate=sf.FP16), "a row for each sum"),
+        (
+            lambda: sf.write_vectors(path, "dot", [[1.0]], [[1.0]], 0.0, sf.FP16),
+            "accumulate= is the accumulator of 'dot'",
+        ),
+        (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, accumulate=sf.FP16), "other operations have none"),
+        (
+            lambda: sf.write_vectors(path, "dot", [[1.0]], [[1.0]], 1.0, sf.FP16, accumulate=sf.pairwise(sf.FP16)),
+            "no running sum that could start from c",
+        ),
         (lambda: sf.read_vectors(path, ["add"], sf.FP16), "operation is 'round' or one of"),
         (lambda: sf.write_vectors("", "add", 1.0, 1.0, sf.FP16), "A path is text"),
     ]
@@ -170,3 +189,110 @@ def test_names_that_testfloat_or_simfloat_lack_are_refused(name, tmp_path):
         read(tmp_path, "", name, sf.FP16)
     with pytest.raises(ValueError, match="read_vectors needs the format of 'add'"):
         read(tmp_path, "", "add")
+
+
+def integers_by_fractions(x, dtype, rounding):
+    """Integers of the RISC-V architecture, and whether they are valid, by the definition of a rounding."""
+    limits = np.iinfo(dtype)
+    if np.isnan(x) or np.isinf(x):
+        return (limits.min if x < 0 else limits.max), False
+    whole = int(round_value(exact_number(float(x)), sf.fixed(54), rounding)) if abs(x) < 2.0**52 else int(x)
+    return min(max(whole, limits.min), limits.max), limits.min <= whole <= limits.max
+
+
+@pytest.mark.parametrize("target", ["i32", "ui32", "i64", "ui64"])
+@pytest.mark.parametrize("source", ["f16", "f32", "f64"])
+def test_conversions_to_integers_are_invalid_out_of_range(source, target, rng, tmp_path):
+    format, dtype = sf.as_format(source), np.dtype({"i": "int", "u": "uint"}[target[0]] + target[-2:])
+    edges = np.array([0.0, -0.0, 0.5, -0.5, 1.5, -1.5, np.inf, -np.inf, np.nan, -1.0, 0.75, 2.0**31, 2.0**32, 2.0**63])
+    x = np.concatenate([rng.standard_normal(60) * 2.0 ** rng.integers(-3, 66, 60), edges, -edges, 2.0**31 - edges[:6]])
+    x = sf.round(x, format)
+    for rounding in DETERMINISTIC:
+        for suffix, is_exact in (("", False), ("_x", True)):
+            name = f"{source}_to_{target}{suffix}"
+            sf.write_vectors(tmp_path / "cases", name, x, rounding)
+            cases = sf.read_vectors(tmp_path / "cases", name)
+            assert cases.result.dtype == dtype
+            for value, got, flags in zip(x.tolist(), cases.result.tolist(), cases.flags.tolist(), strict=True):
+                want, is_valid = integers_by_fractions(value, dtype, rounding)
+                assert got == want and flags == (16 if not is_valid else is_exact and want != value), (value, rounding)
+
+
+@pytest.mark.parametrize("name", ["i32_to_f16", "ui64_to_f32", "i64_to_f64", "ui32_to_bf16"])
+def test_integers_of_any_size_are_rounded_once(name, rng, tmp_path):
+    dtype, format = np.dtype({"i": "int", "u": "uint"}[name[0]] + name.split("_")[0][-2:]), name.split("_")[2]
+    limits = np.iinfo(dtype)
+    x = np.array([*rng.integers(limits.min, limits.max, 50, dtype, endpoint=True).tolist(), limits.max, 1], dtype)
+    sf.write_vectors(tmp_path / "cases", name, x, sf.toward_negative)
+    cases = sf.read_vectors(tmp_path / "cases", name)
+    assert np.array_equal(cases.operands[0], x) and cases.operands[0].dtype == dtype
+    want, flags = sf.round([int(one) for one in x], format, sf.toward_negative, flags=True)
+    assert_bits(cases.result.astype(float), want)
+    assert np.array_equal(cases.flags, flags)
+
+
+@pytest.mark.parametrize("source", ["f16", "bf16", "f32", "f64"])
+def test_every_operation_of_testfloat_is_written_and_read_back(source, rng, tmp_path):
+    format = sf.as_format(source)
+    edges = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, format.max, format.smallest_subnormal, 2.5, 7.0])
+    a, b, c = rng.choice(edges, (3, 300))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        unordered = np.isnan(a) | np.isnan(b)
+        wanted = {
+            **{"eq": (a == b, False), "le": (a <= b, True), "lt": (a < b, True)},
+            **{"eq_signaling": (a == b, True), "le_quiet": (a <= b, False), "lt_quiet": (a < b, False)},
+        }
+    for name, (result, signals) in wanted.items():
+        sf.write_vectors(tmp_path / "cases", f"{source}_{name}", a, b)
+        cases = sf.read_vectors(tmp_path / "cases", f"{source}_{name}")
+        assert np.array_equal(cases.result, result) and np.array_equal(cases.flags, 16 * (unordered & signals))
+    ours = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder", "mulAdd": "fma"}
+    for name, function in ours.items():
+        operands = (a, b, c) if name == "mulAdd" else (a, b)
+        sf.write_vectors(tmp_path / "cases", f"{source}_{name}", *operands)
+        cases = sf.read_vectors(tmp_path / "cases", function, format)
+        result, flags = getattr(sf, function)(*operands, format, flags=True)
+        assert_bits(cases.result.astype(float), result)
+        assert np.array_equal(cases.flags, flags)
+    for suffix, function in (("", sf.rint), ("_rx_minMag", sf.trunc), ("_r_min", sf.floor), ("_r_max", sf.ceil)):
+        sf.write_vectors(tmp_path / "cases", f"{source}_roundToInt{suffix}", a)
+        cases = sf.read_vectors(tmp_path / "cases", f"{source}_roundToInt{suffix}")
+        assert_bits(cases.result.astype(float), function(a, format))
+        assert np.array_equal(cases.flags, (cases.result != a) & ~np.isnan(a) & ("x" in suffix.split("_m")[0]))
+
+
+def test_results_may_have_another_format_than_operands(tmp_path):
+    path = tmp_path / "cases"
+    sf.write_vectors(path, "multiply", [1.125, 240.0], [1.125, 240.0], sf.E4M3, sf.toward_zero, output=sf.FP16)
+    assert path.read_text() == "39 39 3D10 00\n77 77 7B08 00\n"
+    cases = sf.read_vectors(path, "multiply", sf.E4M3, output=sf.FP16)
+    assert cases.result.tolist() == [1.265625, 57600.0]
+    with pytest.raises(ValueError, match="A code of E4M3 has 2 hexadecimal digits"):
+        sf.read_vectors(path, "multiply", sf.E4M3)
+
+
+@pytest.mark.parametrize(
+    "accumulate, has_flags",
+    [(sf.FP16, True), (sf.kahan(sf.FP32), True), (sf.fused(4, 20), False), (sf.tensor_core("hopper"), False)],
+    ids=str,
+)
+def test_sums_are_operations(accumulate, has_flags, rng, tmp_path):
+    path, a, b = tmp_path / "cases", *sf.round(rng.standard_normal((2, 20, 7)), sf.E4M3)
+    c = sf.round(rng.standard_normal(20), sf.FP16)
+    sf.write_vectors(path, "dot", a, b, c, sf.E4M3, accumulate=accumulate)
+    cases = sf.read_vectors(path, "dot", sf.E4M3, accumulate=accumulate)
+    assert_bits(cases.operands[0].astype(float), a)
+    assert_bits(cases.operands[1].astype(float), b)
+    assert_bits(cases.operands[2].astype(float), c)
+    rows = zip(a, b, c, strict=True)
+    sums = [sf.dot(*row[:2], inputs=sf.E4M3, accumulate=accumulate, initial=row[2]) for row in rows]
+    assert_bits(cases.result.astype(float), np.array(sums))
+    assert {len(line.split()) for line in path.read_text().splitlines()} == {16 + has_flags}
+
+
+def test_sums_without_a_running_sum_and_exact_sums_start_from_zero(tmp_path):
+    path = tmp_path / "cases"
+    sf.write_vectors(path, "dot", [[1.0, 2.0]], [[3.0, 4.0]], 0.0, sf.FP16, accumulate=sf.pairwise(sf.FP16))
+    assert path.read_text() == "3C00 4000 4200 4400 0000 4980 00\n"
+    sf.write_vectors(path, "dot", [[1.0]], [[3.0]], [0.5], sf.FP16, accumulate=sf.exact, output=sf.FP32)
+    assert sf.read_vectors(path, "dot", sf.FP16, accumulate=sf.exact, output=sf.FP32).result == 3.5

@@ -1,0 +1,351 @@
+"""Packed codes, and memory images: text files of codes that Verilog's $readmemh and $readmemb read.
+
+Source: IEEE 1364-2005, section 17.2.9 (IEEE 1800-2017, section 21.4).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.codes import decode, encode, read_code
+from simfloat.arithmetic.machines import is_on_gpu, on_cpu, on_device_of
+from simfloat.arithmetic.operands import at_index
+from simfloat.common import as_rectangular_array, file_path, is_integer
+from simfloat.environment import in_usual_environment
+from simfloat.formats import Format, as_format
+from simfloat.formats.catalog import FormatLike
+
+#: The first code of a byte or a word is in its lowest bits ("little"), or in its highest ones ("big").
+Order = Literal["little", "big"]
+
+MOST_BITS = 64
+
+
+def pack(codes: ArrayLike, bits: int, *, order: Order = "little") -> NDArray[np.uint8]:
+    """Put codes of a few bits into bytes, without gaps.
+
+    Parameters:
+        codes: integers from 0 below 2^bits. The last axis is packed, so that every row begins at a byte; the last byte
+            is filled up with zeros.
+        bits: the width of a code, from 1 to 64.
+        order: ``"little"`` puts the first code into the lowest bits of the first byte, like PyTorch for E2M1 and like
+            memory words of little-endian machines; ``"big"`` puts it into the highest bits.
+
+    Returns:
+        uint8 with the shape of `codes`, except that the last axis has ceil(n * bits / 8) bytes. For words, view it as
+        another dtype: ``pack(codes, 4).view("<u4")`` has eight codes in a word (``">u4"`` for ``"big"``).
+
+    Raises:
+        ValueError: if `codes` are not integers below 2^bits, or if `bits` or `order` is invalid.
+
+    Examples:
+        >>> sf.pack([1, 2, 3], 4), sf.pack([1, 2, 3], 4, order="big")
+        (array([33,  3], dtype=uint8), array([18, 48], dtype=uint8))
+    """
+    little = _check_layout(bits, order)
+    array = _as_integers(codes, "codes")
+    is_outside = (array < 0) | (array > np.uint64(2**bits - 1))
+    if is_outside.any():
+        place = tuple(int(i) for i in np.argwhere(is_outside)[0])
+        raise ValueError(f"Code {array[place]}{at_index(place)} does not fit into {bits} bits.")
+    ones = np.unpackbits(array.astype("<u8")[..., np.newaxis].view(np.uint8), axis=-1, bitorder="little", count=bits)
+    ones = ones if little else ones[..., ::-1]
+    return _as_given(np.packbits(ones.reshape(*array.shape[:-1], -1), axis=-1, bitorder=order), codes)
+
+
+def unpack(
+    words: ArrayLike, bits: int, count: int | None = None, *, order: Order = "little"
+) -> NDArray[np.unsignedinteger]:
+    """Return the codes in bytes or words that :func:`pack` has filled.
+
+    Parameters:
+        words: bytes, or an array of an unsigned dtype. The last axis is unpacked.
+        bits: the width of a code, from 1 to 64.
+        count: the number of codes in a row; by default all that fit, including those of the zeros that fill up the last
+            byte.
+        order: ``"little"`` if the first code is in the lowest bits of the first byte or word, ``"big"`` if it is in the
+            highest bits.
+
+    Returns:
+        The codes in the smallest unsigned dtype. The last axis has `count` elements.
+
+    Raises:
+        ValueError: if `words` are not such integers, or hold fewer than `count` codes.
+
+    Examples:
+        >>> sf.unpack([33, 3], 4, 3)
+        array([1, 2, 3], dtype=uint8)
+        >>> sf.unpack(np.array([0x54321], np.uint32), 4, 5)
+        array([1, 2, 3, 4, 5], dtype=uint8)
+    """
+    little = _check_layout(bits, order)
+    array = _as_integers(words, "words")
+    if array.dtype.kind == "i":
+        if not 0 <= array.min() <= array.max() < 256:
+            raise ValueError(
+                f"words must be bytes, or an array of an unsigned dtype such as np.uint32; got {array.dtype}."
+            )
+        array = array.astype(np.uint8)
+    size = array.dtype.itemsize
+    stored = np.ascontiguousarray(array, f"{'<' if little else '>'}u{size}")
+    ones = np.unpackbits(stored[..., np.newaxis].view(np.uint8), axis=-1, bitorder=order)
+    ones = ones.reshape(*array.shape[:-1], -1)
+    room = ones.shape[-1] // bits
+    count = room if count is None else count
+    if not is_integer(count, 0, room):
+        raise ValueError(
+            f"count must be an integer from 0 to {room}, the codes of {bits} bits in a row; got {count!r}."
+        )
+    ones = ones[..., : count * bits].reshape(*array.shape[:-1], count, bits)
+    dtype = np.dtype(f"<u{max(1 << (bits - 1).bit_length(), 8) // 8}")
+    padding = [(0, 0)] * (ones.ndim - 1) + [(0, 8 * dtype.itemsize - bits)]
+    whole = np.packbits(np.pad(ones if little else ones[..., ::-1], padding), axis=-1, bitorder="little")
+    return _as_given(whole.view(dtype)[..., 0].astype(dtype.newbyteorder("=")), words)
+
+
+def _as_given(array: NDArray, operand: Any) -> NDArray:
+    """Return an array on the device of the operand."""
+    result: NDArray = on_device_of(array, operand) if is_on_gpu(operand) else array
+    return result
+
+
+def _check_layout(bits: Any, order: Any) -> bool:
+    """Return True for little-endian order; ValueError for an invalid width or order."""
+    if not is_integer(bits, 1, MOST_BITS):
+        raise ValueError(f"bits, the width of a code, must be an integer from 1 to {MOST_BITS}; got {bits!r}.")
+    if order not in ("little", "big"):
+        raise ValueError(f"order must be 'little' (first code in the lowest bits) or 'big'; got {order!r}.")
+    return bool(order == "little")
+
+
+def _as_integers(x: Any, name: str) -> NDArray[np.integer]:
+    """Return integers as an array with at least one axis."""
+    array = np.atleast_1d(as_rectangular_array(on_cpu(x) if is_on_gpu(x) else x, name))
+    if not array.size:
+        return array.astype(np.uint8)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers, got dtype {array.dtype}; simfloat.encode returns codes of numbers.")
+    return array
+
+
+class Base(NamedTuple):
+    """The digits of a memory image: of $readmemh, or of $readmemb."""
+
+    bits_per_digit: int
+    name: str
+    digits: re.Pattern[str]
+    task: str
+
+    def text(self, word: int, bits: int) -> str:
+        """Return a word of this width in lower-case digits, with leading zeros."""
+        return format(word, f"0{-(-bits // self.bits_per_digit)}{'x' if self.bits_per_digit == 4 else 'b'}")
+
+
+HEXADECIMAL = Base(4, "hexadecimal", re.compile(r"[0-9a-f](?:_?[0-9a-f])*", re.IGNORECASE), "$readmemh")
+BINARY = Base(1, "binary", re.compile(r"[01](?:_?[01])*"), "$readmemb")
+
+
+@in_usual_environment
+def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike, *, per_word: int = 1) -> None:
+    """Write the codes of numbers of `format` to a file that $readmemh reads: one word per line, starting at address 0.
+
+    The first line is a comment with the format and the shape.
+
+    Parameters:
+        path: the file.
+        x: numbers of the format, which are written in C order.
+        format: the format, or its name.
+        per_word: the number of codes in a word. The first one is in the lowest bits.
+
+    Raises:
+        ValueError: if x has an element that is not a number of the format; the file is not written then.
+        ValueError: if the numbers do not fill the last word.
+
+    Examples:
+        >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
+        >>> (folder / "weights.hex").read_text().split()
+        ['//', 'BF16:', 'words', 'of', '16', 'bits,', 'in', 'C', 'order', 'of', 'shape', '(3,)', '3f80', 'c000', '3f00']
+        >>> sf.writememh(folder / "pairs.hex", [1.0, -2.0], sf.BF16, per_word=2)
+        >>> print((folder / "pairs.hex").read_text(), end="")
+        // BF16: words of 32 bits, 2 numbers in each, the first one in the lowest bits, in C order of shape (2,)
+        c0003f80
+    """
+    _write(path, x, format, per_word, HEXADECIMAL)
+
+
+@in_usual_environment
+def writememb(path: str | PathLike[str], x: ArrayLike, format: FormatLike, *, per_word: int = 1) -> None:
+    """Write the codes of numbers of `format` in binary digits to a file that $readmemb reads; see :func:`writememh`.
+
+    Parameters:
+        path: the file.
+        x: numbers of the format, which are written in C order.
+        format: the format, or its name.
+        per_word: the number of codes in a word. The first one is in the lowest bits.
+
+    Raises:
+        ValueError: as :func:`writememh`.
+
+    Examples:
+        >>> sf.writememb(folder / "weights.mem", [1.0, -2.0], sf.E2M1)
+        >>> (folder / "weights.mem").read_text().splitlines()[1:]
+        ['0010', '1100']
+    """
+    _write(path, x, format, per_word, BINARY)
+
+
+@in_usual_environment
+def readmemh(path: str | PathLike[str], format: FormatLike, *, per_word: int = 1) -> NDArray[np.floating]:
+    """Read the numbers from the codes in a $readmemh file.
+
+    Comments, addresses (``@1f`` for the words that follow) and underscores are read as IEEE 1364 defines them.
+
+    Parameters:
+        path: the file.
+        format: the format of the codes, or its name.
+        per_word: the number of codes in a word. The first one is in the lowest bits.
+
+    Returns:
+        A vector from the lowest address to the highest, with the dtype of :func:`simfloat.decode`.
+
+    Raises:
+        ValueError: naming file and line, if a word is not a code of the format; digits x and z are not allowed.
+        ValueError: if an address is written twice, or if an address between others has no word.
+
+    Examples:
+        >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
+        >>> sf.readmemh(folder / "weights.hex", sf.BF16)
+        array([ 1. , -2. ,  0.5], dtype=float32)
+    """
+    return _read(path, format, per_word, HEXADECIMAL)
+
+
+@in_usual_environment
+def readmemb(path: str | PathLike[str], format: FormatLike, *, per_word: int = 1) -> NDArray[np.floating]:
+    """Read the numbers from the codes in a $readmemb file, which has binary digits; see :func:`readmemh`.
+
+    Parameters:
+        path: the file.
+        format: the format of the codes, or its name.
+        per_word: the number of codes in a word. The first one is in the lowest bits.
+
+    Returns:
+        A vector from the lowest address to the highest, with the dtype of :func:`simfloat.decode`.
+
+    Raises:
+        ValueError: as :func:`readmemh`.
+
+    Examples:
+        >>> sf.writememb(folder / "weights.mem", [1.0, -2.0], sf.E2M1, per_word=2)
+        >>> sf.readmemb(folder / "weights.mem", sf.E2M1, per_word=2)
+        array([ 1., -2.], dtype=float32)
+    """
+    return _read(path, format, per_word, BINARY)
+
+
+def _write(path: Any, x: ArrayLike, format: FormatLike, per_word: Any, base: Base) -> None:
+    path, format = file_path(path), as_format(format)
+    bits = format.bits * _check_per_word(per_word)
+    codes = encode(x, format)
+    if codes.size % per_word:
+        raise ValueError(
+            f"{codes.size} numbers do not fill words of {per_word}: "
+            f"append {-codes.size % per_word} more, such as zeros."
+        )
+    words = [sum(code << i * format.bits for i, code in enumerate(row)) for row in _rows(codes, per_word)]
+    packed = f", {per_word} numbers in each, the first one in the lowest bits" if per_word > 1 else ""
+    head = f"// {format}: words of {bits} bits{packed}, in C order of shape {codes.shape}"
+    text = "\n".join([head, *(base.text(word, bits) for word in words), ""])
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _rows(codes: NDArray, per_word: int) -> list[list[int]]:
+    """Return the codes of every word."""
+    rows: list[list[int]] = codes.reshape(-1, per_word).tolist()
+    return rows
+
+
+def _read(path: Any, format: FormatLike, per_word: Any, base: Base) -> NDArray[np.floating]:
+    path, format = file_path(path), as_format(format)
+    _check_per_word(per_word)
+    text = path.read_bytes().decode("utf-8-sig", errors="replace")  # comments may be in any encoding
+    words: dict[int, int] = {}
+    address = 0
+    for place, word in _words(text, path):
+        try:
+            if word.startswith("@"):
+                address = _address(word)
+                continue
+            if address in words:
+                raise ValueError(f"Address {address:x} has a word already.")
+            words[address] = _word(word, format, per_word, base)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {_line(text, place)}: {error}") from None
+        address += 1
+    mask = 2**format.bits - 1
+    codes = [words[at] >> i * format.bits & mask for at in _addresses(words, path) for i in range(per_word)]
+    return decode(np.array(codes, np.uint64), format)
+
+
+def _check_per_word(per_word: Any) -> int:
+    if not is_integer(per_word, 1):
+        raise ValueError(f"per_word, the number of codes in a word, must be an integer from 1; got {per_word!r}.")
+    return int(per_word)
+
+
+#: The contents of a file other than white space: comments, the start of a comment that never ends, and words.
+PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)+)", re.DOTALL)
+ADDRESS = re.compile(r"@([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
+
+
+def _words(text: str, path: Path) -> Iterator[tuple[int, str]]:
+    """Generate every word that is not white space or a comment, with its position."""
+    for piece in PIECES.finditer(text):
+        if piece["open"]:
+            raise ValueError(f"{path}, line {_line(text, piece.start())}: The comment is never closed by */.")
+        if piece["word"]:
+            yield piece.start(), piece["word"]
+
+
+def _address(word: str) -> int:
+    digits = ADDRESS.fullmatch(word)
+    if digits is None:
+        raise ValueError(f"An address is @ and hexadecimal digits, without white space, as @1f; got {word!r}.")
+    return int(digits[1], 16)
+
+
+def _word(word: str, format: Format, per_word: int, base: Base) -> int:
+    """Return the word in a text."""
+    if word[:2].lower() == "0x" or (word[:2] in ("0b", "0B") and base is BINARY):
+        raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
+    if re.search("[xz]", word, re.IGNORECASE):
+        raise ValueError(f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither.")
+    if base is HEXADECIMAL and per_word == 1:
+        return read_code(word, format)
+    bits = format.bits * per_word
+    if base.digits.fullmatch(word) is None:
+        raise ValueError(f"A word of {base.task} is {base.name} digits such as {base.text(1, bits)!r}, got {word!r}.")
+    value = int(word, 2**base.bits_per_digit)
+    if value >> bits:
+        raise ValueError(f"The word {word!r} has more than {bits} bits, of {per_word} x {format}.")
+    return value
+
+
+def _addresses(words: dict[int, int], path: Path) -> list[int]:
+    """Return the addresses in order; ValueError if one is missing."""
+    ordered = sorted(words)
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if after != before + 1:
+            raise ValueError(f"{path}: Address {before + 1:x} has no word, though {before:x} and {after:x} have.")
+    return ordered
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1

@@ -1,0 +1,154 @@
+"""The operations of Berkeley TestFloat by its names, such as f16_add, f32_to_i64 and f16_roundToInt_rx_minMag.
+
+Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
+are those of its RISC-V variant: the nearest integer, and the largest one for NaN. Signalling NaN are not modelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic import functions, operations
+from simfloat.arithmetic.bit_stream import Stream
+from simfloat.environment import in_usual_environment
+from simfloat.formats import (
+    BF16,
+    FP16,
+    FP32,
+    FP64,
+    Format,
+    Rounding,
+    fixed,
+    nearest_away,
+    nearest_even,
+    to_odd,
+    toward_negative,
+    toward_positive,
+    toward_zero,
+)
+from simfloat.formats.exceptions import INEXACT, INVALID
+
+#: The kind of a field: a number of a format, an integer of a dtype, or a boolean.
+Kind: TypeAlias = Format | np.dtype
+BOOLEAN = np.dtype(np.bool_)
+
+#: TestFloat's names of types; its extF80 and f128 are wider than float64.
+KINDS: dict[str, Kind] = {
+    **{"f16": FP16, "bf16": BF16, "f32": FP32, "f64": FP64},
+    **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
+}
+
+#: Its names of operations that simfloat has by another name.
+THEIRS = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma", "rem": "remainder"}
+
+#: The comparisons, and for each of them, whether a quiet NaN is invalid.
+COMPARISONS: dict[str, tuple[Callable[..., Any], bool]] = {
+    **{"eq": (np.equal, False), "le": (np.less_equal, True), "lt": (np.less, True)},
+    **{"eq_signaling": (np.equal, True), "le_quiet": (np.less_equal, False), "lt_quiet": (np.less, False)},
+}
+
+#: The number of operands of its operations.
+OPERANDS = dict(add=2, sub=2, mul=2, mulAdd=3, div=2, rem=2, sqrt=1, roundToInt=1) | dict.fromkeys(COMPARISONS, 2)
+
+#: Its names of rounding modes.
+MODES: dict[str, Rounding] = {
+    **{"near_even": nearest_even, "near_maxMag": nearest_away, "minMag": toward_zero},
+    **{"min": toward_negative, "max": toward_positive, "odd": to_odd},
+}
+
+_LONGEST_FIRST = sorted((*OPERANDS, *MODES), key=len, reverse=True)
+NAME = re.compile(
+    rf"(?P<first>{'|'.join(KINDS)})_"
+    rf"(?:to_(?P<other>{'|'.join(KINDS)})|(?P<name>{'|'.join(name for name in _LONGEST_FIRST if name in OPERANDS)}))"
+    rf"(?:_(?P<how>rx?|x)(?:_(?P<mode>{'|'.join(name for name in _LONGEST_FIRST if name in MODES)}))?)?"
+)
+
+#: All integers below 2^53 in magnitude, as numbers of a format.
+INTEGERS = fixed(54)
+
+
+class Signature(NamedTuple):
+    """An operation of TestFloat: its name without types, the kinds of its operands and of its result, and its mode."""
+
+    operation: str
+    kinds: tuple[Kind, ...]
+    rounding: Rounding | None  # if the name contains it
+    is_exact: bool  # True if a rounding to an integer raises inexact
+
+    @property
+    def operands(self) -> int:
+        """The number of operands."""
+        return len(self.kinds) - 1
+
+
+def signature_of(name: Any) -> Signature | None:
+    """Return the signature of an operation of TestFloat; None for any other name."""
+    parts = NAME.fullmatch(name) if isinstance(name, str) else None
+    if parts is None:
+        return None
+    first, operation, target = KINDS[parts["first"]], parts["name"], parts["other"]
+    rounding = MODES[parts["mode"]] if parts["mode"] else None
+    is_exact = "x" in (parts["how"] or "")
+    if target is not None:
+        is_conversion = parts["first"] != target and (isinstance(first, Format) or isinstance(KINDS[target], Format))
+        return Signature("to", (first, KINDS[target]), rounding, is_exact) if is_conversion else None
+    if not isinstance(first, Format):
+        return None
+    result = BOOLEAN if operation in COMPARISONS else first
+    return Signature(operation, (*[first] * OPERANDS[operation], result), rounding, is_exact)
+
+
+@in_usual_environment
+def compute_testfloat(
+    signature: Signature, operands: Sequence[NDArray], rounding: Rounding, stream: Stream | None = None
+) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Return the results of an operation of TestFloat, and their flags."""
+    operation, target = signature.operation, signature.kinds[-1]
+    x = operands[0]
+    if operation in COMPARISONS:
+        compare, signals = COMPARISONS[operation]
+        unordered = np.isnan(operands[0]) | np.isnan(operands[1])
+        return compare(*operands), (INVALID * (unordered & signals)).astype(np.uint8)
+    if operation == "roundToInt":
+        rounded = _round_to_integers(x, rounding, stream)
+        return rounded, _inexact(signature, np.isfinite(x) & (rounded != x))
+    if operation == "to" and isinstance(target, np.dtype):
+        return _convert_to_integers(x, signature, rounding, stream)
+    name = "round" if operation == "to" else THEIRS.get(operation, operation)
+    function: Any = operations.round if name == "round" else getattr(functions, name)
+    # float64 cannot represent all integers of 64 bits, so integers are read one by one.
+    numbers = [x.tolist() if x.dtype.kind in "iu" else x for x in operands]
+    results: tuple[NDArray[Any], NDArray[np.uint8]] = function(*numbers, target, rounding, stream=stream, flags=True)
+    return results
+
+
+def _inexact(signature: Signature, differs: NDArray) -> NDArray[np.uint8]:
+    return (INEXACT * (differs & signature.is_exact)).astype(np.uint8)
+
+
+def _round_to_integers(x: NDArray, rounding: Rounding, stream: Stream | None) -> NDArray[np.float64]:
+    """Return the integers to which values are rounded, with their signs; infinities and NaN are unchanged."""
+    is_fractional = np.abs(x) < 2.0**52
+    rounded = operations.round(np.where(is_fractional, x, 0.0), INTEGERS, rounding, stream=stream)
+    return np.where(is_fractional, np.copysign(rounded, x), x)
+
+
+def _convert_to_integers(
+    x: NDArray, signature: Signature, rounding: Rounding, stream: Stream | None
+) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Return integers of the dtype of the result, and their flags (IEEE 754-2019, 5.8 and 7.2)."""
+    dtype = signature.kinds[-1]
+    assert isinstance(dtype, np.dtype)
+    limits, rounded = np.iinfo(dtype), _round_to_integers(x, rounding, stream)
+    # Both limits are float64 values, unlike the largest integer of 64 bits.
+    is_low, is_high = rounded < float(limits.min), ~(rounded < float(limits.max + 1))  # a NaN is high
+    is_held = ~(is_low | is_high)
+    integers = np.where(is_held, rounded, 0.0).astype(dtype)
+    integers = np.where(is_high, limits.max, np.where(is_low, limits.min, integers)).astype(dtype)
+    flags = _inexact(signature, is_held & (rounded != x))
+    return integers, flags | np.where(is_held, 0, INVALID).astype(np.uint8)

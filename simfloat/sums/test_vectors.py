@@ -1,0 +1,474 @@
+"""Test vectors: text files with the operands, the result and the flags of an operation, one case per line.
+
+`testfloat_gen` writes such lines, and `testfloat_ver` reads them: codes in as many hexadecimal digits as the format
+has, and two digits of flags, with the bits of :func:`simfloat.round`. A sum is an operation, too: ``"dot"``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic import functions, operations
+from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
+from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
+from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.testfloat import BOOLEAN, THEIRS, Kind, Signature, compute_testfloat, signature_of
+from simfloat.common import did_you_mean, file_path
+from simfloat.environment import in_usual_environment
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
+from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
+from simfloat.formats.rounding import as_rounding
+from simfloat.sums.accumulator import Accumulator
+from simfloat.sums.by_operations import consists_of_operations
+from simfloat.sums.product import matmul
+from simfloat.sums.sequential import as_accumulator
+
+#: Codes, which have no prefix in these files, and flags in two digits.
+DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
+MOST = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
+
+#: The rows of simfloat's own operations, and the name of a sum of products.
+OPERATIONS = FUNCTIONS | REPRESENTABLE
+DOT = "dot"
+
+#: Comments; the sentences of `testfloat_ver` and `testfloat`; and, in the differences that they report, numbers as
+#: sign, exponent and fraction, and flags as letters: invalid, infinite, overflow, underflow, inexact.
+COMMENT = re.compile(r"(?://|#).*")
+REPORT = re.compile(r"(?:>> )?(?:Testing|Errors found in) (?P<operation>\w+)[^=]*|(?:In )?\d+ tests?\b.*")
+REPORTED = re.compile(r"(?P<sign>[+-])(?P<exponent>[0-9a-f]+)\.(?P<fraction>[0-9a-f]+)", re.IGNORECASE)
+REPORTED_FLAGS = re.compile(r"[v.][i.][o.][u.][x.]")
+
+#: The number of digits of an FP32 number: of its code, and of its form in a report, without sign and point.
+SINGLE_DIGITS = 8
+
+
+class Vectors(NamedTuple):
+    """Cases of an operation: vectors of one length. The factors of sums are matrices with a row for each case.
+
+    `signalling` marks cases with a signalling NaN among their operands. simfloat treats these as quiet; hardware raises
+    `invalid` for them. `flags` are zeros if a file of sums has none.
+    """
+
+    operands: tuple[NDArray[Any], ...]
+    result: NDArray[Any]
+    flags: NDArray[np.uint8]
+    signalling: NDArray[np.bool_]
+
+
+class Case(NamedTuple):
+    """The operation of a file: its name, the kinds of its fields, and its options."""
+
+    operation: str
+    kinds: tuple[Kind, ...]  # of the operands, and of the result
+    rounding: Rounding = nearest_even
+    theirs: Signature | None = None  # of an operation of TestFloat
+    accumulator: Accumulator | None = None  # of a sum
+
+    @property
+    def has_flags(self) -> bool:
+        """True if the operation has flags: all operations, except sums with steps that are not rounded operations."""
+        return self.accumulator is None or consists_of_operations(self.accumulator)
+
+    def compute(self, operands: Sequence[NDArray], stream: Stream | None = None) -> tuple[NDArray, NDArray | None]:
+        """Return results and flags; None for flags if the operation has none."""
+        if self.theirs is not None:
+            return compute_testfloat(self.theirs, operands, self.rounding, stream)
+        result = self.kinds[-1]
+        assert isinstance(result, Format)
+        if self.accumulator is None:
+            pair: tuple[NDArray, NDArray] = _function(self.operation)(
+                *operands, result, self.rounding, stream=stream, flags=True
+            )
+            return pair
+        return _sums(self.accumulator, operands, self.kinds, stream, self.has_flags)
+
+
+def _sums(
+    accumulator: Accumulator, operands: Sequence[NDArray], kinds: Sequence[Kind], stream: Stream | None, flags: bool
+) -> tuple[NDArray, NDArray | None]:
+    """Return the sums of the products of rows, and their flags."""
+    a, b, c = operands
+    if not accumulator.takes_initial and (c != 0).any():
+        raise ValueError(f"{accumulator} has no running sum that could start from c; pass zeros.")
+    initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
+    pair = matmul(
+        a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(kinds[0], kinds[1]), accumulate=accumulator, output=kinds[-1],
+        initial=initial, stream=stream, flags=flags,
+    )  # fmt: skip
+    sums, raised = pair if flags else (pair, None)
+    return sums.reshape(-1), None if raised is None else raised.reshape(-1)
+
+
+@in_usual_environment
+def case_of(
+    operation: Any,
+    format: FormatLike | None,
+    rounding: Any = None,
+    output: FormatLike | None = None,
+    accumulate: Accumulator | FormatLike | None = None,
+    is_single: bool = False,
+) -> Case:
+    """Read the description of an operation; ValueError if something is invalid or missing.
+
+    `is_single` is True for roundings of FP32 numbers, otherwise they have FP64 operands.
+    """
+    theirs = signature_of(operation)
+    result_format = None if format is None else as_format(format)
+    if theirs is not None:
+        _check_format(result_format, theirs.kinds, operation)
+        if rounding is not None and theirs.rounding not in (None, as_rounding(rounding)):
+            raise ValueError(f"{operation} names its rounding, {theirs.rounding}; got {rounding} as well.")
+        mode = theirs.rounding or nearest_even if rounding is None else as_rounding(rounding)
+        return Case(operation, theirs.kinds, mode, theirs)
+    count = 3 if operation == DOT else _operands_of(operation)
+    if result_format is None:
+        raise ValueError(
+            f"read_vectors needs the format of {operation!r}: write read_vectors(path, {operation!r}, simfloat.FP16), "
+            "or a name of TestFloat such as 'f16_add'."
+        )
+    mode = nearest_even if rounding is None else as_rounding(rounding)
+    if (operation == DOT) != (accumulate is not None):
+        raise ValueError("accumulate= is the accumulator of 'dot', which needs one; other operations have none.")
+    if accumulate is not None:
+        if rounding is not None:
+            raise ValueError(f"The accumulator of 'dot' contains its rounding; got {mode} as well.")
+        accumulator = as_accumulator(accumulate).for_inputs(result_format, result_format)
+        sums = accumulator.result or as_format(output or FP64)
+        kinds = result_format, result_format, sums, as_format(output or sums)
+        return Case(DOT, kinds, accumulator=accumulator)
+    of_operands = _format_of_operands(operation, result_format, is_single)
+    return Case(operation, (*[of_operands] * count, as_format(output or result_format)), mode)
+
+
+@in_usual_environment
+def write_vectors(
+    path: str | PathLike[str],
+    operation: str,
+    *operands_format_rounding: Any,
+    output: FormatLike | None = None,
+    accumulate: Accumulator | FormatLike | None = None,
+    stream: Stream | None = None,
+) -> None:
+    """Write operands, results and flags of an operation to a file, one case per line, like Berkeley TestFloat.
+
+    A line contains the codes of the operands and of the result, and the flags of :func:`simfloat.round`, in upper-case
+    hexadecimal digits. Cases are in C order. The operands of ``write_vectors(path, "round", x, format)`` are written as
+    codes of FP64.
+
+    Parameters:
+        path: the file.
+        operation: the name of a function of simfloat: ``"round"``, or ``"add"`` to ``"copysign"``; a name of TestFloat,
+            such as ``"f16_to_i32"``; or ``"dot"``, a sum of products.
+        operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
+            if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
+            ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start.
+        output: the format of the result; by default the format of the operands, or of the accumulator.
+        accumulate: the accumulator of ``"dot"``. A line has the flags of its steps if all are rounded operations, and
+            otherwise no flags.
+        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
+
+    Raises:
+        ValueError: if the operation is unknown, if the number of operands is wrong, or if an operand is not a number of
+            the format; the file is not written then.
+
+    Examples:
+        >>> sf.write_vectors(folder / "add.txt", "add", [1.0, 65504.0], [2.0**-11, 65504.0], sf.FP16)
+        >>> print((folder / "add.txt").read_text(), end="")
+        3C00 1000 3C00 01
+        7BFF 7BFF 7C00 05
+        >>> sf.write_vectors(folder / "convert.txt", "f16_to_i32", [2.5, 65504.0], sf.toward_positive)
+        >>> sf.write_vectors(folder / "dot.txt", "dot", [[1.0, 2.0]], [[3.0, 0.5]], [1.0], sf.E4M3, accumulate=sf.FP16)
+        >>> print((folder / "dot.txt").read_text(), end="")
+        38 40 44 30 3C00 4500 00
+    """
+    path = file_path(path)
+    theirs = signature_of(operation)
+    count = 3 if operation == DOT else theirs.operands if theirs else _operands_of(operation)
+    least = count if theirs else count + 1
+    if not least <= len(operands_format_rounding) <= count + 2:
+        format_text = "" if theirs else " a format,"
+        raise ValueError(
+            f"write_vectors takes a path, {operation!r}, its {count} operands,{format_text} and a rounding if you "
+            f"like; got {len(operands_format_rounding)} arguments behind {operation!r}."
+        )
+    operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
+    format = options.pop(0) if not theirs or (options and isinstance(options[0], Format)) else None
+    case = case_of(operation, format, options[0] if options else None, output, accumulate)
+    arrays = _operands(case, operands)
+    fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
+    result, flags = case.compute(arrays, stream)
+    fields.append(_texts(result, case.kinds[-1]))
+    columns = [column for field in fields for column in (field.T if field.ndim == 2 else [field.reshape(-1)])]
+    if flags is not None:
+        columns.append(np.array([f"{flag:02x}" for flag in flags.reshape(-1).tolist()]))
+    lines = (" ".join(row).upper() for row in zip(*(column.tolist() for column in columns), strict=True))
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
+
+
+def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
+    """Return the operands as vectors of one length, or as the matrices of a sum."""
+    arrays = [
+        _integers(x, kind) if isinstance(kind, np.dtype) else as_operand(x)
+        for x, kind in zip(operands, case.kinds, strict=False)
+    ]
+    if case.operation != DOT:
+        # np.broadcast_arrays returns arrays that warn when their flags are read, up to NumPy 2.0.
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        return [np.broadcast_to(x, shape).reshape(-1) for x in arrays]
+    a, b, c = arrays
+    if a.ndim != 2 or a.shape != b.shape or c.shape not in ((), (len(a),)):
+        raise ValueError(
+            "The operands of 'dot' are a and b with a row for each sum, and c with one number for each sum; got shapes "
+            f"{a.shape}, {b.shape} and {c.shape}."
+        )
+    return [a, b, np.broadcast_to(c, len(a)).copy()]
+
+
+def _integers(x: Any, dtype: np.dtype) -> NDArray[Any]:
+    """Return integers of a dtype; ValueError for others."""
+    array = np.asarray(x)
+    limits = np.iinfo(dtype)
+    is_whole = array.dtype.kind in "iu" or (array.dtype == object and all(isinstance(one, int) for one in array.flat))
+    if not is_whole or (array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max):
+        raise ValueError(f"Operands of this operation are integers of {dtype}, from {limits.min} to {limits.max}.")
+    return array.astype(dtype)
+
+
+def _texts(values: NDArray, kind: Kind) -> NDArray[np.str_]:
+    """Return the codes of numbers, integers or booleans in hexadecimal digits."""
+    if isinstance(kind, Format):
+        return hexadecimal_texts(encode(values, kind), kind)
+    if kind is BOOLEAN:
+        return np.where(values, "1", "0")
+    codes = values.astype(kind).view(f"u{kind.itemsize}").reshape(-1).tolist()
+    return np.array([f"{code:0{2 * kind.itemsize}x}" for code in codes], f"U{2 * kind.itemsize}")
+
+
+@in_usual_environment
+def read_vectors(
+    path: str | PathLike[str],
+    operation: str,
+    format: FormatLike | None = None,
+    *,
+    output: FormatLike | None = None,
+    accumulate: Accumulator | FormatLike | None = None,
+) -> Vectors:
+    """Read the cases of an operation from a file that :func:`write_vectors` or Berkeley TestFloat has written.
+
+    A case is a line of operands, result and flags, separated by white space or ``_`` (as in `.tv` files). Blank lines,
+    comments (from ``//`` or ``#`` to the end of the line) and the sentences of TestFloat's programs are skipped. From
+    a difference that `testfloat_ver` reports (``+0F.000  +0F.000  => +10.001 ....x  expected +10.000 .....``) the
+    expected result and flags are read. A signalling NaN is read as a quiet one, and every NaN is NaN, whatever its
+    payload.
+
+    Parameters:
+        path: the file.
+        operation: an operation of simfloat (``"add"``, ``"fma"``, ``"dot"``), ``"round"``, or an operation of TestFloat
+            by its own name: ``"f16_add"``, ``"f16_to_f32"``, ``"f16_to_i32"``, ``"i32_to_f16"``, ``"f16_rem"``,
+            ``"f16_roundToInt"``, ``"f16_le"``. ``"round"`` reads operands of 16 digits as numbers of FP64, and operands
+            of 8 digits as numbers of FP32.
+        format: the format of the operands, or for ``"round"`` of the result. The names of TestFloat contain it; for
+            them it may be omitted.
+        output: the format of the result, if it is another one.
+        accumulate: the accumulator of ``"dot"``.
+
+    Returns:
+        `operands`, one vector each; `result`; `flags`; and `signalling`, which marks cases with a signalling NaN.
+        Integers are vectors of int32, int64, uint32 or uint64, and results of comparisons are vectors of booleans.
+
+    Raises:
+        ValueError: naming file and line, if a line has more or fewer fields than the operation, if a field is not a
+            code with all its digits, or if flags are not two digits up to 1f.
+        ValueError: if the file is a report on another operation.
+        ValueError: if ``"round"`` reads a file of integers, in which results are not roundings of the operands as
+            numbers of FP32 or FP64.
+
+    Examples:
+        >>> sf.write_vectors(folder / "add.txt", "add", [1.0, 65504.0], [2.0**-11, 65504.0], sf.FP16)
+        >>> cases = sf.read_vectors(folder / "add.txt", "add", sf.FP16)
+        >>> result, flags = sf.add(*cases.operands, sf.FP16, flags=True)
+        >>> bool((result == cases.result).all() and (flags == cases.flags).all())
+        True
+    """
+    path = file_path(path)
+    if signature_of(operation) is None and operation != DOT:
+        _operands_of(operation)
+    cases = read_cases(path, operation)
+    is_single = bool(cases) and bool(cases[0][1]) and len(cases[0][1][0].lstrip("+-").replace(".", "")) == SINGLE_DIGITS
+    case = case_of(operation, format, None, output, accumulate, is_single)
+    vectors = vectors_of(cases, case, path)
+    if operation == "round":
+        _check_roundings(vectors.operands[0], vectors.result, case.kinds, path)
+    return vectors
+
+
+def read_cases(path: Path, operation: str) -> list[tuple[int, list[str]]]:
+    """Return (line number, fields) of every case in a file of an operation."""
+    lines = path.read_bytes().decode("utf-8-sig", errors="replace").splitlines()
+    return list(_cases(lines, path, operation))
+
+
+def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -> Vectors:
+    """Return the cases (line number, fields) as vectors; ValueError naming the line of an invalid one."""
+    kinds = list(case.kinds)
+    terms = 1
+    if case.operation == DOT:
+        terms = max((len(cases[0][1]) - 2) // 2, 0) if cases else 0
+        kinds = [kinds[0]] * terms + [kinds[1]] * terms + kinds[2:]
+    has_flags = case.operation != DOT or bool(cases) and len(cases[0][1]) % 2 == 1
+    rows: list[list[int]] = []
+    for number, fields in cases:
+        try:
+            rows.append(_case(fields, case.operation, kinds, has_flags))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+    codes = np.array(rows, np.uint64).reshape(len(rows), len(kinds) + has_flags).T
+    *columns, result = (_values(column, kind) for column, kind in zip(codes, kinds, strict=False))
+    signalling = np.zeros(len(rows), np.bool_)
+    for column, numbers, kind in zip(codes, columns, kinds, strict=False):
+        if isinstance(kind, Format):
+            signalling |= np.isnan(numbers) & _is_signalling(column, kind)
+    flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
+    operands = columns
+    if case.operation == DOT:
+        shape = len(rows), terms
+        a, b = (np.array(part).T.reshape(shape) for part in (columns[:terms], columns[terms : 2 * terms]))
+        operands = [a, b, columns[-1]]
+    return Vectors(tuple(operands), result, flags, signalling)
+
+
+def _check_format(format: Format | None, kinds: Sequence[Kind], operation: str) -> None:
+    """Raise ValueError if an operation of TestFloat does not have this format."""
+    if format is not None and format not in kinds:
+        names = ", ".join(str(kind) for kind in dict.fromkeys(kinds) if isinstance(kind, Format))
+        raise ValueError(f"{operation} is an operation of TestFloat on {names}, got the format {format}; leave it out.")
+
+
+def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[int, list[str]]]:
+    """Generate (line number, fields) of every case; a difference gives its operands, expected result and flags."""
+    pending: tuple[int, list[str]] | None = None  # a line that may be the operands of a difference
+    for number, line in enumerate(lines, 1):
+        text = COMMENT.sub("", line).strip()
+        if (report := REPORT.fullmatch(text)) is not None:
+            named = report["operation"]
+            if named and signature_of(operation) and named != operation:
+                raise ValueError(f"{path}, line {number}: the report is on {named}, not on {operation}.")
+            continue
+        before, is_difference, after = text.partition("=>")
+        operands = before.split()
+        if pending is not None:
+            if is_difference and not operands:
+                operands = pending[1]
+            else:
+                yield pending
+        pending = None
+        if is_difference:
+            yield number, [*operands, *after.partition("expected")[2].split()]
+        elif text:
+            pending = number, text.replace("_", " ").split()
+    if pending is not None:
+        yield pending
+
+
+def _case(fields: list[str], operation: str, kinds: Sequence[Kind], has_flags: bool) -> list[int]:
+    """Return the codes and the flags of the fields of a line."""
+    count = len(kinds) + has_flags
+    if len(fields) != count:
+        last = "result and flags" if has_flags else "and result"
+        raise ValueError(
+            f"A case of {operation} has {count} fields: operands ({len(kinds) - 1}), {last}; got {len(fields)}."
+        )
+    codes = [_read_code(text, kind) for text, kind in zip(fields, kinds, strict=False)]
+    return [*codes, _flags(fields[-1])] if has_flags else codes
+
+
+def _flags(text: str) -> int:
+    """Read flags in two digits, or in the five letters of a report."""
+    if REPORTED_FLAGS.fullmatch(text):
+        return int("".join("0" if letter == "." else "1" for letter in text), 2)
+    if not FLAGS.fullmatch(text) or int(text, 16) > MOST:
+        raise ValueError(f"Flags are two hexadecimal digits from 00 to {MOST:02x}, got {text!r}.")
+    return int(text, 16)
+
+
+def _read_code(text: str, kind: Kind) -> int:
+    """Return the code of a number, an integer or a boolean."""
+    if isinstance(kind, Format):
+        if parts := REPORTED.fullmatch(text):
+            exponent, fraction = int(parts["exponent"], 16), int(parts["fraction"], 16)
+            code = (((parts["sign"] == "-") << kind.exponent_bits | exponent) << kind.mantissa_bits) | fraction
+            if not exponent >> kind.exponent_bits and not fraction >> kind.mantissa_bits:
+                return code
+        digits = -(-kind.bits // 4)
+        if len(text) != digits or not DIGITS.fullmatch(text):
+            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.")
+        return read_code(text, kind)
+    digits, most = (1, 1) if kind is BOOLEAN else (2 * kind.itemsize, 2 ** (8 * kind.itemsize) - 1)
+    if len(text) != digits or not DIGITS.fullmatch(text) or int(text, 16) > most:
+        what = "0 or 1" if kind is BOOLEAN else f"{digits} hexadecimal digits of {kind.name}"
+        raise ValueError(f"A field of this operation is {what}, got {text!r}.")
+    return int(text, 16)
+
+
+def _values(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
+    """Return the values that the codes represent."""
+    if isinstance(kind, Format):
+        return decode(codes, kind)
+    return codes.astype(f"u{kind.itemsize}").view(kind)
+
+
+def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: Path) -> None:
+    """Raise ValueError if most results are not neighbours of the operands, which then are not floating-point
+    numbers."""
+    wide, format = kinds
+    assert isinstance(format, Format)
+    if not format.has_nan:
+        x, result = x[~np.isnan(x)], result[~np.isnan(x)]
+    ends = [operations.round(x, format, mode) for mode in (toward_negative, toward_positive)]
+    near = (result == ends[0]) | (result == ends[1]) | np.isnan(result)
+    wrong = int(np.count_nonzero(~near))
+    if 2 * wrong > np.count_nonzero(x):
+        integer = f"i{64 if wide == FP64 else 32}"
+        raise ValueError(
+            f"{path}: {wrong} of {x.size} results are not roundings of the operands as numbers of {wide}. If the "
+            f"operands are integers, read the file by TestFloat's name, such as '{integer}_to_f16' or "
+            f"'u{integer}_to_f16'."
+        )
+
+
+def _is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_]:
+    """Return True for signalling NaN among the codes: in IEEE formats, the first of several fraction bits is 0."""
+    if format.special != "ieee" or format.mantissa_bits < 2:
+        return np.zeros(codes.shape, np.bool_)
+    return (codes >> np.uint64(format.mantissa_bits - 1)) & np.uint64(1) == 0
+
+
+def _operands_of(operation: Any) -> int:
+    """Return the number of operands of an operation."""
+    if operation == "round":
+        return 1
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        name = str(operation).rpartition("_")[2]
+        hint = f" Did you mean {THEIRS[name]!r}?" if name in THEIRS else did_you_mean(name, OPERATIONS)
+        raise ValueError(f"operation is 'round' or one of {', '.join(OPERATIONS)}; got {operation!r}.{hint}")
+    return len(OPERATIONS[operation].operands)
+
+
+def _format_of_operands(operation: str, format: Format, is_single: bool = False) -> Format:
+    """Return the format of operands: the format of the result, or FP64 or FP32 for a rounding."""
+    if operation != "round":
+        return format
+    return FP32 if is_single else FP64
+
+
+def _function(operation: str) -> Any:
+    return operations.round if operation == "round" else getattr(functions, operation)

@@ -1,0 +1,108 @@
+"""Implement `simfloat check VECTORS`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from simfloat.arithmetic.testfloat import Kind
+from simfloat.formats.rounding import MODES
+from simfloat.sums.test_vectors import DOT, Case, case_of, read_cases, vectors_of
+from simfloat.terminal import argument_type
+from simfloat.tools.commands.unit import Unit, read_unit
+
+HELP = "compare the results in a file of test vectors with simfloat's, and print the first line that differs"
+
+FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the file and the description of the unit."""
+    parser.add_argument("vectors", metavar="VECTORS", type=argument_type(Path), help="operands, results and flags")
+    parser.add_argument(
+        "--unit",
+        metavar="TOML",
+        type=argument_type(read_unit),
+        help="what the unit computes; by default the .toml file beside VECTORS, or the name OPERATION_FORMAT_MODE.txt",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare the file; return 1 if a line differs, and 2 if the file is invalid."""
+    try:
+        return _compare(options.vectors, options.unit)
+    except (OSError, ValueError) as error:
+        print(f"simfloat: {error}", file=sys.stderr)
+        return 2
+
+
+def _compare(path: Path, unit: Unit | None) -> int:
+    case = _case(path, unit)
+    cases = read_cases(path, case.operation)
+    vectors = vectors_of(cases, case, path)
+    result, flags = case.compute(vectors.operands)
+    differs = ~_same(result, vectors.result)
+    if flags is not None:
+        differs |= (flags != vectors.flags) & ~vectors.signalling
+    if not differs.any():
+        print(f"{len(cases)} cases of {_title(case)} agree.")
+        return 0
+    place = int(np.argmax(differs))
+    print(f"{path}, line {cases[place][0]}: the result differs. {_title(case)}:")
+    for name, operand, kind in zip(_names(case), vectors.operands, case.kinds, strict=False):
+        print(f"  {name:8} {_text_of(operand[place], kind)}")
+    print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
+    print(f"  {'found':8} {_text_of(vectors.result[place], case.kinds[-1])}{_flags(vectors.flags, place, flags)}")
+    print(f"{np.count_nonzero(differs)} of {len(cases)} lines differ.")
+    return 1
+
+
+def _case(path: Path, unit: Unit | None) -> Case:
+    """Return the operation of a file."""
+    beside = path.with_suffix(".toml")
+    if unit is not None or beside.exists():
+        return (unit or read_unit(str(beside))).case
+    operation, _, rest = path.stem.partition("_")
+    format, _, mode = rest.partition("_")
+    if mode in MODES:
+        return case_of(operation, format, mode)
+    raise ValueError(f"No description of {path}: pass --unit unit.toml, or write {beside.name} beside it.")
+
+
+def _title(case: Case) -> str:
+    how = case.accumulator if case.operation == DOT else case.rounding
+    formats = "" if case.theirs else f" in {case.kinds[0]}"
+    output = f" to {case.kinds[-1]}" if not case.theirs and case.kinds[-1] != case.kinds[0] else ""
+    return f"{case.operation}{formats}{output}, {how}"
+
+
+def _names(case: Case) -> list[str]:
+    return ["a", "b", "c"] if len(case.kinds) > 2 else ["x"]
+
+
+def _same(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return True for equal results: NaN equals NaN, and -0 differs from +0."""
+    if a.dtype.kind != "f":
+        return np.asarray(a == b)
+    return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
+
+
+def _text_of(value: Any, kind: Kind) -> str:
+    """Return numbers with their codes."""
+    if np.ndim(value):
+        return "; ".join(_text_of(one, kind) for one in value)
+    return f"{float(value)!r} ({sf.to_hex(value, kind)})" if isinstance(kind, sf.Format) else str(value)
+
+
+def _flags(flags: NDArray[np.uint8] | None, place: int, other: Any = True) -> str:
+    """Return the names of flags; nothing for an operation without flags."""
+    if flags is None or other is None:
+        return ""
+    names = [name for bit, name in FLAG_NAMES if flags[place] & bit]
+    return f", flags {int(flags[place]):02x}: {', '.join(names) or 'none'}"

@@ -1,0 +1,144 @@
+"""Descriptions of arithmetic units in TOML, with operands that try them.
+
+A description names an operation of :func:`simfloat.write_vectors`::
+
+    operation = "dot"            # or "add", "f16_to_i32", ...
+    format = "E4M3"              # of the operands; names of TestFloat contain it
+    output = "FP32"              # of the result, if it differs
+    rounding = "toward_zero"     # by default nearest_even
+    accumulate = "fused(4, 20)"  # of "dot"
+    terms = 4                    # of "dot"
+    cases = 1000
+    seed = 0
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from simfloat.arithmetic.bit_stream import Draw, random_words
+from simfloat.arithmetic.testfloat import Kind
+from simfloat.common import did_you_mean, is_integer
+from simfloat.policy.text import parse, to_toml
+from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
+
+KEYS = ("operation", "format", "output", "rounding", "accumulate", "terms", "cases", "seed")
+
+#: The version of the files of a unit; it changes if the same description gives other files.
+VERSION = 1
+
+#: The defaults and the limits of numbers in a description.
+NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
+
+
+class Unit(NamedTuple):
+    """An operation, and the number and the seed of the operands that try it."""
+
+    name: str
+    description: dict[str, Any]
+    case: Case
+    terms: int
+    cases: int
+    seed: int
+
+    def write(self, path: Path) -> None:
+        """Write vectors to a file."""
+        case = self.case
+        operands = [self._operand(place, kind) for place, kind in enumerate(case.kinds[:-1])]
+        if case.operation == DOT:
+            self._cancel_products(operands)
+        arguments: list[Any] = [] if case.theirs else [case.kinds[0]]
+        arguments += [] if case.operation == DOT else [case.rounding]
+        if case.operation == "round":
+            arguments[0] = case.kinds[-1]
+        options: dict[str, Any] = {} if case.theirs or case.operation == "round" else {"output": case.kinds[-1]}
+        write_vectors(path, case.operation, *operands, *arguments, **options, accumulate=case.accumulator)
+
+    def _operand(self, place: int, kind: Kind) -> NDArray[Any]:
+        """Return random numbers of a kind, half of them replaced by edge cases."""
+        is_factor = self.case.operation == DOT and place < 2
+        size = self.cases * (self.terms if is_factor else 1)
+        words = random_words(Draw(self.seed, place), 0, 4 * size).reshape(4, size)
+        codes = words[0].astype(np.uint64) << np.uint64(32) | words[1]
+        if isinstance(kind, np.dtype):
+            edges = np.array([0, 1, -1, np.iinfo(kind).min, np.iinfo(kind).max], object)
+            numbers = codes.astype(f"u{kind.itemsize}").view(kind).astype(object)
+        else:
+            edges = self._edges(kind)
+            codes &= np.uint64(2**kind.bits - 1)
+            if kind.special == "fixed_symmetric":  # the lowest code is not a number
+                codes[codes == 2 ** (kind.bits - 1)] = 0
+            numbers = sf.decode(codes, kind).astype(np.float64)
+            if self.case.operation == DOT:  # infinities and NaN would be the only results
+                near = 1.0 + (words[0] % np.uint32(256)) / 256.0
+                near = np.ldexp(near, (words[1] % np.uint32(12)).astype(np.int32) - 6) * (1.0 - 2.0 * (words[3] & 1))
+                numbers = sf.round(near, kind, sf.nearest_even.saturating()).astype(np.float64)
+        rarity = 16 * self.terms if is_factor else 2
+        at = words[2] % np.uint32(rarity * edges.size) < edges.size
+        numbers[at] = edges[words[3][at] % np.uint32(edges.size)]
+        return numbers.reshape(self.cases, self.terms) if is_factor else numbers
+
+    @staticmethod
+    def _edges(format: sf.Format) -> NDArray[np.float64]:
+        edges = [0.0, 1.0, format.smallest_subnormal, format.smallest_normal, format.max]
+        if format.signed:
+            edges += [-x for x in edges]
+        edges += [np.inf] if format.has_infinity else []
+        edges += [np.nan] if format.has_nan else []
+        return np.unique(sf.round(edges, format)).astype(np.float64) if format.is_fixed else np.array(edges)
+
+    def _cancel_products(self, operands: list[NDArray[Any]]) -> None:
+        """Let the first and the last product of every second row cancel, and start sums from small numbers."""
+        a, b, c = operands
+        a[::2, -1], b[::2, -1] = (-a[::2, 0] if self.case.kinds[0].signed else a[::2, 0]), b[::2, 0]  # type: ignore[union-attr]
+        c[...] = np.where(np.arange(self.cases) % 3 == 0, c, 0.0)
+        if self.case.accumulator is not None and not self.case.accumulator.takes_initial:
+            c[...] = 0.0
+
+    def text(self) -> str:
+        """Return the description in TOML, with the versions."""
+        versions = {"version": VERSION, "simfloat": sf.__version__}
+        return to_toml({**self.description, **versions})
+
+
+def read_unit(path: str) -> Unit:
+    """Read the description in a file; ValueError naming the file if it is missing or invalid."""
+    try:
+        description = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        for key in ("version", "simfloat"):  # of a description that `Unit.text` has written
+            description.pop(key, None)
+        return _as_unit(Path(path).stem, description)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _as_unit(name: str, description: dict[str, Any]) -> Unit:
+    """Return the unit of a description; ValueError if it is invalid."""
+    for key in description:
+        if key not in KEYS:
+            raise ValueError(f"{key!r} is not a key of a unit: {', '.join(KEYS)}.{did_you_mean(key, KEYS)}")
+    if "operation" not in description:
+        raise ValueError('A unit has an operation, such as operation = "add".')
+    numbers = {}
+    for key, (default, least, most) in NUMBERS.items():
+        numbers[key] = description.get(key, default)
+        if not is_integer(numbers[key], least, most):
+            raise ValueError(f"{key} must be an integer from {least} to {most}, got {numbers[key]!r}.")
+    accumulate = description.get("accumulate")
+    case = case_of(
+        description["operation"],
+        description.get("format"),
+        description.get("rounding"),
+        description.get("output"),
+        None if accumulate is None else parse(str(accumulate)),
+    )
+    modes = (case.rounding, *(case.accumulator.roundings if case.accumulator else ()))
+    if any(mode.is_stochastic for mode in modes):
+        raise ValueError("A unit rounds in a deterministic mode; vectors with draws come from simfloat.write_vectors.")
+    return Unit(name, description, case, **numbers)

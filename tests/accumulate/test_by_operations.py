@@ -1,0 +1,156 @@
+"""Sums by elementwise operations: their flags, and FP64 in modes other than to nearest even."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import round_value
+from simfloat.formats.exact_numbers import exact_number, exact_result
+from tests.bits import DETERMINISTIC, assert_bits
+
+MODES = [mode for mode in DETERMINISTIC if mode != sf.nearest_even]
+
+EDGES = [0.0, -0.0, 2.0**-14, 2.0**-24, 65504.0, -65504.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0**-8, 300.0]
+
+
+class Flagged:
+    """Operations in one format and mode, and the flags that they have raised."""
+
+    def __init__(self, format, rounding):
+        self.options, self.flags = (format, rounding), np.uint8(0)
+
+    def __getattr__(self, name):
+        def operation(*operands):
+            result, raised = getattr(sf, name)(*operands, *self.options, flags=True)
+            self.flags |= raised
+            return result
+
+        return operation
+
+
+def sequential(u, products):
+    total = np.zeros(products[0][0].shape)
+    for a, b in products:
+        total = u.fma(a, b, total)
+    return total
+
+
+def kahan(u, products):
+    s, c = np.zeros((2, *products[0][0].shape))
+    for a, b in products:
+        y = u.subtract(u.multiply(a, b), c)
+        t = u.add(s, y)
+        s, c = t, u.subtract(u.subtract(t, s), y)
+    return s
+
+
+def pairwise(u, products):
+    nodes = [u.multiply(a, b) for a, b in products]
+    while len(nodes) > 1:
+        odd = nodes[len(nodes) - len(nodes) % 2 :]
+        nodes = [u.add(*nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)] + odd
+    return nodes[0]
+
+
+ORDERS = {"sequential": sequential, "kahan": kahan, "pairwise": pairwise}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.toward_negative, sf.to_odd], ids=str)
+def test_flags_are_the_union_of_those_of_the_steps(name, rounding, rng):
+    a, b = rng.choice(EDGES, (2, 400, 5))
+    a[200:], b[200:] = sf.round(rng.standard_normal((2, 200, 5)) * 2.0 ** rng.integers(-12, 9, (2, 200, 5)), sf.FP16)
+    u = Flagged(sf.FP16, rounding)
+    want = ORDERS[name](u, list(zip(a.T, b.T, strict=True)))
+    accumulator = getattr(sf, name)(sf.FP16, rounding=rounding)
+    results = [sf.dot(x, y, accumulate=accumulator, flags=True) for x, y in zip(a, b, strict=True)]
+    assert_bits(np.array([result for result, _ in results]), want)
+    assert np.array_equal([flags for _, flags in results], u.flags)
+    assert len(set(u.flags.tolist())) > 4
+
+
+@pytest.mark.parametrize(
+    "accumulator",
+    [
+        *(sf.sequential(sf.FP32, products=sf.FP16), sf.blocked(3, sf.FP16, sf.FP32), sf.numpy_sum(sf.FP16)),
+        *(sf.lanes(3, sf.FP16, sf.pairwise(sf.FP16)), sf.tree("(0 + 1) + (2 + (3 + 4))", sf.E4M3)),
+    ],
+    ids=str,
+)
+def test_results_are_those_without_flags(accumulator, rng):
+    a, b = sf.round(rng.standard_normal((2, 3, 4, 5)) * 20, sf.FP16)
+    results, flags = sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator, flags=True)
+    assert_bits(results, sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator))
+    assert flags.shape == results.shape and flags.dtype == np.uint8 and (flags & 1).all()
+
+
+def test_flags_include_the_rounding_to_output_and_start_values():
+    assert sf.sum([1.0, 2.0**-20], accumulate=sf.FP32, output=sf.FP16, flags=True)[1] == 1
+    assert sf.sum([1.0, 2.0], accumulate=sf.FP32, output=sf.FP16, flags=True)[1] == 0
+    assert sf.sum([60000.0, 60000.0], accumulate=sf.FP32, output=sf.FP16, flags=True)[1] == 5
+    assert sf.dot([1.0], [1.0], accumulate=sf.FP16, initial=2048.0, flags=True)[1] == 1
+    results, flags = sf.sum(np.ones((3, 4)), axis=0, accumulate=sf.FP16, flags=True)
+    assert flags.shape == results.shape == (4,) and not flags.any()
+    assert sf.sum([], accumulate=sf.FP16, flags=True)[1] == 0
+    adder = sf.sequential(sf.FP16, rounding=sf.stochastic(bits=4))
+    want = sf.sum([1.0, 0.0001], accumulate=adder, stream=sf.GivenBits([0, 15]))
+    assert sf.sum([1.0, 0.0001], accumulate=adder, stream=sf.GivenBits([0, 15]), flags=True) == (want, 1)
+
+
+@pytest.mark.parametrize("rounding", MODES, ids=str)
+def test_sums_in_fp64_are_rounded_in_every_deterministic_mode(rounding, rng):
+    a, b = rng.standard_normal((2, 3, 12)) * 2.0 ** rng.integers(-600, 400, (2, 3, 12))
+    a[1], b[1] = rng.standard_normal((2, 12))
+    a[2], b[2] = 1 + 2.0**-52 * rng.integers(1, 9, 12), rng.choice([1.0, -1.0, 0.5], 12)
+    down = rounding.zero_sum < 0
+    for x, y in zip(a, b, strict=True):
+        total, totals = 0.0, []
+        for factors in zip(x, y, strict=True):
+            exact = exact_result("fma", *map(exact_number, factors), exact_number(total), negative_zero_sums=down)
+            totals.append(total := round_value(exact, sf.FP64, rounding))
+        adder = sf.sequential(sf.FP64, rounding=rounding)
+        assert sf.dot(x, y, accumulate=adder) == total
+        assert sf.partial_sums(x, y, accumulate=adder).tolist() == totals
+        assert sf.dot(x, y, accumulate=adder, flags=True)[1] == 1
+        whole = sum((Fraction(p) * Fraction(q) for p, q in zip(x, y, strict=True)), Fraction(0))
+        exact = sf.dot(x, y, accumulate=sf.exact, output=sf.FP64, rounding=rounding)
+        assert exact == round_value(whole, sf.FP64, rounding)
+        for name, order in ORDERS.items():
+            want = order(Flagged(sf.FP64, rounding), [(np.array(p), np.array(q)) for p, q in zip(x, y, strict=True)])
+            assert_bits(sf.dot(x, y, accumulate=getattr(sf, name)(sf.FP64, rounding=rounding)), want)
+
+
+def test_arrays_and_convolutions_are_intervals_in_fp64():
+    ends = [sf.array([0.1, 0.2], sf.FP64, rounding=mode) for mode in (sf.toward_negative, sf.toward_positive)]
+    low, high = ((x @ x + x.sqrt()).numbers for x in ends)
+    assert (low < high).all() and (np.nextafter(low, 9) >= np.nextafter(high, -9)).all()
+    patch, down = np.full((1, 1, 2, 2), 0.1), sf.sequential(sf.FP64, rounding=sf.toward_zero)
+    assert sf.conv2d(patch, patch, accumulate=down).item() == sf.dot(*2 * [patch.reshape(-1)], accumulate=down)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: sf.dot([1], [1], accumulate=sf.exact, output=sf.FP16, flags=True), "exact has no flags"),
+        (lambda: sf.sum([1.0], accumulate=sf.fused(4, 20), flags=True), "not all of its steps are rounded"),
+        (lambda: sf.dot([1], [1], accumulate=sf.FP16, flags=2), "flags must be True or False"),
+        (
+            lambda: sf.conv2d(np.ones((1, 1, 2, 2)), np.ones((1, 1, 1, 1)), accumulate=sf.FP16, flags=True),
+            "conv2d takes",
+        ),
+        (
+            lambda: sf.sum(
+                [1.0], accumulate=sf.sequential(sf.FP16, rounding="stochastic"), stream=sf.BitStream(0), flags=True
+            ),
+            "GivenBits",
+        ),
+        (lambda: sf.sequential(sf.FP64, rounding=sf.stochastic(4)), "every deterministic mode"),
+        (lambda: sf.exp(1.0, sf.FP64, sf.toward_zero), "at most 50 bits"),
+        (lambda: sf.array([1.0], sf.FP64, rounding="to_odd").exp(), "at most 50 bits"),
+    ],
+)
+def test_what_has_no_flags_or_no_mode_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

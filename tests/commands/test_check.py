@@ -1,0 +1,109 @@
+"""simfloat vectors --unit, and simfloat check: the first line that differs, with its operands decoded."""
+
+from hashlib import sha256
+
+import pytest
+
+import simfloat as sf
+from simfloat.__main__ import main
+from simfloat.tools.commands.unit import VERSION
+
+ADDER = 'operation = "add"\nformat = "FP16"\nrounding = "toward_zero"\ncases = 40\n'
+
+UNITS = {
+    "adder": ADDER,
+    "dot4": 'operation = "dot"\nformat = "E4M3"\naccumulate = "fused(4, 20)"\noutput = "FP32"\nseed = 3\n',
+    "chain": 'operation = "dot"\nformat = "FP16"\naccumulate = "pairwise(FP16, rounding=toward_zero)"\nterms = 5\n',
+    "converter": 'operation = "f32_to_i32_rx_minMag"\n',
+    "integers": 'operation = "i64_to_f16"\nrounding = "to_odd"\n',
+    "rounding": 'operation = "round"\nformat = "BF16"\n',
+    "fixed": 'operation = "multiply"\nformat = "fixed(8, 4)"\noutput = "fixed(8, 4, symmetric=False)"\n',
+    "modulo": 'operation = "remainder"\nformat = "Format(4, 5)"\n',
+}
+
+
+def written(folder, name, text):
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    assert main(["vectors", str(folder / "out"), "--unit", str(path)]) == 0
+    return folder / "out" / f"{name}.txt"
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
+    path = written(tmp_path, name, UNITS[name])
+    lines = path.read_text().splitlines()
+    assert main(["check", str(path)]) == 0  # the description is beside it, with the versions
+    assert f"{len(lines)} cases of" in capsys.readouterr().out
+    assert path.with_suffix(".toml").read_text() == f'{UNITS[name]}version = {VERSION}\nsimfloat = "{sf.__version__}"\n'
+    assert len(set(lines)) > len(lines) / 3
+    assert main(["check", str(path), "--unit", str(tmp_path / f"{name}.toml")]) == 0
+
+
+def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
+    digest = sha256(b"".join(written(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
+    assert (VERSION, digest.hexdigest()[:16]) == (1, "2614c0d31776abae"), "files that change need another version"
+
+
+def test_the_first_difference_is_told_with_its_operands(tmp_path, capsys):
+    path = written(tmp_path, "adder", ADDER)
+    lines = path.read_text().splitlines()
+    a, b, _, flags = lines[6].split()
+    lines[6], lines[9] = f"{a} {b} 3C01 {flags}", "3C00 3C00 3C00 00"
+    path.write_text("\n".join(lines))
+    capsys.readouterr()
+    assert main(["check", str(path)]) == 1
+    report = capsys.readouterr().out
+    assert f"{path}, line 7: the result differs. add in FP16, toward_zero:" in report
+    result = sf.add(sf.decode(a, sf.FP16), sf.decode(b, sf.FP16), sf.FP16, "toward_zero")
+    for value in (sf.decode(a, sf.FP16), sf.decode(b, sf.FP16), result, 1 + 2.0**-10):
+        assert f"{float(value)!r} ({sf.to_hex(value, sf.FP16)})" in report
+    assert "2 of 40 lines differ." in report
+
+
+def test_flags_and_signs_of_zeros_count_and_signalling_nan_are_left_out(tmp_path, capsys):
+    path = tmp_path / "add_FP16_nearest_even.txt"
+    for line, code, words in (
+        ("3C00 1000 3C00 00", 1, "flags 01: inexact"),
+        ("0000 8000 8000 00", 1, "-0.0 (8000), flags 00: none"),
+        ("7D01 0000 7F01 10", 0, "1 cases of add in FP16, nearest_even agree."),
+    ):
+        path.write_text(f"{line}\n")
+        assert main(["check", str(path)]) == code
+        assert words in capsys.readouterr().out
+
+
+def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
+    assert main(["vectors", str(tmp_path)]) == 0
+    for name in ("fma_E4M3_nearest_even", "round_BF16_nearest_even", "sqrt_FP16_toward_positive"):
+        assert main(["check", str(tmp_path / f"{name}.txt")]) == 0
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ('format = "FP16"\n', 'A unit has an operation, such as operation = "add".'),
+        ('operation = "add"\nformat = "FP16"\nround = "to_odd"\n', "'round' is not a key of a unit: operation, format"),
+        ('operation = "add"\n', "needs the format of 'add'"),
+        ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),
+        ('operation = "add"\nformat = "FP16"\nrounding = "stochastic"\n', "in a deterministic mode"),
+        ('operation = "add"\nformat = "FP16"\ncases = 0\n', "cases must be an integer from 1"),
+        ('operation = "dot"\nformat = "FP16"\naccumulate = "print(1)"\n', "Cannot read 'print(1)'"),
+        ("operation = add\n", "Invalid value"),
+    ],
+)
+def test_invalid_descriptions_are_refused_with_their_file(text, words, tmp_path, capsys):
+    path = tmp_path / "unit.toml"
+    path.write_text(text)
+    assert main(["vectors", str(tmp_path / "out"), "--unit", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error and words in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_without_a_description_is_refused(tmp_path, capsys):
+    path = tmp_path / "results.txt"
+    path.write_text("3C00 3C00 4000 00\n")
+    assert main(["check", str(path)]) == 2
+    assert "pass --unit unit.toml, or write results.toml beside it" in capsys.readouterr().err
+    assert main(["check", str(tmp_path / "missing.txt"), "--unit", str(path)]) == 2
