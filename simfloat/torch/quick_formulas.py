@@ -18,15 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from simfloat.arithmetic.target import adds_up
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
-from simfloat.torch.backward import current_node
+from simfloat.torch.backward import current_node, takes_whole
 from simfloat.torch.formula import array_of
-from simfloat.torch.forward_log import Operand, is_recomputing
+from simfloat.torch.forward_log import Operand, heard_place, is_recomputing, observed_at, pending_events_at
 from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
@@ -38,8 +39,12 @@ aten = torch.ops.aten
 
 
 def is_alone(run: RunContext) -> bool:
-    """True if only the run receives the operations: no observer, list, user's rule, mode or transform does."""
-    if run.simulation.observer is not None or run.shown is not None or USERS:
+    """True if only the run receives the operations: no list, user's rule, mode, transform or other observer does.
+
+    An observer that only adds up events, such as a `Recorder`, needs no single operations.
+    """
+    observer = run.simulation.observer
+    if (observer is not None and not adds_up(observer)) or run.shown is not None or USERS:
         return False
     # Another mode, such as a FlopCounterMode of the program, needs the single operations.
     return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
@@ -176,6 +181,7 @@ class Steps(CompositeArithmetic):
 
 def _arithmetic_at(run: RunContext, call: FormulaCall, place: Place) -> Any:
     """Return the arithmetic of a formula at its place."""
+    place = heard_place(place)
     if not call.is_composite:
         return place.forward
     # All steps of a uniform place have one format. Determined anew in each call, the arithmetics of the steps took
@@ -276,15 +282,14 @@ def _gradients(
     run: RunContext, call: FormulaCall, note: Any, g: Tensor, arrays: list[Any], numbers: Sequence[int | None]
 ) -> list[Tensor | None]:
     """Compute the gradients of the operands with these numbers in the note; None for one that is not needed."""
-    node, gradients = current_node()._sequence_nr(), list[Tensor | None]()
+    node, place, gradients = current_node()._sequence_nr(), heard_place(note.place), list[Tensor | None]()
     for slope, number in zip(call.slopes, numbers, strict=True):
         if slope is None or number is None:
             gradients.append(None)
             continue
         operand = note.operands[number]
-        arithmetic = note.place.to_operand(operand.path, number, operand.format)
-        array, format = slope(arithmetic, *arrays), arithmetic.target.format
-        gradient = store_gradient(run, note.place, operand, number, array, format, node)
+        arithmetic = without_older_events(gradient_arithmetic(place, operand.path, number, operand.format))
+        gradient = store_gradient(run, place, operand, number, slope(arithmetic, *arrays), arithmetic, node)
         if gradient is not None and not (call.has_own_layout or g.is_contiguous()):
             tag, gradient = tag_of(gradient), match_layout(gradient, g)
             put_tag(gradient, tag)
@@ -292,28 +297,69 @@ def _gradients(
     return gradients
 
 
+def gradient_arithmetic(place: Place, path: str | None, number: int, format: Format) -> Arithmetic:
+    """Return the arithmetic of the gradient of an operand; it keeps the events of a parameter's gradient."""
+    if path is None or place.observer is None:
+        return place.to_operand(path, number, format)
+    key = PendingEvents, path, number, format
+    arithmetic: Arithmetic | None = place.bound_layers.get(key)
+    if arithmetic is None:
+        events = pending_events_at(place, path)
+        arithmetic = place.bound_layers[key] = place.to_weight(path, number, format).with_own_observer(events)
+    return arithmetic
+
+
+def without_older_events(arithmetic: Arithmetic) -> Arithmetic:
+    """Return the arithmetic of a parameter's gradient, after removing the events of a call that raised an error."""
+    events = arithmetic.target.observer
+    if isinstance(events, PendingEvents):
+        events.pending.clear()
+    return arithmetic
+
+
+def _stored_arithmetic(place: Place, path: str, number: int, format: Format) -> Arithmetic:
+    """Return the arithmetic that adds the gradient of a parameter to `.grad`, observed at the path of the parameter."""
+    if place.observer is None:
+        return place.to_stored(path, number, format)
+    key = "stored", path, number, format
+    arithmetic: Arithmetic | None = place.bound_layers.get(key)
+    if arithmetic is None:
+        arithmetic = place.bound_layers[key] = observed_at(path, place, place.to_stored(path, number, format))
+    return arithmetic
+
+
 def store_gradient(
-    run: RunContext, place: Place, operand: Operand, number: int, array: NDArray, format: Format, node: int,
+    run: RunContext, place: Place, operand: Operand, number: int, array: NDArray, arithmetic: Arithmetic, node: int,
     view: Any = None,
 ) -> Tensor | None:  # fmt: skip
     """Return the gradient of an operand for autograd; None if it completes a parameter's, and was stored as `.grad`.
 
     If `.grad` exists, the gradient was added to it. Autograd would do the same, but by up to three operations that each
-    call Python. `number` is the number of the operand at the place, and `view` the operation between the parameter and
-    the operand.
+    call Python. `arithmetic` computed it and keeps its events, `number` is the number of the operand at the place, and
+    `view` the operation between the parameter and the operand.
     """
-    leaf = None if operand.path is None else run.backward_nodes.completed_parameter(operand.path)
-    if leaf is not None and leaf.grad is not None:
-        if view is not None:
-            run.count_operation(view, "movement")
-        run.operation_counts.begin(aten.add_.Tensor, "rule", run.paths.path or "")
-        arithmetic = place.to_stored(operand.path, number, operand.format)
-        leaf.grad.copy_(torch.from_numpy(arithmetic.add(leaf.grad.numpy(), array)))
-        put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=arithmetic.format))
+    leaf = None if operand.path is None else run.backward_nodes.completed.get(operand.path)
+    events = arithmetic.target.observer
+    if isinstance(events, PendingEvents) and leaf is not None:
+        events.release(operand.path if leaf.grad is None else None)
+    if leaf is None or not takes_whole(leaf, str(operand.path)):
+        return gradient_tensor(array, arithmetic, node)
+    if leaf.grad is None:
+        leaf.grad = tensor_of(array, torch.float32)
+        put_tag(leaf.grad, Tag(arithmetic.target.format, True, operand.path, node=node))
         return None
-    gradient = tensor_of(array, torch.float32)
-    put_tag(gradient, Tag(format, True, None if leaf is None else operand.path, node=node))
-    if leaf is None:
-        return gradient
-    leaf.grad = gradient
+    if view is not None:
+        run.count_operation(view, "movement")
+    run.operation_counts.begin(aten.add_.Tensor, "rule", run.paths.path or "")
+    stored = _stored_arithmetic(place, str(operand.path), number, operand.format)
+    leaf.grad.copy_(torch.from_numpy(stored.add(leaf.grad.numpy(), array)))
+    put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=stored.format))
     return None
+
+
+def gradient_tensor(array: NDArray, arithmetic: Arithmetic, node: int) -> Tensor:
+    """Return a gradient that the node of this number computed, with the events that the arithmetic has kept."""
+    gradient, events = tensor_of(array, torch.float32), arithmetic.target.observer
+    kept = events.detach() if isinstance(events, PendingEvents) else None
+    put_tag(gradient, Tag(arithmetic.target.format, True, node=node, events=kept))
+    return gradient
