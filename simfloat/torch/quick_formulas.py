@@ -1,4 +1,4 @@
-"""Run operations with a formula as one call each, forward and backward, if no operation is observed.
+"""Run operations with a formula as one call each, forward and backward, if nothing needs the single operations.
 
 A row (`FormulaCall`) names the formula, the formulas of the gradients, and the tensors that they read. `FormulaNode`
 runs every row. Its node is in the place of the node of PyTorch's operation, so that gradients are added in the same
@@ -147,7 +147,7 @@ def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
 
 
 def served_place(run: RunContext, call: FormulaCall) -> Place | None:
-    """Return the place of an operation if it is not observed, and no composite that is rounded once."""
+    """Return the place of an operation if it may be part of a larger call, and is no composite that is rounded once."""
     place = unwatched_place(run, call.name)
     return None if place is None or (call.is_composite and place.is_fused) else place
 

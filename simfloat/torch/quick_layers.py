@@ -1,4 +1,4 @@
-"""Run linear layers and convolutions as one call each, forward and backward, if no operation is observed.
+"""Run linear layers and convolutions as one call each, forward and backward, if nothing needs the single operations.
 
 PyTorch has up to four operations for a linear layer and nine for its backward pass, and more to save and find results;
 each of them calls Python. The results have the same bits as with these operations. An observer, random bits or an

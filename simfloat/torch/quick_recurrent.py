@@ -1,4 +1,4 @@
-"""Run recurrent layers with all steps of a layer in one call, if single operations are not observed.
+"""Run recurrent layers with all steps of a layer in one call, if nothing needs the single operations.
 
 The steps use the arithmetic of the single operations, on arrays and on recorded tensors.
 

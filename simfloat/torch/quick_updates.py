@@ -1,4 +1,4 @@
-"""Run PyTorch's SGD, Adam and AdamW as one program for each parameter, if single operations are not observed.
+"""Run PyTorch's SGD, Adam and AdamW as one program for each parameter, if nothing needs the single operations.
 
 In PyTorch the update of a parameter is 2 to 14 operations, and each of them calls Python. The functions in this module
 are the same formulas in the arithmetic of updates. The results have the same bits as with these operations.
