@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,9 +113,44 @@ def _is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-def adds_up(observer: Observer) -> bool:
+T = TypeVar("T")
+
+#: The path, the operation and the phase of events.
+EventKey = tuple[str, str, str]
+
+
+class AddingObserver(Observer):
+    """An observer that only adds up events, by path, operation and phase, in vectors of this size."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._events: dict[EventKey, NDArray[np.int64]] = {}
+        self._lock = Lock()
+
+    def add_directly(self, key: EventKey, add: Callable[[NDArray[np.int64]], T]) -> T:
+        """Call a function that adds to the counts of a key, and return its result."""
+        with self._lock:
+            counts = self._events.get(key)
+            if counts is None:
+                counts = self._events[key] = np.zeros(self._size, np.int64)
+            return add(counts)
+
+
+def adds_up(observer: Observer | None) -> bool:
     """Return True if an observer only adds the events of calls, so it may receive the sum of several calls at once."""
-    return _is_ours(type(observer)) and getattr(observer, "adds_up", False)
+    return isinstance(observer, AddingObserver) and _is_ours(type(observer))
+
+
+def adding_observer(observer: Observer, operation: str) -> tuple[AddingObserver, EventKey] | None:
+    """Return the observer that adds up the events, and their key; None if the observer takes those of each call."""
+    path, phase = "", "forward"
+    if type(observer) is SumObserver:
+        observer = observer.inner
+    if type(observer) is WithPath:
+        path, phase, observer = observer.layer, observer.stage, observer.observer
+    if not isinstance(observer, AddingObserver) or not adds_up(observer) or not observer.wants(path, phase):
+        return None
+    return observer, (path, operation, phase)
 
 
 @dataclass(frozen=True)
@@ -210,7 +246,7 @@ class SumObserver(Observer):
     """
 
     def __init__(self, observer: Observer, operands: Sequence[NDArray], format: Format | None) -> None:
-        self._observer, self._operands, self._format = observer, operands, format
+        self.inner, self._operands, self._format = observer, operands, format
         self.more = wants_optional_counts(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
@@ -220,7 +256,7 @@ class SumObserver(Observer):
             cause, nan = self._cause(), int(events[FIRST_CAUSE + NAN_OPERAND])
             events[FIRST_CAUSE + NAN_OPERAND] = 0
             events[FIRST_CAUSE + cause] += nan + (infinite if cause in (SUM_OVERFLOW, SUM_BEYOND) else 0)
-        notify(self._observer, events, operation, path, phase)
+        notify(self.inner, events, operation, path, phase)
 
     def _cause(self) -> int:
         """Return the cause for which sums of these operands can be NaN or infinite."""

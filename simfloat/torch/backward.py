@@ -373,7 +373,9 @@ class BackwardNodes:
             with uninterrupted():
                 self._gradients.policy_place, self.ended = before, None
                 self.forget()
-                self._nodes, self.completed, self.are_recorded, self.are_whole, self._accumulates, self._listened = outer
+                self._nodes, self.completed, self.are_recorded, self.are_whole, self._accumulates, self._listened = (
+                    outer
+                )
                 for hook in hooks:
                     hook.remove()
                 for node in nodes:
@@ -387,9 +389,7 @@ class BackwardNodes:
         self._listened |= {path}
         # This is a hook of the leaf, not of its node: it runs before autograd adds the gradient to `.grad`, and
         # autograd adds its return value. It also receives gradients that autograd copied in between.
-        return [
-            leaf.register_hook(lambda g: self._gradients.complete_gradient(leaf, path, g, self._accumulates))
-        ]
+        return [leaf.register_hook(lambda g: self._gradients.complete_gradient(leaf, path, g, self._accumulates))]
 
     def _listen(self, node: Any, notes: Notes, leaves: Leaves, completes: bool) -> list[Any]:
         note, number = notes[node], node._sequence_nr()

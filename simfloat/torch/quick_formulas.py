@@ -297,7 +297,7 @@ def _gradients(
     return gradients
 
 
-def gradient_arithmetic(place: Place, path: str | None, number: int, format: Format) -> Arithmetic:
+def gradient_arithmetic(place: Place, path: str | None, number: int, format: Format | None) -> Arithmetic:
     """Return the arithmetic of the gradient of an operand; it keeps the events of a parameter's gradient."""
     if path is None or place.observer is None:
         return place.to_operand(path, number, format)

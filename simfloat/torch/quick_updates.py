@@ -105,7 +105,7 @@ class WholeUpdates:
         with without_dispatch():
             memory = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
             arrays = {name: x for name, x in memory.items() if name != WEIGHT}
-            # An observer counts the elements of a moment that keep their value, so the values before the step must stay.
+            # An observer counts the elements of a moment that keep their value, and needs the values before the step.
             reused = [WEIGHT] if place.observer is not None else memory
             in_order = {name: memory[name] for name in reused if memory[name].flags.c_contiguous}
             # As every single operation does, this notices a change of policy since the last forward pass.
