@@ -96,7 +96,7 @@ def test_counts_that_are_added_at_once_are_those_of_each_call(more):
             for format in (sf.FP16, sf.E4M3, sf.BF16):
                 sf.round(numbers, format, observer=recorder)
                 sf.add(numbers, numbers[::-1], format, observer=recorder)
-            sf.matmul(numbers, numbers[:, None], inputs=sf.FP16, observer=recorder)
+            sf.matmul(numbers, numbers[:, None], inputs=sf.FP16, accumulate=sf.FP32, observer=recorder)
     assert own.first_nan == ours.first_nan is not None
     for (key, events), (name, others) in zip(own.entries(), ours.entries(), strict=True):
         assert key == name and events.tolist() == others.tolist()
