@@ -16,7 +16,7 @@ from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.machines import CPU, Device, is_on_gpu
 from simfloat.arithmetic.operands import FloatType, broadcast_shape, empty
-from simfloat.arithmetic.target import Observer, Target, adding_observer, is_precise, is_wide, notify
+from simfloat.arithmetic.target import DirectCounts, Target, adding_observer, is_precise, is_wide, notify
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
@@ -158,7 +158,11 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
         if observer is None:
             source.round_block(plan, 0, size, NO_WORDS, results)
         else:
-            _round_observed(source, plan, results, observer, target.operation)
+            adding = adding_observer(observer, target.operation) if plan.device is CPU else None
+            events = events_for(observer) if adding is None else None
+            _round_and_count(source, plan, 0, NO_WORDS, results, events, adding)
+            if events is not None:
+                notify(observer, events, target.operation)
     else:
         words = _words_of(draw, size, target.rounding, plan.device)
         work = partial(_round_range, source, results, plan, words, observer)
@@ -200,57 +204,35 @@ def _round_range(
 
 
 def _round_and_count(
-    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
-) -> None:
-    """Round a block and add to its events."""
-    exact = _round_block(source, plan, start, words, out)
-    shown = _add_counts(plan, out, source.count_lost_addends(start, start + out.size, out), events)
-    if shown or events.size > SIZE:
-        _add_rare_counts(source, plan, start, words, out, exact, shown, events)
+    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64] | None,
+    adding: DirectCounts | None = None,
+) -> None:  # fmt: skip
+    """Round a block and add to its events, or to the counts of an observer that adds up.
 
-
-def _round_observed(source: Source, plan: Plan, out: NDArray, observer: Observer, operation: str) -> None:
-    """Round a block without random words, and pass its events to an observer."""
-    adding = adding_observer(observer, operation) if plan.device is CPU else None
-    if adding is None:
-        events = events_for(observer)
-        _round_and_count(source, plan, 0, NO_WORDS, out, events)
-        notify(observer, events, operation)
-        return
-    # The counts are added to those of earlier calls. A vector for each call, of 17 KB, took 15 to 20 % of an observed
-    # step of a small model.
-    recorder, key = adding
-    exact, lost = _round_block(source, plan, 0, NO_WORDS, out), source.count_lost_addends(0, out.size, out)
-    shown = recorder.add_directly(key, partial(_add_finite_counts, source, plan, out, exact, lost))
-    if shown is not None:
-        events = events_for(observer)
-        _add_rare_counts(source, plan, 0, NO_WORDS, out, exact, shown, events)
-        notify(observer, events, operation)
-
-
-def _add_finite_counts(
-    source: Source, plan: Plan, out: NDArray, exact: NDArray | None, lost: int, events: NDArray[np.int64]
-) -> int | None:
-    """Add the events of a block, but only the usual ones if results may be infinite or NaN, or if others are optional.
-
-    Return None if all were added, otherwise the number that `_add_rare_counts` takes.
+    Exact results are computed if a rounding or a count needs them.
     """
-    shown = _add_counts(plan, out, lost, events)
-    if shown % 2 or events.size > SIZE:
-        return shown
-    if shown:
-        _add_rare_counts(source, plan, 0, NO_WORDS, out, exact, shown, events)
-    return None
-
-
-def _round_block(source: Source, plan: Plan, start: int, words: NDArray, out: NDArray) -> NDArray | None:
-    """Round a block; return its exact results if the rounding needs them."""
-    if not source.makes_exact:
+    exact = None
+    if source.makes_exact:
+        exact = source.exact(start, start + out.size)
+        source.round_exact(plan, exact, start, words, out)
+    else:
         source.round_block(plan, start, start + out.size, words, out)
-        return None
-    exact = source.exact(start, start + out.size)
-    source.round_exact(plan, exact, start, words, out)
-    return exact
+    lost = source.count_lost_addends(start, start + out.size, out)
+    if adding is None:
+        assert events is not None
+        shown = _add_counts(plan, out, lost, events)
+        if shown or events.size > SIZE:
+            _add_rare_counts(source, plan, start, words, out, exact, shown, events)
+        return
+    # A vector for each call, of 17 KB, took 15 to 20 % of an observed step of a small model.
+    recorder, key, observer = adding
+    shown = recorder.add_directly(key, partial(_add_counts, plan, out, lost))
+    if shown % 2 or recorder.more:  # results may be NaN, and the observer needs the causes of this call
+        events = events_for(recorder)
+        _add_rare_counts(source, plan, start, words, out, exact, shown, events)
+        notify(observer, events, key[1])
+    elif shown:
+        recorder.add_directly(key, partial(_add_rare_counts, source, plan, start, words, out, exact, shown))
 
 
 def _add_counts(plan: Plan, out: NDArray, lost: int, events: NDArray[np.int64]) -> int:
@@ -258,14 +240,14 @@ def _add_counts(plan: Plan, out: NDArray, lost: int, events: NDArray[np.int64]) 
 
     Return 0 if `_add_rare_counts` has nothing to add. Otherwise the number is odd if results may be infinite or NaN.
     """
-    shown = plan.device.loops.counting.count_results(out, plan.numbers, events)
+    shown: int = plan.device.loops.counting.count_results(out, plan.numbers, events)
     if lost:
         events[UNCHANGED] += lost
     if plan.is_wide:
         events[WIDE] += out.size
     if plan.is_precise:
         events[PRECISE] += out.size
-    return int(shown)
+    return shown
 
 
 def _add_rare_counts(

@@ -120,10 +120,13 @@ EventKey = tuple[str, str, str]
 
 
 class AddingObserver(Observer):
-    """An observer that only adds up events, by path, operation and phase, in vectors of this size."""
+    """An observer that only adds up events, by path, operation and phase, in vectors of this size.
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    `wants_all` is True if it counts all paths and phases.
+    """
+
+    def __init__(self, size: int, wants_all: bool) -> None:
+        self._size, self._wants_all = size, wants_all
         self._events: dict[EventKey, NDArray[np.int64]] = {}
         self._lock = Lock()
 
@@ -141,16 +144,22 @@ def adds_up(observer: Observer | None) -> bool:
     return isinstance(observer, AddingObserver) and _is_ours(type(observer))
 
 
-def adding_observer(observer: Observer, operation: str) -> tuple[AddingObserver, EventKey] | None:
-    """Return the observer that adds up the events, and their key; None if the observer takes those of each call."""
-    path, phase = "", "forward"
+#: The observer that adds up events, their key, and the observer that receives events of NaN.
+DirectCounts = tuple[AddingObserver, EventKey, Observer]
+
+
+def adding_observer(observer: Observer, operation: str) -> DirectCounts | None:
+    """Return the observer that adds up the events of an operation; None if it takes the events of each call."""
+    path, phase, first = "", "forward", observer
     if type(observer) is SumObserver:
         observer = observer.inner
     if type(observer) is WithPath:
         path, phase, observer = observer.layer, observer.stage, observer.observer
-    if not isinstance(observer, AddingObserver) or not adds_up(observer) or not observer.wants(path, phase):
+    if not isinstance(observer, AddingObserver) or not _is_ours(type(observer)):
         return None
-    return observer, (path, operation, phase)
+    if not (observer._wants_all or observer.wants(path, phase)):
+        return None
+    return observer, (path, operation, phase), first
 
 
 @dataclass(frozen=True)

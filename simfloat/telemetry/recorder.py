@@ -101,7 +101,7 @@ class Recorder(AddingObserver):
         check_pattern("path", path)
         check_phase(phase)
         check_flags(more=more)
-        super().__init__(SIZE + (len(OPTIONAL_COUNTS) if more else 0))
+        super().__init__(SIZE + (len(OPTIONAL_COUNTS) if more else 0), path is None is phase)
         self._path, self._phase, self.more = path, phase, more
         self._series, self._scalars = Series(), Scalars()
         self._first_nan: FirstNaN | None = None
@@ -114,7 +114,7 @@ class Recorder(AddingObserver):
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call; the array `events` is neither kept nor changed."""
-        if not (self._path is None is self._phase or self.wants(path, phase)):
+        if not (self._wants_all or self.wants(path, phase)):
             return
         with self._lock:
             if events[NAN] and self._first_nan is None:

@@ -287,7 +287,7 @@ class BackwardNodes:
         self.are_recorded = False  # True if the backward pass is recorded for gradients of gradients
         self.are_whole = True  # True if the backward pass reaches all leaves
         self._accumulates = False  # True if the backward pass adds gradients to `.grad`
-        self._listened: frozenset[str] = frozenset()  # the parameters whose leaves have a hook of a pass that runs
+        self._listened: frozenset[str] = frozenset()  # the paths of the leaves that have a hook of a pass that runs
         self._current = CurrentNode(-1, None, None)
 
     @property

@@ -191,7 +191,7 @@ def heard_place(place: Place) -> Place:
 
     The observer received the events in the first pass, also those of a backward pass inside this part.
     """
-    return place if place.observer is None or rerun_number() is None else place.without_observer
+    return place if rerun_number() is None else place.without_observer
 
 
 @contextmanager

@@ -12,6 +12,7 @@ program calls the operation by another name, or by a function that a module stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -181,7 +182,8 @@ class Steps(CompositeArithmetic):
 
 def _arithmetic_at(run: RunContext, call: FormulaCall, place: Place) -> Any:
     """Return the arithmetic of a formula at its place."""
-    place = heard_place(place)
+    if place.observer is not None:
+        place = heard_place(place)
     if not call.is_composite:
         return place.forward
     # All steps of a uniform place have one format. Determined anew in each call, the arithmetics of the steps took
@@ -282,13 +284,16 @@ def _gradients(
     run: RunContext, call: FormulaCall, note: Any, g: Tensor, arrays: list[Any], numbers: Sequence[int | None]
 ) -> list[Tensor | None]:
     """Compute the gradients of the operands with these numbers in the note; None for one that is not needed."""
-    node, place, gradients = current_node()._sequence_nr(), heard_place(note.place), list[Tensor | None]()
+    node, place, gradients = current_node()._sequence_nr(), note.place, list[Tensor | None]()
+    if place.observer is not None:
+        place = heard_place(place)
     for slope, number in zip(call.slopes, numbers, strict=True):
         if slope is None or number is None:
             gradients.append(None)
             continue
         operand = note.operands[number]
-        arithmetic = without_older_events(gradient_arithmetic(place, operand.path, number, operand.format))
+        find = place.to_operand if place.observer is None else partial(gradient_arithmetic, place)
+        arithmetic = find(operand.path, number, operand.format)
         gradient = store_gradient(run, place, operand, number, slope(arithmetic, *arrays), arithmetic, node)
         if gradient is not None and not (call.has_own_layout or g.is_contiguous()):
             tag, gradient = tag_of(gradient), match_layout(gradient, g)
@@ -306,14 +311,8 @@ def gradient_arithmetic(place: Place, path: str | None, number: int, format: For
     if arithmetic is None:
         events = pending_events_at(place, path)
         arithmetic = place.bound_layers[key] = place.to_weight(path, number, format).with_own_observer(events)
-    return arithmetic
-
-
-def without_older_events(arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic of a parameter's gradient, after removing the events of a call that raised an error."""
-    events = arithmetic.target.observer
-    if isinstance(events, PendingEvents):
-        events.pending.clear()
+    elif isinstance(arithmetic.target.observer, PendingEvents):
+        arithmetic.target.observer.pending.clear()  # of a call that raised an error
     return arithmetic
 
 
@@ -359,7 +358,7 @@ def store_gradient(
 
 def gradient_tensor(array: NDArray, arithmetic: Arithmetic, node: int) -> Tensor:
     """Return a gradient that the node of this number computed, with the events that the arithmetic has kept."""
-    gradient, events = tensor_of(array, torch.float32), arithmetic.target.observer
-    kept = events.detach() if isinstance(events, PendingEvents) else None
-    put_tag(gradient, Tag(arithmetic.target.format, True, node=node, events=kept))
+    gradient, observer = tensor_of(array, torch.float32), arithmetic.target.observer
+    events = observer.detach() if isinstance(observer, PendingEvents) else None
+    put_tag(gradient, Tag(arithmetic.target.format, True, node=node, events=events))
     return gradient

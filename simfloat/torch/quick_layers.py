@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
-from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.formulas.convolution import Inputs
 from simfloat.simulation.place import Place
 from simfloat.torch.formula_rows import PRODUCT
@@ -36,7 +36,6 @@ from simfloat.torch.quick_formulas import (
     run_formula,
     store_gradient,
     unwatched_place,
-    without_older_events,
 )
 from simfloat.torch.rules.contractions import convolution_of
 from simfloat.torch.run_context import RunContext
@@ -149,10 +148,15 @@ class Layer:
         """This layer without an observer."""
         return Layer(self.run, self.place.without_observer, self.x_path, self.weight, self.bias)
 
-    @property
     def heard(self) -> Layer:
-        """This layer; without its observer while a part of a forward pass runs again."""
-        return self if self.place.observer is None or rerun_number() is None else self.without_observer
+        """Return this layer; without its observer while a part of a forward pass runs again."""
+        return self if rerun_number() is None else self.without_observer
+
+    def forget_events(self) -> None:
+        """Forget the events of a backward pass that raised an error."""
+        for arithmetic in (vars(self).get("to_weight"), vars(self).get("to_bias")):
+            if arithmetic is not None and isinstance(arithmetic.target.observer, PendingEvents):
+                arithmetic.target.observer.pending.clear()
 
     @cached_property
     def _result_gradients(self) -> Format:
@@ -160,6 +164,8 @@ class Layer:
 
     def to_x(self, x: Operand) -> Arithmetic:
         """Return the arithmetic of the gradient of this operand."""
+        if x.path is None:
+            return self.place.to_activation(0, x.format)
         return gradient_arithmetic(self.place, x.path, 0, x.format)
 
     @cached_property
@@ -230,7 +236,7 @@ class LayerProduct(torch.autograd.Function):
         of_x, of_weight = context.needs_input_grad[4:6]
         context.save_for_backward(x if of_weight or options else None, weight if of_x or options else None)
         with without_dispatch():
-            read, heard = layer.run.parameters.read, layer.heard
+            read, heard = layer.run.parameters.read, layer if layer.place.observer is None else layer.heard()
             values = numbers_of(read(x) if tags[0].is_weight else x)
             result = formula.result(heard.products, values, numbers_of(read(weight)), heard.inputs)
             if bias is not None:
@@ -282,36 +288,31 @@ def _array_gradients(
     context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
 ) -> list[Tensor | None]:
     """Compute the gradients."""
-    layer: Layer = context.layer.heard
+    layer: Layer = context.layer
+    if layer.place.observer is not None:
+        layer = layer.heard()
+        layer.forget_events()
     note, formula, read = context.note, context.formula, layer.run.parameters.read
-    number = torch._C._current_autograd_node()._sequence_nr()
+    number, is_convolution = torch._C._current_autograd_node()._sequence_nr(), bool(context.options)
     values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
-        u, shape = without_older_events(layer.to_x(note.operands[0])), None if x is None else tuple(x.shape)
+        u, shape = layer.to_x(note.operands[0]), None if x is None else tuple(x.shape)
         array = formula.to_x(u, values, numbers_of(read(weight)), shape, (layer.place.gradient, layer.inputs[1]))
         gradients[0] = gradient_tensor(array, u, number)
     # In the order of autograd, in which an observer receives the events.
-    for i in (1, 2) if context.options else (2, 1):
-        if x is not None and needed[i] and i == 1:
-            shape = None if weight is None else tuple(weight.shape)
-            gradients[1] = _weight_gradient(context, layer, values, numbers_of(read(x)), shape, number)
-        elif needed[i] and i == 2 and layer.bias is not None:
+    for i in (1, 2) if is_convolution else (2, 1):
+        if i == 1 and x is not None and needed[1]:
+            u, shape = layer.to_weight, None if weight is None else tuple(weight.shape)
+            array = formula.to_kernels(u, values, numbers_of(read(x)), shape, (layer.place.gradient, layer.inputs[0]))
+            view = None if is_convolution else aten.t.default
+            gradient = store_gradient(layer.run, layer.place, note.operands[1], 1, array, u, number, view)
+            gradients[1] = gradient if gradient is None or is_convolution else gradient.t()
+        elif i == 2 and needed[2] and layer.bias is not None:
             # The sum of a convolution adds the gradient as it arrives, the sum of addmm the rounded one.
-            u, shares = without_older_events(layer.to_bias), numbers_of(g) if context.options else values
+            u, shares = layer.to_bias, numbers_of(g) if is_convolution else values
             array = u.sum(shares, (0, *range(2, g.ndim)))
             gradients[2] = store_gradient(layer.run, layer.addition, note.operands[2], 1, array, u, number)
     return gradients
-
-
-def _weight_gradient(
-    context: Any, layer: Layer, g: NDArray, x: NDArray, shape: tuple[int, ...] | None, number: int
-) -> Tensor | None:
-    """Return the gradient of the weight, or store it; `number` is the number of the node."""
-    u, is_convolution = without_older_events(layer.to_weight), bool(context.options)
-    array = context.formula.to_kernels(u, g, x, shape, (layer.place.gradient, layer.inputs[0]))
-    view = None if is_convolution else aten.t.default
-    gradient = store_gradient(layer.run, layer.place, context.note.operands[1], 1, array, u, number, view)
-    return gradient if gradient is None or is_convolution else gradient.t()
 
 
 def run_product(run: RunContext, place: Place, a: Tensor, b: Tensor) -> Tensor:
