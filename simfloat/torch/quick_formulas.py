@@ -294,7 +294,11 @@ def _gradients(
         operand = note.operands[number]
         find = place.to_operand if place.observer is None else partial(gradient_arithmetic, place)
         arithmetic = find(operand.path, number, operand.format)
-        gradient = store_gradient(run, place, operand, number, slope(arithmetic, *arrays), arithmetic, node)
+        array = slope(arithmetic, *arrays)
+        if operand.path is None:
+            gradient: Tensor | None = gradient_tensor(array, arithmetic, node)
+        else:
+            gradient = store_gradient(run, place, operand, number, array, arithmetic, node)
         if gradient is not None and not (call.has_own_layout or g.is_contiguous()):
             tag, gradient = tag_of(gradient), match_layout(gradient, g)
             put_tag(gradient, tag)
@@ -316,29 +320,17 @@ def gradient_arithmetic(place: Place, path: str | None, number: int, format: For
     return arithmetic
 
 
-def _stored_arithmetic(place: Place, path: str, number: int, format: Format) -> Arithmetic:
-    """Return the arithmetic that adds the gradient of a parameter to `.grad`, observed at the path of the parameter."""
-    if place.observer is None:
-        return place.to_stored(path, number, format)
-    key = "stored", path, number, format
-    arithmetic: Arithmetic | None = place.bound_layers.get(key)
-    if arithmetic is None:
-        arithmetic = place.bound_layers[key] = observed_at(path, place, place.to_stored(path, number, format))
-    return arithmetic
-
-
 def store_gradient(
     run: RunContext, place: Place, operand: Operand, number: int, array: NDArray, arithmetic: Arithmetic, node: int,
     view: Any = None,
 ) -> Tensor | None:  # fmt: skip
-    """Return the gradient of an operand for autograd; None if it completes a parameter's, and was stored as `.grad`.
+    """Return the gradient of a parameter for autograd; None if it is complete, and was stored as `.grad`.
 
     If `.grad` exists, the gradient was added to it. Autograd would do the same, but by up to three operations that each
     call Python. `arithmetic` computed it and keeps its events, `number` is the number of the operand at the place, and
     `view` the operation between the parameter and the operand.
     """
-    leaf = None if operand.path is None else run.backward_nodes.completed.get(operand.path)
-    events = arithmetic.target.observer
+    leaf, events = run.backward_nodes.completed.get(str(operand.path)), arithmetic.target.observer
     if isinstance(events, PendingEvents) and leaf is not None:
         events.release(operand.path if leaf.grad is None else None)
     if leaf is None or not takes_whole(leaf, str(operand.path)):
@@ -350,7 +342,9 @@ def store_gradient(
     if view is not None:
         run.count_operation(view, "movement")
     run.operation_counts.begin(aten.add_.Tensor, "rule", run.paths.path or "")
-    stored = _stored_arithmetic(place, str(operand.path), number, operand.format)
+    stored = place.to_stored(operand.path, number, operand.format)
+    if place.observer is not None:
+        stored = observed_at(str(operand.path), place, stored)
     leaf.grad.copy_(torch.from_numpy(stored.add(leaf.grad.numpy(), array)))
     put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=stored.format))
     return None
