@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,9 +113,53 @@ def _is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-def adds_up(observer: Observer) -> bool:
+T = TypeVar("T")
+
+#: The path, the operation and the phase of events.
+EventKey = tuple[str, str, str]
+
+
+class AddingObserver(Observer):
+    """An observer that only adds up events, by path, operation and phase, in vectors of this size.
+
+    `wants_all` is True if it counts all paths and phases.
+    """
+
+    def __init__(self, size: int, wants_all: bool) -> None:
+        self._size, self._wants_all = size, wants_all
+        self._events: dict[EventKey, NDArray[np.int64]] = {}
+        self._lock = Lock()
+
+    def add_directly(self, key: EventKey, add: Callable[[NDArray[np.int64]], T]) -> T:
+        """Call a function that adds to the counts of a key, and return its result."""
+        with self._lock:
+            counts = self._events.get(key)
+            if counts is None:
+                counts = self._events[key] = np.zeros(self._size, np.int64)
+            return add(counts)
+
+
+def adds_up(observer: Observer | None) -> bool:
     """Return True if an observer only adds the events of calls, so it may receive the sum of several calls at once."""
-    return _is_ours(type(observer)) and getattr(observer, "adds_up", False)
+    return isinstance(observer, AddingObserver) and _is_ours(type(observer))
+
+
+#: The observer that adds up events, their key, and the observer that receives events of NaN.
+DirectCounts = tuple[AddingObserver, EventKey, Observer]
+
+
+def adding_observer(observer: Observer, operation: str) -> DirectCounts | None:
+    """Return the observer that adds up the events of an operation; None if it takes the events of each call."""
+    path, phase, first = "", "forward", observer
+    if type(observer) is SumObserver:
+        observer = observer.inner
+    if type(observer) is WithPath:
+        path, phase, observer = observer.layer, observer.stage, observer.observer
+    if not isinstance(observer, AddingObserver) or not _is_ours(type(observer)):
+        return None
+    if not (observer._wants_all or observer.wants(path, phase)):
+        return None
+    return observer, (path, operation, phase), first
 
 
 @dataclass(frozen=True)
@@ -210,7 +255,7 @@ class SumObserver(Observer):
     """
 
     def __init__(self, observer: Observer, operands: Sequence[NDArray], format: Format | None) -> None:
-        self._observer, self._operands, self._format = observer, operands, format
+        self.inner, self._operands, self._format = observer, operands, format
         self.more = wants_optional_counts(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
@@ -220,7 +265,7 @@ class SumObserver(Observer):
             cause, nan = self._cause(), int(events[FIRST_CAUSE + NAN_OPERAND])
             events[FIRST_CAUSE + NAN_OPERAND] = 0
             events[FIRST_CAUSE + cause] += nan + (infinite if cause in (SUM_OVERFLOW, SUM_BEYOND) else 0)
-        notify(self._observer, events, operation, path, phase)
+        notify(self.inner, events, operation, path, phase)
 
     def _cause(self) -> int:
         """Return the cause for which sums of these operands can be NaN or infinite."""

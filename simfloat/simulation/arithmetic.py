@@ -305,6 +305,10 @@ class Arithmetic(Elementwise, ArithmeticFields):
         """Return this arithmetic with another observer."""
         return self._replace(target=self.target._replace(observer=observer))
 
+    def with_own_observer(self, observer: Observer | None) -> Arithmetic:
+        """Return this arithmetic with another observer and its own caches, for many calls."""
+        return self.with_target(self.target._replace(observer=observer))
+
     def with_operation(self, operation: str) -> Arithmetic:
         """Return this arithmetic with another name of the operation for an observer."""
         return self.with_target(self.target._replace(operation=operation))
@@ -348,6 +352,12 @@ class PendingEvents(Observer):
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Keep the events of one call."""
         self.pending.append((events, operation))
+
+    def detach(self) -> PendingEvents:
+        """Return the events so far, and keep none of them."""
+        events = PendingEvents(self.observer, self.layer)
+        events.pending, self.pending = self.pending, events.pending
+        return events
 
     def release(self, path: str | None = None, elements: int | None = None) -> None:
         """Send the events of a backward pass to the observer: the last rounding at `path`, the others at the layer.

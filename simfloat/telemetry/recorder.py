@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic import Observer
+from simfloat.arithmetic.target import AddingObserver
 from simfloat.common import Table, check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats.catalog import FormatLike, as_format
@@ -47,7 +47,7 @@ STATE = ("counts", "keys", "places", "events", "series", "scalars", "first_nan")
 
 
 @in_usual_environment
-class Recorder(Observer):
+class Recorder(AddingObserver):
     """An observer that counts the events of every rounding by path, operation and phase.
 
     Pass it as ``observer=`` to `simulate` or to any function that rounds. It counts results, not the steps inside an
@@ -97,20 +97,16 @@ class Recorder(Observer):
         {'total': 3, 'overflow': 1, 'underflow': 1, 'subnormal': 0, 'nan': 0, 'unchanged': 0}
     """
 
-    adds_up = True  # it may receive the sum of the events of several calls
-
     def __init__(self, path: str | None = None, phase: str | None = None, *, more: bool = False) -> None:
         check_pattern("path", path)
         check_phase(phase)
         check_flags(more=more)
+        super().__init__(SIZE + (len(OPTIONAL_COUNTS) if more else 0), path is None is phase)
         self._path, self._phase, self.more = path, phase, more
-        self._size = SIZE + (len(OPTIONAL_COUNTS) if more else 0)
-        self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are fast to create
         self._series, self._scalars = Series(), Scalars()
         self._first_nan: FirstNaN | None = None
         self._goes_on = False
         self._policy: Policy | None = None
-        self._lock = Lock()
 
     def follow_policy(self, policy: Policy) -> None:
         """Set the policy of the following results; `advise` proposes overrides of it."""
@@ -118,7 +114,7 @@ class Recorder(Observer):
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call; the array `events` is neither kept nor changed."""
-        if not (self._path is None is self._phase or self.wants(path, phase)):
+        if not (self._wants_all or self.wants(path, phase)):
             return
         with self._lock:
             if events[NAN] and self._first_nan is None:

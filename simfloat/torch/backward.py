@@ -283,9 +283,11 @@ class BackwardNodes:
         self._ways: dict[int, BackwardNode] = {}
         self.ended: BackwardNode | None = None  # the last one that ended: operations under it add its results to others
         self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
-        self._completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
+        self.completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
         self.are_recorded = False  # True if the backward pass is recorded for gradients of gradients
         self.are_whole = True  # True if the backward pass reaches all leaves
+        self._accumulates = False  # True if the backward pass adds gradients to `.grad`
+        self._listened: frozenset[str] = frozenset()  # the paths of the leaves that have a hook of a pass that runs
         self._current = CurrentNode(-1, None, None)
 
     @property
@@ -322,12 +324,6 @@ class BackwardNodes:
         except RuntimeError:  # a leaf; torch.autograd.grad returns its gradient
             return True
 
-    def completed_parameter(self, path: str) -> Any:
-        """Return the parameter at a path if a single call completes its gradient; otherwise None."""
-        leaf = self._completed.get(path)
-        # A hook of the program may have set `.grad` during the pass.
-        return leaf if leaf is not None and leaf.is_contiguous() and _takes_whole(leaf.grad, path) else None
-
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         # Autograd adds the results of a node to older gradients only after the hooks of the node. So the results are
         # kept until the next node has ended, and an addition recognizes them by identity. A tensor with this reference
@@ -350,7 +346,7 @@ class BackwardNodes:
         # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
         # edges to a node is the number of shares in its gradient.
         nodes, before = _nodes_behind(roots), self._gradients.policy_place
-        outer = self._nodes, self._completed, self.are_recorded, self.are_whole
+        outer = self._nodes, self.completed, self.are_recorded, self.are_whole, self._accumulates, self._listened
         notes, leaves = dict[Any, LoggedOperation](), dict[Any, torch.Tensor]()
         for node in nodes:
             # The node of an operation without a derivative has the number of a leaf.
@@ -364,12 +360,12 @@ class BackwardNodes:
                 # Ctrl-C between two of these lines would leave hooks of a pass that never ran on nodes that other
                 # passes share. `uninterrupted` takes about 1 us per backward pass.
                 self.forget()
-                self._nodes, self._completed = nodes, {}
+                self._nodes, self.completed = nodes, {}
                 self._gradients.policy_place = next((note.place for note in notes.values()), None)
-                self.are_recorded, self.are_whole = is_recorded, is_whole
+                self.are_recorded, self.are_whole, self._accumulates = is_recorded, is_whole, accumulates
                 for node in nodes:
                     if node in leaves:
-                        hooks += self._listen_to_leaf(leaves[node], accumulates)
+                        hooks += self._listen_to_leaf(leaves[node])
                     elif node in notes:
                         hooks += self._listen(node, notes, leaves, accumulates and is_whole)
             yield
@@ -377,30 +373,33 @@ class BackwardNodes:
             with uninterrupted():
                 self._gradients.policy_place, self.ended = before, None
                 self.forget()
-                self._nodes, self._completed, self.are_recorded, self.are_whole = outer
+                self._nodes, self.completed, self.are_recorded, self.are_whole, self._accumulates, self._listened = (
+                    outer
+                )
                 for hook in hooks:
                     hook.remove()
                 for node in nodes:
                     self._ways.pop(node._sequence_nr(), None)
 
-    def _listen_to_leaf(self, leaf: torch.Tensor, accumulates: bool) -> list[Any]:
+    def _listen_to_leaf(self, leaf: torch.Tensor) -> list[Any]:
         path = weight_path(leaf)
-        if path is None or path in self._completed:
+        if path is None or path in self.completed or path in self._listened:
             return []
+        # A backward pass inside of this one reaches the same hook.
+        self._listened |= {path}
         # This is a hook of the leaf, not of its node: it runs before autograd adds the gradient to `.grad`, and
         # autograd adds its return value. It also receives gradients that autograd copied in between.
-        return [
-            leaf.register_hook(lambda gradient: self._gradients.complete_gradient(leaf, path, gradient, accumulates))
-        ]
+        return [leaf.register_hook(lambda g: self._gradients.complete_gradient(leaf, path, g, self._accumulates))]
 
     def _listen(self, node: Any, notes: Notes, leaves: Leaves, completes: bool) -> list[Any]:
         note, number = notes[node], node._sequence_nr()
         is_sorted = note.is_one_call and not self.are_recorded  # its rule names the operand of each result
         if is_sorted and completes and not are_replicas():
-            self._completed.update(self._parameters_completed_by(node, leaves))
+            self.completed.update(self._parameters_completed_by(node, leaves))
         is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
         way = self._ways[number] = BackwardNode(note, node, notes, leaves)
-        if (is_sorted or len(node.next_functions) < 2) and not is_added and note.place.observer is None:
+        is_single = len(node.next_functions) < 2 and note.place.observer is None
+        if (is_sorted or is_single) and not is_added:
             return []
         operands = [x for x in way.operands if x is not None]
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
@@ -427,12 +426,18 @@ class BackwardNodes:
             leaf = leaves[target]
             path = weight_path(leaf)
             has_hooks = leaf._backward_hooks or leaf._post_accumulate_grad_hooks
-            if path is not None and not has_hooks and _takes_whole(leaf.grad, path):
+            if path is not None and not has_hooks and _is_plain(leaf.grad, path):
                 yield path, leaf
 
 
-def _takes_whole(grad: torch.Tensor | None, path: str) -> bool:
+def takes_whole(leaf: torch.Tensor, path: str) -> bool:
     """True if a complete gradient of the parameter at a path may be stored as `.grad`, or added to it in its memory."""
+    # A hook of the program may have set `.grad` during the pass.
+    return leaf.is_contiguous() and _is_plain(leaf.grad, path)
+
+
+def _is_plain(grad: torch.Tensor | None, path: str) -> bool:
+    """True if there is no gradient of the parameter at a path, or an ordinary one, in its own memory."""
     if grad is None:
         return True
     is_plain = type(grad) is torch.Tensor and grad.dtype == torch.float32 and grad.layout is torch.strided

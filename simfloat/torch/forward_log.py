@@ -186,6 +186,14 @@ _runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default
 rerun_number = _runs_again.get
 
 
+def heard_place(place: Place) -> Place:
+    """Return the place; without its observer while a part of a forward pass runs again.
+
+    The observer received the events in the first pass, also those of a backward pass inside this part.
+    """
+    return place if rerun_number() is None else place.without_observer
+
+
 @contextmanager
 def recomputing() -> Iterator[None]:
     """Mark a block in which a part of a forward pass runs again, inside the backward pass of a node."""

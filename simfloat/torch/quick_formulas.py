@@ -1,4 +1,4 @@
-"""Run operations with a formula as one call each, forward and backward, if no operation is observed.
+"""Run operations with a formula as one call each, forward and backward, if nothing needs the single operations.
 
 A row (`FormulaCall`) names the formula, the formulas of the gradients, and the tensors that they read. `FormulaNode`
 runs every row. Its node is in the place of the node of PyTorch's operation, so that gradients are added in the same
@@ -12,21 +12,23 @@ program calls the operation by another name, or by a function that a module stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from simfloat.arithmetic.target import adds_up
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
-from simfloat.torch.backward import current_node
+from simfloat.torch.backward import current_node, takes_whole
 from simfloat.torch.formula import array_of
-from simfloat.torch.forward_log import Operand, is_recomputing
+from simfloat.torch.forward_log import Operand, heard_place, is_recomputing, observed_at, pending_events_at
 from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
@@ -38,8 +40,12 @@ aten = torch.ops.aten
 
 
 def is_alone(run: RunContext) -> bool:
-    """True if only the run receives the operations: no observer, list, user's rule, mode or transform does."""
-    if run.simulation.observer is not None or run.shown is not None or USERS:
+    """True if only the run receives the operations: no list, user's rule, mode, transform or other observer does.
+
+    An observer that only adds up events, such as a `Recorder`, needs no single operations.
+    """
+    observer = run.simulation.observer
+    if (observer is not None and not adds_up(observer)) or run.shown is not None or USERS:
         return False
     # Another mode, such as a FlopCounterMode of the program, needs the single operations.
     return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
@@ -142,7 +148,7 @@ def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
 
 
 def served_place(run: RunContext, call: FormulaCall) -> Place | None:
-    """Return the place of an operation if it is not observed, and no composite that is rounded once."""
+    """Return the place of an operation if it may be part of a larger call, and is no composite that is rounded once."""
     place = unwatched_place(run, call.name)
     return None if place is None or (call.is_composite and place.is_fused) else place
 
@@ -176,6 +182,8 @@ class Steps(CompositeArithmetic):
 
 def _arithmetic_at(run: RunContext, call: FormulaCall, place: Place) -> Any:
     """Return the arithmetic of a formula at its place."""
+    if place.observer is not None:
+        place = heard_place(place)
     if not call.is_composite:
         return place.forward
     # All steps of a uniform place have one format. Determined anew in each call, the arithmetics of the steps took
@@ -276,15 +284,21 @@ def _gradients(
     run: RunContext, call: FormulaCall, note: Any, g: Tensor, arrays: list[Any], numbers: Sequence[int | None]
 ) -> list[Tensor | None]:
     """Compute the gradients of the operands with these numbers in the note; None for one that is not needed."""
-    node, gradients = current_node()._sequence_nr(), list[Tensor | None]()
+    node, place, gradients = current_node()._sequence_nr(), note.place, list[Tensor | None]()
+    if place.observer is not None:
+        place = heard_place(place)
     for slope, number in zip(call.slopes, numbers, strict=True):
         if slope is None or number is None:
             gradients.append(None)
             continue
         operand = note.operands[number]
-        arithmetic = note.place.to_operand(operand.path, number, operand.format)
-        array, format = slope(arithmetic, *arrays), arithmetic.target.format
-        gradient = store_gradient(run, note.place, operand, number, array, format, node)
+        find = place.to_operand if place.observer is None else partial(gradient_arithmetic, place)
+        arithmetic = find(operand.path, number, operand.format)
+        array = slope(arithmetic, *arrays)
+        if operand.path is None:
+            gradient: Tensor | None = gradient_tensor(array, arithmetic, node)
+        else:
+            gradient = store_gradient(run, place, operand, number, array, arithmetic, node)
         if gradient is not None and not (call.has_own_layout or g.is_contiguous()):
             tag, gradient = tag_of(gradient), match_layout(gradient, g)
             put_tag(gradient, tag)
@@ -292,28 +306,53 @@ def _gradients(
     return gradients
 
 
+def gradient_arithmetic(place: Place, path: str | None, number: int, format: Format | None) -> Arithmetic:
+    """Return the arithmetic of the gradient of an operand; it keeps the events of a parameter's gradient."""
+    if path is None or place.observer is None:
+        return place.to_operand(path, number, format)
+    key = PendingEvents, path, number, format
+    arithmetic: Arithmetic | None = place.bound_layers.get(key)
+    if arithmetic is None:
+        events = pending_events_at(place, path)
+        arithmetic = place.bound_layers[key] = place.to_weight(path, number, format).with_own_observer(events)
+    elif isinstance(arithmetic.target.observer, PendingEvents):
+        arithmetic.target.observer.pending.clear()  # of a call that raised an error
+    return arithmetic
+
+
 def store_gradient(
-    run: RunContext, place: Place, operand: Operand, number: int, array: NDArray, format: Format, node: int,
+    run: RunContext, place: Place, operand: Operand, number: int, array: NDArray, arithmetic: Arithmetic, node: int,
     view: Any = None,
 ) -> Tensor | None:  # fmt: skip
-    """Return the gradient of an operand for autograd; None if it completes a parameter's, and was stored as `.grad`.
+    """Return the gradient of a parameter for autograd; None if it is complete, and was stored as `.grad`.
 
     If `.grad` exists, the gradient was added to it. Autograd would do the same, but by up to three operations that each
-    call Python. `number` is the number of the operand at the place, and `view` the operation between the parameter and
-    the operand.
+    call Python. `arithmetic` computed it and keeps its events, `number` is the number of the operand at the place, and
+    `view` the operation between the parameter and the operand.
     """
-    leaf = None if operand.path is None else run.backward_nodes.completed_parameter(operand.path)
-    if leaf is not None and leaf.grad is not None:
-        if view is not None:
-            run.count_operation(view, "movement")
-        run.operation_counts.begin(aten.add_.Tensor, "rule", run.paths.path or "")
-        arithmetic = place.to_stored(operand.path, number, operand.format)
-        leaf.grad.copy_(torch.from_numpy(arithmetic.add(leaf.grad.numpy(), array)))
-        put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=arithmetic.format))
+    leaf, events = run.backward_nodes.completed.get(str(operand.path)), arithmetic.target.observer
+    if isinstance(events, PendingEvents) and leaf is not None:
+        events.release(operand.path if leaf.grad is None else None)
+    if leaf is None or not takes_whole(leaf, str(operand.path)):
+        return gradient_tensor(array, arithmetic, node)
+    if leaf.grad is None:
+        leaf.grad = tensor_of(array, torch.float32)
+        put_tag(leaf.grad, Tag(arithmetic.target.format, True, operand.path, node=node))
         return None
-    gradient = tensor_of(array, torch.float32)
-    put_tag(gradient, Tag(format, True, None if leaf is None else operand.path, node=node))
-    if leaf is None:
-        return gradient
-    leaf.grad = gradient
+    if view is not None:
+        run.count_operation(view, "movement")
+    run.operation_counts.begin(aten.add_.Tensor, "rule", run.paths.path or "")
+    stored = place.to_stored(operand.path, number, operand.format)
+    if place.observer is not None:
+        stored = observed_at(str(operand.path), place, stored)
+    leaf.grad.copy_(torch.from_numpy(stored.add(leaf.grad.numpy(), array)))
+    put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=stored.format))
     return None
+
+
+def gradient_tensor(array: NDArray, arithmetic: Arithmetic, node: int) -> Tensor:
+    """Return a gradient that the node of this number computed, with the events that the arithmetic has kept."""
+    gradient, observer = tensor_of(array, torch.float32), arithmetic.target.observer
+    events = observer.detach() if isinstance(observer, PendingEvents) else None
+    put_tag(gradient, Tag(arithmetic.target.format, True, node=node, events=events))
+    return gradient

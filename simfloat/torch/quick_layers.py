@@ -1,4 +1,4 @@
-"""Run linear layers and convolutions as one call each, forward and backward, if no operation is observed.
+"""Run linear layers and convolutions as one call each, forward and backward, if nothing needs the single operations.
 
 PyTorch has up to four operations for a linear layer and nine for its backward pass, and more to save and find results;
 each of them calls Python. The results have the same bits as with these operations. An observer, random bits or an
@@ -20,15 +20,23 @@ from numpy.typing import NDArray
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
-from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.formulas.convolution import Inputs
 from simfloat.simulation.place import Place
 from simfloat.torch.formula_rows import PRODUCT
-from simfloat.torch.forward_log import LoggedOperation, Operand
+from simfloat.torch.forward_log import LoggedOperation, Operand, rerun_number
 from simfloat.torch.narrowing import linear_of_matrix
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.quick_formulas import are_plain, needed_gradients, run_formula, store_gradient, unwatched_place
+from simfloat.torch.quick_formulas import (
+    are_plain,
+    gradient_arithmetic,
+    gradient_tensor,
+    needed_gradients,
+    run_formula,
+    store_gradient,
+    unwatched_place,
+)
 from simfloat.torch.rules.contractions import convolution_of
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
@@ -122,7 +130,7 @@ class Layer:
     """The arithmetic of a layer at its place, determined at the first call with these parameters."""
 
     def __init__(self, run: RunContext, place: Place, x_path: str | None, weight: Tag, bias: Tag | None) -> None:
-        self.run, self.place, self.weight, self.bias = run, place, weight, bias
+        self.run, self.place, self.x_path, self.weight, self.bias = run, place, x_path, weight, bias
         self.products, self.inputs = place.forward, (place.input(x_path), place.input(weight.owner))
         self.addition = place if bias is None else run.simulation.sibling(place, "add", place.path, ())
         self.tag = Tag(self.addition.forward.format)
@@ -131,8 +139,24 @@ class Layer:
         """Return a gradient in the format of the gradients of the result, as the node of this number reads it."""
         tag = tag_of(g)
         if self.bias is not None and tag.is_gradient and tag.node != number and tag.format != self._result_gradients:
-            g = Backward(note, self.run.simulation, None).in_result_format(g)
+            own_note = LoggedOperation(self.place, note.operands, note.format)
+            g = Backward(own_note, self.run.simulation, None).in_result_format(g)
         return numbers_of(g)
+
+    @cached_property
+    def without_observer(self) -> Layer:
+        """This layer without an observer."""
+        return Layer(self.run, self.place.without_observer, self.x_path, self.weight, self.bias)
+
+    def heard(self) -> Layer:
+        """Return this layer; without its observer while a part of a forward pass runs again."""
+        return self if rerun_number() is None else self.without_observer
+
+    def forget_events(self) -> None:
+        """Forget the events of a backward pass that raised an error."""
+        for arithmetic in (vars(self).get("to_weight"), vars(self).get("to_bias")):
+            if arithmetic is not None and isinstance(arithmetic.target.observer, PendingEvents):
+                arithmetic.target.observer.pending.clear()
 
     @cached_property
     def _result_gradients(self) -> Format:
@@ -140,19 +164,21 @@ class Layer:
 
     def to_x(self, x: Operand) -> Arithmetic:
         """Return the arithmetic of the gradient of this operand."""
-        return self.place.to_operand(x.path, 0, x.format)
+        if x.path is None:
+            return self.place.to_activation(0, x.format)
+        return gradient_arithmetic(self.place, x.path, 0, x.format)
 
     @cached_property
     def to_weight(self) -> Arithmetic:
         """The arithmetic of the gradient of the weight."""
-        return self.place.to_weight(str(self.weight.owner), 1, self.weight.format)
+        return gradient_arithmetic(self.place, str(self.weight.owner), 1, self.weight.format)
 
     @cached_property
     def to_bias(self) -> Arithmetic:
         """The arithmetic of the gradient of the bias."""
         # The gradient of a bias is a sum, so `roles_used` must include the role `reduce` for this place.
         self.addition.has_summed = True
-        return self.addition.to_weight(str(self.bias and self.bias.owner), 1, self.tag.format)
+        return gradient_arithmetic(self.addition, str(self.bias and self.bias.owner), 1, self.tag.format)
 
 
 def _parameter_tags(x: Any, *parameters: Any) -> tuple[Tag, ...] | None:
@@ -210,11 +236,11 @@ class LayerProduct(torch.autograd.Function):
         of_x, of_weight = context.needs_input_grad[4:6]
         context.save_for_backward(x if of_weight or options else None, weight if of_x or options else None)
         with without_dispatch():
-            read = layer.run.parameters.read
+            read, heard = layer.run.parameters.read, layer if layer.place.observer is None else layer.heard()
             values = numbers_of(read(x) if tags[0].is_weight else x)
-            result = formula.result(layer.products, values, numbers_of(read(weight)), layer.inputs)
+            result = formula.result(heard.products, values, numbers_of(read(weight)), heard.inputs)
             if bias is not None:
-                result = layer.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
+                result = heard.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
             product = tensor_of(result, x.dtype)
         put_tag(product, layer.tag)
         if note is not None:
@@ -263,26 +289,29 @@ def _array_gradients(
 ) -> list[Tensor | None]:
     """Compute the gradients."""
     layer: Layer = context.layer
-    note, formula, is_convolution = context.note, context.formula, bool(context.options)
-    run, place, read = layer.run, layer.place, layer.run.parameters.read
-    number = torch._C._current_autograd_node()._sequence_nr()
+    if layer.place.observer is not None:
+        layer = layer.heard()
+        layer.forget_events()
+    note, formula, read = context.note, context.formula, layer.run.parameters.read
+    number, is_convolution = torch._C._current_autograd_node()._sequence_nr(), bool(context.options)
     values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         u, shape = layer.to_x(note.operands[0]), None if x is None else tuple(x.shape)
-        array = formula.to_x(u, values, numbers_of(read(weight)), shape, (place.gradient, layer.inputs[1]))
-        gradients[0] = of_x = tensor_of(array, g.dtype)
-        put_tag(of_x, Tag(u.target.format, True, node=number))
-    if x is not None and needed[1]:
-        u, shape = layer.to_weight, None if weight is None else tuple(weight.shape)
-        array = formula.to_kernels(u, values, numbers_of(read(x)), shape, (place.gradient, layer.inputs[0]))
-        view = None if is_convolution else aten.t.default
-        gradient = store_gradient(run, place, note.operands[1], 1, array, u.target.format, number, view)
-        gradients[1] = gradient if gradient is None or is_convolution else gradient.t()
-    if needed[2] and layer.bias is not None:
-        # The sum of a convolution adds the gradient as it arrives, the sum of addmm the rounded one.
-        u, shares = layer.to_bias, numbers_of(g) if is_convolution else values
-        array = u.sum(shares, (0, *range(2, g.ndim)))
-        gradients[2] = store_gradient(run, layer.addition, note.operands[2], 1, array, u.target.format, number)
+        array = formula.to_x(u, values, numbers_of(read(weight)), shape, (layer.place.gradient, layer.inputs[1]))
+        gradients[0] = gradient_tensor(array, u, number)
+    # In the order of autograd, in which an observer receives the events.
+    for i in (1, 2) if is_convolution else (2, 1):
+        if i == 1 and x is not None and needed[1]:
+            u, shape = layer.to_weight, None if weight is None else tuple(weight.shape)
+            array = formula.to_kernels(u, values, numbers_of(read(x)), shape, (layer.place.gradient, layer.inputs[0]))
+            view = None if is_convolution else aten.t.default
+            gradient = store_gradient(layer.run, layer.place, note.operands[1], 1, array, u, number, view)
+            gradients[1] = gradient if gradient is None or is_convolution else gradient.t()
+        elif i == 2 and needed[2] and layer.bias is not None:
+            # The sum of a convolution adds the gradient as it arrives, the sum of addmm the rounded one.
+            u, shares = layer.to_bias, numbers_of(g) if is_convolution else values
+            array = u.sum(shares, (0, *range(2, g.ndim)))
+            gradients[2] = store_gradient(layer.run, layer.addition, note.operands[2], 1, array, u, number)
     return gradients
 
 

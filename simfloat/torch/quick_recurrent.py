@@ -1,4 +1,4 @@
-"""Run recurrent layers with all steps of a layer in one call, if single operations are not observed.
+"""Run recurrent layers with all steps of a layer in one call, if nothing needs the single operations.
 
 The steps use the arithmetic of the single operations, on arrays and on recorded tensors.
 
@@ -370,7 +370,9 @@ def layer_in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[...,
         @wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             run: Any = active_run()
-            if run is None or options or len(args) != 9 or unwatched_place(run, "linear") is None:
+            place = None if run is None or options or len(args) != 9 else unwatched_place(run, "linear")
+            # A recorder counts the results of each step, and under the names of PyTorch's operations.
+            if place is None or place.observer is not None:
                 return function(*args, **options)
             if not are_parameters(name, args):
                 return function(*args)

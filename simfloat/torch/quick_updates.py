@@ -1,4 +1,4 @@
-"""Run PyTorch's SGD, Adam and AdamW as one program for each parameter, if single operations are not observed.
+"""Run PyTorch's SGD, Adam and AdamW as one program for each parameter, if nothing needs the single operations.
 
 In PyTorch the update of a parameter is 2 to 14 operations, and each of them calls Python. The functions in this module
 are the same formulas in the arithmetic of updates. The results have the same bits as with these operations.
@@ -105,7 +105,9 @@ class WholeUpdates:
         with without_dispatch():
             memory = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
             arrays = {name: x for name, x in memory.items() if name != WEIGHT}
-            in_order = {name: x for name, x in memory.items() if x.flags.c_contiguous}
+            # An observer counts the elements of a moment that keep their value, and needs the values before the step.
+            reused = [WEIGHT] if place.observer is not None else memory
+            in_order = {name: memory[name] for name in reused if memory[name].flags.c_contiguous}
             # As every single operation does, this notices a change of policy since the last forward pass.
             (stored,), _ = run.parameters.arguments_as_read(aten.add.Tensor, (parameter,), {})
             weight = memory[WEIGHT] if stored is parameter else numbers_of(stored)

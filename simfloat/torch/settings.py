@@ -26,7 +26,7 @@ from simfloat.torch.quick_formulas import is_alone, kernel_of
 from simfloat.torch.quick_layers import convolution_kernel, linear_layer
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
-from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
+from simfloat.torch.tensors import Tag, check_unwrapped, put_tag, tag_of
 
 #: The key of kernels on the CPU above autograd.
 KEY = "AutogradCPU"
@@ -167,15 +167,23 @@ def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function that creates the ones that backward() starts with: they are dispatched only if observed."""
+    """Wrap the function that creates the ones that backward() starts with: they are dispatched only if watched."""
 
     @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(outputs: Any, gradients: Any, *args: Any, **options: Any) -> Any:
         run: Any = active_run()
         if run is None or not is_alone(run):
-            return function(*args, **options)
+            return function(outputs, gradients, *args, **options)
         with without_dispatch():
-            return function(*args, **options)
+            results = function(outputs, gradients, *args, **options)
+        if run.simulation.observer is None:
+            return results
+        # Ones without a format are rounded, which changes nothing, but counts. Dispatched, they would have a format.
+        for output, gradient, result in zip(outputs, gradients, results, strict=True):
+            if gradient is None and result is not None:
+                is_tensor = isinstance(output, torch.Tensor)
+                put_tag(result, Tag(tag_of(output).format if is_tensor else run.constant_format))
+        return results
 
     return call
 

@@ -37,6 +37,10 @@ class Partial(sf.Recorder):
         return path.startswith("a") and phase != "forward"
 
 
+class Own(sf.Recorder):
+    """A program's own observer, which receives the events of each operation."""
+
+
 @contextmanager
 def two_threads():
     """A block in which little work is shared by two threads, too."""
@@ -178,10 +182,12 @@ def adds_no_gradients(body):
 
 def torch_disagreement(program, want):
     """The difference of PyTorch's machine, except in streams, which are those of fewer roundings, and blocks' ends."""
-    want = without_streams(want)
-    for name, observer in {"torch": None, "observed torch": sf.Recorder()}.items():
+    want, observed, own = without_streams(want), sf.Recorder(), Own()
+    for name, observer in {"torch": None, "observed torch": observed, "torch by single operations": own}.items():
         if (what := first_difference(without_streams(Modules(program, observer).run()), want)) is not None:
             return f"{name}: {what}"
+    if not any(action[0] == "interrupted" for action in program.actions) and entries(observed) != entries(own):
+        return f"observed torch: counts\n{observed.diff(own)}"
     return None
 
 

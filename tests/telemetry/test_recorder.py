@@ -83,6 +83,25 @@ def test_results_do_not_depend_on_being_observed(rng):
         assert (plain == seen).all()
 
 
+class Own(sf.Recorder):
+    """A program's own class, which receives the events of each call."""
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_counts_that_are_added_at_once_are_those_of_each_call(more):
+    x = np.array([0, -0.0, 1, 1e-45, 3e38, np.inf, np.nan, 70000, -1e-9, 2.5, 1e-5, 448], np.float32)
+    own, ours = Own(more=more), sf.Recorder(more=more)
+    for recorder in (own, ours):
+        for numbers in (x[2:3], x[:3], x[[2, 3, 8]], x[7:], x):
+            for format in (sf.FP16, sf.E4M3, sf.BF16):
+                sf.round(numbers, format, observer=recorder)
+                sf.add(numbers, numbers[::-1], format, observer=recorder)
+            sf.matmul(numbers, numbers[:, None], inputs=sf.FP16, accumulate=sf.FP32, observer=recorder)
+    assert own.first_nan == ours.first_nan is not None
+    for (key, events), (name, others) in zip(own.entries(), ours.entries(), strict=True):
+        assert key == name and events.tolist() == others.tolist()
+
+
 def test_sums_count_their_results():
     assert counts(lambda r: sf.matmul(np.ones((3, 4)), np.ones((4, 5)), accumulate=sf.FP16, observer=r))["total"] == 15
     result = counts(lambda r: sf.dot([300.0], [300.0], accumulate=sf.FP32, output=sf.FP16, observer=r))

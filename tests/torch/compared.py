@@ -6,8 +6,31 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import simfloat as sf
+
+
+class SingleOperations(TorchDispatchMode):
+    """A mode of the program, which sees every operation: none is part of a larger call."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **kwargs or {})
+
+
+def entries(recorder):
+    """All counts of a recorder, with its histograms."""
+    return {key: events.tolist() for key, events in recorder.entries()}
+
+
+def three_ways(run):
+    """The results of `run(observer)`: in few calls, and observed; then as single operations, with the same counts."""
+    observed, single = sf.Recorder(), sf.Recorder()
+    results = [run(None), run(observed)]
+    with SingleOperations():
+        results.append(run(single))
+    assert entries(observed) == entries(single) and observed.first_nan == single.first_nan
+    return results
 
 
 class Function(nn.Module):

@@ -1,5 +1,7 @@
 """Functions, norms, losses and steps of attention run as one call if nothing is watched, with the same bits."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
 from simfloat.torch import quick_formulas
+from tests.torch.compared import SingleOperations, three_ways
 
 POLICIES = {
     "formats apart": sf.Policy(compute=sf.BF16, activations=sf.Format(3, 2), activation_gradients=sf.Format(4, 3)),
@@ -92,15 +95,20 @@ def numbers(case, policy, observer=None):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", CASES)
-def test_the_bits_are_those_of_operations_as_an_observer_has_them(case, policy, calls):
-    one_call = numbers(case, POLICIES[policy])
-    count = len(calls)
+def test_bits_and_counts_are_those_of_single_operations(case, policy, calls):
+    counts = [0]
+
+    def run(observer):
+        found = numbers(case, POLICIES[policy], observer)
+        counts.append(len(calls))
+        return found
+
+    one_call, *others = three_ways(run)
     is_left = case in LEFT_TO_OPERATIONS or (policy == "fused" and case in LOSSES and case not in WITH_POWERS)
-    assert bool(count) != is_left
-    watched = numbers(case, POLICIES[policy], sf.Recorder())
-    assert len(calls) == count
-    for a, b in zip(one_call, watched, strict=True):
-        assert np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
+    assert bool(counts[1]) != is_left and np.diff(counts).tolist() == [counts[1], counts[1], 0]
+    for other in others:
+        for a, b in zip(one_call, other, strict=True):
+            assert np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
 
 
 class Calls(nn.Module):
@@ -184,14 +192,13 @@ def trained(case, policy, observer, *, twice):
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("policy", ["formats apart", "upwards"])
 @pytest.mark.parametrize("case", MODELS)
-def test_models_have_the_bits_of_operations_as_an_observer_has_them(case, policy, twice, calls):
-    one_call = trained(case, POLICIES[policy], None, twice=twice)
-    count = len(calls)
-    watched = trained(case, POLICIES[policy], sf.Recorder(), twice=twice)
-    assert count and len(calls) == count
-    for a, b in zip(one_call, watched, strict=True):
-        assert (a is None) == (b is None)
-        assert a is None or np.array_equal(a.numpy(), b.numpy(), equal_nan=True)
+def test_models_have_the_bits_and_counts_of_single_operations(case, policy, twice, calls):
+    one_call, *others = three_ways(lambda observer: trained(case, POLICIES[policy], observer, twice=twice))
+    assert calls
+    for other in others:
+        for a, b in zip(one_call, other, strict=True):
+            assert (a is None) == (b is None)
+            assert a is None or np.array_equal(a.numpy(), b.numpy(), equal_nan=True)
 
 
 FORWARD = {
@@ -202,10 +209,10 @@ FORWARD = {
 
 @pytest.mark.parametrize("case", FORWARD)
 def test_the_table_has_the_operations_either_way(case):
-    for observer in (None, sf.Recorder()):
-        with sf.torch.simulate(nn.Identity(), POLICIES["formats apart"], observer=observer) as run:
+    for mode in (nullcontext, SingleOperations):
+        with mode(), sf.torch.simulate(nn.Identity(), POLICIES["formats apart"]) as run:
             y = CASES[case](torch.ones(8, 6, requires_grad=True))
-        assert (type(y.grad_fn).__name__ == "FormulaNodeBackward") == (observer is None)
+        assert (type(y.grad_fn).__name__ == "FormulaNodeBackward") == (mode is nullcontext)
         assert {(str(func), how) for func, how, _ in run.met} >= FORWARD[case]
 
 
@@ -230,8 +237,8 @@ def test_classes_that_were_written_to_are_refused_in_the_backward_pass():
 @pytest.mark.parametrize("classes", [CLASSES - 1, CLASSES[:3], CLASSES.float()], ids=["no class", "few", "no integers"])
 def test_classes_that_do_not_fit_are_refused_in_the_same_words(classes):
     said = []
-    for observer in (None, sf.Recorder()):
-        with sf.torch.simulate(nn.Identity(), "bf16-standard", observer=observer), pytest.raises(ValueError) as error:
+    for mode in (nullcontext, SingleOperations):
+        with mode(), sf.torch.simulate(nn.Identity(), "bf16-standard"), pytest.raises(ValueError) as error:
             functional.cross_entropy(torch.ones(8, 6), classes)
         said.append(str(error.value))
     assert said[0] == said[1]

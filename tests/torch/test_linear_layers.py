@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
+from tests.torch.compared import three_ways
 
 F = nn.functional
 POLICIES = {
@@ -119,11 +120,12 @@ def steps(make, found, policy, observer=None):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", CASES)
-def test_the_bits_are_those_of_single_operations_as_an_observer_has_them(case, policy):
-    (plain, names), (watched, others) = (steps(*CASES[case], POLICIES[policy], x) for x in (None, sf.Recorder()))
-    assert any("LayerProduct" in name for name in names) and not any("LayerProduct" in name for name in others)
-    for a, b in zip(plain, watched, strict=True):
-        assert (a is b is None) or np.array_equal(a.numpy(), b.numpy(), equal_nan=True)
+def test_bits_and_counts_are_those_of_single_operations(case, policy):
+    (plain, names), *others = three_ways(lambda observer: steps(*CASES[case], POLICIES[policy], observer))
+    assert "LayerProductBackward" in names and "LayerProductBackward" not in others[1][1] and others[0][1] == names
+    for other, _ in others:
+        for a, b in zip(plain, other, strict=True):
+            assert (a is b is None) or np.array_equal(a.numpy(), b.numpy(), equal_nan=True)
 
 
 def test_the_table_shows_the_layer_as_the_operation_that_it_is():
@@ -172,14 +174,14 @@ PASSES = (of_some, onto_earlier_ones, met_by_an_inner_pass, with_hooks, with_hoo
 @pytest.mark.parametrize("make", [perceptron, turned])
 @pytest.mark.parametrize("backward", PASSES)
 def test_gradients_are_where_autograd_leaves_them(backward, make):
-    results = []
-    for observer in (None, sf.Recorder()):
+    def run(observer):
         torch.manual_seed(0)
         model, x, found = make(), torch.randn(8, 6, requires_grad=True), []
         with sf.torch.simulate(model, POLICIES["formats apart"], observer=observer):
             backward(model, x, found)
         own = [p.grad for p in model.parameters()]
         assert all(g is None or g.stride() == p.stride() for g, p in zip(own, model.parameters(), strict=True))
-        results.append([*(g for g in found if isinstance(g, torch.Tensor)), x.grad, *own])
-    for a, b in zip(*results, strict=True):
-        assert (a is b is None) or np.array_equal(a.numpy(), b.numpy())
+        return [*(g for g in found if isinstance(g, torch.Tensor)), x.grad, *own]
+
+    for each in zip(*three_ways(run), strict=True):
+        assert all(a is None for a in each) or all(np.array_equal(each[0].numpy(), a.numpy()) for a in each)

@@ -3,17 +3,10 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
-
-
-class Watching(TorchDispatchMode):
-    """Who looks at operations sees each of them."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **kwargs or {})
+from tests.torch.compared import SingleOperations
 
 
 def both_results(layer, x):
@@ -103,7 +96,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "loss", "policy"), CASES)
 def test_one_call_has_the_bits_of_single_operations(name, loss, policy):
     together, table = found(LAYERS[name], loss, policy)
-    with Watching():
+    with SingleOperations():
         apart, watched = found(LAYERS[name], loss, policy)
     forward = {"aten.sigmoid_.default", "aten.tanh.default", "aten.relu.default"}
     assert not forward & table and forward & watched

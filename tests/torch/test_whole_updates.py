@@ -7,6 +7,7 @@ from torch import nn
 
 import simfloat as sf
 from simfloat.torch import quick_updates
+from tests.torch.compared import three_ways
 
 CASES = [
     ("SGD", {"lr": 0.1}),
@@ -70,19 +71,21 @@ def programs(monkeypatch):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind, options", CASES)
-def test_the_bits_are_those_of_single_operations_as_an_observer_has_them(kind, options, policy, programs):
-    whole = steps(kind, options, POLICIES[policy])
-    assert programs == [True] * 11
-    single = steps(kind, options, POLICIES[policy], sf.Recorder())
-    assert len(programs) == 11 and whole.keys() == single.keys()
-    for name, x in whole.items():
-        assert np.array_equal(x, single[name], equal_nan=True), name
+def test_bits_and_counts_are_those_of_single_operations(kind, options, policy, programs):
+    whole, *others = three_ways(lambda observer: steps(kind, options, POLICIES[policy], observer))
+    assert programs[:11] == [True] * 11 and len(programs) == 22
+    assert any(programs[11:]) == (not policy.startswith("draws"))
+    for other in others:
+        assert whole.keys() == other.keys()
+        for name, x in whole.items():
+            assert np.array_equal(x, other[name], equal_nan=True), name
 
 
 @pytest.mark.parametrize("kind, options", OTHERS)
 def test_updates_outside_of_the_formula_run_as_single_operations(kind, options, programs):
-    found, watched = (steps(kind, options, "bf16-standard", observer) for observer in (None, sf.Recorder()))
-    assert not programs and all(np.array_equal(x, watched[name]) for name, x in found.items())
+    found, *others = three_ways(lambda observer: steps(kind, options, "bf16-standard", observer))
+    assert not programs
+    assert all(np.array_equal(x, other[name]) for name, x in found.items() for other in others)
 
 
 def test_values_stay_in_their_memory_and_autograd_is_notified_of_the_change():
