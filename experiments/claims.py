@@ -17,14 +17,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import simfloat as sf
+from experiments import frozen
 from experiments.catalog import EXPERIMENTS
 from experiments.readme import TABLE, folder_of
 from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 #: The table of claims, and the page that is generated from it.
 CLAIMS, PAGE = Path(__file__).parent / "claims.toml", Path(__file__).parents[1] / "docs" / "claims.md"
+
+#: Results that were recorded on eight GPUs; the README beside them names their source.
+RECORDED = Path(__file__).parents[1] / "tests" / "accumulate" / "recorded" / "tensor_cores.npz"
 
 #: The verdict of a claim that no finding tests.
 NOT_TESTED = "not tested"
@@ -44,8 +49,15 @@ HEAD = """\
 This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
 has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
 the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
-limits of each experiment. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
+limits of each experiment. A claim about the model of a source is *not tested* by another model; the page then says what
+was found here. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
 findings of the experiments.
+"""
+
+
+CHANGED = """\
+[frozen.toml](../experiments/frozen.toml) has each claim with its margin and the date on which it was frozen. These
+tests were changed later, and judge results that were already known:
 """
 
 
@@ -59,7 +71,10 @@ class Claim:
     findings: tuple[str, ...] = ()  # as "experiment: pattern"
     contrary: bool = False  # the findings say the opposite
     choices: str = ""  # the free choices, and their effect on the verdict
-    check: str = ""  # an expression that decides it by arithmetic
+    check: str = ""  # an expression that decides it by arithmetic, or by recorded results of hardware
+    proven: str = ""  # the proof
+    refuted: str = ""  # a counterexample, or the proof of the opposite
+    elsewhere: str = ""  # why the findings, on another model, cannot decide a claim about the model of the source
     reason: str = ""  # why it is not tested
 
 
@@ -70,6 +85,7 @@ class Found(NamedTuple):
     claim: str
     test: str
     verdict: str
+    expectation: str = ""
 
     @property
     def cases(self) -> int:
@@ -96,8 +112,9 @@ def _found_in(name: str) -> Iterable[Found]:
     for table in TABLE.finditer(readme.read_text(encoding="utf-8") if readme.exists() else ""):
         for line in table.group().splitlines()[2:]:
             if line.startswith("|"):
-                _, claim, _, _, test, verdict, _ = (re.sub(r"\\(.)", r"\1", cell.strip()) for cell in CELL.split(line))
-                yield Found(name, claim, test, verdict)
+                cells = [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in CELL.split(line)]
+                _, claim, expectation, _, test, verdict, _ = cells
+                yield Found(name, claim, test, verdict, expectation)
 
 
 def speaking_to(claim: Claim) -> list[Found]:
@@ -111,23 +128,34 @@ def speaking_to(claim: Claim) -> list[Found]:
     return found
 
 
+def recorded(name: str) -> NDArray[np.float64]:
+    """Return an array of the results that were recorded on GPUs, such as "V100_fp16_d_fp32"."""
+    with np.load(RECORDED) as arrays:
+        return arrays[name].view(np.float32).astype(np.float64)
+
+
 def verdicts(claim: Claim) -> str:
     """Return the verdict, or each verdict with the number of findings that have it."""
     if claim.reason:
         return NOT_TESTED
+    if claim.proven or claim.refuted:
+        return REPRODUCED if claim.proven else NOT_REPRODUCED
     if claim.check:
-        return REPRODUCED if eval(claim.check, {"sf": sf, "np": np}) else NOT_REPRODUCED
-    words = [found.verdict.partition(" (")[0] for found in speaking_to(claim)]
+        return REPRODUCED if eval(claim.check, {"sf": sf, "np": np, "recorded": recorded}) else NOT_REPRODUCED
+    words = [row.verdict.partition(" (")[0] for row in speaking_to(claim)]
     counts = Counter(OPPOSITE.get(word, word) if claim.contrary else word for word in words)
-    if len(words) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{word} ({count})" for word, count in counts.most_common())
+    text = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
+    if claim.elsewhere:
+        return f"{NOT_TESTED}; here {text}"
+    return next(iter(counts)) if len(words) == 1 else text
 
 
 def samples(claim: Claim) -> str:
     """Return the experiments that decided, each with its number of cases."""
     if claim.check:
-        return "by arithmetic"
+        return "by recorded results" if "recorded" in claim.check else "by arithmetic"
+    if claim.proven or claim.refuted:
+        return "by proof" if claim.proven else "by proof or counterexample"
     by_experiment: dict[str, list[int]] = {}
     for found in speaking_to(claim):
         by_experiment.setdefault(found.experiment, []).append(found.cases)
@@ -150,16 +178,18 @@ def listed() -> str:
 def page() -> str:
     """Return the text of the page of all claims."""
     sources, claims = read_claims()
-    tested = [claim for claim in claims if not claim.reason]
-    untested = len(claims) - len(tested)
-    parts = [HEAD, f"{len(claims)} claims: {len(tested)} have a verdict, {untested} a reason why they are not tested."]
+    untested, elsewhere = (sum(bool(getattr(claim, name)) for claim in claims) for name in ("reason", "elsewhere"))
+    counts = f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} a reason why they "
+    counts += f"are not tested. {elsewhere} are about a model of the source that we do not have; for these, the verdict "
+    parts = [HEAD, counts + "on our model follows the word *here*."]
     for name, title in sources.items():
         parts.append(f"\n## {title}\n")
-        parts.append("| place | claim | verdict | experiment, cases | effect of free choices, or why not tested |")
+        parts.append("| place | claim | verdict | experiment, cases | effect of free choices, proof, or why not tested |")
         parts.append("|---|---|---|---|---|")
         for claim in claims:
             if claim.source == name:
-                cells = (claim.place, claim.says, verdicts(claim), samples(claim), claim.choices or claim.reason)
+                remarks = (claim.elsewhere, claim.choices, claim.proven, claim.refuted, claim.reason)
+                cells = (claim.place, claim.says, verdicts(claim), samples(claim), " ".join(filter(None, remarks)))
                 parts.append("| " + " | ".join(cell.replace("|", r"\|").replace("*", r"\*") for cell in cells) + " |")
     spoken = {found.experiment for claim in claims for found in speaking_to(claim)}
     parts += ["\n## Beyond these documents\n", "| experiment | question | verdicts |", "|---|---|---|"]
@@ -171,4 +201,5 @@ def page() -> str:
             words = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
             link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
             parts.append(f"| {link} | {experiment.question} | {words} |")
+    parts += ["\n## Tests that changed after results were known\n", CHANGED, frozen.changes()]
     return "\n".join(parts) + "\n"

@@ -1,0 +1,52 @@
+"""Draw the loss against the learning rate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from experiments.curves import signed
+from experiments.experiment import drawn_as
+from experiments.measurement import select
+from experiments.tuned_rates.findings import STANDARD, best_gap, earlier_gap
+from experiments.tuned_rates.jobs import ARMS
+from experiments.tuned_rates.problems import TUNED
+from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.plots.figure import add_title, foreground
+from simfloat.studies import Result
+
+
+@drawn_as("rates.png")
+def draw_rates(results: list[Result], path: Path) -> None:
+    """Draw, for each problem, the loss at every rate on the seeds that choose; a line marks the earlier rate."""
+    chosen = [result for result in results if "chooser" in result]
+    panels = [(problem, schedule) for problem, tuned in TUNED.items() for schedule in tuned.schedules]
+    figure, axes = new_figure(1, len(panels), FULL_WIDTH, 3.0)
+    for place, (problem, schedule) in zip(np.atleast_1d(axes), panels, strict=True):
+        runs = select(chosen, problem=problem, schedule=schedule)
+        rates = np.array(sorted({run["rate"] for run in runs}))
+        curves = [
+            Curve(ARMS[arm].label, rates, np.array([_losses(runs, arm, rate) for rate in rates]).T, style)
+            for style, arm in enumerate(ARMS)
+            if arm in TUNED[problem].arms
+        ]
+        title = f"{problem}, {schedule} rate"
+        draw_curves(place, curves, xlabel="learning rate", ylabel="held-out loss", title=title, log=True)
+        place.set_xscale("log")
+        place.axvline(TUNED[problem].earlier, color=foreground(), linewidth=0.8, linestyle=":")
+    add_legend(figure, np.atleast_1d(axes)[0], columns=3)
+    decided = [result for result in results if "seed" in result]
+    texts = [f"{problem} {_gaps(select(decided, problem=problem), problem)}" for problem in TUNED]
+    add_title(figure, f"Gap of nearest updates at the earlier rate (dotted) and at the best rates: {', '.join(texts)}")
+    save_figure(figure, path)
+
+
+def _losses(runs: list[Result], arm: str, rate: float) -> list[float]:
+    losses = [run["loss"] for run in select(runs, arm=arm, rate=rate)]
+    return [loss if loss is not None and np.isfinite(loss) else np.nan for loss in losses]
+
+
+def _gaps(results: list[Result], problem: str) -> str:
+    earlier, best = (np.mean(each(results, problem, STANDARD)) for each in (earlier_gap, best_gap))
+    return f"{signed(earlier)} and {signed(best)} %"
