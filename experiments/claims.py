@@ -21,8 +21,12 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import frozen
+from experiments.bfloat16_models.texts import next_characters
 from experiments.catalog import EXPERIMENTS
+from experiments.mixed_precision import MIXED
+from experiments.models import GPT
 from experiments.readme import TABLE, folder_of
+from simfloat.arithmetic.casts import as_cast
 from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 #: The table of claims, and the page that is generated from it.
@@ -134,6 +138,31 @@ def recorded(name: str) -> NDArray[np.float64]:
         return arrays[name].view(np.float32).astype(np.float64)
 
 
+class Memory(NamedTuple):
+    """The bits of a training step: those of all parameters and their state, of FP16 copies, and of activations."""
+
+    state: float
+    copies: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        """All bits."""
+        return self.state + self.activations
+
+
+@cache
+def memory(name: str) -> Memory:
+    """Return the bits that sf.cost counts for the GPT of real-size under FP32 or mixed precision."""
+    model, tokens = GPT(64, 24, 32, layers=1, heads=2, seed=0), np.zeros((8, 24), np.int64)
+    counted = sf.cost(model, next_characters, (tokens, tokens), {"fp32": sf.policies["fp32"], "mixed": MIXED}[name])
+    return Memory(
+        sum(each.elements * each.bits for each in counted.state),
+        sum(each.elements * each.copy for each in counted.state),
+        sum(each.amount * as_cast(each.value).format.bits for each in counted.numbers if each.role == "activations"),
+    )
+
+
 def verdicts(claim: Claim) -> str:
     """Return the verdict, or each verdict with the number of findings that have it."""
     if claim.reason:
@@ -141,7 +170,7 @@ def verdicts(claim: Claim) -> str:
     if claim.proven or claim.refuted:
         return REPRODUCED if claim.proven else NOT_REPRODUCED
     if claim.check:
-        return REPRODUCED if eval(claim.check, {"sf": sf, "np": np, "recorded": recorded}) else NOT_REPRODUCED
+        return REPRODUCED if eval(claim.check, {"sf": sf, "np": np, "recorded": recorded, "memory": memory}) else NOT_REPRODUCED
     words = [row.verdict.partition(" (")[0] for row in speaking_to(claim)]
     counts = Counter(OPPOSITE.get(word, word) if claim.contrary else word for word in words)
     text = ", ".join(f"{word} ({count})" for word, count in counts.most_common())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cache
@@ -52,8 +53,15 @@ def new_claims() -> Iterator[tuple[str, str, str]]:
 
 def changes() -> str:
     """Return a table of the claims that changed after results were known."""
-    rows = [f"| {name} | {claim} | {row.date} | {row.change} |" for (name, claim), row in frozen().items() if row.change]
-    return "\n".join(["| experiment | claim | date | change and reason |", "|---|---|---|---|", *rows])
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for (name, _), row in frozen().items():
+        if row.change:
+            counts.setdefault((row.date, row.change), Counter())[name] += 1
+    rows = [
+        f"| {day} | {change} | {', '.join(f'{name} ({number})' for name, number in each.items())} |"
+        for (day, change), each in counts.items()
+    ]
+    return "\n".join(["| date | change and reason | experiments, with the number of claims |", "|---|---|---|", *rows])
 
 
 def quoted(text: str) -> str:

@@ -97,7 +97,7 @@ def _cancelled(results: list[Result]) -> Measured:
 def _safe_ratios(results: list[Result]) -> Measured:
     lost, tried = _total(results, "below_lost"), _total(results, "below_tried")
     survivors = _total(results, "above_tried") - _total(results, "above_lost")
-    test = all_of([search_test(lost, tried, HALF), search_test(survivors, _total(results, "above_tried"), HALF)])
+    test = all_of([search_test(lost, tried, HALF), search_test(survivors, _total(results, "above_tried"), "the same")])
     return f"{lost} of {tried} lost below {LEAST}, {survivors} kept at {MOST} and above", test
 
 

@@ -1,4 +1,4 @@
-"""The problems, as functions of the learning rate: digits by an MLP and by a CNN, and characters by a GPT."""
+"""The problems, as functions of the learning rate: digits by an MLP, and characters by a GPT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
-from experiments.bfloat16_models.images import convolutional
 from experiments.bfloat16_models.texts import CONTEXT, HELD_OUT, characters, next_characters
 from experiments.digits import accuracy
 from experiments.judging import measured_as, perplexity
@@ -29,7 +28,7 @@ class Tuned(NamedTuple):
     exponents: range
     tuning: tuple[int, ...]  # the seeds that choose the rates
     schedules: tuple[str, ...] = ("constant",)
-    arms: tuple[str, ...] = ("fp32", "bf16-standard", "bf16-stochastic", "bf16-kahan")
+    arms: tuple[str, ...] = ("fp32", "bf16-standard", "bf16-stochastic")
 
 
 def rate_of(exponent: int) -> float:
@@ -61,23 +60,6 @@ def mlp(seed: int, tiny: bool, rate: float) -> Problem:
     )
 
 
-def cnn(seed: int, tiny: bool, rate: float) -> Problem:
-    """Classify digits by the convolutional network of bfloat16-models."""
-    images, y = datasets.digits()
-    x, y, test_x, test_y = parts(images.astype(np.float32).reshape(-1, 1, 8, 8), y, 400, seed)
-    return Problem(
-        x=x,
-        y=y,
-        model=partial(convolutional, seed),
-        loss=sf.nn.cross_entropy,
-        optimizer=partial(sf.optim.SGD, lr=rate, momentum=0.9, weight_decay=5e-4),
-        batch=32,
-        steps=5 if tiny else 600,
-        test=(test_x, test_y),
-        measures=accuracy,
-    )
-
-
 def gpt(seed: int, tiny: bool, rate: float) -> Problem:
     """Predict characters by the GPT of bfloat16-models."""
     windows, alphabet = characters()
@@ -103,8 +85,7 @@ TUNED: Mapping[str, Tuned] = {
         range(-6, 4),
         (0, 1),
         ("constant", "cosine"),
-        (*Tuned._field_defaults["arms"], "bf16-fp32-weights"),
+        (*Tuned._field_defaults["arms"], "bf16-kahan", "bf16-fp32-weights"),
     ),
-    "CNN": Tuned(cnn, Task("CNN, digits", "accuracy", "accuracy (%)"), 0.005, range(-12, -3), (0,)),
     "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,)),
 }

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from experiments.measurement import measured_rows, over_seeds, select
 from experiments.update_limits.jobs import ALPHAS, BITS, WIDTHS, closest
 from simfloat.studies import Measured, Result, claim, spread
-from simfloat.studies.verdicts import EXPONENT, FAR, all_of, compare, difference_test, ratio_test, search_test
+from simfloat.studies.verdicts import EXPONENT, FAR, all_of, difference_test, ratio_test, search_test
 
 
 def distances(results: list[Result], varied: str, **fields: object) -> NDArray[np.float64]:
@@ -52,13 +52,18 @@ def depends_on_weights(results: list[Result]) -> Measured:
 
 @claim(
     "in fixed point the degradation does not depend on this magnitude",
-    "distance, w* to 100 / w* to 1 within a factor of 1.05",
+    f"slope of log distance by log of the largest weight within {EXPONENT} of 0",
 )
 def fixed_point_does_not(results: list[Result]) -> Measured:
     """Test section 3.1: "does not emerge in training with fixed point numbers"."""
+    slopes = {
+        kind: np.polyfit(np.log(WIDTHS), np.log([distances(results, kind, width=width) for width in WIDTHS]), 1)[0]
+        for kind in ("fixed", "floating")
+    }
     small, _, large = (distances(results, "fixed", width=width) for width in WIDTHS)
-    found = {f"w* to {width:g}": distances(results, "fixed", width=width) for width in WIDTHS}
-    return listed(found), compare(large, small)
+    text = f"slope {spread(slopes['fixed'], 3)}, in floating point {spread(slopes['floating'])}; "
+    text += f"distance, w* to 100 / w* to 1: {spread(large / small)}"
+    return text, difference_test(slopes["fixed"], 0, above=-EXPONENT, below=EXPONENT)
 
 
 @claim(

@@ -223,7 +223,7 @@ def search_test(counterexamples: int, cases: int, proof: str = "") -> Outcome:
     """Judge a universal claim by a search for counterexamples: one refutes it, and only a proof confirms it."""
     check_cases(counterexamples, cases)
     verdict = NOT_REPRODUCED if counterexamples else REPRODUCED if proof and cases else INCONCLUSIVE
-    text = f"{counterexamples} counterexamples among {cases} cases, which are no random sample"
+    text = f"counterexamples: {counterexamples} of {cases} cases, which are no random sample"
     return Outcome(verdict, text + (f"; proof: {proof}" if proof else ""))
 
 
