@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.independent import sums, trainings
+from experiments.independent import accumulation, scaling, sums, trainings
 from experiments.independent.narrow import Remade
 
 #: The repeated findings, the fastest first.
@@ -17,10 +17,19 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     sums.below_the_least,
     sums.small_updates,
     sums.block_scales,
+    accumulation.random_bits,
+    accumulation.small_decays,
+    accumulation.second_moments,
+    accumulation.muon,
+    accumulation.long_sums,
+    accumulation.replicas,
     sums.accumulator_bits,
     sums.stochastic_sums,
     trainings.least_squares,
     trainings.limits,
+    scaling.resting_places,
+    scaling.log_normal,
+    scaling.dynamic_scale,
     trainings.sixteen_bits,
 )
 

@@ -85,7 +85,7 @@ def no_run_comes_nearer(results: list[Result]) -> Measured:
     """Test theorem 1: |w_t - w*| >= min(epsilon / (alpha L + epsilon) min |w*_j|, |w_0 - w*|).
 
     The radius is the corrected one. The first counterexample has one weight: x = 1, alpha = 0.75, w* = 1.5. From 0 it
-    reaches w* in six steps, because an update from outside the radius may end inside.
+    reaches w* in five steps, because an update from outside the radius may end inside.
     """
     rows = [row for result in results for row in measured_rows(result)]
     generic, searched = select(rows, varied="alpha"), select(rows, varied="search")
