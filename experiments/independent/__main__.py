@@ -20,6 +20,9 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     accumulation.random_bits,
     accumulation.small_decays,
     accumulation.second_moments,
+    accumulation.repeated_maxima,
+    accumulation.aligned_sums,
+    accumulation.growth,
     accumulation.muon,
     accumulation.long_sums,
     accumulation.replicas,
@@ -31,6 +34,7 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     scaling.log_normal,
     scaling.dynamic_scale,
     trainings.sixteen_bits,
+    trainings.tuned_rates,
 )
 
 #: A row of findings: its claim first, its verdict last.

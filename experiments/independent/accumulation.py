@@ -201,3 +201,64 @@ def iterate(x: Array, steps: int, coefficients: tuple[float, float, float], bits
         mixed = to_nearest(to_nearest(b * gram, bits) + to_nearest(c * to_nearest(gram @ gram, bits), bits), bits)
         x = to_nearest(to_nearest(a * x, bits) + to_nearest(mixed @ x, bits), bits)
     return x
+
+
+def growth() -> Remade:
+    """Fit the exponent of errors of FP16 sums of products of one sign, by their length up to 2048."""
+    lengths, slopes = 2 ** np.arange(4, 12), []
+    for seed in seeds(5):
+        a, b = to_nearest(np.random.default_rng(seed).random((2, 2048, 256)), FP16)
+        errors, total = [], np.zeros(256)
+        for count, row in enumerate(a * b, 1):
+            total = to_nearest(total + to_nearest(row, FP16), FP16)
+            if count in lengths:
+                exact = (a[:count] * b[:count]).sum(axis=0)
+                errors.append(np.sqrt(np.mean(((total - exact) / exact) ** 2)))
+        slopes.append(np.polyfit(np.log(lengths), np.log(errors), 1)[0])
+    return Remade(
+        "probabilistic-bounds",
+        "nearest rounding, all of one sign: U(0, 1): errors grow as the root of n, as long as n u <= 1",
+        f"exponent {np.mean(slopes):.2f} in FP16",
+        lies_between(np.subtract(slopes, 0.5), -0.1, 0.1),
+    )
+
+
+def repeated_maxima() -> Remade:
+    """Round v + w + a small rest of the same sign to BF16: sums of two BF16 numbers are often ties, broken upwards."""
+    biases = []
+    for seed in seeds(5):
+        v, w = to_nearest(np.random.default_rng(seed).uniform(1, 2, (2, 100_000)), BF16)
+        total = v + w + 1e-4
+        biases.append(np.mean((to_nearest(total, BF16) - total) / np.exp2(np.floor(np.log2(total)))) * 2**BF16)
+    return Remade(
+        "flash-attention",
+        "two equal maxima",
+        f"{np.mean(biases):.3f} u",
+        lies_between(biases, 0, np.inf),
+    )
+
+
+def aligned_sums() -> Remade:
+    """Add 512 products of E4M3 numbers of one sign with 13 fraction bits below the largest term, 32 at a time."""
+    ratios = []
+    for seed in seeds(5):
+        rng = np.random.default_rng(seed)
+        a, b = rng.random((32, 512)), rng.random((512, 32))
+        left, right = to_nearest(a, 4), to_nearest(b, 4)
+        products = left[:, :, np.newaxis] * right[np.newaxis]
+        total = np.zeros((32, 32))
+        for start in range(0, 512, 32):
+            terms = np.concatenate([products[:, start : start + 32], total[:, np.newaxis]], axis=1)
+            unit = np.exp2(np.floor(np.log2(terms.max(axis=1, keepdims=True))) - 13)
+            total = (np.floor(terms / unit) * unit).sum(axis=1)
+            last = np.exp2(np.floor(np.log2(total)) - 13)
+            total = np.floor(total / last) * last
+        rounded = left @ right
+        errors = [np.sqrt(np.mean(np.square(error))) for error in (total - rounded, rounded - a @ b)]
+        ratios.append(errors[0] / errors[1])
+    return Remade(
+        "alignment-bits",
+        "one sign: at 512 products",
+        f"{np.mean(ratios):.2f} times the error of the operands",
+        lies_between(np.log(ratios), 0, np.inf),
+    )

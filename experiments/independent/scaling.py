@@ -72,7 +72,7 @@ def largest(gradients: list[Array]) -> float:
 
 def dynamic_scale() -> tuple[Remade, Remade]:
     """Skip the steps that overflow FP16 under a scale that doubles after N clean steps: N = 2000 and N = 6."""
-    losses = {n: [trained(seed, n) for seed in seeds(5)] for n in (None, 2000, 6)}
+    losses = {n: [trained(seed, n) for seed in seeds(10)] for n in (None, 2000, 6)}
     texts = {n: f"{np.mean(np.divide(losses[n], losses[None])):.3f} times the loss" for n in (2000, 6)}
     return (
         Remade("dynamic-scale", "if few steps are skipped", texts[2000], matches(losses[2000], losses[None])),

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import simfloat as sf
 from experiments.block_scaling.policies import BF16
-from experiments.block_scaling.policies import NVFP4_BARE as BARE
 from experiments.variants import Variant
 
 NVFP4, MXFP8 = sf.policies["nvfp4"], sf.policies["mxfp8"]
+
+#: E2M1 with one E4M3 scale for each 16 numbers of a row, rounded to nearest.
+PLAIN = sf.scaled(sf.E2M1, sf.block(16, sf.E4M3))
 
 
 def wide_head(policy: sf.Policy) -> sf.Policy:
@@ -19,6 +21,9 @@ def wide_head(policy: sf.Policy) -> sf.Policy:
         "head", compute=sf.BF16, compute_gradients=None, compute_weights=None, accumulate=sf.FP32, rotation=None
     )
 
+
+#: NVFP4's format without the other parts of its recipe.
+BARE = replace(NVFP4, rotation=None, compute_gradients=PLAIN, compute_weights=PLAIN, name="bare", source=None)
 
 #: Functions that add a part to a policy without it.
 PARTS: dict[str, Callable[[sf.Policy], sf.Policy]] = {

@@ -44,7 +44,7 @@ def deciding(options: Options) -> list[Job]:
         for schedule in tuned.schedules
         for arm in tuned.arms
         for rate in rates(problem, schedule, arm)
-        for seed in options.seed_numbers
+        for seed in options.seed_numbers[: tuned.deciding]
     ]
 
 

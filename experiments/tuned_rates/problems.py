@@ -27,6 +27,7 @@ class Tuned(NamedTuple):
     earlier: float
     exponents: range
     tuning: tuple[int, ...]  # the seeds that choose the rates
+    deciding: int  # the largest number of seeds that decide
     schedules: tuple[str, ...] = ("constant",)
     arms: tuple[str, ...] = ("fp32", "bf16-standard", "bf16-stochastic")
 
@@ -84,8 +85,9 @@ TUNED: Mapping[str, Tuned] = {
         0.02,
         range(-6, 4),
         (0, 1),
+        10,
         ("constant", "cosine"),
         (*Tuned._field_defaults["arms"], "bf16-kahan", "bf16-fp32-weights"),
     ),
-    "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,)),
+    "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,), 5),
 }
