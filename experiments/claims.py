@@ -59,6 +59,11 @@ findings of the experiments.
 """
 
 
+WRONG = """\
+These claims are wrong by a proof, a counterexample, arithmetic, or all findings that test them. READMEs of experiments
+list further errors in their sources.
+"""
+
 CHANGED = """\
 [frozen.toml](../experiments/frozen.toml) has each claim with its margin and the date on which it was frozen. These
 tests were changed later, and judge results that were already known:
@@ -170,7 +175,11 @@ def verdicts(claim: Claim) -> str:
     if claim.proven or claim.refuted:
         return REPRODUCED if claim.proven else NOT_REPRODUCED
     if claim.check:
-        return REPRODUCED if eval(claim.check, {"sf": sf, "np": np, "recorded": recorded, "memory": memory}) else NOT_REPRODUCED
+        return (
+            REPRODUCED
+            if eval(claim.check, {"sf": sf, "np": np, "recorded": recorded, "memory": memory})
+            else NOT_REPRODUCED
+        )
     words = [row.verdict.partition(" (")[0] for row in speaking_to(claim)]
     counts = Counter(OPPOSITE.get(word, word) if claim.contrary else word for word in words)
     text = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
@@ -208,12 +217,16 @@ def page() -> str:
     """Return the text of the page of all claims."""
     sources, claims = read_claims()
     untested, elsewhere = (sum(bool(getattr(claim, name)) for claim in claims) for name in ("reason", "elsewhere"))
-    counts = f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} a reason why they "
-    counts += f"are not tested. {elsewhere} are about a model of the source that we do not have; for these, the verdict "
-    parts = [HEAD, counts + "on our model follows the word *here*."]
+    summary = f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} a reason why they "
+    summary += (
+        f"are not tested. {elsewhere} are about a model of the source that we do not have; for these, the verdict "
+    )
+    parts = [HEAD, summary + "on our model follows the word *here*."]
     for name, title in sources.items():
         parts.append(f"\n## {title}\n")
-        parts.append("| place | claim | verdict | experiment, cases | effect of free choices, proof, or why not tested |")
+        parts.append(
+            "| place | claim | verdict | experiment, cases | effect of free choices, proof, or why not tested |"
+        )
         parts.append("|---|---|---|---|---|")
         for claim in claims:
             if claim.source == name:
@@ -230,5 +243,9 @@ def page() -> str:
             words = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
             link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
             parts.append(f"| {link} | {experiment.question} | {words} |")
+    parts += ["\n## Errors in the sources\n", WRONG]
+    for claim in claims:
+        if verdicts(claim) == NOT_REPRODUCED:
+            parts.append(f"* {sources[claim.source]}, {claim.place}: {claim.says}.")
     parts += ["\n## Tests that changed after results were known\n", CHANGED, frozen.changes()]
     return "\n".join(parts) + "\n"

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-
 #: The file of frozen claims.
 FROZEN = Path(__file__).with_name("frozen.toml")
 
@@ -36,7 +35,7 @@ def frozen() -> Mapping[tuple[str, str], FrozenClaim]:
 
 
 def new_claims() -> Iterator[tuple[str, str, str]]:
-    """Yield the experiment, the claim and the expectation of each row that is not frozen. Raise ValueError if changed."""
+    """Yield experiment, claim and expectation of each row that is not frozen; raise ValueError for a changed one."""
     from experiments.claims import all_found
 
     known = frozen()

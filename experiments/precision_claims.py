@@ -114,7 +114,9 @@ def gap_text(gap: NDArray[np.float64], rest: NDArray[np.float64]) -> str:
 def repair_test(gap: NDArray[np.float64], rest: NDArray[np.float64]) -> Outcome:
     """Test if a remedy leaves less than half of the gap, if nearest updates fail the margin of the paper."""
     if compare_shortfall(gap, SOURCE_MARGIN).verdict != WORSE:
-        return Outcome(INCONCLUSIVE, "none: nearest updates are not shown to be worse, so there is no gap to close", 1.0)
+        return Outcome(
+            INCONCLUSIVE, "none: nearest updates are not shown to be worse, so there is no gap to close", 1.0
+        )
     return difference_test(rest, gap / 2, below=0)
 
 

@@ -138,8 +138,6 @@ def _printed(results: list[Result]) -> Measured:
 def _other_shares() -> Measured:
     from scipy.special import ndtr
 
-    shares = {
-        bins: (100 - ZEROS) * float(np.diff(ndtr((np.array(bins) - MEAN) / DEVIATION))[0]) for bins in OTHERS
-    }
+    shares = {bins: (100 - ZEROS) * float(np.diff(ndtr((np.array(bins) - MEAN) / DEVIATION))[0]) for bins in OTHERS}
     wrong = sum(abs(share - OTHERS[bins]) > HALF_DIGIT for bins, share in shares.items())
     return ", ".join(f"{share:.1f} %" for share in shares.values()), count_test(wrong, len(OTHERS))

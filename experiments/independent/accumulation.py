@@ -27,7 +27,7 @@ def replicas() -> tuple[Remade, Remade, Remade]:
     counts, slopes, ratios, alike = 2 ** np.arange(3, 11), [], [], []
     for seed in seeds(10):
         rng = np.random.default_rng(seed)
-        errors = {"ring": [], "tree": []}
+        errors: dict[str, list[float]] = {"ring": [], "tree": []}
         for count in counts:
             noise = to_nearest(rng.standard_normal((count, 512)), BF16)
             exact = noise.sum(axis=0)
@@ -143,7 +143,9 @@ def random_bits() -> Remade:
                 mean["C"] += Fraction(round(steps), 2**bits)
             middle = Fraction(2**extra - 1, 2 ** (extra + 1))
             small, tie = Fraction(1, 2 ** (bits + 1)), Fraction(1, 2 ** (extra + 1))
-            theory = {"A": tie - small, "B": tie, "C": Fraction(0)} if extra > bits else dict.fromkeys("ABC", Fraction(0))
+            theory = (
+                {"A": tie - small, "B": tie, "C": Fraction(0)} if extra > bits else dict.fromkeys("ABC", Fraction(0))
+            )
             wrong += sum(mean[name] / 2**extra - middle != theory[name] for name in "ABC")
     return Remade("few-bit-stochastic", "N random bits round away", f"{wrong} biases differ", holds(wrong))
 
@@ -174,7 +176,8 @@ def muon() -> tuple[Remade, Remade]:
         for name, bits in (("BF16", BF16), ("FP32", 24)):
             for coefficients, steps in (((3.4445, -4.775, 2.0315), 5), ((15 / 8, -10 / 8, 3 / 8), 20)):
                 x = iterate(g / np.linalg.norm(g), steps, coefficients, bits)
-                distances.setdefault((name, steps), []).append(np.linalg.norm(x - goal) / np.linalg.norm(goal))
+                distance = float(np.linalg.norm(x - goal) / np.linalg.norm(goal))
+                distances.setdefault((name, steps), []).append(distance)
     five, twenty = ((np.array(distances["BF16", n]), np.array(distances["FP32", n])) for n in (5, 20))
     return (
         Remade(

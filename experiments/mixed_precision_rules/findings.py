@@ -115,7 +115,9 @@ def _values(results: list[Result], key: str) -> NDArray[np.float64]:
 def _clipping_scaled(results: list[Result]) -> Measured:
     shrunk = _values(results, "shrunk")
     wrong = int(((shrunk / SCALE < 1 / ABOUT) | (shrunk / SCALE > ABOUT)).sum())
-    return f"{spread(shrunk)} times, under a scale of {SCALE:g}", search_test(wrong, len(shrunk), "clipping divides by the norm, which is scaled")
+    return f"{spread(shrunk)} times, under a scale of {SCALE:g}", search_test(
+        wrong, len(shrunk), "clipping divides by the norm, which is scaled"
+    )
 
 
 @claim("with the limit scaled as well, clipping before and after gives the same bits", "no number differs")
@@ -130,4 +132,6 @@ def _clipping_with_scaled_limit(results: list[Result]) -> Measured:
 def _decay_before(results: list[Result]) -> Measured:
     decay = _values(results, "decay")
     wrong = int((decay >= 0.01).sum())
-    return f"{np.mean(decay):.2g} of it is left", search_test(wrong, len(decay), "decay / scale is at most decay / 1024")
+    return f"{np.mean(decay):.2g} of it is left", search_test(
+        wrong, len(decay), "decay / scale is at most decay / 1024"
+    )

@@ -40,7 +40,9 @@ def needs(results: list[Result], variant: str, reference: str, what: str) -> Mea
     return spread(loss / other, 4), ratio_test(loss, other, above=1)
 
 
-@claim("{part}: makes up for most of the other parts", "log loss above the whole recipe, minus half of the bare one, < 0")
+@claim(
+    "{part}: makes up for most of the other parts", "log loss above the whole recipe, minus half of the bare one, < 0"
+)
 def makes_up(results: list[Result], part: str) -> Measured:
     """Test that the bare format with one part closes more than half of its gap to the whole recipe."""
     only, bare, whole = (final(results, "gpt", each) for each in (f"only {part}", "bare", "whole"))

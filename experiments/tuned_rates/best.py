@@ -1,4 +1,4 @@
-"""The best rate of each policy on the seeds that choose, as an exponent of half octaves; a test compares the results."""
+"""The best rate of each policy on the seeds that choose, as an exponent of half octaves."""
 
 from __future__ import annotations
 

@@ -48,5 +48,5 @@ def _losses(runs: list[Result], arm: str, rate: float) -> list[float]:
 
 
 def _gaps(results: list[Result], problem: str) -> str:
-    earlier, best = (np.mean(each(results, problem, STANDARD)) for each in (earlier_gap, best_gap))
+    earlier, best = (float(np.mean(each(results, problem, STANDARD))) for each in (earlier_gap, best_gap))
     return f"{signed(earlier)} and {signed(best)} %"

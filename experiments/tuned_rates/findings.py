@@ -93,9 +93,7 @@ def _worse_at_earlier(results: list[Result], problem: str) -> Measured:
 def _worse_at_best(results: list[Result], problem: str, schedule: str) -> Measured:
     task = TUNED[problem].task
     loss, fp32 = (best_ends(results, problem, arm, schedule) for arm in (STANDARD, "fp32"))
-    narrow, wide = (
-        task.shown(best_ends(results, problem, arm, schedule, "measure")) for arm in (STANDARD, "fp32")
-    )
+    narrow, wide = (task.shown(best_ends(results, problem, arm, schedule, "measure")) for arm in (STANDARD, "fp32"))
     rates = " and ".join(f"{best_rate(problem, arm, schedule):.3g}" for arm in (STANDARD, "fp32"))
     text = f"{spread(loss / fp32, 3)} at {rates}; {task.name} {spread(narrow)} against {spread(wide)}"
     return text + " %" * task.is_share, ratio_test(loss, fp32, above=1)
@@ -134,7 +132,5 @@ def _decay_opens_gap(results: list[Result]) -> Measured:
 )
 def _decay_cancels(results: list[Result]) -> Measured:
     mlp = select(results, problem="MLP")
-    cosine, constant = (
-        100 * best_ends(mlp, "MLP", STANDARD, schedule, "late") for schedule in ("cosine", "constant")
-    )
+    cosine, constant = (100 * best_ends(mlp, "MLP", STANDARD, schedule, "late") for schedule in ("cosine", "constant"))
     return f"{spread(cosine, 1)} against {spread(constant, 1)} %", difference_test(cosine, constant, above=0)

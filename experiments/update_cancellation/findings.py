@@ -129,7 +129,8 @@ def _digits_saturates(results: list[Result]) -> Measured:
 
 
 @claim(
-    "digits: the remedies and 32-bit weights match fp32 accuracy", f"mean within {SOURCE_MARGIN} points of fp32 for each"
+    "digits: the remedies and 32-bit weights match fp32 accuracy",
+    f"mean within {SOURCE_MARGIN} points of fp32 for each",
 )
 def _digits_remedies(results: list[Result]) -> Measured:
     fp32, *scores = (_accuracy(results, variant) for variant in ("fp32", *REMEDIES))

@@ -103,8 +103,6 @@ def no_run_comes_nearer(results: list[Result]) -> Measured:
 )
 def stochastic_mean_follows(results: list[Result]) -> Measured:
     """Test section 3.2: in expectation, stochastic rounding "converges as if updates were exact"."""
-    mean, single, nearest = (
-        over_seeds(results, key, varied="mean") for key in ("distance", "single", "nearest")
-    )
+    mean, single, nearest = (over_seeds(results, key, varied="mean") for key in ("distance", "single", "nearest"))
     text = f"{spread(mean / nearest, 4)}; a single run {spread(single / nearest, 3)}"
     return text, ratio_test(mean, nearest, below=1 / FAR)

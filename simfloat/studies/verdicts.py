@@ -5,8 +5,8 @@ claim in words is tested against the constants below, which are the same in ever
 
 Runs with one seed have the same data, initial weights and order of samples under every policy. Values are therefore
 compared in pairs, by the logarithm of their ratio or by their difference for each seed. A test uses the 95 % interval
-of the mean (Student's t). A diverged run has no finite loss, so its mean has no interval; then the test uses the
-interval of the median (sign test, 5 % on each side). If all runs have the same value, there is no spread and no level.
+of the mean (Student's t). If a run diverges, the mean has no interval; then the test uses the interval of the median
+(sign test, 5 % on each side). If all runs have the same value, or all diverge, there is no spread and no level.
 
 A claim that a mean is inside an open range is "reproduced" if the interval is inside, "not reproduced" if it is
 outside, and "inconclusive" otherwise. A comparison has these verdicts:
@@ -293,15 +293,19 @@ def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
 
 
 def _interval(samples: NDArray) -> Interval:
-    """Return the interval of the mean, or of the median if a run diverged."""
-    return median_interval(samples) if np.isinf(samples).any() else mean_interval(samples)
+    """Return the interval of the mean, or of the median if some runs diverged."""
+    return median_interval(samples) if _some_diverged(samples) else mean_interval(samples)
 
 
 def _level(samples: NDArray, limit: float) -> float | None:
     """Return the level of a limit; None if the samples have no spread."""
-    if np.isinf(samples).any():
+    if _some_diverged(samples):
         return sign_level(int(min((samples <= limit).sum(), (samples >= limit).sum())), len(samples))
     return None if _is_constant(samples) else mean_level(samples, limit)
+
+
+def _some_diverged(samples: NDArray) -> bool:
+    return bool(np.isinf(samples).any()) and not _is_constant(samples)
 
 
 def _is_constant(samples: NDArray) -> bool:
@@ -322,9 +326,9 @@ def _difference_text(samples: NDArray) -> str:
 def _method_text(samples: NDArray, low: str, high: str, of: str = "") -> str:
     """Return the interval, the method and the number of cases as text."""
     n = len(samples)
-    if _is_constant(samples) and math.isfinite(samples[0]):
-        return f"{low} in every run: no spread, n = {n}"
-    if np.isinf(samples).any():
+    if _is_constant(samples):
+        return f"in [{low}, {high}]: no spread, n = {n}"
+    if _some_diverged(samples):
         return f"in [{low}, {high}]: sign test, {np.isinf(samples).sum()} of {n} runs diverged, n = {n}"
     return f"in [{low}, {high}]: paired t{of}, 95 %, n = {n}"
 

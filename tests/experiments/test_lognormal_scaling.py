@@ -21,7 +21,8 @@ def made_up(skipped_of, scale_of):
             results.append({**job, "number": 12_000 + job["seed"] % 5, "logarithm": 0})
             continue
         if job["kind"] == "long":
-            results.append({**job, "skipped": len(range(20_000)[skipped_of("log-normal")]), "steps": 20_000})
+            skips = len(range(20_000)[skipped_of("log-normal")])
+            results.append({"kind": "long", "seed": job["seed"], "skipped": skips, "steps": 20_000})
             continue
         skipped = np.zeros(1000, bool)
         skipped[skipped_of(job["variant"])] = True

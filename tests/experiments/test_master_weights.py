@@ -42,7 +42,9 @@ def test_narrow_weights_that_lag_are_distinguished_from_those_that_do_not(narrow
         gradients = {"zero": 10, "-30": 5, "-13": 5, "-5": 80}
         results.append({**job, "loss": [loss], "accuracy": [0.5 / loss], "gradients": gradients, **shares})
     verdicts = [finding.verdict for finding in findings(results)]
-    assert verdicts == [verdict, EQUAL, *[REPRODUCED] * 4, INCONCLUSIVE], "a search without a counterexample shows nothing"
+    assert verdicts == [verdict, EQUAL, *[REPRODUCED] * 4, INCONCLUSIVE], (
+        "a search without a counterexample shows nothing"
+    )
 
 
 def test_a_point_of_a_sweep_is_trained_and_tells_nothing_more():

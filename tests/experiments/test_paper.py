@@ -11,7 +11,7 @@ from experiments.catalog import EXPERIMENTS
 
 
 def test_the_resolution_is_the_effect_that_is_shown_with_a_power_of_80_percent():
-    text = "shortfall: difference in [-0.2, 0.4]: paired t, 95 %, n = 5; ratio in [0.9, 1.1]: paired t of logarithms, n = 9"
+    text = "shortfall: difference in [-0.2, 0.4]: paired t, 95 %, n = 5; ratio in [0.9, 1.1]: paired t, n = 9"
     points, ratio = paper.resolutions(text)
     quantile = stats.t.ppf([0.8, 0.975], 4)
     assert points.effect == pytest.approx(0.3 * quantile.sum() / quantile[1]) and str(points) == f"{points.effect:.2g}"
@@ -26,7 +26,12 @@ def test_the_document_has_every_part_and_loads_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(paper.shutil, "which", lambda browser: None)
     (path,) = paper.write_paper(tmp_path / "folder" / "paper.html")
     page = path.read_text(encoding="utf-8")
-    for part in ("<h3>Verdicts</h3>", "smallest effect with a power of 80 %", "Revisiting BFloat16", "Errors in the source"):
+    for part in (
+        "<h3>Verdicts</h3>",
+        "smallest effect with a power of 80 %",
+        "Revisiting BFloat16",
+        "Errors in the source",
+    ):
         assert part in page or part.replace("h3", "h2") in page, part
     assert all(source.startswith("data:image/") for source in re.findall(r'src="([^"]*)', page))
     assert all(link.startswith("http") for link in re.findall(r'href="([^"]*)', page))

@@ -86,7 +86,9 @@ def results_of(losses):
 def test_claims_are_judged_by_the_measure_of_each_problem_relative_to_fp32(made_up):
     found = {each.claim: each.verdict for each in findings(made_up({"bf16-standard": 1.1, "fp16-weights": 1.2}))}
     assert len(found) == 3 * len(PROBLEMS) + 11 * len(RATES) + 2 * len(SMALL) == 90
-    matching = {claim: verdict for claim, verdict in found.items() if "matches" in claim and "FP16 weights" not in claim}
+    matching = {
+        claim: verdict for claim, verdict in found.items() if "matches" in claim and "FP16 weights" not in claim
+    }
     assert len(matching) == 34 and set(matching.values()) == {EQUAL}
     assert {verdict for claim, verdict in found.items() if "FP16 weights, scale 128: matches" in claim} == {WORSE}
     assert {verdict for claim, verdict in found.items() if "nearest updates" in claim} == {REPRODUCED}
