@@ -38,7 +38,7 @@ def draw_rates(results: list[Result], path: Path) -> None:
     add_legend(figure, np.atleast_1d(axes)[0], columns=3)
     decided = [result for result in results if "seed" in result]
     texts = [f"{problem} {_gaps(select(decided, problem=problem), problem)}" for problem in TUNED]
-    add_title(figure, f"Gap of nearest updates at the earlier rate (dotted) and at the best rates: {', '.join(texts)}")
+    add_title(figure, f"Gap of nearest updates, earlier (dotted) and best rates: {', '.join(texts)}")
     save_figure(figure, path)
 
 
