@@ -217,7 +217,9 @@ def page() -> str:
     """Return the text of the page of all claims."""
     sources, claims = read_claims()
     untested, elsewhere = (sum(bool(getattr(claim, name)) for claim in claims) for name in ("reason", "elsewhere"))
-    summary = f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} a reason why they "
+    summary = (
+        f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} a reason why they "
+    )
     summary += (
         f"are not tested. {elsewhere} are about a model of the source that we do not have; for these, the verdict "
     )
