@@ -6,10 +6,9 @@ tests compare with the stored results.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -25,7 +24,7 @@ from experiments.bfloat16_models.texts import next_characters
 from experiments.catalog import EXPERIMENTS
 from experiments.mixed_precision import MIXED
 from experiments.models import GPT
-from experiments.readme import TABLE, folder_of
+from experiments.readme import Found, all_found
 from simfloat.arithmetic.casts import as_cast
 from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
@@ -41,20 +40,14 @@ NOT_TESTED = "not tested"
 #: The verdict on the opposite of a claim.
 OPPOSITE = {REPRODUCED: NOT_REPRODUCED, NOT_REPRODUCED: REPRODUCED}
 
-#: A cell ends at a vertical bar that is not escaped.
-CELL = re.compile(r"(?<!\\)\|")
-
-#: The number of cases in the description of a test.
-CASES = re.compile(r"n = (\d+)|(\d+) cases")
-
 HEAD = """\
 # Claims
 
 This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
 has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
 the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
-limits of each experiment. A claim about the model of a source is *not tested* by another model; the page then says what
-was found here. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
+limits of each experiment. A claim about the model of a source is *not tested* by another model; the page then gives
+the verdict on our model. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
 findings of the experiments.
 """
 
@@ -87,43 +80,12 @@ class Claim:
     reason: str = ""  # why it is not tested
 
 
-class Found(NamedTuple):
-    """A row of a README: the experiment, the claim that was tested, the test, and the verdict."""
-
-    experiment: str
-    claim: str
-    test: str
-    verdict: str
-    expectation: str = ""
-
-    @property
-    def cases(self) -> int:
-        """The number of cases that decided: seeds in most tests; 1 if the test needs only one."""
-        return max((int(one or other) for one, other in CASES.findall(self.test)), default=1)
-
-
 @cache
 def read_claims() -> tuple[Mapping[str, str], tuple[Claim, ...]]:
     """Return the documents by their short names, and all claims."""
     table = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
     rows = ({**row, "findings": tuple(row.get("findings", ()))} for row in table["claims"])
     return table["sources"], tuple(Claim(**row) for row in rows)
-
-
-@cache
-def all_found() -> tuple[Found, ...]:
-    """Return every row of findings in the READMEs of all experiments."""
-    return tuple(found for name in EXPERIMENTS for found in _found_in(name))
-
-
-def _found_in(name: str) -> Iterable[Found]:
-    readme = folder_of(EXPERIMENTS[name]) / "README.md"
-    for table in TABLE.finditer(readme.read_text(encoding="utf-8") if readme.exists() else ""):
-        for line in table.group().splitlines()[2:]:
-            if line.startswith("|"):
-                cells = [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in CELL.split(line)]
-                _, claim, expectation, _, test, verdict, _ = cells
-                yield Found(name, claim, test, verdict, expectation)
 
 
 def speaking_to(claim: Claim) -> list[Found]:
@@ -248,6 +210,6 @@ def page() -> str:
     parts += ["\n## Errors in the sources\n", WRONG]
     for claim in claims:
         if verdicts(claim) == NOT_REPRODUCED:
-            parts.append(f"* {sources[claim.source]}, {claim.place}: {claim.says}.")
+            parts.append(f"* {claim.says} ({claim.source}, {claim.place}).")
     parts += ["\n## Tests that changed after results were known\n", CHANGED, frozen.changes()]
     return "\n".join(parts) + "\n"

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.readme import all_found
+
 #: The file of frozen claims.
 FROZEN = Path(__file__).with_name("frozen.toml")
 
@@ -36,8 +38,6 @@ def frozen() -> Mapping[tuple[str, str], FrozenClaim]:
 
 def new_claims() -> Iterator[tuple[str, str, str]]:
     """Yield experiment, claim and expectation of each row that is not frozen; raise ValueError for a changed one."""
-    from experiments.claims import all_found
-
     known = frozen()
     for row in all_found():
         key = row.experiment, row.claim

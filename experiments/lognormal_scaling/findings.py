@@ -177,11 +177,14 @@ def _below(results: list[Result], variant: str, limit: float) -> Measured:
     f"correlation of scale and largest gradient, by logarithms and windows of {WINDOW} steps, < 0",
 )
 def _follows_the_range(results: list[Result]) -> Measured:
-    scale, largest = (traces(results, "backoff", key)[:, WINDOW:] for key in ("scale", "largest"))
-    largest = np.where(np.isfinite(largest), largest, np.nan)
-    windows = [np.log2(values).reshape(len(values), -1, min(WINDOW, values.shape[1])) for values in (scale, largest)]
-    pairs = zip(windows[0].mean(axis=2), np.nanmax(windows[1], axis=2), strict=True)
-    correlation = np.array([np.corrcoef(*pair)[0, 1] for pair in pairs])
+    scale, largest = (traces(results, "backoff", key) for key in ("scale", "largest"))
+    size = min(WINDOW, scale.shape[1] // 10)
+    known = np.where(np.isfinite(largest), largest, np.nan)
+    largest = np.where(np.isnan(known), np.nanmin(known, axis=1, keepdims=True), known)
+    windows = [np.log2(values)[:, size:].reshape(len(values), -1, size) for values in (scale, largest)]
+    pairs = zip(windows[0].mean(axis=2), windows[1].max(axis=2), strict=True)
+    with np.errstate(invalid="ignore", divide="ignore"):  # in a tiny run the scale may not move
+        correlation = np.array([np.corrcoef(*pair)[0, 1] for pair in pairs])
     return spread(correlation), difference_test(correlation, 0, below=0)
 
 

@@ -20,14 +20,13 @@ from simfloat.studies import Result
 @drawn_as("rates.png")
 def draw_rates(results: list[Result], path: Path) -> None:
     """Draw, for each problem, the loss at every rate on the seeds that choose; a line marks the earlier rate."""
-    chosen = [result for result in results if "chooser" in result]
+    chosen = [result for result in results if "chooser" in result] or results  # a tiny run chooses nothing
     panels = [(problem, schedule) for problem, tuned in TUNED.items() for schedule in tuned.schedules]
     figure, axes = new_figure(1, len(panels), FULL_WIDTH, 3.0)
     for place, (problem, schedule) in zip(np.atleast_1d(axes), panels, strict=True):
         runs = select(chosen, problem=problem, schedule=schedule)
-        rates = np.array(sorted({run["rate"] for run in runs}))
         curves = [
-            Curve(ARMS[arm].label, rates, np.array([_losses(runs, arm, rate) for rate in rates]).T, style)
+            _curve(select(runs, arm=arm), ARMS[arm].label, style)
             for style, arm in enumerate(ARMS)
             if arm in TUNED[problem].arms
         ]
@@ -42,9 +41,12 @@ def draw_rates(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
-def _losses(runs: list[Result], arm: str, rate: float) -> list[float]:
-    losses = [run["loss"] for run in select(runs, arm=arm, rate=rate)]
-    return [loss if loss is not None and np.isfinite(loss) else np.nan for loss in losses]
+def _curve(runs: list[Result], label: str, style: int) -> Curve:
+    """Return the losses of a policy by rate; a run that diverged is left out."""
+    rates = sorted({run["rate"] for run in runs})
+    losses = [[np.nan if run["loss"] is None else run["loss"] for run in select(runs, rate=rate)] for rate in rates]
+    values = np.array(losses, np.float64).T
+    return Curve(label, np.array(rates), np.where(np.isfinite(values), values, np.nan), style)
 
 
 def _gaps(results: list[Result], problem: str) -> str:

@@ -20,8 +20,8 @@ PARTS = 5
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return the runs that choose rates, and those that decide."""
-    return [*choosing(options.tiny), *deciding(options)]
+    """Return the runs that choose rates, except in a tiny run, and those that decide."""
+    return [*([] if options.tiny else choosing(tiny=False)), *deciding(options)]
 
 
 def choosing(tiny: bool) -> list[Job]:

@@ -47,7 +47,7 @@ def test_every_finding_is_frozen_with_its_margin_and_every_frozen_claim_is_a_fin
 
 def test_a_changed_margin_is_an_error_until_the_file_says_why(monkeypatch, tmp_path):
     row = Found("toy", 'a "quoted" claim', "n = 5", "equal", "within 1.05")
-    monkeypatch.setattr(claims, "all_found", lambda: (row,))
+    monkeypatch.setattr(frozen, "all_found", lambda: (row,))
     known = {("toy", row.claim): frozen.FrozenClaim("2026-11-29", "within 1.1", "was: more")}
     monkeypatch.setattr(frozen, "FROZEN", tmp_path / "frozen.toml")
     frozen.write(known)
