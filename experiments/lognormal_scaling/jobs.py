@@ -60,7 +60,8 @@ def run(job: Job) -> Result:
         return {**job, **{name: steps_at_one(job["seed"], counted) for name, counted in COUNTED.items()}}
     if job["kind"] == "long":
         skipped = run_training(PROBLEMS, job)["trace"]["skipped"]
-        return {**{key: job[key] for key in ("kind", "seed", "tiny", "steps")}, "skipped": int(sum(skipped))}
+        known = {key: job[key] for key in ("kind", "problem", "variant", "label", "seed", "tiny", "steps")}
+        return {**known, "skipped": int(sum(skipped))}
     return run_training(PROBLEMS, job)
 
 
