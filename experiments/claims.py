@@ -6,10 +6,9 @@ tests compare with the stored results.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,14 +16,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import simfloat as sf
+from experiments import frozen
+from experiments.bfloat16_models.texts import next_characters
 from experiments.catalog import EXPERIMENTS
-from experiments.readme import TABLE, folder_of
+from experiments.mixed_precision import MIXED
+from experiments.models import GPT
+from experiments.readme import Found, all_found
+from simfloat.arithmetic.casts import as_cast
 from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 #: The table of claims, and the page that is generated from it.
 CLAIMS, PAGE = Path(__file__).parent / "claims.toml", Path(__file__).parents[1] / "docs" / "claims.md"
+
+#: Results that were recorded on eight GPUs; the README beside them names their source.
+RECORDED = Path(__file__).parents[1] / "tests" / "accumulate" / "recorded" / "tensor_cores.npz"
 
 #: The verdict of a claim that no finding tests.
 NOT_TESTED = "not tested"
@@ -32,20 +40,26 @@ NOT_TESTED = "not tested"
 #: The verdict on the opposite of a claim.
 OPPOSITE = {REPRODUCED: NOT_REPRODUCED, NOT_REPRODUCED: REPRODUCED}
 
-#: A cell ends at a vertical bar that is not escaped.
-CELL = re.compile(r"(?<!\\)\|")
-
-#: The number of cases in the description of a test.
-CASES = re.compile(r"n = (\d+)|(\d+) cases")
-
 HEAD = """\
 # Claims
 
 This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
 has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
 the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
-limits of each experiment. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
+limits of each experiment. A claim about the model of a source is *not tested* by another model; the page then gives
+the verdict on our model. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
 findings of the experiments.
+"""
+
+
+WRONG = """\
+These claims are wrong by a proof, a counterexample, arithmetic, or all findings that test them. READMEs of experiments
+list further errors in their sources.
+"""
+
+CHANGED = """\
+[frozen.toml](../experiments/frozen.toml) has each claim with its margin and the date on which it was frozen. These
+tests were changed later, and judge results that were already known:
 """
 
 
@@ -59,22 +73,11 @@ class Claim:
     findings: tuple[str, ...] = ()  # as "experiment: pattern"
     contrary: bool = False  # the findings say the opposite
     choices: str = ""  # the free choices, and their effect on the verdict
-    check: str = ""  # an expression that decides it by arithmetic
+    check: str = ""  # an expression that decides it by arithmetic, or by recorded results of hardware
+    proven: str = ""  # the proof
+    refuted: str = ""  # a counterexample, or the proof of the opposite
+    elsewhere: str = ""  # why the findings, on another model, cannot decide a claim about the model of the source
     reason: str = ""  # why it is not tested
-
-
-class Found(NamedTuple):
-    """A row of a README: the experiment, the claim that was tested, the test, and the verdict."""
-
-    experiment: str
-    claim: str
-    test: str
-    verdict: str
-
-    @property
-    def cases(self) -> int:
-        """The number of cases that decided: seeds in most tests; 1 if the test needs only one."""
-        return max((int(one or other) for one, other in CASES.findall(self.test)), default=1)
 
 
 @cache
@@ -83,21 +86,6 @@ def read_claims() -> tuple[Mapping[str, str], tuple[Claim, ...]]:
     table = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
     rows = ({**row, "findings": tuple(row.get("findings", ()))} for row in table["claims"])
     return table["sources"], tuple(Claim(**row) for row in rows)
-
-
-@cache
-def all_found() -> tuple[Found, ...]:
-    """Return every row of findings in the READMEs of all experiments."""
-    return tuple(found for name in EXPERIMENTS for found in _found_in(name))
-
-
-def _found_in(name: str) -> Iterable[Found]:
-    readme = folder_of(EXPERIMENTS[name]) / "README.md"
-    for table in TABLE.finditer(readme.read_text(encoding="utf-8") if readme.exists() else ""):
-        for line in table.group().splitlines()[2:]:
-            if line.startswith("|"):
-                _, claim, _, _, test, verdict, _ = (re.sub(r"\\(.)", r"\1", cell.strip()) for cell in CELL.split(line))
-                yield Found(name, claim, test, verdict)
 
 
 def speaking_to(claim: Claim) -> list[Found]:
@@ -111,23 +99,63 @@ def speaking_to(claim: Claim) -> list[Found]:
     return found
 
 
+def recorded(name: str) -> NDArray[np.float64]:
+    """Return an array of the results that were recorded on GPUs, such as "V100_fp16_d_fp32"."""
+    with np.load(RECORDED) as arrays:
+        return arrays[name].view(np.float32).astype(np.float64)
+
+
+class Memory(NamedTuple):
+    """The bits of a training step: those of all parameters and their state, of FP16 copies, and of activations."""
+
+    state: float
+    copies: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        """All bits."""
+        return self.state + self.activations
+
+
+@cache
+def memory(name: str) -> Memory:
+    """Return the bits that sf.cost counts for the GPT of real-size under FP32 or mixed precision."""
+    model, tokens = GPT(64, 24, 32, layers=1, heads=2, seed=0), np.zeros((8, 24), np.int64)
+    counted = sf.cost(model, next_characters, (tokens, tokens), {"fp32": sf.policies["fp32"], "mixed": MIXED}[name])
+    return Memory(
+        sum(each.elements * each.bits for each in counted.state),
+        sum(each.elements * each.copy for each in counted.state),
+        sum(each.amount * as_cast(each.value).format.bits for each in counted.numbers if each.role == "activations"),
+    )
+
+
 def verdicts(claim: Claim) -> str:
     """Return the verdict, or each verdict with the number of findings that have it."""
     if claim.reason:
         return NOT_TESTED
+    if claim.proven or claim.refuted:
+        return REPRODUCED if claim.proven else NOT_REPRODUCED
     if claim.check:
-        return REPRODUCED if eval(claim.check, {"sf": sf, "np": np}) else NOT_REPRODUCED
-    words = [found.verdict.partition(" (")[0] for found in speaking_to(claim)]
+        return (
+            REPRODUCED
+            if eval(claim.check, {"sf": sf, "np": np, "recorded": recorded, "memory": memory})
+            else NOT_REPRODUCED
+        )
+    words = [row.verdict.partition(" (")[0] for row in speaking_to(claim)]
     counts = Counter(OPPOSITE.get(word, word) if claim.contrary else word for word in words)
-    if len(words) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{word} ({count})" for word, count in counts.most_common())
+    text = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
+    if claim.elsewhere:
+        return f"{NOT_TESTED}; here {text}"
+    return next(iter(counts)) if len(words) == 1 else text
 
 
 def samples(claim: Claim) -> str:
     """Return the experiments that decided, each with its number of cases."""
     if claim.check:
-        return "by arithmetic"
+        return "by recorded results" if "recorded" in claim.check else "by arithmetic"
+    if claim.proven or claim.refuted:
+        return "by proof" if claim.proven else "by proof or counterexample"
     by_experiment: dict[str, list[int]] = {}
     for found in speaking_to(claim):
         by_experiment.setdefault(found.experiment, []).append(found.cases)
@@ -150,16 +178,24 @@ def listed() -> str:
 def page() -> str:
     """Return the text of the page of all claims."""
     sources, claims = read_claims()
-    tested = [claim for claim in claims if not claim.reason]
-    untested = len(claims) - len(tested)
-    parts = [HEAD, f"{len(claims)} claims: {len(tested)} have a verdict, {untested} a reason why they are not tested."]
+    untested, elsewhere = (sum(bool(getattr(claim, name)) for claim in claims) for name in ("reason", "elsewhere"))
+    summary = (
+        f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} a reason why they "
+    )
+    summary += (
+        f"are not tested. {elsewhere} are about a model of the source that we do not have; for these, the verdict "
+    )
+    parts = [HEAD, summary + "on our model follows the word *here*."]
     for name, title in sources.items():
         parts.append(f"\n## {title}\n")
-        parts.append("| place | claim | verdict | experiment, cases | effect of free choices, or why not tested |")
+        parts.append(
+            "| place | claim | verdict | experiment, cases | effect of free choices, proof, or why not tested |"
+        )
         parts.append("|---|---|---|---|---|")
         for claim in claims:
             if claim.source == name:
-                cells = (claim.place, claim.says, verdicts(claim), samples(claim), claim.choices or claim.reason)
+                remarks = (claim.elsewhere, claim.choices, claim.proven, claim.refuted, claim.reason)
+                cells = (claim.place, claim.says, verdicts(claim), samples(claim), " ".join(filter(None, remarks)))
                 parts.append("| " + " | ".join(cell.replace("|", r"\|").replace("*", r"\*") for cell in cells) + " |")
     spoken = {found.experiment for claim in claims for found in speaking_to(claim)}
     parts += ["\n## Beyond these documents\n", "| experiment | question | verdicts |", "|---|---|---|"]
@@ -171,4 +207,9 @@ def page() -> str:
             words = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
             link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
             parts.append(f"| {link} | {experiment.question} | {words} |")
+    parts += ["\n## Errors in the sources\n", WRONG]
+    for claim in claims:
+        if verdicts(claim) == NOT_REPRODUCED:
+            parts.append(f"* {claim.says} ({claim.source}, {claim.place}).")
+    parts += ["\n## Tests that changed after results were known\n", CHANGED, frozen.changes()]
     return "\n".join(parts) + "\n"

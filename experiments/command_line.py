@@ -1,7 +1,8 @@
-"""The commands: list, run, sweep and report."""
+"""The commands: list, claims, run, sweep, report and paper."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -183,6 +184,18 @@ def report(out: Path) -> None:
         click.echo(f"{out / file} cannot be read: {reason}", err=True)
     click.echo(f"{len(archive.sections)} results")
     show_files([path])
+
+
+@main.command()
+@click.option("--out", type=Path, default=Path("results/paper.html"), metavar="FILE", help="[results/paper.html]")
+def paper(out: Path) -> None:
+    """Write one document of all claims, methods, pictures and limits, as HTML and, with a browser, as PDF."""
+    from experiments.paper import write_paper
+
+    try:
+        show_files(write_paper(out))
+    except (OSError, subprocess.SubprocessError) as error:
+        raise click.ClickException(f"The document cannot be written: {error}") from None
 
 
 def swept_by(workers: int | None, scheduler: str | None) -> Executor:

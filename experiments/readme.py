@@ -1,4 +1,4 @@
-"""Write the tables of findings in the experiments' READMEs from the stored raw results.
+"""Write the tables of findings in the experiments' READMEs from the stored raw results, and read their rows.
 
 `python -m experiments.readme NAME ...` judges the stored results of these experiments, by default of all that have
 some, and replaces the table. The text around it is written by hand.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.catalog import EXPERIMENTS
 from experiments.experiment import Experiment
@@ -18,6 +20,28 @@ from simfloat.studies.stored import RESULTS_FILE
 
 #: A table of findings, with the line about all of them that may follow it.
 TABLE = re.compile(r"\| claim \|.*\n(?:\|.*\n)+(?:\n.*tested.*\n)?")
+
+
+#: A cell ends at a vertical bar that is not escaped.
+CELL = re.compile(r"(?<!\\)\|")
+
+#: The number of cases in the description of a test.
+CASES = re.compile(r"n = (\d+)|(\d+) cases")
+
+
+class Found(NamedTuple):
+    """A row of a README: the experiment, the claim that was tested, the test, and the verdict."""
+
+    experiment: str
+    claim: str
+    test: str
+    verdict: str
+    expectation: str = ""
+
+    @property
+    def cases(self) -> int:
+        """The number of cases that decided: seeds in most tests; 1 if the test needs only one."""
+        return max((int(one or other) for one, other in CASES.findall(self.test)), default=1)
 
 
 def folder_of(experiment: Experiment) -> Path:
@@ -50,6 +74,22 @@ def finding_table(findings: Sequence[Finding], seeds: int) -> str:
 def escaped(text: str) -> str:
     """Escape a text for a cell of a Markdown table."""
     return re.sub(r"([|*`])", r"\\\1", text)
+
+
+@cache
+def all_found() -> tuple[Found, ...]:
+    """Return every row of findings in the READMEs of all experiments."""
+    return tuple(found for name in EXPERIMENTS for found in _found_in(name))
+
+
+def _found_in(name: str) -> Iterable[Found]:
+    readme = folder_of(EXPERIMENTS[name]) / "README.md"
+    for table in TABLE.finditer(readme.read_text(encoding="utf-8") if readme.exists() else ""):
+        for line in table.group().splitlines()[2:]:
+            if line.startswith("|"):
+                cells = [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in CELL.split(line)]
+                _, claim, expectation, _, test, verdict, _ = cells
+                yield Found(name, claim, test, verdict, expectation)
 
 
 def main(names: Sequence[str]) -> None:

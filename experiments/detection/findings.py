@@ -5,16 +5,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.detection.jobs import DEVIATION, MEAN
 from experiments.detection.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import HARDLY, MATCH, POINT, all_of, compare, difference_test, fitted_outcome, ratio_test
+from simfloat.studies.verdicts import (
+    HARDLY,
+    MATCH,
+    POINT,
+    all_of,
+    compare,
+    count_test,
+    difference_test,
+    fitted_outcome,
+    ratio_test,
+)
 
 #: The guide's shares of all activation gradients: zeros, and those that FP16 turns into zeros.
 ZEROS, LOST = 66.8, 31.0
 
 #: Values up to 2^-25 become zero in FP16: those with smaller exponents, and 2^-25 itself, which is not counted here.
 LOWEST = -25
+
+#: Other shares that the paper and the guide print, in percent of all values, by binades; and half of their last digit.
+OTHERS, HALF_DIGIT = {(-34, -32): 2, (-24, -23): 2, (-32, -30): 4}, 0.5
 
 #: The share of the values lost without a scale that is still lost under 32K, in percent.
 STILL_LOST = 0.1
@@ -38,6 +52,7 @@ def findings(results: list[Result]) -> list[Finding]:
         *(_suffices(small, exponent) for exponent in (3, 15)),
         _saved(small, histograms["small-gradients"]),
         _printed(select(results, kind="printed")),
+        _other_shares(),
     ]
 
 
@@ -114,3 +129,15 @@ def _printed(results: list[Result]) -> Measured:
         f"{spread(kept['1'])} % left, {spread(kept['8'])} % under 8, {spread(kept['32768'])} % under 32K; "
         "without a scale 27.9 % are lost, not the guide's 31 %"
     ), fitted_outcome()
+
+
+@claim(
+    "the fitted distribution has the shares that it was not fitted to",
+    f"2 % from 2^-34 to 2^-32, 2 % from 2^-24 to 2^-23, 4 % from 2^-32 to 2^-30, each within {HALF_DIGIT} points",
+)
+def _other_shares() -> Measured:
+    from scipy.special import ndtr
+
+    shares = {bins: (100 - ZEROS) * float(np.diff(ndtr((np.array(bins) - MEAN) / DEVIATION))[0]) for bins in OTHERS}
+    wrong = sum(abs(share - OTHERS[bins]) > HALF_DIGIT for bins, share in shares.items())
+    return ", ".join(f"{share:.1f} %" for share in shares.values()), count_test(wrong, len(OTHERS))

@@ -26,6 +26,7 @@ def findings(results: list[Result]) -> list[Finding]:
         _tensor_core(lengths),
         _first_gradient(select(results, kind="gradients")),
         _wide_training_matches(training),
+        _storage_is_enough(training),
         _narrow_training_does_not(training),
         _reductions_cost(training),
         _pointwise_is_alike(training),
@@ -105,6 +106,15 @@ def _wide_training_matches(results: list[Result]) -> Measured:
     losses = {name: final(results, "segmentation", name) for name in WIDE}
     test = all_of([compare(loss, fp32) for loss in losses.values()])
     return ", ".join(f"{name} {spread(loss / fp32, 4)}" for name, loss in losses.items()), test
+
+
+@claim(
+    "segmentation: FP16 storage with exact FP32 sums trains as with Volta's tensor core",
+    f"loss / loss with the tensor core within a factor of {MATCH}",
+)
+def _storage_is_enough(results: list[Result]) -> Measured:
+    storage, core = (final(results, "segmentation", name) for name in WIDE)
+    return spread(storage / core, 4), compare(storage, core)
 
 
 @claim("segmentation: with FP16 sums FP16 training does not match FP32", f"loss / FP32's loss > {MATCH}")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.independent import sums, trainings
+from experiments.independent import accumulation, scaling, sums, trainings
 from experiments.independent.narrow import Remade
 
 #: The repeated findings, the fastest first.
@@ -17,11 +17,24 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     sums.below_the_least,
     sums.small_updates,
     sums.block_scales,
+    accumulation.random_bits,
+    accumulation.small_decays,
+    accumulation.second_moments,
+    accumulation.repeated_maxima,
+    accumulation.aligned_sums,
+    accumulation.growth,
+    accumulation.muon,
+    accumulation.long_sums,
+    accumulation.replicas,
     sums.accumulator_bits,
     sums.stochastic_sums,
     trainings.least_squares,
     trainings.limits,
+    scaling.resting_places,
+    scaling.log_normal,
+    scaling.dynamic_scale,
     trainings.sixteen_bits,
+    trainings.tuned_rates,
 )
 
 #: A row of findings: its claim first, its verdict last.

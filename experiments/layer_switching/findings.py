@@ -28,6 +28,7 @@ def findings(results: list[Result]) -> list[Finding]:
         _fp8_suffices(digits),
         *(_few_in_a_row(digits, rule) for rule in RULES),
         _training_is_as_good(digits),
+        *(_no_more_jitter(digits, rule) for rule in RULES),
         _e4m3_finds_no_room(digits),
         _fixed_fp8_fails(camera),
         _switching_rescues(camera),
@@ -103,12 +104,26 @@ def _few_in_a_row(results: list[Result], rule: str) -> Measured:
 
 
 @claim(
-    "digits: switching leaves the loss curve equal to that in FP16",
+    "digits: switching leaves the final loss equal to that in FP16",
     f"loss / loss in FP16 within a factor of {MATCH} for each rule",
 )
 def _training_is_as_good(results: list[Result]) -> Measured:
     test = all_of([_as_fp16(results, rule) for rule in RULES])
     return ", ".join(f"{rule} {spread(_ratios(results, rule), 3)}" for rule in RULES), test
+
+
+def jitter(results: list[Result], variant: str) -> NDArray[np.float64]:
+    """Return the standard deviation of the steps of the logarithm of the loss between records, for each seed."""
+    return np.array([np.std(np.diff(np.log(run["loss"]))) for run in runs_of(results, variant)])
+
+
+@claim(
+    "digits, switched {label}: the loss curve has no more jitter than in FP16",
+    f"standard deviation of the steps of log loss / that in FP16 within a factor of {MATCH}",
+)
+def _no_more_jitter(results: list[Result], rule: str) -> Measured:
+    switched, fixed = jitter(results, rule), jitter(results, "fp16")
+    return spread(switched / fixed, 3), compare(switched, fixed), {"label": runs_of(results, rule)[0]["label"]}
 
 
 @claim(

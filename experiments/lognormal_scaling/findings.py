@@ -10,13 +10,27 @@ from experiments.lognormal_scaling.jobs import MOST_STEPS, WINDOW
 from experiments.lognormal_scaling.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import ABOUT, FAR, MATCH, MOST, all_of, compare, difference_test
+from simfloat.studies.verdicts import (
+    ABOUT,
+    FAR,
+    MATCH,
+    MOST,
+    all_of,
+    compare,
+    difference_test,
+    search_test,
+    share_test,
+)
 
 #: The default share of steps that may overflow.
 RARE = 0.001
 
-#: The default upper limit of the scale in the code of LogNormal.
-LIMIT = 2.0**14
+#: The upper limit of the scale in the code of LogNormal: when the page was written (scale_max = 2^24 in commit 2383d5d
+#: of automatic_loss_scaler.py), and later.
+FIRST_LIMIT, LIMIT = 2.0**24, 2.0**14
+
+#: A distribution is called symmetric if its skewness is within this of 0.
+SYMMETRIC = 0.5
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -25,11 +39,17 @@ def findings(results: list[Result]) -> list[Finding]:
     if found := against_fp32(training, PROBLEMS):
         return found
     return [
-        _overflows_are_rare(training),
+        _overflows_are_rare(training, select(results, kind="long")),
+        _overflow_skips(training),
         _backoff_overflows_once_a_window(training),
         _backoff_is_larger(training),
+        _backoff_leaves_nothing(training),
         _both_match(training),
+        _is_log_normal(training),
         _statistics_choose(training),
+        _limit_chooses(training),
+        _follows_the_range(training),
+        _gradients_shrink(training),
         _overflow_pins(select(results, kind="overflow")),
     ]
 
@@ -55,17 +75,26 @@ def room(results: list[Result], variant: str) -> NDArray[np.float64]:
 
 @claim(
     "LogNormal: the largest gradient overflows with a probability below 0.001",
-    f"share of steps that are skipped < {RARE}",
+    f"skipped steps / all steps < {RARE}",
 )
-def _overflows_are_rare(results: list[Result]) -> Measured:
+def _overflows_are_rare(results: list[Result], long: list[Result]) -> Measured:
     skipped = {variant: traces(results, variant, "skipped") for variant in ("log-normal", "default", "backoff")}
-    shares = {variant: values.mean(axis=1) for variant, values in skipped.items()}
-    test = difference_test(shares["log-normal"], RARE, below=0)
-    steps = skipped["log-normal"].size
-    return (
-        f"{spread(100 * shares['log-normal'], 2)} % of {steps} steps; with the default limit "
-        f"{spread(100 * shares['default'], 2)} %; Backoff {spread(100 * shares['backoff'], 2)} %"
-    ), test
+    shares = {variant: 100 * values.mean() for variant, values in skipped.items()}
+    # A long run begins with the steps of the short run of its seed.
+    count, steps = (sum(run[key] for run in long) for key in ("skipped", "steps"))
+    text = f"with the default limit {shares['default']:.2f} %, Backoff {shares['backoff']:.2f} %"
+    return f"{count} of {steps} steps; {text}", share_test(count, steps, below=RARE)
+
+
+@claim("LogNormal: the update of a step that overflows is skipped", "no step that overflows is applied")
+def _overflow_skips(results: list[Result]) -> Measured:
+    skipped, scale, largest = (traces(results, "log-normal", key) for key in ("skipped", "scale", "largest"))
+    overflows = ~np.isfinite(largest) | (scale * largest > sf.FP16.max)
+    applied = int((overflows & (skipped == 0)).sum())
+    proof = "the optimizer makes a step only if all gradients are finite"
+    return f"{int(overflows.sum())} steps overflow, {applied} are applied", search_test(
+        applied, int(overflows.sum()), proof
+    )
 
 
 @claim(
@@ -92,6 +121,12 @@ def _backoff_is_larger(results: list[Result]) -> Measured:
     ), test
 
 
+@claim("Backoff leaves no room for a larger scale", "fewer than 1 bit left above the largest scaled gradient")
+def _backoff_leaves_nothing(results: list[Result]) -> Measured:
+    backoff = room(results, "backoff")
+    return f"{spread(backoff, 1)} bits, median of steps", difference_test(backoff, 1, below=0)
+
+
 @claim("both rules train as well as FP32", f"loss / FP32's loss within a factor of {MATCH}")
 def _both_match(results: list[Result]) -> Measured:
     fp32 = final(results, "digits", "fp32")
@@ -102,12 +137,64 @@ def _both_match(results: list[Result]) -> Measured:
 
 
 @claim(
-    "LogNormal with the limits of the code: statistics choose the scale",
-    f"below the limit of {LIMIT:.0f} in more than half of the steps",
+    "LogNormal: the logarithm of the largest gradient is normally distributed",
+    f"skewness in the second half of the steps within {SYMMETRIC} of 0",
+)
+def _is_log_normal(results: list[Result]) -> Measured:
+    logs = np.log2(second_half(traces(results, "log-normal", "largest")))
+    skewness = np.array([_skewness(run[np.isfinite(run)]) for run in logs])
+    return f"skewness {spread(skewness)}", difference_test(skewness, 0, above=-SYMMETRIC, below=SYMMETRIC)
+
+
+def _skewness(values: NDArray[np.float64]) -> float:
+    standard = (values - values.mean()) / values.std()
+    return float(np.mean(standard**3))
+
+
+@claim(
+    "LogNormal with the limit that the code had when the page was written: statistics choose the scale",
+    f"below the limit of 2^24 in more than {MOST:.0%} of the steps",
 )
 def _statistics_choose(results: list[Result]) -> Measured:
-    inside = (traces(results, "default", "scale") < LIMIT).mean(axis=1)
+    return _below(results, "log-normal", FIRST_LIMIT)
+
+
+@claim(
+    "LogNormal with the limit of later code: statistics choose the scale",
+    f"below the limit of 2^14 in more than {MOST:.0%} of the steps",
+)
+def _limit_chooses(results: list[Result]) -> Measured:
+    return _below(results, "default", LIMIT)
+
+
+def _below(results: list[Result], variant: str, limit: float) -> Measured:
+    inside = (traces(results, variant, "scale") < limit).mean(axis=1)
     return f"in {spread(100 * inside, 1)} % of the steps", difference_test(inside, MOST, above=0)
+
+
+@claim(
+    "Backoff adjusts the scale to a shifting range",
+    f"correlation of scale and largest gradient, by logarithms and windows of {WINDOW} steps, < 0",
+)
+def _follows_the_range(results: list[Result]) -> Measured:
+    scale, largest = (traces(results, "backoff", key) for key in ("scale", "largest"))
+    size = min(WINDOW, scale.shape[1] // 10)
+    known = np.where(np.isfinite(largest), largest, np.nan)
+    largest = np.where(np.isnan(known), np.nanmin(known, axis=1, keepdims=True), known)
+    windows = [np.log2(values)[:, size:].reshape(len(values), -1, size) for values in (scale, largest)]
+    pairs = zip(windows[0].mean(axis=2), windows[1].max(axis=2), strict=True)
+    with np.errstate(invalid="ignore", divide="ignore"):  # in a tiny run the scale may not move
+        correlation = np.array([np.corrcoef(*pair)[0, 1] for pair in pairs])
+    return spread(correlation), difference_test(correlation, 0, below=0)
+
+
+@claim("gradients are smaller late in training", "binades of the largest gradient: last fifth - first fifth < 0")
+def _gradients_shrink(results: list[Result]) -> Measured:
+    logs = np.log2(traces(results, "log-normal", "largest"))
+    logs[~np.isfinite(logs)] = np.nan
+    fifth = logs.shape[1] // 5
+    late, early = np.nanmean(logs[:, -fifth:], axis=1), np.nanmean(logs[:, :fifth], axis=1)
+    return f"{spread(late - early)} binades", difference_test(late, early, below=0)
 
 
 @claim(

@@ -15,6 +15,9 @@ from simfloat.studies import Job, Result
 #: Backoff grows after this number of steps without an overflow: a twentieth of the default, because runs are short.
 WINDOW = 100
 
+#: Steps of a run in which only overflows are counted.
+LONG = 8000
+
 #: Above every scale that fits.
 LARGEST = 2.0**24
 
@@ -41,13 +44,24 @@ def jobs(options: Options) -> list[Job]:
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     overflows = [{"kind": "overflow", "seed": seed} for seed in options.seed_numbers]
-    return [*training_jobs(PROBLEMS, VARIANTS, options), *overflows]
+    return [*training_jobs(PROBLEMS, VARIANTS, options), *overflows, *long_runs(options)]
+
+
+def long_runs(options: Options) -> list[Job]:
+    """Return long trainings under LogNormal, in which only overflows are counted."""
+    variant = next(each for each in VARIANTS if each.key == "log-normal")
+    jobs = training_jobs(PROBLEMS, [variant], options)
+    return [{**job, "kind": "long", "steps": 20 if options.tiny else LONG} for job in jobs]
 
 
 def run(job: Job) -> Result:
     """Run a job."""
     if job["kind"] == "overflow":
         return {**job, **{name: steps_at_one(job["seed"], counted) for name, counted in COUNTED.items()}}
+    if job["kind"] == "long":
+        skipped = run_training(PROBLEMS, job)["trace"]["skipped"]
+        known = {key: job[key] for key in ("kind", "problem", "variant", "label", "seed", "tiny", "steps")}
+        return {**known, "skipped": int(sum(skipped))}
     return run_training(PROBLEMS, job)
 
 

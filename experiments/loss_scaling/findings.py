@@ -21,8 +21,8 @@ from simfloat.studies.verdicts import (
     compare,
     compare_shares,
     difference_test,
-    every_test,
     ratio_test,
+    search_test,
 )
 from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
 
@@ -79,7 +79,7 @@ def _below_is_zero(results: list[Result]) -> Measured:
     below = sum(count_in_range(histogram, format_binades(sf.FP16)).below for histogram in histograms)
     # Exactly half of the smallest number is a tie that becomes zero: one value in millions.
     rounded_up = sum(histogram.get(lowest - 1, 0) for histogram in histograms)
-    test = every_test(rounded_up, below)
+    test = search_test(rounded_up, below)
     return (
         f"{100 * rounded_up / max(1, below):.0f} % of the gradients below 2^-24 lie above 2^-25, and become 2^-24",
         test,

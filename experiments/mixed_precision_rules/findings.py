@@ -18,7 +18,7 @@ from experiments.mixed_precision_rules.jobs import (
 from experiments.mixed_precision_rules.problems import PROBLEMS
 from experiments.variants import Variant
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import ABOUT, MATCH, compare, every_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, MATCH, compare, ratio_test, search_test
 
 #: The problems under Apex's levels.
 LEVELLED = ("convolutional", "transformer")
@@ -115,17 +115,23 @@ def _values(results: list[Result], key: str) -> NDArray[np.float64]:
 def _clipping_scaled(results: list[Result]) -> Measured:
     shrunk = _values(results, "shrunk")
     wrong = int(((shrunk / SCALE < 1 / ABOUT) | (shrunk / SCALE > ABOUT)).sum())
-    return f"{spread(shrunk)} times, under a scale of {SCALE:g}", every_test(wrong, len(shrunk))
+    return f"{spread(shrunk)} times, under a scale of {SCALE:g}", search_test(
+        wrong, len(shrunk), "clipping divides by the norm, which is scaled"
+    )
 
 
 @claim("with the limit scaled as well, clipping before and after gives the same bits", "no number differs")
 def _clipping_with_scaled_limit(results: list[Result]) -> Measured:
     other = _values(results, "other_bits")
-    return f"{int(other.sum())} numbers differ", every_test(int((other > 0).sum()), len(other))
+    return f"{int(other.sum())} numbers differ", search_test(
+        int((other > 0).sum()), len(other), "a scale that is a power of two changes no significand"
+    )
 
 
 @claim("weight decay added before unscaling is divided by the scale", "share of the decay that is left < 0.01")
 def _decay_before(results: list[Result]) -> Measured:
     decay = _values(results, "decay")
     wrong = int((decay >= 0.01).sum())
-    return f"{np.mean(decay):.2g} of it is left", every_test(wrong, len(decay))
+    return f"{np.mean(decay):.2g} of it is left", search_test(
+        wrong, len(decay), "decay / scale is at most decay / 1024"
+    )

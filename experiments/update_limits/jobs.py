@@ -22,8 +22,15 @@ BITS, WIDTHS = (3, 5, 7, 9), (1.0, 10.0, 100.0)
 #: A fixed-point format up to 2^11 with a spacing of 2^-8, half of BF16's spacing from 1 to 2.
 FIXED = sf.fixed(20, 8)
 
-#: Steps times step size: without rounding the distance falls by e^-20. The last tenth is averaged.
-DURATION, LAST, TINY = 20, 0.1, 0.005
+#: Steps times step size: without rounding the distance falls by e^-40. The last tenth is averaged. With half of this
+#: duration, weights up to 100 are not yet at rest in fixed point.
+DURATION, LAST, TINY = 40, 0.1, 0.005
+
+#: Random problems for each seed whose optimum BF16 has, and the steps of a search for a run that reaches it.
+SEARCHED, SEARCH_STEPS = 10, 200
+
+#: Runs with stochastic updates whose weights are averaged.
+REPEATED = 100
 
 #: Weights and samples of the problem that does not determine its weights.
 MANY, FEW = 50, 20
@@ -55,7 +62,54 @@ def jobs(options: Options) -> list[Job]:
 
 def run(job: Job) -> Result:
     """Run a job: a row for each run."""
-    return {**job, "rows": [{"varied": varied, **descend(job, each)} for varied, runs in RUNS.items() for each in runs]}
+    rows = [{"varied": varied, **descend(job, each)} for varied, runs in RUNS.items() for each in runs]
+    rng = np.random.default_rng([job["seed"], 2])
+    searches = [{"varied": "search", **approach(rng)} for _ in range(SEARCHED)]
+    return {**job, "rows": [*rows, *searches, {"varied": "mean", **mean_of_stochastic(job)}]}
+
+
+def mean_of_stochastic(job: Job) -> dict[str, float]:
+    """Return the distance from exact updates to the mean of stochastic runs, and to nearest updates, in BF16."""
+    x, optimum = data(job["seed"], Descent(sf.BF16))
+    rng = np.random.default_rng([job["seed"], 3])
+    steps = int(DURATION / ALPHA * (TINY if job["tiny"] else 1))
+    exact, nearest, weights = np.zeros(len(optimum)), np.zeros(len(optimum)), np.zeros((REPEATED, len(optimum)))
+    stream = sf.BitStream(job["seed"])
+    for row in x[rng.integers(0, len(x), steps)]:
+        exact = exact - ALPHA * (row @ exact - row @ optimum) * row
+        gradient = (row @ nearest - row @ optimum) * row
+        nearest = np.asarray(sf.subtract(nearest, ALPHA * gradient, sf.BF16), np.float64)
+        updates = ALPHA * (weights @ row - row @ optimum)[:, np.newaxis] * row
+        weights = np.asarray(sf.subtract(weights, updates, sf.BF16, rounding=sf.stochastic(), stream=stream), float)
+    mean = weights.mean(axis=0)
+    return {
+        "distance": float(np.linalg.norm(mean - exact)),
+        "single": float(np.sqrt(np.mean(((weights - exact) ** 2).sum(axis=1)))),
+        "nearest": float(np.linalg.norm(nearest - exact)),
+    }
+
+
+def approach(rng: np.random.Generator) -> dict[str, float]:
+    """Descend a random problem with one or two weights, whose optimum BF16 has; return the smallest distance to it."""
+    count = int(rng.integers(1, 3))
+    optimum = np.asarray(sf.round(rng.uniform(1, 100, count), sf.BF16), np.float64)
+    x = rng.standard_normal((20, count))
+    alpha = float(rng.uniform(0.1, 1) / largest_input(x))
+    return {
+        "distance": closest(x[rng.integers(0, len(x), SEARCH_STEPS)], optimum, alpha),
+        "start": float(np.linalg.norm(optimum)),
+        "radius": safe_radius(alpha, largest_input(x), float(np.abs(optimum).min())),
+    }
+
+
+def closest(rows: NDArray, optimum: NDArray, alpha: float) -> float:
+    """Return the smallest distance to the optimum that nearest updates in BF16 reach from zero, by these samples."""
+    weight, least = np.zeros(len(optimum)), np.inf
+    for row in rows:
+        update = alpha * (row @ weight - row @ optimum) * row
+        weight = np.asarray(sf.subtract(weight, update, sf.BF16), np.float64)
+        least = min(least, float(np.linalg.norm(weight - optimum)))
+    return least
 
 
 def descend(job: Job, descent: Descent) -> dict[str, Any]:

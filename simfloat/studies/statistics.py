@@ -103,6 +103,27 @@ def mean_level(samples: NDArray, limit: float) -> float:
     return 2 * float(stdtr(n - 1, -distance / error))
 
 
+def median_interval(samples: NDArray) -> Interval:
+    """Return the interval of the median by the sign test, with an error probability of 5 % on each side.
+
+    It needs five samples, and holds if some of them are infinite, such as those of diverged runs. Then a mean has no
+    interval. NaN leaves the median unknown.
+    """
+    samples = np.sort(as_rectangular_array(samples, "samples", np.float64))
+    n = len(samples)
+    beyond = [k for k in range(n // 2) if sign_level(k, n) <= 1 - CONFIDENCE]
+    if not beyond or np.isnan(samples).any():
+        return Interval(-math.inf, math.inf, n)
+    return Interval(float(samples[beyond[-1]]), float(samples[n - 1 - beyond[-1]]), n)
+
+
+def sign_level(others: int, cases: int) -> float:
+    """Return the one-sided level of the sign test: the probability of at most `others` of `cases` on one side."""
+    from scipy.special import bdtr
+
+    return float(bdtr(others, cases, 0.5))
+
+
 def mean_and_error(samples: NDArray[np.float64]) -> tuple[float, float]:
     """Return the mean and its standard error; NaN without samples, or if infinite samples have both signs.
 

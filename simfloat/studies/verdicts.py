@@ -5,7 +5,8 @@ claim in words is tested against the constants below, which are the same in ever
 
 Runs with one seed have the same data, initial weights and order of samples under every policy. Values are therefore
 compared in pairs, by the logarithm of their ratio or by their difference for each seed. A test uses the 95 % interval
-of the mean (Student's t).
+of the mean (Student's t). If a run diverges, the mean has no interval; then the test uses the interval of the median
+(sign test, 5 % on each side). If all runs have the same value, or all diverge, there is no spread and no level.
 
 A claim that a mean is inside an open range is "reproduced" if the interval is inside, "not reproduced" if it is
 outside, and "inconclusive" otherwise. A comparison has these verdicts:
@@ -42,8 +43,10 @@ from simfloat.studies.statistics import (
     check_cases,
     mean_interval,
     mean_level,
+    median_interval,
     share_interval,
     share_level,
+    sign_level,
 )
 
 #: "Matches", "trains like", "suffices", "follows": the ratio of losses or errors is within a twentieth.
@@ -139,7 +142,7 @@ def _pairs(values: NDArray | float, reference: NDArray | float) -> tuple[NDArray
 def ratio_test(values: NDArray, reference: NDArray, *, above: float = 0, below: float = math.inf) -> Outcome:
     """Test if the geometric mean of value / reference is between `above` and `below`."""
     samples = log_ratios(values, reference)
-    return _range_test(samples, _log(above), _log(below), _ratio_text(mean_interval(samples)))
+    return _range_test(samples, _log(above), _log(below), _ratio_text(samples))
 
 
 def difference_test(
@@ -147,7 +150,7 @@ def difference_test(
 ) -> Outcome:
     """Test if the mean of value - reference is between `above` and `below`."""
     samples = differences(values, reference)
-    return _range_test(samples, above, below, _difference_text(mean_interval(samples)))
+    return _range_test(samples, above, below, _difference_text(samples))
 
 
 def compare(values: NDArray, reference: NDArray, *, margin: float = MATCH) -> Outcome:
@@ -155,7 +158,7 @@ def compare(values: NDArray, reference: NDArray, *, margin: float = MATCH) -> Ou
     if not 1 < margin < math.inf:
         raise ValueError(f"margin must be a factor above 1, such as {MATCH}; got {margin!r}.")
     samples = log_ratios(values, reference)
-    return _comparison(samples, math.log(margin), _ratio_text(mean_interval(samples)))
+    return _comparison(samples, math.log(margin), _ratio_text(samples))
 
 
 def compare_shares(values: NDArray, reference: NDArray, *, margin: float = POINT) -> Outcome:
@@ -171,7 +174,7 @@ def compare_shortfall(samples: NDArray, margin: float) -> Outcome:
     """Judge differences, of which larger is worse, by a margin."""
     if not 0 < margin < math.inf:
         raise ValueError(f"margin must be above 0: the largest difference that does not matter; got {margin!r}.")
-    return _comparison(samples, margin, f"shortfall: {_difference_text(mean_interval(samples))}")
+    return _comparison(samples, margin, f"shortfall: {_difference_text(samples)}")
 
 
 def joint_test(values: NDArray, *, below: float) -> Outcome:
@@ -216,6 +219,26 @@ def count_test(exceptions: int, cases: int) -> Outcome:
     return Outcome(verdict, f"{exceptions} exceptions among {cases} cases, which are all")
 
 
+def search_test(counterexamples: int, cases: int, proof: str = "") -> Outcome:
+    """Judge a universal claim by a search for counterexamples: one refutes it, and only a proof confirms it."""
+    check_cases(counterexamples, cases)
+    verdict = NOT_REPRODUCED if counterexamples else REPRODUCED if proof and cases else INCONCLUSIVE
+    text = f"counterexamples: {counterexamples} of {cases} cases, which are no random sample"
+    return Outcome(verdict, text + (f"; proof: {proof}" if proof else ""))
+
+
+def share_test(occurrences: int, cases: int, *, below: float) -> Outcome:
+    """Test if a probability is below a limit, by the interval of Clopper and Pearson."""
+    low, high, _ = interval = share_interval(occurrences, cases)
+    verdict = judge(interval, -math.inf, below)
+    levels = {
+        REPRODUCED: share_level(occurrences, cases, below),
+        NOT_REPRODUCED: share_level(cases - occurrences, cases, 1 - below),
+    }
+    text = f"{occurrences} among {cases} cases: probability in [{low:.2g}, {high:.2g}], Clopper-Pearson, 95 %"
+    return Outcome(verdict, text, levels.get(verdict, 1.0))
+
+
 def fitted_outcome() -> Outcome:
     """Return the outcome for a model that was fitted to the numbers that it shows."""
     return Outcome(FITTED, "none: fitted to the numbers that it shows")
@@ -241,33 +264,73 @@ def worst_verdict(verdicts: Sequence[str]) -> str:
 
 
 def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome:
-    interval = mean_interval(samples)
-    verdict = judge(interval, low, high)
-    levels = [mean_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
+    verdict = judge(_interval(samples), low, high)
+    levels = [_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
+    if None in levels:
+        return Outcome(verdict, text)
     # If the mean is inside the range, it must be away from both limits, so the larger level counts. If it is outside,
     # only the nearer limit counts, and its level is also the larger one.
-    return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(levels, default=0.0))
+    known = [level for level in levels if level is not None]
+    return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(known, default=0.0))
 
 
 def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
-    word, p = comparison_of(samples, margin)
+    word = comparison_word(_interval(samples), margin)
+    levels = [_level(samples, limit) for limit in _limits(word, margin)]
+    p = None if None in levels else max((level for level in levels if level is not None), default=1.0)
     return Outcome(word, text, p)
 
 
+def _limits(word: str, margin: float) -> tuple[float, ...]:
+    """Return the differences from which the interval keeps away if the comparison has this verdict."""
+    return {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word, ())
+
+
 def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
-    """Return the verdict for differences, of which larger is worse, and its level."""
+    """Return the verdict for differences, of which larger is worse, and its level; an infinite one decides."""
     word = comparison_word(mean_interval(samples), margin)
-    limits = {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word)
-    return word, 1.0 if limits is None else max(mean_level(samples, limit) for limit in limits)
+    return word, max((mean_level(samples, limit) for limit in _limits(word, margin)), default=1.0)
 
 
-def _ratio_text(interval: Interval) -> str:
+def _interval(samples: NDArray) -> Interval:
+    """Return the interval of the mean, or of the median if some runs diverged."""
+    return median_interval(samples) if _some_diverged(samples) else mean_interval(samples)
+
+
+def _level(samples: NDArray, limit: float) -> float | None:
+    """Return the level of a limit; None if the samples have no spread."""
+    if _some_diverged(samples):
+        return sign_level(int(min((samples <= limit).sum(), (samples >= limit).sum())), len(samples))
+    return None if _is_constant(samples) else mean_level(samples, limit)
+
+
+def _some_diverged(samples: NDArray) -> bool:
+    return bool(np.isinf(samples).any()) and not _is_constant(samples)
+
+
+def _is_constant(samples: NDArray) -> bool:
+    return len(samples) > 1 and bool((samples == samples[0]).all())
+
+
+def _ratio_text(samples: NDArray) -> str:
+    interval = _interval(samples)
     low, high = exponential(interval.low), exponential(interval.high)
-    return f"ratio in [{low:.4g}, {high:.4g}]: paired t of logarithms, 95 %, n = {interval.cases}"
+    return f"ratio {_method_text(samples, f'{low:.4g}', f'{high:.4g}', ' of logarithms')}"
 
 
-def _difference_text(interval: Interval) -> str:
-    return f"difference in [{interval.low:z.3g}, {interval.high:z.3g}]: paired t, 95 %, n = {interval.cases}"
+def _difference_text(samples: NDArray) -> str:
+    interval = _interval(samples)
+    return f"difference {_method_text(samples, f'{interval.low:z.3g}', f'{interval.high:z.3g}')}"
+
+
+def _method_text(samples: NDArray, low: str, high: str, of: str = "") -> str:
+    """Return the interval, the method and the number of cases as text."""
+    n = len(samples)
+    if _is_constant(samples):
+        return f"in [{low}, {high}]: no spread, n = {n}"
+    if _some_diverged(samples):
+        return f"in [{low}, {high}]: sign test, {np.isinf(samples).sum()} of {n} runs diverged, n = {n}"
+    return f"in [{low}, {high}]: paired t{of}, 95 %, n = {n}"
 
 
 def _percent(share: float) -> str:

@@ -127,13 +127,13 @@ REMEDIES = ("bf16-fp32-weights", "bf16-stochastic", "bf16-kahan", *(variant.key 
 def test_results_as_the_paper_has_them_reproduce_it():
     verdicts = judged(standard=0.9, remedy=0.9999)
     others = {claim: verdict for claim, verdict in verdicts.items() if verdict not in (REPRODUCED, EQUAL, WITHIN)}
-    assert list(others) == [claim for claim in verdicts if "raises AUC" in claim] and len(verdicts) == 30
+    assert list(others) == [claim for claim in verdicts if "raises AUC" in claim] and len(verdicts) == 43
 
 
 def test_training_that_loses_nothing_and_remedies_that_fail_reproduce_nothing():
     verdicts = judged(standard=1.0, remedy=0.9)
     others = {claim: verdict for claim, verdict in verdicts.items() if verdict not in (NOT_REPRODUCED, WORSE)}
-    assert list(others) == [claim for claim in verdicts if "memory of 16-bit" in claim]
+    assert all("memory of 16-bit" in claim or "closes most" in claim for claim in others), "there is no gap to close"
 
 
 def test_perplexities_fall_short_in_percent_above_and_shares_in_points_below():

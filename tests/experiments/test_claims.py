@@ -1,8 +1,8 @@
-"""The page of claims is up to date, and every claim has a verdict with its dependence, or a reason."""
+"""The page of claims is up to date; every claim has a verdict with its dependence, or a reason; margins are frozen."""
 
 import pytest
 
-from experiments import claims
+from experiments import claims, frozen
 from experiments.claims import Claim, Found
 from simfloat.studies.verdicts import RANKS
 
@@ -16,10 +16,11 @@ def test_the_page_is_what_the_table_and_the_findings_make():
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says[:40])
 def test_a_claim_has_one_thing_that_decides_it_and_its_choices_or_a_reason(claim):
     assert claim.source in SOURCES and claim.place and claim.says
-    assert [bool(claim.findings), bool(claim.check), bool(claim.reason)].count(True) == 1
-    assert bool(claim.choices) == bool(claim.findings)
-    words = {word.rpartition(" (")[0] or word for word in claims.verdicts(claim).split(", ")}
-    assert words <= {*RANKS, claims.NOT_TESTED}
+    decides = [claim.findings, claim.check, claim.proven, claim.refuted, claim.reason]
+    assert list(map(bool, decides)).count(True) == 1
+    assert bool(claim.choices) if claim.findings else not claim.elsewhere and not (claim.choices and not claim.check)
+    words = claims.verdicts(claim).removeprefix(f"{claims.NOT_TESTED}; here ").split(", ")
+    assert {word.rpartition(" (")[0] or word for word in words} <= {*RANKS, claims.NOT_TESTED}
 
 
 def test_verdicts_are_counted_and_turned_where_findings_say_the_opposite(monkeypatch):
@@ -31,5 +32,26 @@ def test_verdicts_are_counted_and_turned_where_findings_say_the_opposite(monkeyp
     assert claims.samples(both) == "[toy](../experiments/toy/README.md) 1 to 409,600"
     assert claims.verdicts(Claim("mixed", "1", "says", ("toy: claim 0",), contrary=True)) == "not reproduced"
     assert claims.verdicts(Claim("mixed", "1", "says", check="sf.FP16.max == 1")) == "not reproduced"
+    assert claims.verdicts(Claim("mixed", "1", "says", proven="so")) == "reproduced"
+    assert claims.verdicts(Claim("mixed", "1", "says", refuted="so")) == "not reproduced"
+    other = Claim("mixed", "1", "says", ("toy: claim 0",), elsewhere="another model")
+    assert claims.verdicts(other) == "not tested; here reproduced (1)"
     with pytest.raises(ValueError, match="No finding of any README matches 'toy: nothing'"):
         claims.verdicts(Claim("mixed", "1", "says", ("toy: nothing",)))
+
+
+def test_every_finding_is_frozen_with_its_margin_and_every_frozen_claim_is_a_finding():
+    assert not list(frozen.new_claims()), "python -m experiments.frozen"
+    assert set(frozen.frozen()) == {(row.experiment, row.claim) for row in claims.all_found()}
+
+
+def test_a_changed_margin_is_an_error_until_the_file_says_why(monkeypatch, tmp_path):
+    row = Found("toy", 'a "quoted" claim', "n = 5", "equal", "within 1.05")
+    monkeypatch.setattr(frozen, "all_found", lambda: (row,))
+    known = {("toy", row.claim): frozen.FrozenClaim("2026-11-29", "within 1.1", "was: more")}
+    monkeypatch.setattr(frozen, "FROZEN", tmp_path / "frozen.toml")
+    frozen.write(known)
+    monkeypatch.setattr(frozen, "frozen", frozen.frozen.__wrapped__)
+    assert frozen.frozen() == known and "| 2026-11-29 | was: more | toy (1) |" in frozen.changes()
+    with pytest.raises(ValueError, match="expects 'within 1.05'; frozen.toml has 'within 1.1'"):
+        list(frozen.new_claims())

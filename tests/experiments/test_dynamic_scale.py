@@ -64,6 +64,6 @@ def test_skipped_steps_are_judged_at_the_start_and_after_it():
     counts |= {"nan-underflow": 0, "nan-overflow": 9}
     results += [{"kind": "statements", "seed": seed, "steps": 1, "counts": counts} for seed in range(3)]
     verdicts = [finding.verdict for finding in findings(results)]
-    assert verdicts[:5] == [REPRODUCED, REPRODUCED, REPRODUCED, EQUAL, NOT_REPRODUCED]
-    assert [finding.verdict for finding in statement_findings(results[-3:])] == verdicts[5:]
-    assert set(verdicts[5:]) == {NOT_REPRODUCED, INCONCLUSIVE}, "what one case refutes, and what three do not show"
+    assert verdicts[:6] == [REPRODUCED, REPRODUCED, REPRODUCED, EQUAL, EQUAL, NOT_REPRODUCED]
+    assert [finding.verdict for finding in statement_findings(results[-3:])] == verdicts[6:]
+    assert set(verdicts[6:]) == {NOT_REPRODUCED, INCONCLUSIVE}, "what one case refutes, and what three do not show"

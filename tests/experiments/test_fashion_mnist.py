@@ -6,7 +6,7 @@ from experiments.fashion_mnist import problems
 from experiments.fashion_mnist.findings import findings
 from experiments.fashion_mnist.jobs import VARIANTS, VARIED
 from experiments.options import FIRST_SEED
-from simfloat.studies.verdicts import EQUAL, REPRODUCED
+from simfloat.studies.verdicts import EQUAL, REPRODUCED, WORSE
 
 
 def made_up_images():
@@ -51,7 +51,8 @@ def made_up(accuracies):
 
 def test_claims_are_judged_by_accuracies_relative_to_fp32():
     found = {each.claim: each.verdict for each in findings(made_up({"bf16-standard": 0.85, "fp16-weights": 0.7}))}
-    assert len(found) == 12
+    assert len(found) == 18
+    assert found.pop("clothes: FP16, FP16 weights: matches the accuracy of FP32") == WORSE
     matching = {claim: verdict for claim, verdict in found.items() if "matches" in claim}
-    assert len(matching) == 6 and set(matching.values()) == {EQUAL}
+    assert len(matching) == 7 and set(matching.values()) == {EQUAL}
     assert {verdict for claim, verdict in found.items() if claim not in matching} == {REPRODUCED}

@@ -81,6 +81,7 @@ def test_narrow_sums_that_cost_accuracy_are_distinguished_from_those_that_do_not
     assert [finding.verdict for finding in findings(made_up(narrow))] == [
         *[REPRODUCED] * 5,
         EQUAL,
+        EQUAL,
         verdict,
         verdict,
         EQUAL,

@@ -51,7 +51,7 @@ def made_up(in_a_row):
             skipped = [True] * 10
         trace = {"skipped": skipped, "narrow": [True] * 10, "scale": [1.0]}
         same = {"kind": "switching", "problem": problem, "variant": variant, "label": variant, "seed": seed}
-        return {**same, "loss": [1.0], "trace": trace}
+        return {**same, "loss": [4.0, 2.0, 1.5, 1.0], "trace": trace}
 
     results = [
         run(problem, variant.key, seed)

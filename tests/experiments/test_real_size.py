@@ -11,7 +11,7 @@ from experiments.options import FIRST_SEED, Options
 from experiments.real_size import jobs, late_flights, speakers, verses, words
 from experiments.real_size.findings import findings
 from experiments.real_size.problems import PROBLEMS, RATES, SMALL, task_of
-from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED, WORSE
 
 
 @pytest.fixture
@@ -85,9 +85,12 @@ def results_of(losses):
 
 def test_claims_are_judged_by_the_measure_of_each_problem_relative_to_fp32(made_up):
     found = {each.claim: each.verdict for each in findings(made_up({"bf16-standard": 1.1, "fp16-weights": 1.2}))}
-    assert len(found) == 3 * len(PROBLEMS) + 6 * len(RATES) + len(SMALL) == 61
-    matching = {claim: verdict for claim, verdict in found.items() if "matches" in claim}
-    assert len(matching) == 29 and set(matching.values()) == {EQUAL}
+    assert len(found) == 3 * len(PROBLEMS) + 11 * len(RATES) + 2 * len(SMALL) == 90
+    matching = {
+        claim: verdict for claim, verdict in found.items() if "matches" in claim and "FP16 weights" not in claim
+    }
+    assert len(matching) == 34 and set(matching.values()) == {EQUAL}
+    assert {verdict for claim, verdict in found.items() if "FP16 weights, scale 128: matches" in claim} == {WORSE}
     assert {verdict for claim, verdict in found.items() if "nearest updates" in claim} == {REPRODUCED}
     assert {verdict for claim, verdict in found.items() if "updating FP16 weights" in claim} == {REPRODUCED}
     assert "GPT, small steps: BF16 with nearest updates ends with a worse perplexity than FP32" in found

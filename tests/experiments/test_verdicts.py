@@ -29,6 +29,8 @@ from simfloat.studies.verdicts import (
     joint_test,
     judge,
     ratio_test,
+    search_test,
+    share_test,
 )
 
 
@@ -61,10 +63,38 @@ def test_one_seed_decides_nothing():
 
 
 @pytest.mark.parametrize("diverged", [np.nan, np.inf])
-def test_a_run_that_diverged_is_above_every_limit(diverged):
-    loss, reference = np.array([1.0, diverged, 1.0]), np.ones(3)
-    assert ratio_test(loss, reference, below=1.1).verdict == NOT_REPRODUCED
-    assert ratio_test(loss, reference, above=8).verdict == REPRODUCED
+def test_runs_that_diverged_are_counted_by_the_sign_test(diverged):
+    one, all_five = np.array([1.0, diverged, 1.0, 1.0, 1.0]), np.full(5, diverged)
+    assert ratio_test(one, np.ones(5), below=1.1).verdict == INCONCLUSIVE, "one of five decides nothing"
+    every = ratio_test(all_five, np.ones(5), above=8)
+    assert every == (REPRODUCED, "ratio in [inf, inf]: no spread, n = 5", None)
+    four = ratio_test(np.array([1.0, *all_five[:4]]), np.ones(5), above=8)
+    assert four == (INCONCLUSIVE, "ratio in [1, inf]: sign test, 4 of 5 runs diverged, n = 5", 1.0)
+    worse = compare(np.array([1.1, 1.2, 1.3, 1.1, diverged]), np.ones(5))
+    assert worse.verdict == WORSE and worse.p == pytest.approx(0.5**5), "all five are worse"
+    ten = ratio_test(np.array([*np.full(9, 2.0), diverged]), np.ones(10), above=1)
+    assert ten.verdict == REPRODUCED and ten.p == pytest.approx(0.5**10)
+
+
+def test_runs_without_spread_have_a_verdict_and_no_level():
+    same = ratio_test(np.full(5, 2.0), np.ones(5), above=1)
+    assert (same.verdict, same.p, same.text) == (REPRODUCED, None, "ratio in [2, 2]: no spread, n = 5")
+    assert compare(np.ones(5), np.ones(5))[::2] == (EQUAL, None)
+    assert difference_test(np.zeros(5), 1, below=0).p is None
+
+
+def test_a_universal_claim_needs_a_proof_and_one_counterexample_refutes_it():
+    assert search_test(1, 100, "of something else").verdict == NOT_REPRODUCED
+    assert search_test(0, 100).verdict == INCONCLUSIVE
+    proven = search_test(0, 100, "half a gap")
+    assert proven.verdict == REPRODUCED and proven.text.endswith("no random sample; proof: half a gap")
+
+
+def test_a_probability_is_judged_by_clopper_and_pearson():
+    rare = share_test(8, 120_000, below=0.001)
+    assert rare.verdict == REPRODUCED and rare.p < 1e-9 and "[2.9e-05, 0.00013]" in rare.text
+    assert share_test(5, 10_000, below=0.001)[::2] == (INCONCLUSIVE, 1.0)
+    assert share_test(50, 10_000, below=0.001).verdict == NOT_REPRODUCED
 
 
 @pytest.mark.parametrize("diverged", [np.nan, np.inf])
@@ -127,12 +157,12 @@ def test_losses_are_compared_by_ratio_and_shares_by_points():
     assert {points: compare_shares(90 + points + near, 90 + np.ones(5)).verdict for points in shares} == shares
 
 
-def test_a_comparison_in_which_a_run_diverged_is_worse_and_one_without_a_reference_is_open():
-    assert compare(np.array([1.0, np.nan, 1.0]), np.ones(3)).verdict == WORSE
+def test_a_comparison_in_which_all_runs_diverged_is_worse_and_one_without_a_reference_is_open():
+    assert compare(np.full(5, np.nan), np.ones(5)).verdict == WORSE
     assert compare(np.ones(3), np.array([1.0, np.nan, 1.0])).verdict == INCONCLUSIVE
     for test in (compare_shares, lambda *both: difference_test(*both, below=1)):
         assert test(np.ones(3), np.array([1.0, np.inf, 1.0])).verdict == INCONCLUSIVE
-    assert compare_shares(np.array([1.0, np.nan, 1.0]), np.ones(3)).verdict == WORSE
+    assert compare_shares(np.full(5, np.nan), np.ones(5)).verdict == WORSE
 
 
 @pytest.mark.parametrize("test", [ratio_test, difference_test, compare, compare_shares])

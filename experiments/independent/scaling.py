@@ -1,0 +1,191 @@
+"""Findings on loss scales, on the distance at which updates stop, and on tuned learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments.independent.narrow import (
+    Array,
+    Remade,
+    lies_between,
+    matches,
+    seeds,
+    share_below,
+    stochastically,
+    to_nearest,
+)
+from experiments.independent.trainings import BF16
+
+#: The largest number of FP16.
+LARGEST = 65504.0
+
+
+class Classifier:
+    """A network 64-h-10 on scikit-learn's digits in NumPy, with SGD in float64; gradients may be skipped."""
+
+    def __init__(self, seed: int, hidden: int, batch: int) -> None:
+        from sklearn.datasets import load_digits
+
+        x, y = load_digits(return_X_y=True)
+        self._rng = np.random.default_rng(seed)
+        order = self._rng.permutation(len(x))
+        self._x, self._y, self._batch = x[order] / 16, y[order], batch
+        self.weights = [
+            self._rng.uniform(-1, 1, shape) / np.sqrt(shape[0] if len(shape) > 1 else inputs)
+            for shape, inputs in (((64, hidden), 64), ((hidden,), 64), ((hidden, 10), hidden), ((10,), hidden))
+        ]
+
+    def gradients(self) -> list[Array]:
+        """Return the gradients of the next batch."""
+        rows = 450 + self._rng.integers(0, len(self._x) - 450, self._batch)
+        return self._pass(self._x[rows], self._y[rows])[1]
+
+    def step(self, rate: float, gradients: list[Array]) -> None:
+        """Make a step."""
+        self.weights = [weight - rate * gradient for weight, gradient in zip(self.weights, gradients, strict=True)]
+
+    def held_out(self) -> float:
+        """Return the loss on the first 450 samples."""
+        return self._pass(self._x[:450], self._y[:450])[0]
+
+    def _pass(self, x: Array, y: Any) -> tuple[float, list[Array]]:
+        first, bias, second, other = self.weights
+        hidden = np.maximum(x @ first + bias, 0)
+        logits = hidden @ second + other
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        shares = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
+        rows = np.arange(len(y))
+        loss = float(-np.log(shares[rows, y]).mean())
+        shares[rows, y] -= 1
+        back = shares / len(y)
+        inner = (back @ second.T) * (hidden > 0)
+        return loss, [x.T @ inner, inner.sum(axis=0), hidden.T @ back, back.sum(axis=0)]
+
+
+def largest(gradients: list[Array]) -> float:
+    """Return the largest magnitude."""
+    return float(max(np.abs(gradient).max() for gradient in gradients))
+
+
+def dynamic_scale() -> tuple[Remade, Remade]:
+    """Skip the steps that overflow FP16 under a scale that doubles after N clean steps: N = 2000 and N = 6."""
+    losses = {n: [trained(seed, n) for seed in seeds(10)] for n in (None, 2000, 6)}
+    texts = {n: f"{np.mean(np.divide(losses[n], losses[None])):.3f} times the loss" for n in (2000, 6)}
+    return (
+        Remade("dynamic-scale", "if few steps are skipped", texts[2000], matches(losses[2000], losses[None])),
+        Remade("dynamic-scale", "if one step in eight is skipped", texts[6], matches(losses[6], losses[None])),
+    )
+
+
+def trained(seed: int, interval_of_growth: int | None) -> float:
+    """Return the held-out loss of a network 64-16-10 after 4400 steps: the mean of its last five records."""
+    model, scale, clean, losses = Classifier(seed, 16, 16), 2.0**16, 0, []
+    for step in range(4400):
+        gradients = model.gradients()
+        if interval_of_growth is None or scale * largest(gradients) <= LARGEST:
+            model.step(0.05, gradients)
+            clean += 1
+            if clean == interval_of_growth:
+                scale, clean = 2 * scale, 0
+        else:
+            scale, clean = scale / 2, 0
+        if step >= 3520 and step % 176 == 0:
+            losses.append(model.held_out())
+    return float(np.mean(losses))
+
+
+def log_normal() -> tuple[Remade, Remade]:
+    """Choose the scale by the mean and deviation of the logarithm of the largest gradient; count overflows."""
+    skipped, skewness = 0, []
+    for seed in seeds(5):
+        logs = np.array(list(log_largest(seed, 10_000)))
+        scale, fast, slow, squares = 1.0, 0.0, 0.0, 0.0
+        for step, found in enumerate(logs, 1):
+            overflows = scale * 2**found > LARGEST
+            skipped += overflows
+            value = 16.0 if overflows else found
+            fast = 0.99 * fast + 0.01 * value
+            slow, squares = 0.999 * slow + 0.001 * value, 0.999 * squares + 0.001 * value**2
+            mean, second = fast / (1 - 0.99**step), squares / (1 - 0.999**step)
+            deviation = np.sqrt(max(0.0, second - (slow / (1 - 0.999**step)) ** 2))
+            scale = float(np.clip(2 ** (16 - mean - 3.09 * deviation), 1, 2.0**24))
+        half = logs[len(logs) // 2 :]
+        skewness.append(np.mean(((half - half.mean()) / half.std()) ** 3))
+    return (
+        Remade(
+            "lognormal-scaling",
+            "LogNormal: the largest gradient overflows",
+            f"{skipped} of 50000 steps",
+            share_below(skipped, 50_000, 0.001),
+        ),
+        Remade(
+            "lognormal-scaling",
+            "LogNormal: the logarithm of the largest",
+            f"skewness {np.mean(skewness):.2f}",
+            lies_between(skewness, -0.5, 0.5),
+        ),
+    )
+
+
+def log_largest(seed: int, steps: int) -> Iterator[float]:
+    """Yield the logarithm of the largest gradient of a network 64-32-10 in batches of 8."""
+    model = Classifier(seed, 32, 8)
+    for _ in range(steps):
+        gradients = model.gradients()
+        yield float(np.log2(largest(gradients)))
+        model.step(0.05, gradients)
+
+
+def resting_places() -> tuple[Remade, Remade, Remade]:
+    """Descend least squares by single samples: in fixed point by width, to an optimum of BF16, and stochastically."""
+    widths, slopes, ratios = (1.0, 10.0, 100.0), [], []
+    for seed in seeds(10):
+        rng = np.random.default_rng(seed)
+        x, optimum = rng.standard_normal((2000, 10)), rng.uniform(0, 1, 10)
+        rows = x[rng.integers(0, 2000, 4000)]
+        ends = [np.linalg.norm(descended(rows, width * optimum, grid=256.0) - width * optimum) for width in widths]
+        slopes.append(np.polyfit(np.log(widths), np.log(ends), 1)[0])
+        straight, stopped = descended(rows, 100 * optimum), descended(rows, 100 * optimum, bits=BF16)
+        weights = np.zeros((100, 10))
+        for row in rows:
+            updates = 0.01 * (weights @ row - 100 * row @ optimum)[:, np.newaxis] * row
+            weights = stochastically(weights - updates, BF16, rng)
+        ratios.append(np.linalg.norm(weights.mean(axis=0) - straight) / np.linalg.norm(stopped - straight))
+    weight = 0.0
+    for _ in range(5):
+        weight = float(to_nearest(weight - 0.75 * (weight - 1.5), BF16))
+    return (
+        Remade(
+            "update-limits",
+            "in fixed point the degradation",
+            f"slope {np.mean(slopes):.3f}",
+            lies_between(slopes, -0.1, 0.1),
+        ),
+        Remade(
+            "update-limits",
+            "no run comes nearer",
+            f"five steps from 0 to 1.5 end at {weight:g}",
+            "not reproduced" if weight == 1.5 else "inconclusive",
+        ),
+        Remade(
+            "update-limits",
+            "the mean of runs with stochastic updates",
+            f"{np.mean(ratios):.3f} of the distance of nearest updates",
+            lies_between(np.log(ratios), -np.inf, np.log(0.1)),
+        ),
+    )
+
+
+def descended(rows: Array, optimum: Array, bits: int | None = None, grid: float | None = None) -> Array:
+    """Return the weights after all steps; each is exact, rounded to some bits, or to a multiple of 1 / grid."""
+    weight = np.zeros(len(optimum))
+    for row in rows:
+        weight = weight - 0.01 * (row @ weight - row @ optimum) * row
+        if bits:
+            weight = to_nearest(weight, bits)
+        elif grid:
+            weight = np.rint(weight * grid) / grid
+    return weight

@@ -1,0 +1,21 @@
+"""The best rate of each policy on the seeds that choose, as an exponent of half octaves."""
+
+from __future__ import annotations
+
+BEST = {
+    ("MLP", "constant"): {
+        "fp32": -1,
+        "bf16-standard": -1,
+        "bf16-stochastic": -1,
+        "bf16-kahan": 0,
+        "bf16-fp32-weights": -1,
+    },
+    ("MLP", "cosine"): {
+        "fp32": -1,
+        "bf16-standard": -1,
+        "bf16-stochastic": -1,
+        "bf16-kahan": -1,
+        "bf16-fp32-weights": -1,
+    },
+    ("GPT", "constant"): {"fp32": -14, "bf16-standard": -14, "bf16-stochastic": -14},
+}

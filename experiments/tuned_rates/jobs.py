@@ -1,0 +1,85 @@
+"""The jobs: every rate on the seeds that choose; on the seeds that decide, the chosen rates and the earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import simfloat as sf
+from experiments.mixed_precision import FP32
+from experiments.options import Options
+from experiments.precisions import FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC
+from experiments.problem import Problem
+from experiments.tuned_rates.best import BEST
+from experiments.tuned_rates.problems import TUNED, rate_of
+from simfloat.studies import Job, Result
+
+ARMS = {variant.key: variant for variant in (FP32, STANDARD, STOCHASTIC, KAHAN, FP32_WEIGHTS)}
+
+#: The number of parts of a run in which unchanged weights are counted.
+PARTS = 5
+
+
+def jobs(options: Options) -> list[Job]:
+    """Return the runs that choose rates, except in a tiny run, and those that decide."""
+    return [*([] if options.tiny else choosing(tiny=False)), *deciding(options)]
+
+
+def choosing(tiny: bool) -> list[Job]:
+    """Return a run of every policy at every rate, on the seeds that choose."""
+    return [
+        _job(problem, schedule, arm, rate_of(exponent), tiny) | {"chooser": seed}
+        for problem, tuned in TUNED.items()
+        for schedule in tuned.schedules
+        for arm in tuned.arms
+        for exponent in (tuned.exponents[:1] if tiny else tuned.exponents)
+        for seed in tuned.tuning
+    ]
+
+
+def deciding(options: Options) -> list[Job]:
+    """Return a run of every policy at its best rate, at the best rate for FP32, and at the earlier one."""
+    return [
+        _job(problem, schedule, arm, rate, options.tiny) | {"seed": seed}
+        for problem, tuned in TUNED.items()
+        for schedule in tuned.schedules
+        for arm in tuned.arms
+        for rate in rates(problem, schedule, arm)
+        for seed in options.seed_numbers[: tuned.deciding]
+    ]
+
+
+def rates(problem: str, schedule: str, arm: str) -> Iterable[float]:
+    """Return the rates of a policy on the seeds that decide, without repetition."""
+    best = BEST[problem, schedule]
+    earlier = (TUNED[problem].earlier,) if schedule == "constant" else ()
+    return dict.fromkeys((rate_of(best[arm]), rate_of(best["fp32"]), *earlier))
+
+
+def _job(problem: str, schedule: str, arm: str, rate: float, tiny: bool) -> Job:
+    return {"problem": problem, "schedule": schedule, "arm": arm, "rate": rate, "tiny": tiny}
+
+
+def run(job: Job) -> Result:
+    """Train, and return the held-out loss and measure at the end, and the shares of unchanged weights."""
+    tuned, seed = TUNED[job["problem"]], job["seed"] if "seed" in job else job["chooser"]
+    problem: Problem = tuned.make(seed, job["tiny"], job["rate"])
+    model, recorder = problem.model(), sf.Recorder(path="*weight", phase="update")
+    optimizer = problem.optimizer(model.parameters())
+    decay = sf.optim.CosineAnnealingLR(optimizer, problem.steps) if job["schedule"] == "cosine" else None
+
+    with sf.simulate(ARMS[job["arm"]].policy, seed=seed, observer=recorder):
+        history = sf.train.fit(
+            model,
+            problem.loss,
+            problem.batches(seed),
+            optimizer,
+            schedule=decay,
+            evaluate=lambda _: {key: recorder.counts("*weight", "update")[key] for key in ("unchanged", "total")},
+            evaluate_every=max(1, problem.steps // PARTS),
+            progress=False,
+        )
+    counts = history.evaluations
+    early = counts["unchanged"][0] / max(1, counts["total"][0])
+    late = (counts["unchanged"][-1] - counts["unchanged"][-2]) / max(1, counts["total"][-1] - counts["total"][-2])
+    ends = problem.evaluate(model)
+    return {**job, "loss": ends["loss"], "measure": ends[tuned.task.measure], "early": early, "late": late}

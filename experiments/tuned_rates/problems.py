@@ -1,0 +1,93 @@
+"""The problems, as functions of the learning rate: digits by an MLP, and characters by a GPT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments import datasets
+from experiments.bfloat16_models.texts import CONTEXT, HELD_OUT, characters, next_characters
+from experiments.digits import accuracy
+from experiments.judging import measured_as, perplexity
+from experiments.models import GPT
+from experiments.problem import Problem, reserved, split
+from experiments.task import Task
+
+
+class Tuned(NamedTuple):
+    """A problem, its measure, its earlier rate, and the rates that are tried, as exponents of half octaves."""
+
+    make: Callable[[int, bool, float], Problem]
+    task: Task
+    earlier: float
+    exponents: range
+    tuning: tuple[int, ...]  # the seeds that choose the rates
+    deciding: int  # the largest number of seeds that decide
+    schedules: tuple[str, ...] = ("constant",)
+    arms: tuple[str, ...] = ("fp32", "bf16-standard", "bf16-stochastic")
+
+
+def rate_of(exponent: int) -> float:
+    """Return 2^(exponent / 2)."""
+    return float(2.0 ** (exponent / 2))
+
+
+def parts(x: NDArray, y: NDArray, held_out: int, seed: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Split the samples that the seed may use; seeds that choose rates share no sample with seeds that decide."""
+    seen = reserved(len(x), seed)
+    train, test = (seen[rows] for rows in split(len(seen), min(held_out, len(seen) // 4), seed))
+    return x[train], y[train], x[test], y[test]
+
+
+def mlp(seed: int, tiny: bool, rate: float) -> Problem:
+    """Classify digits by an MLP 64-32-10 as in update-cancellation."""
+    images, y = datasets.digits()
+    x, y, test_x, test_y = parts(images.astype(np.float32).reshape(-1, 64), y, 400, seed)
+    return Problem(
+        x=x,
+        y=y,
+        model=lambda: sf.nn.MLP([64, 32, 10], rng=seed),
+        loss=sf.nn.cross_entropy,
+        optimizer=partial(sf.optim.SGD, lr=rate),
+        batch=32,
+        steps=5 if tiny else 500,
+        test=(test_x, test_y),
+        measures=accuracy,
+    )
+
+
+def gpt(seed: int, tiny: bool, rate: float) -> Problem:
+    """Predict characters by the GPT of bfloat16-models."""
+    windows, alphabet = characters()
+    x, y, test_x, test_y = parts(windows[:, :-1], windows[:, 1:], HELD_OUT, seed)
+    return Problem(
+        x=x,
+        y=y,
+        model=partial(GPT, alphabet, CONTEXT, 32, layers=1, heads=2, seed=seed),
+        loss=next_characters,
+        optimizer=partial(sf.optim.AdamW, lr=rate, betas=(0.9, 0.95), weight_decay=0.01),
+        batch=16,
+        steps=5 if tiny else 200,
+        test=(test_x[:20] if tiny else test_x, test_y[:20] if tiny else test_y),
+        measures=measured_as("perplexity", perplexity),
+    )
+
+
+TUNED: Mapping[str, Tuned] = {
+    "MLP": Tuned(
+        mlp,
+        Task("MLP, digits", "accuracy", "accuracy (%)"),
+        0.02,
+        range(-6, 4),
+        (0, 1),
+        10,
+        ("constant", "cosine"),
+        (*Tuned._field_defaults["arms"], "bf16-kahan", "bf16-fp32-weights"),
+    ),
+    "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,), 5),
+}
