@@ -151,25 +151,23 @@ def test_a_fused_step_is_skipped_where_a_scaler_found_an_infinity(kind):
 
 def options_in_pytorchs_list():
     """Every optimizer whose steps are elementwise, with every options that PyTorch tests it with."""
-    try:
-        from torch.testing._internal.common_optimizers import optim_db
-    except ImportError:  # without expecttest
-        return
-    for entry in optim_db:
+    # With all operations of PyTorch's list: a second and a half, when it is called and not when tests are collected.
+    optimizers = pytest.importorskip("torch.testing._internal.common_optimizers", reason="needs expecttest")
+    for entry in optimizers.optim_db:
         if entry.name not in ("Adafactor", "LBFGS", "Muon", "SparseAdam"):
-            for given in entry.optim_inputs_func("cpu"):
-                yield pytest.param(entry.optim_cls, given.kwargs, id=f"{entry.name}, {given.desc}")
+            yield from ((entry.optim_cls, given.kwargs) for given in entry.optim_inputs_func("cpu"))
 
 
-@pytest.mark.parametrize("kind, options", [*options_in_pytorchs_list()])
-def test_an_optimizer_under_fp32_is_its_formula_one_rounding_at_a_time(kind, options):
-    (start, gradients), ends = numbers("fp32"), []
-    for simulates in (False, True):
-        model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(start[0].copy()))])
-        optimizer = kind(model.parameters(), foreach=False, **options)
-        with sf.torch.simulate(model, "fp32") if simulates else SingleSteps():
-            for gradient in gradients:
-                model[0].grad = torch.from_numpy(gradient[0].copy())
-                optimizer.step()
-        ends.append(model[0].detach().numpy())
-    assert_bits(*ends)
+def test_an_optimizer_under_fp32_is_its_formula_one_rounding_at_a_time():
+    start, gradients = numbers("fp32")
+    for kind, options in options_in_pytorchs_list():
+        ends = []
+        for simulates in (False, True):
+            model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(start[0].copy()))])
+            optimizer = kind(model.parameters(), foreach=False, **options)
+            with sf.torch.simulate(model, "fp32") if simulates else SingleSteps():
+                for gradient in gradients:
+                    model[0].grad = torch.from_numpy(gradient[0].copy())
+                    optimizer.step()
+            ends.append(model[0].detach().numpy())
+        assert_bits(*ends, f"{kind} {options}")
