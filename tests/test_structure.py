@@ -1,6 +1,7 @@
 """The structure of the sources: no file imports, directly or indirectly, a file that imports it; modes are rows."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def imported(node, skipping=False):
         yield from imported(child, skipping)
 
 
+@cache
 def graph():
     return {
         name: {other for other in imported(tree, name in TYPES_LEFT_OUT) if other in FILES}

@@ -96,6 +96,8 @@ def functions_are_what_their_rows_say():
         assert_bits(to_odd(ORACLES[name], x), odd)
         for mode in every_mode():
             function_rounds_once(name, x, odd, mode)
+        # To others the mode is only passed on.
+        for mode in (sf.nearest_even, sf.toward_negative.saturating(), sf.to_odd, sf.stochastic(5, "A")):
             arrays_have_the_function(name, x, odd, mode)
             front_ends_have_the_function(name, x, odd, mode)
             sums_of_the_function_are_those_of_its_results(name, x, mode)
