@@ -49,7 +49,11 @@ for notebook in json.load(sys.stdin).items():
 SMALLER = {
     "pytorch_models": [("steps=100", "steps=10")],
     "replicas_of_a_gradient": [("range(5)", "range(1)"), ("epochs=4", "epochs=1")],
-    "the_cheapest_policy": [("range(32)", "range(4)"), ("range(5)", "range(2)"), ("range(100, 110)", "range(100, 102)")],
+    "the_cheapest_policy": [
+        ("range(32)", "range(4)"),
+        ("range(5)", "range(2)"),
+        ("range(100, 110)", "range(100, 102)"),
+    ],
     "underflow_and_loss_scaling": [("steps=100", "steps=10"), ("steps=300", "steps=30")],
     "update_cancellation": [("n, u = 2000", "n, u = 200"), ("epochs=3", "epochs=1")],
 }

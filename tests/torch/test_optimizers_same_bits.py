@@ -170,4 +170,4 @@ def test_an_optimizer_under_fp32_is_its_formula_one_rounding_at_a_time():
                     model[0].grad = torch.from_numpy(gradient[0].copy())
                     optimizer.step()
             ends.append(model[0].detach().numpy())
-        assert_bits(*ends, f"{kind} {options}")
+        assert_bits(*ends, of=f"{kind} {options}")
