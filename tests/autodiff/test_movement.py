@@ -100,7 +100,7 @@ def indexed(draw):
     return shape, draw(st.one_of(*kinds, *([mixed] if len(shape) > 1 else [])))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(indexed())
 def test_any_key_selects_as_in_numpy_and_gradients_are_added_there(case):
     shape, key = case

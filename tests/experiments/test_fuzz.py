@@ -57,7 +57,7 @@ def invoke(arguments):
     return result.exit_code
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(ARGUMENTS)
 @example(["run", "toy", "--out", "\0"])
 @example(["run", "toy", "--out", "a" * 5000])
@@ -67,7 +67,7 @@ def test_command_lines_exit_with_0_1_or_2(arguments):
     assert invoke(arguments) in (0, 1, 2)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(LINES, max_size=6).map("\n".join))
 @example("a = " + "[" * 50_000)
 @example("compute = 'bf16'\noverrides = 5")

@@ -203,7 +203,7 @@ def test_a_sum_of_unlike_formats_under_amp_is_in_the_wider_one():
         assert sf.nn.mse_loss(y, np.zeros((1, 3))).format == sf.FP32
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(strategies.policies(), st.lists(st.sampled_from(sorted(OPERATIONS.keys() - {"update"})), min_size=1, max_size=4))
 def test_whatever_the_policy_a_denied_operation_is_wide_and_an_inferred_one_follows_its_operands(policy, names):
     denied = policy.deny(*names)
