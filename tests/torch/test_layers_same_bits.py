@@ -97,6 +97,8 @@ POOLS = [
     ("MaxPool3d", ((1, 2, 3), (2, 1, 1), 0, (1, 2, 1), False, True), (2, 3, 4, 6, 7)),
     ("AvgPool1d", (3, 2, 1), (2, 3, 9)),
     ("AvgPool2d", ((3, 2), 2, 1, True, False), (2, 3, 7, 6)),
+    ("AvgPool2d", (3, 1, 1), (2, 3, 7, 6)),
+    ("AvgPool2d", (2, None, 0, False, True, 3), (2, 3, 7, 6)),
     ("AvgPool3d", (3, 2, 1, True, False), (2, 3, 5, 6, 7)),
     ("AvgPool3d", (2,), (2, 3, 4, 6, 2)),
     ("AvgPool3d", (2, 1, 0, False, True, 3), (3, 5, 6, 7)),
