@@ -102,11 +102,7 @@ FAMILIES = {
     },
     "round in other modes": lambda: [sf.round(A, FP16, mode) for mode in (sf.toward_zero, sf.to_odd, sf.nearest_away)],
     "round at random": lambda: sf.round(A, BF16, sf.stochastic(8), stream=sf.BitStream(1)),
-    "round other types": lambda: [
-        sf.round(HALVES, E4M3),
-        sf.round([*WIDE[0].tolist(), 3], sf.FP64),
-        sf.round(7, E4M3),
-    ],
+    "round other types": lambda: [sf.round(HALVES, E4M3), sf.round([*WIDE[0].tolist(), 3], sf.FP64), sf.round(7, E4M3)],
     "flags": lambda: sf.round(A, FP16, flags=True),
     "codes": lambda: [sf.encode(sf.round(A, f), f) for f in (FP16, BF16, E4M3, sf.FP32, sf.Format(8, 20))],
     "numbers of codes": lambda: [

@@ -368,21 +368,11 @@ ACCUMULATOR = Extension(
             '    "neumaier": Order(neumaier, state=2, stages=6, finish=sum_and_correction, on_rows=False),',
         ),
         Row(
-            "simfloat/sums/__init__.py",
-            "from simfloat.sums.one_format",
-            "from simfloat.sums.neumaier import neumaier",
+            "simfloat/sums/__init__.py", "from simfloat.sums.one_format", "from simfloat.sums.neumaier import neumaier"
         ),
         Row("simfloat/sums/__init__.py", "__all__ = [", '    "neumaier",'),
-        Row(
-            "simfloat/sums/trees.py",
-            "from simfloat.sums.bounds",
-            "from simfloat.sums.neumaier import neumaier",
-        ),
-        Row(
-            "simfloat/sums/trees.py",
-            "RoundedOrder(kahan",
-            "    RoundedOrder(neumaier, compensates=True),",
-        ),
+        Row("simfloat/sums/trees.py", "from simfloat.sums.bounds", "from simfloat.sums.neumaier import neumaier"),
+        Row("simfloat/sums/trees.py", "RoundedOrder(kahan", "    RoundedOrder(neumaier, compensates=True),"),
         Row("simfloat/tools/selftest/orders.py", "return nodes[0]", DEFINITION_TEXT),
         Row("simfloat/tools/selftest/orders.py", '"kahan": ', '    "neumaier": neumaier_dot,'),
         Row("docs/reference/sums.rst", "sums.one_format", "   sums.neumaier"),

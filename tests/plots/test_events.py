@@ -55,10 +55,7 @@ def test_a_pattern_selects_paths(recorder):
     "ask, message",
     [
         (lambda r: drawn({}), "recorder must be a simfloat.Recorder, got a dict"),
-        (
-            lambda r: drawn(r, "total"),
-            "kind must be one of overflow, underflow, .* got 'total'",
-        ),
+        (lambda r: drawn(r, "total"), "kind must be one of overflow, underflow, .* got 'total'"),
         (lambda r: drawn(sf.Recorder()), "The recorder counted nothing"),
         (lambda r: drawn(r, "nan", "c.*"), r"path 'c\.\*' matches nothing that was seen"),
     ],

@@ -120,8 +120,7 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "phases, name",
-    [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")],
+    "phases, name", [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")]
 )
 def test_without_a_phase_it_draws_one_that_was_counted(phases, name):
     recorder, seen = sf.Recorder(), sf.Recorder()

@@ -287,10 +287,7 @@ def test_a_policy_file_is_pleasant_to_write():
         (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [{"layer": "a"}]}), "An override has no key"),
         (lambda: sf.Policy.from_dict(3), "must be a dictionary"),
         (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": 5}), "overrides must be a list of dictionaries"),
-        (
-            lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [5]}),
-            "An override must be a dictionary",
-        ),
+        (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [5]}), "An override must be a dictionary"),
         (lambda: sf.Policy.from_dict({"compute": "default"}), "compute: Unknown format 'default'"),
         (lambda: sf.Policy.from_toml("compute = bf16"), "Not a TOML file"),
         (lambda: sf.Policy.from_toml("/a/mine.toml"), "Not a TOML file: .* It takes the text itself"),

@@ -48,14 +48,7 @@ OF_ONE = {
 
 #: By our name: the operation in PyTorch, in this package, and operands.
 OPERATIONS = {
-    **{
-        name: (
-            getattr(torch, name),
-            getattr(sf.Tensor, name),
-            A,
-        )
-        for name in ("relu", "square", "negative")
-    },
+    **{name: (getattr(torch, name), getattr(sf.Tensor, name), A) for name in ("relu", "square", "negative")},
     **{
         name: (theirs, getattr(sf.Tensor, name), OPERANDS.get(name, A))
         for name, theirs in OF_ONE.items()
