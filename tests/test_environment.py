@@ -126,18 +126,9 @@ FAMILIES = {
     **{
         f"sums, {accumulate}": (lambda accumulate=accumulate: sf.matmul(A, B, inputs=FP16, accumulate=accumulate))
         for accumulate in (
-            FP16,
-            BF16,
-            sf.FP32,
-            sf.sequential(BF16, products=BF16),
-            sf.sequential(FP16, rounding=sf.toward_negative),
-            sf.pairwise(FP16),
-            sf.kahan(BF16),
-            sf.blocked(8, FP16, sf.FP32),
-            sf.fused(4, 24),
-            sf.lanes(4, FP16, sf.FP32),
-            sf.tensor_core("hopper", FP16),
-            sf.matrix_core("cdna3", FP16),
+            FP16, BF16, sf.FP32, sf.sequential(BF16, products=BF16), sf.sequential(FP16, rounding=sf.toward_negative),
+            sf.pairwise(FP16), sf.kahan(BF16), sf.blocked(8, FP16, sf.FP32), sf.fused(4, 24),
+            sf.lanes(4, FP16, sf.FP32), sf.tensor_core("hopper", FP16), sf.matrix_core("cdna3", FP16),
         )
     },
     "exact sums": lambda: sf.matmul(A, B, accumulate=sf.exact, output=FP16),
@@ -167,7 +158,7 @@ FAMILIES = {
     "PyTorch, Adam": lambda: torch_trained("fp16-standard", lambda torch: torch.optim.Adam),
     "loss scales": lambda: [sf.optim.DynamicLossScale().get_scale(), sf.optim.StaticLossScale(3.0).get_scale()],
     "files": stored,
-}
+}  # fmt: skip
 
 
 def bits(result):

@@ -66,15 +66,11 @@ def test_imports_are_found_at_any_place():
     assert "simfloat.nn" not in needs["simfloat"], "a list of all rooms, for type checkers alone"
 
 
-@pytest.mark.parametrize(
-    "source, named",
-    [
-        ("LOOPS['toward_zero']", ["toward_zero"]),
-        ("f'{fused}_to_odd', 'lifted_nearest_even plain'", ["lifted_nearest_even plain", "_to_odd"]),
-        ("def f():\n    'to_odd'\n    return 'into_odd_places', 'rounds to_odd.'", []),
-    ],
-    ids=["alone", "among words", "elsewhere"],
-)
+@pytest.mark.parametrize("source, named", [
+    ("LOOPS['toward_zero']", ["toward_zero"]),
+    ("f'{fused}_to_odd', 'lifted_nearest_even plain'", ["lifted_nearest_even plain", "_to_odd"]),
+    ("def f():\n    'to_odd'\n    return 'into_odd_places', 'rounds to_odd.'", []),
+], ids=["alone", "among words", "elsewhere"])  # fmt: skip
 def test_names_of_modes_are_seen_in_strings(source, named):
     assert {text for _, text in shape.read(source).places["modes"]} == set(named)
 

@@ -156,44 +156,38 @@ def test_a_run_has_as_many_processes_as_are_asked_for(monkeypatch, with_toy, tmp
     assert asked == [None, 3]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("run", "update-cancelation"), "Did you mean 'update-cancellation'?"),
-        (("run", "update-cancellation", "--policy", "bf17"), "Unknown policy 'bf17'. Policies: fp64"),
-        (("run", "update-cancellation", "--policy", "fp23"), "Did you mean 'fp32'? Pass your own policy as"),
-        (("run", "update-cancellation", "--policy", "missing.toml"), "missing.toml. Give the path of a file that"),
-        (("run", "update-cancellation", "--seeds", "0"), "0 is not in the range"),
-        (("run", "update-cancellation", "--workers", "0"), "0 is not in the range"),
-        (("run", "update-cancellation", "--seeds", 10**12), "is not in the range"),
-        (("run", "update-cancellation", "--fast"), "No such option"),
-        (("run", "update-cancellation", "--out", "/dev/null/x"), "Cannot write to the folder /dev/null/x"),
-        (("run", "update-cancellation", "--out", "a\0b"), "null"),
-        (("run",), "Missing argument 'NAME'"),
-        (("draw",), "No such command 'draw'. Commands: list, claims, run, sweep, report."),
-        (("rum", "update-cancellation"), "Commands: list, claims, run, sweep, report. Did you mean 'run'?"),
-        (("update-cancellation",), "Did you mean 'run update-cancellation'?"),
-        ((), "Usage"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    (("run", "update-cancelation"), "Did you mean 'update-cancellation'?"),
+    (("run", "update-cancellation", "--policy", "bf17"), "Unknown policy 'bf17'. Policies: fp64"),
+    (("run", "update-cancellation", "--policy", "fp23"), "Did you mean 'fp32'? Pass your own policy as"),
+    (("run", "update-cancellation", "--policy", "missing.toml"), "missing.toml. Give the path of a file that"),
+    (("run", "update-cancellation", "--seeds", "0"), "0 is not in the range"),
+    (("run", "update-cancellation", "--workers", "0"), "0 is not in the range"),
+    (("run", "update-cancellation", "--seeds", 10**12), "is not in the range"),
+    (("run", "update-cancellation", "--fast"), "No such option"),
+    (("run", "update-cancellation", "--out", "/dev/null/x"), "Cannot write to the folder /dev/null/x"),
+    (("run", "update-cancellation", "--out", "a\0b"), "null"),
+    (("run",), "Missing argument 'NAME'"),
+    (("draw",), "No such command 'draw'. Commands: list, claims, run, sweep, report."),
+    (("rum", "update-cancellation"), "Commands: list, claims, run, sweep, report. Did you mean 'run'?"),
+    (("update-cancellation",), "Did you mean 'run update-cancellation'?"),
+    ((), "Usage"),
+])  # fmt: skip
 def test_mistakes_end_with_code_2_and_one_message(arguments, message):
     result = invoke(*arguments)
     assert result.exit_code == 2 and message in result.output
     assert isinstance(result.exception, SystemExit) and "Traceback" not in result.output
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        (b'compute = "bf16"\nupdte = "kahan"\n', "A policy has no key 'updte'"),
-        (b'compute = "bf16"\noverrides = 5\n', "overrides"),
-        (b'compute = "bf16"\nname = ["a"]\n', "name"),
-        (b'compute = "bf16"\nname = "\xff"\n', "utf-8"),
-        (b"compute = ", "compute = "),
-        (b'compute = "bf16"\n[[overrides]]\npath = "head"\nweights = "fp32"\n', "does not fit the problem synthetic: "),
-        (b'compute = "e5m2"\naccumulate = "tensor_core(\'hopper\', E4M3)"\n', "does not fit the problem digits: "),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    (b'compute = "bf16"\nupdte = "kahan"\n', "A policy has no key 'updte'"),
+    (b'compute = "bf16"\noverrides = 5\n', "overrides"),
+    (b'compute = "bf16"\nname = ["a"]\n', "name"),
+    (b'compute = "bf16"\nname = "\xff"\n', "utf-8"),
+    (b"compute = ", "compute = "),
+    (b'compute = "bf16"\n[[overrides]]\npath = "head"\nweights = "fp32"\n', "does not fit the problem synthetic: "),
+    (b'compute = "e5m2"\naccumulate = "tensor_core(\'hopper\', E4M3)"\n', "does not fit the problem digits: "),
+])  # fmt: skip
 def test_a_policy_that_cannot_be_used_is_refused_before_the_work(text, message, tmp_path):
     path = tmp_path / "wrong.toml"
     path.write_bytes(text)

@@ -18,19 +18,8 @@ from simfloat.studies import one_by_one
 from tests.experiments.toy import toy
 
 WORDS = [
-    "list",
-    "run",
-    "toy",
-    "--tiny",
-    "--seeds",
-    "1",
-    "--policy",
-    "bf16-kahan",
-    "--out",
-    "--help",
-    "policy.toml",
-    "new",
-]
+    "list", "run", "toy", "--tiny", "--seeds", "1", "--policy", "bf16-kahan", "--out", "--help", "policy.toml", "new",
+]  # fmt: skip
 TEXT = st.text(max_size=8)
 ARGUMENTS = st.lists(st.sampled_from(WORDS) | TEXT, max_size=7).map(lambda words: ["run", "toy", *words]) | st.lists(
     st.sampled_from(WORDS) | TEXT, max_size=7

@@ -67,17 +67,14 @@ def test_a_single_point_is_drawn_and_its_name_as_it_is(log):
     assert axes.texts[0].get_text() == " _\\$a" and axes.get_xscale() == ("log" if log else "linear")
 
 
-@pytest.mark.parametrize(
-    "points, message",
-    [
-        ([], "draw_trade_off takes a list of points, got none"),
-        (Point("a", 1, 1), "points must be a list of simfloat.plots.Point, got Point"),
-        ([("a", 1, 1)], "points must be a list of simfloat.plots.Point"),
-        ([Point("a", np.nan, 1)], "Costs and values must be finite numbers; those of 'a' are not"),
-        ([Point("a", 1, [])], "Costs and values must be finite numbers"),
-        ([Point("a", 1, [1, np.inf])], "Costs and values must be finite numbers"),
-    ],
-)
+@pytest.mark.parametrize("points, message", [
+    ([], "draw_trade_off takes a list of points, got none"),
+    (Point("a", 1, 1), "points must be a list of simfloat.plots.Point, got Point"),
+    ([("a", 1, 1)], "points must be a list of simfloat.plots.Point"),
+    ([Point("a", np.nan, 1)], "Costs and values must be finite numbers; those of 'a' are not"),
+    ([Point("a", 1, [])], "Costs and values must be finite numbers"),
+    ([Point("a", 1, [1, np.inf])], "Costs and values must be finite numbers"),
+])  # fmt: skip
 def test_an_invalid_point_is_refused(points, message):
     with pytest.raises(ValueError, match=message):
         drawn(points)

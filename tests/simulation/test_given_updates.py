@@ -90,27 +90,24 @@ def test_a_simulation_continues_with_the_next_draws():
         resumed.load_state(sf.simulate(POLICY).state)
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (
-            {"draws": {"wieght": sf.GivenBits(DRAWS)}},
-            r"draws= names 'wieght', which was not used. Did you mean 'weight'",
-        ),
-        ({"draws": {"weight": [1, 2]}}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
-        ({"draws": sf.GivenBits(DRAWS)}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
-        ({"draws": {"weight": sf.GivenBits(DRAWS[:13])}}, "takes 12 draws, and GivenBits has 1 of its 13 left"),
-        ({"draws": {"weight": sf.GivenBits(DRAWS + 16)}}, "A draw of 4 bits lies below 16"),
-        ({"draws": {"weight": sf.GivenBits(DRAWS)}, "policy": "bf16-standard"}, "nothing is stochastic under this"),
-        (
-            {
-                "draws": {"weight": sf.GivenBits(DRAWS)},
-                "policy": sf.policies["bf16-kahan"].override("bias", update=FOUR),
-            },
-            "draws= are given for 'weight', but its update is kahan and uses none",
-        ),
-    ],
-)
+@pytest.mark.parametrize("options, words", [
+    (
+        {"draws": {"wieght": sf.GivenBits(DRAWS)}},
+        r"draws= names 'wieght', which was not used. Did you mean 'weight'",
+    ),
+    ({"draws": {"weight": [1, 2]}}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
+    ({"draws": sf.GivenBits(DRAWS)}, "draws must be a dictionary from paths of parameters to simfloat.GivenBits"),
+    ({"draws": {"weight": sf.GivenBits(DRAWS[:13])}}, "takes 12 draws, and GivenBits has 1 of its 13 left"),
+    ({"draws": {"weight": sf.GivenBits(DRAWS + 16)}}, "A draw of 4 bits lies below 16"),
+    ({"draws": {"weight": sf.GivenBits(DRAWS)}, "policy": "bf16-standard"}, "nothing is stochastic under this"),
+    (
+        {
+            "draws": {"weight": sf.GivenBits(DRAWS)},
+            "policy": sf.policies["bf16-kahan"].override("bias", update=FOUR),
+        },
+        "draws= are given for 'weight', but its update is kahan and uses none",
+    ),
+])  # fmt: skip
 def test_draws_that_no_update_takes_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         trained(**options)

@@ -217,41 +217,35 @@ def test_processes_give_the_same_answer():
     assert here == there
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"within": 0}, "within must be a positive number, such as 0.01 for one percent more loss; got 0"),
-        ({"seeds": [1]}, "seeds must be two or more different integers from 0"),
-        ({"parts": []}, "parts is empty"),
-        ({"parts": "weights"}, r"parts must be a list of parts, got the text 'weights'; give \['weights'\]"),
-        ({"parts": 5}, "parts must be a list of parts, got 5"),
-        ({"parts": ["weights", "weights"]}, "The part weights is given twice"),
-        ({"parts": [("head", "wieghts")]}, "'wieghts' is not a role with a format. .*Did you mean 'weights'"),
-        ({"parts": [5]}, "A part is a role such as"),
-        ({"formats": ["fp32"]}, "No part has a format that is cheaper than its own"),
-        ({"formats": "bf16"}, "formats must be a list of formats, got 'bf16'"),
-        ({"formats": sf.BF16}, "formats must be a list of formats, got Format"),
-        ({"folder": ""}, "A path is text or a pathlib.Path, got ''"),
-        ({"cost": "bits_moved"}, r"cost must be a function of a policy, such as .*bits_moved; got a str"),
-        ({"cost": lambda policy: policy}, r"cost\(policy\) must be a finite number, got Policy\("),
-        ({"cost": lambda policy: math.nan}, r"cost\(policy\) must be a finite number, got nan for fp32"),
-        ({"reference": "fp31"}, "Unknown policy 'fp31'"),
-        ({"workers": 0}, "workers must be a number of processes"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    ({"within": 0}, "within must be a positive number, such as 0.01 for one percent more loss; got 0"),
+    ({"seeds": [1]}, "seeds must be two or more different integers from 0"),
+    ({"parts": []}, "parts is empty"),
+    ({"parts": "weights"}, r"parts must be a list of parts, got the text 'weights'; give \['weights'\]"),
+    ({"parts": 5}, "parts must be a list of parts, got 5"),
+    ({"parts": ["weights", "weights"]}, "The part weights is given twice"),
+    ({"parts": [("head", "wieghts")]}, "'wieghts' is not a role with a format. .*Did you mean 'weights'"),
+    ({"parts": [5]}, "A part is a role such as"),
+    ({"formats": ["fp32"]}, "No part has a format that is cheaper than its own"),
+    ({"formats": "bf16"}, "formats must be a list of formats, got 'bf16'"),
+    ({"formats": sf.BF16}, "formats must be a list of formats, got Format"),
+    ({"folder": ""}, "A path is text or a pathlib.Path, got ''"),
+    ({"cost": "bits_moved"}, r"cost must be a function of a policy, such as .*bits_moved; got a str"),
+    ({"cost": lambda policy: policy}, r"cost\(policy\) must be a finite number, got Policy\("),
+    ({"cost": lambda policy: math.nan}, r"cost\(policy\) must be a finite number, got nan for fp32"),
+    ({"reference": "fp31"}, "Unknown policy 'fp31'"),
+    ({"workers": 0}, "workers must be a number of processes"),
+])  # fmt: skip
 def test_an_argument_that_cannot_be_searched_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         sf.search(additive, **{"parts": PARTS, **options})
 
 
-@pytest.mark.parametrize(
-    "loss, message",
-    [
-        (-1.0, "train must return positive losses, which ratios compare; got -1.0"),
-        (math.nan, "The reference does not train: its loss is not finite"),
-        (None, "The reference does not train: train must return its loss, a number; got a NoneType"),
-    ],
-)
+@pytest.mark.parametrize("loss, message", [
+    (-1.0, "train must return positive losses, which ratios compare; got -1.0"),
+    (math.nan, "The reference does not train: its loss is not finite"),
+    (None, "The reference does not train: train must return its loss, a number; got a NoneType"),
+])  # fmt: skip
 def test_a_reference_that_does_not_train_is_refused(loss, message):
     with pytest.raises(ValueError, match=message):
         sf.search(lambda policy, seed: loss, parts=PARTS)

@@ -16,14 +16,7 @@ POLICIES = {
     **{
         name: sf.policies[name]
         for name in (
-            "fp32",
-            "bf16-standard",
-            "fp16-standard",
-            "amp-bf16",
-            "apex-o2",
-            "fp8-hybrid",
-            "fp8-delayed",
-            "nvfp4",
+            "fp32", "bf16-standard", "fp16-standard", "amp-bf16", "apex-o2", "fp8-hybrid", "fp8-delayed", "nvfp4",
         )
     },
     "roles": sf.Policy(
@@ -32,7 +25,7 @@ POLICIES = {
     "fused": sf.Policy(compute=sf.BF16, fused=True),
     "widest": sf.Policy(compute=sf.BF16, activations="widest"),
     "toward zero": sf.Policy(compute=sf.BF16, rounding=sf.toward_zero),
-}
+}  # fmt: skip
 
 #: By name: the layer in either library, and what it gets.
 LAYERS = {
