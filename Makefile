@@ -4,7 +4,8 @@ BIN := .venv/bin
 
 # With all processors, where pip would take one; in advance, since processes that tests start would each compile what
 # they import, and keep none of it under PYTHONDONTWRITEBYTECODE. Some packages hold files for other versions of Python.
-COMPILE = $(BIN)/python -m compileall -q --workers 0 -x /tests/ simfloat experiments .venv >.venv/not-compiled || true
+COMPILE = $(BIN)/python -m compileall -q --workers 0 -x 'site-packages/.*/tests/' simfloat experiments \
+	tests benchmarks .venv >.venv/not-compiled || true
 
 .PHONY: demo test suite lint bench docs wheel release-check clean
 

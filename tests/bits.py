@@ -5,7 +5,7 @@ import numpy as np
 import simfloat as sf
 from simfloat.tools.selftest.checks import DETERMINISTIC, adversarial, equal_bits
 
-__all__ = ["CUSTOM", "DETERMINISTIC", "FORMATS", "adversarial", "assert_bits", "equal_bits"]
+__all__ = ["CUSTOM", "DETERMINISTIC", "FORMATS", "adversarial", "assert_all_bits", "assert_bits", "equal_bits"]
 
 #: Beyond the catalog: P3109, one significand bit, no sign, no subnormals, exponents up to float64's ends.
 CUSTOM = (
@@ -31,15 +31,21 @@ CUSTOM = (
 FORMATS = (*sf.CATALOG.values(), *CUSTOM)
 
 
-def assert_bits(got, want, *inputs):
-    """Fail with the first differing element and its inputs, as hexadecimal floats."""
+def assert_bits(got, want, *inputs, of=""):
+    """Fail with the first differing element and its inputs, as hexadecimal floats, and the words that name a case."""
     got, want = np.asarray(got), np.asarray(want)
-    assert got.shape == want.shape, (got.shape, want.shape)
+    assert got.shape == want.shape, (of, got.shape, want.shape)
     wrong = ~equal_bits(got, want)
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0])
         operands = [float(np.broadcast_to(x, got.shape)[place]).hex() for x in inputs]
         raise AssertionError(
-            f"{wrong.sum()} of {wrong.size} differ, first at {place}: got {float(got[place]).hex()}, "
+            f"{of}: {wrong.sum()} of {wrong.size} differ, first at {place}: got {float(got[place]).hex()}, "
             f"want {float(want[place]).hex()}, inputs {operands}"
         )
+
+
+def assert_all_bits(got, want, of=""):
+    """Require as many arrays with the same bits."""
+    for number, (a, b) in enumerate(zip(got, want, strict=True)):
+        assert_bits(a, b, of=f"{of} [{number}]")

@@ -77,30 +77,23 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     """Look for garbage less often, and not among what was imported: that took a tenth of the processor's time."""
-    gc.collect()
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 20)
 
 
-@pytest.fixture(autouse=True)
-def _calls_are_repeated(request):
-    """Except by tests that change the package, and count what it does."""
-    shadow = getattr(request.config, "shadow", None)
-    everywhere = request.config.getoption("--device") == "cuda"
-    here = everywhere or request.path.parent.name in REPEATED
-    if shadow is None or "monkeypatch" in request.fixturenames or not here:
-        yield
-        return
-    shadow.paused = False
-    yield
-    shadow.paused = True
-
-
-@pytest.fixture(autouse=True)
-def _simulations_of_other_tests_are_forgotten():
-    """That many in a row run alike is said within a test, not across them."""
-    RepeatedDraws.same_run = (None, 0)
+# Two fixtures of every test took a fifth of what a short one costs.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Repeat calls, but for tests that change the package and count what it does; forget simulations of other tests."""
+    RepeatedDraws.same_run = (None, 0)  # that many in a row run alike is said within a test
+    if (shadow := getattr(item.config, "shadow", None)) is not None:
+        here = item.config.getoption("--device") == "cuda" or item.path.parent.name in REPEATED
+        shadow.paused = not here or "monkeypatch" in item.fixturenames
+    outcome = yield
+    if shadow is not None:
+        shadow.paused = True
+    return outcome
 
 
 @pytest.fixture

@@ -12,12 +12,5 @@ from simfloat.tools.selftest.orders import (
 )
 
 __all__ = [
-    "block_dot",
-    "block_scales",
-    "clamped_quotient",
-    "elements",
-    "largest",
-    "product",
-    "tensor_scale",
-    "whole_dot",
-]
+    "block_dot", "block_scales", "clamped_quotient", "elements", "largest", "product", "tensor_scale", "whole_dot",
+]  # fmt: skip

@@ -42,19 +42,16 @@ def test_what_is_written_keeps_to_its_own_lines(tmp_path, monkeypatch):
     assert list(budget.complaints(measured, budget.read())) == []
 
 
-@pytest.mark.parametrize(
-    "table, number, line, says",
-    [
-        ("calls", 31, 30, "[calls] 'x' is 31, 1 above its line of 30: make it shorter, or raise the line in "),
-        ("calls", 27, 30, None),
-        ("calls", 26, 30, "[calls] 'x' is 26, 4 better than its line of 30: run python -m benchmarks.budget --write."),
-        ("code", 4500, 5000, None),
-        ("code", 4499, 5000, "[code] 'x' is 4499, 501 better than its line of 5000: run "),
-        ("comments", 1.8, 1.9, "[comments] 'x' is 1.8, 0.1 below its line of 1.9: explain more, or lower the line in "),
-        ("comments", 2.4, 1.9, None),
-        ("comments", 2.5, 1.9, "[comments] 'x' is 2.5, 0.6 better than its line of 1.9: run "),
-    ],
-)
+@pytest.mark.parametrize("table, number, line, says", [
+    ("calls", 31, 30, "[calls] 'x' is 31, 1 above its line of 30: make it shorter, or raise the line in "),
+    ("calls", 27, 30, None),
+    ("calls", 26, 30, "[calls] 'x' is 26, 4 better than its line of 30: run python -m benchmarks.budget --write."),
+    ("code", 4500, 5000, None),
+    ("code", 4499, 5000, "[code] 'x' is 4499, 501 better than its line of 5000: run "),
+    ("comments", 1.8, 1.9, "[comments] 'x' is 1.8, 0.1 below its line of 1.9: explain more, or lower the line in "),
+    ("comments", 2.4, 1.9, None),
+    ("comments", 2.5, 1.9, "[comments] 'x' is 2.5, 0.6 better than its line of 1.9: run "),
+])  # fmt: skip
 def test_a_number_is_complained_of_above_its_line_and_far_below(table, number, line, says):
     broken = list(budget.complaints({table: {"x": number}}, {table: {"x": line}}))
     assert [sentence[: len(says)] for sentence in broken] == ([says] if says else [])
@@ -68,17 +65,10 @@ def test_a_number_without_line_and_a_line_without_number_are_reported():
     ]
 
 
-@pytest.mark.parametrize(
-    "table, number, line",
-    [
-        ("calls", 47, 47),
-        ("calls", 282, 290),
-        ("calls", 38.33, 38.4),
-        ("code", 4912, 4950),
-        ("shape", 571, 571),
-        ("comments", 2.55, 2.5),
-    ],
-)
+@pytest.mark.parametrize("table, number, line", [
+    ("calls", 47, 47), ("calls", 282, 290), ("calls", 38.33, 38.4), ("code", 4912, 4950), ("shape", 571, 571),
+    ("comments", 2.55, 2.5),
+])  # fmt: skip
 def test_lines_leave_a_little_room(table, number, line):
     assert budget.line(table, number) == line
 
@@ -157,12 +147,9 @@ def test_lines_and_words_are_counted():
 
 def test_formats_and_self_tests_may_name_modes(tmp_path):
     named = (
-        "formats/rounding.py",
-        "tools/selftest/definitions.py",
-        "sums/tools/selftest/orders.py",
-        "sums/selftest.py",
+        "formats/rounding.py", "tools/selftest/definitions.py", "sums/tools/selftest/orders.py", "sums/selftest.py",
         "top.py",
-    )
+    )  # fmt: skip
     for name in named:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("MODE = 'to_odd'\n", encoding="utf-8")

@@ -82,14 +82,11 @@ def test_the_examples_of_a_page_run(page):
     run(snippets(f"docs/{page}.md"), {})
 
 
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ("policies", f"It has {len(ROLES)} settings"),
-        ("presets", f"simfloat has {len(sf.policies)} named policies"),
-        ("formats", f"simfloat has {len(sf.CATALOG)} named formats"),
-    ],
-)
+@pytest.mark.parametrize(("page", "words"), [
+    ("policies", f"It has {len(ROLES)} settings"),
+    ("presets", f"simfloat has {len(sf.policies)} named policies"),
+    ("formats", f"simfloat has {len(sf.CATALOG)} named formats"),
+])  # fmt: skip
 def test_pages_count_what_there_is(page, words):
     assert words in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
 

@@ -28,13 +28,10 @@ def shell(line, **environment):
     return subprocess.run(["bash", "-c", line], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize(
-    "line, code, errors",
-    [
-        (f"{SIMFLOAT} selftest --quick | head -n 1; exit ${{PIPESTATUS[0]}}", 1, ""),
-        (f"{SIMFLOAT} selftest --quick > /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
-    ],
-)
+@pytest.mark.parametrize("line, code, errors", [
+    (f"{SIMFLOAT} selftest --quick | head -n 1; exit ${{PIPESTATUS[0]}}", 1, ""),
+    (f"{SIMFLOAT} selftest --quick > /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
+])  # fmt: skip
 def test_output_that_nobody_reads_is_no_traceback(line, code, errors):
     done = shell(line)
     assert (done.returncode, without_notice(done.stderr)) == (code, errors)

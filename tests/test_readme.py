@@ -204,11 +204,8 @@ def anchors(page):
 
 
 LINKING = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
-)
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LINKING)

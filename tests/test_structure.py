@@ -1,6 +1,7 @@
 """The structure of the sources: no file imports, directly or indirectly, a file that imports it; modes are rows."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def imported(node, skipping=False):
         yield from imported(child, skipping)
 
 
+@cache
 def graph():
     return {
         name: {other for other in imported(tree, name in TYPES_LEFT_OUT) if other in FILES}
@@ -64,15 +66,11 @@ def test_imports_are_found_at_any_place():
     assert "simfloat.nn" not in needs["simfloat"], "a list of all rooms, for type checkers alone"
 
 
-@pytest.mark.parametrize(
-    "source, named",
-    [
-        ("LOOPS['toward_zero']", ["toward_zero"]),
-        ("f'{fused}_to_odd', 'lifted_nearest_even plain'", ["lifted_nearest_even plain", "_to_odd"]),
-        ("def f():\n    'to_odd'\n    return 'into_odd_places', 'rounds to_odd.'", []),
-    ],
-    ids=["alone", "among words", "elsewhere"],
-)
+@pytest.mark.parametrize("source, named", [
+    ("LOOPS['toward_zero']", ["toward_zero"]),
+    ("f'{fused}_to_odd', 'lifted_nearest_even plain'", ["lifted_nearest_even plain", "_to_odd"]),
+    ("def f():\n    'to_odd'\n    return 'into_odd_places', 'rounds to_odd.'", []),
+], ids=["alone", "among words", "elsewhere"])  # fmt: skip
 def test_names_of_modes_are_seen_in_strings(source, named):
     assert {text for _, text in shape.read(source).places["modes"]} == set(named)
 

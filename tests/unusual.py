@@ -26,12 +26,9 @@ ALL = FLUSH | ZERO_OPERANDS | TOWARD_ZERO
 
 #: The environments by name; `torch.set_flush_denormal(True)` makes "flush".
 ENVIRONMENTS = {
-    "flush": FLUSH | ZERO_OPERANDS,
-    "up": UP,
-    "down": FLUSH | DOWN,
-    "toward_zero": ZERO_OPERANDS | TOWARD_ZERO,
+    "flush": FLUSH | ZERO_OPERANDS, "up": UP, "down": FLUSH | DOWN, "toward_zero": ZERO_OPERANDS | TOWARD_ZERO,
     "flush_up": FLUSH | ZERO_OPERANDS | UP,
-}
+}  # fmt: skip
 
 
 def control_bits():

@@ -38,18 +38,11 @@ def linear_gradients(change):
     return weight_gradient, step("bias gradient", gradient.sum(0))
 
 
-@pytest.mark.parametrize(
-    "operation, role, change",
-    [
-        ("linear", "activations", "product"),
-        ("linear", "compute", "x"),
-        ("linear", "compute_weights", "w"),
-        ("linear", "compute_gradients", "g"),
-        ("linear", "weight_gradients", "weight gradient"),
-        ("add", "activations", "bias add"),
-        ("add", "weight_gradients", "bias gradient"),
-    ],
-)
+@pytest.mark.parametrize("operation, role, change", [
+    ("linear", "activations", "product"), ("linear", "compute", "x"), ("linear", "compute_weights", "w"),
+    ("linear", "compute_gradients", "g"), ("linear", "weight_gradients", "weight gradient"),
+    ("add", "activations", "bias add"), ("add", "weight_gradients", "bias gradient"),
+])  # fmt: skip
 def test_the_cost_of_a_role_is_its_error_alone(operation, role, change):
     found = sf.attribute(sf.nn.Linear(4, 3, rng=5), sf.nn.mse_loss, (X, Y), "bf16-standard")
     exact, rounded = linear_gradients(None), linear_gradients(change)

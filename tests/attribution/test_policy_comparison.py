@@ -67,16 +67,13 @@ def test_gradients_that_are_not_finite_have_infinite_errors():
     assert found["fp16-standard"].gradient_error == math.inf == found["fp16-standard"].loss_error
 
 
-@pytest.mark.parametrize(
-    "policies, message",
-    [
-        ("fp32", r"compare takes a list of policies, got 'fp32'; put it in brackets"),
-        ([], "compare takes a list of policies, got none"),
-        (["fp32", "fp32"], "Two policies are called 'fp32'; pass a dictionary"),
-        (["fp31"], "Unknown policy 'fp31'"),
-        ([5], "compare takes a simfloat.Policy or its name, got 5"),
-    ],
-)
+@pytest.mark.parametrize("policies, message", [
+    ("fp32", r"compare takes a list of policies, got 'fp32'; put it in brackets"),
+    ([], "compare takes a list of policies, got none"),
+    (["fp32", "fp32"], "Two policies are called 'fp32'; pass a dictionary"),
+    (["fp31"], "Unknown policy 'fp31'"),
+    ([5], "compare takes a simfloat.Policy or its name, got 5"),
+])  # fmt: skip
 def test_an_invalid_list_of_policies_is_refused(policies, message):
     with pytest.raises(ValueError, match=message):
         sf.compare(MODEL, sf.nn.mse_loss, (X, Y), policies)

@@ -221,18 +221,15 @@ def test_fused_is_written_and_shown():
     assert rows[-1].split()[column] == "True" and rows[0].split()[column] == "False"
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: STANDARD.override(operation="add", fused=True), "fused has no effect on the operation 'add'"),
-        (lambda: STANDARD.override(operation="pointwise", fused=True), "fused has no effect"),
-        (lambda: sf.Policy(compute=sf.BF16, fused="yes"), "fused: True or False is expected, got 'yes'"),
-        (lambda: sf.Policy(compute=sf.BF16, fused=1), "fused: True or False is expected, got 1"),
-        (lambda: sf.Policy.from_toml("compute = 'bf16'\nfused = 'True'"), "fused: True or False is expected"),
-        (lambda: sf.Policy.from_toml("compute = true"), "compute must be a text such as 'BF16', got True"),
-        (lambda: STANDARD.override("head", fused=None), "fused: True or False is expected, got None"),
-    ],
-)
+@pytest.mark.parametrize("make, message", [
+    (lambda: STANDARD.override(operation="add", fused=True), "fused has no effect on the operation 'add'"),
+    (lambda: STANDARD.override(operation="pointwise", fused=True), "fused has no effect"),
+    (lambda: sf.Policy(compute=sf.BF16, fused="yes"), "fused: True or False is expected, got 'yes'"),
+    (lambda: sf.Policy(compute=sf.BF16, fused=1), "fused: True or False is expected, got 1"),
+    (lambda: sf.Policy.from_toml("compute = 'bf16'\nfused = 'True'"), "fused: True or False is expected"),
+    (lambda: sf.Policy.from_toml("compute = true"), "compute must be a text such as 'BF16', got True"),
+    (lambda: STANDARD.override("head", fused=None), "fused: True or False is expected, got None"),
+])  # fmt: skip
 def test_an_invalid_choice_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

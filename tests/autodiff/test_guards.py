@@ -92,16 +92,10 @@ def test_a_batch_buffer_that_is_used_again():
         refused(loss, "linear in layer 'hidden.0': an array that it reads was written to")
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
-        lambda h: h.log().sum(),
-        lambda h: (h * h).sum(),
-        lambda h: (h.T @ h).sum(),
-        lambda h: h.reshape(4).square().sum(),
-        lambda h: h[1:].log().sum(),
-    ],
-)
+@pytest.mark.parametrize("operation", [
+    lambda h: h.log().sum(), lambda h: (h * h).sum(), lambda h: (h.T @ h).sum(),
+    lambda h: h.reshape(4).square().sum(), lambda h: h[1:].log().sum(),
+])  # fmt: skip
 def test_results_that_were_handed_out(operation):
     leaf = sf.Tensor(np.arange(1.0, 5.0).reshape(2, 2), requires_grad=True)
     with sf.simulate("fp32"):

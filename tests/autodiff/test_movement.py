@@ -100,7 +100,7 @@ def indexed(draw):
     return shape, draw(st.one_of(*kinds, *([mixed] if len(shape) > 1 else [])))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(indexed())
 def test_any_key_selects_as_in_numpy_and_gradients_are_added_there(case):
     shape, key = case
@@ -333,54 +333,44 @@ def test_empty_parts_are_parts():
         assert u.grad.shape == (5, 0)
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda t: sf.concatenate([]), r"concatenate takes a list or a tuple of at least one tensor, got \[\]"),
-        (lambda t: sf.stack(t), "stack takes a list or a tuple of at least one tensor, got a Tensor"),
-        (lambda t: sf.concatenate([t, t[0]]), r"equal shapes except along axis 0, got \(3, 4\), \(4,\)"),
-        (lambda t: sf.concatenate([t, t], 2), "concatenate needs an axis from -2 to 1, got 2"),
-        (lambda t: sf.stack([t, t.T]), r"tensors of one shape, got \(3, 4\), \(4, 3\)"),
-        (lambda t: sf.stack([t], True), "stack needs an axis from -3 to 2, got True"),
-        (lambda t: sf.where([1, 0, 1, 0], t, t), "must be an array of booleans, got dtype int64"),
-        (lambda t: sf.where(t > 0, t, [1.0, 2.0]), r"Shapes \(3, 4\), \(3, 4\) and \(2,\) of where do not broadcast"),
-        (lambda t: t.split(0), "sizes that add up to 3 on axis 0, got 0"),
-        (lambda t: t.split([1, 1]), r"sizes that add up to 3 on axis 0, got \[1, 1\]"),
-        (lambda t: t.split([4, -1]), "sizes that add up to 3"),
-        (lambda t: t.split(2.0), "sizes that add up to 3"),
-        (lambda t: t[3], r"A tensor of shape \(3, 4\) has no element at 3: index 3 is out of bounds"),
-        (lambda t: t[[0, 3]], r"has no element at \[0, 3\]"),
-        (lambda t: t[np.array([True, False])], "has no element at array"),
-        (lambda t: t[0, 0, 0], "too many indices"),
-        (lambda t: t[[0, 1], [0, 1, 2]], "shape mismatch"),
-        (lambda t: t[1.0], "indexed by integers, slices, None, ..., and arrays of integers or booleans; got 1.0"),
-        (lambda t: t[np.array([1.0])], "indexed by integers"),
-        (lambda t: t[t], "indexed by integers"),
-        (lambda t: t.swapaxes(0, 2), "swapaxes needs an axis from -2 to 1, got 2"),
-        (lambda t: t.squeeze(0), r"axis 0 of shape \(3, 4\) has another size"),
-        (lambda t: t.unsqueeze(4), "unsqueeze needs an axis from -3 to 2, got 4"),
-        (lambda t: t.broadcast_to((3, 5)), r"Shape \(3, 4\) does not broadcast to \(3, 5\)"),
-        (lambda t: t.clip(), "clip needs min, max or both, got neither"),
-        (lambda t: t.var(correction=0.5), "correction is an integer from 0, got 0.5"),
-        (lambda t: t[:0].min(0), "min needs at least one element"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda t: sf.concatenate([]), r"concatenate takes a list or a tuple of at least one tensor, got \[\]"),
+    (lambda t: sf.stack(t), "stack takes a list or a tuple of at least one tensor, got a Tensor"),
+    (lambda t: sf.concatenate([t, t[0]]), r"equal shapes except along axis 0, got \(3, 4\), \(4,\)"),
+    (lambda t: sf.concatenate([t, t], 2), "concatenate needs an axis from -2 to 1, got 2"),
+    (lambda t: sf.stack([t, t.T]), r"tensors of one shape, got \(3, 4\), \(4, 3\)"),
+    (lambda t: sf.stack([t], True), "stack needs an axis from -3 to 2, got True"),
+    (lambda t: sf.where([1, 0, 1, 0], t, t), "must be an array of booleans, got dtype int64"),
+    (lambda t: sf.where(t > 0, t, [1.0, 2.0]), r"Shapes \(3, 4\), \(3, 4\) and \(2,\) of where do not broadcast"),
+    (lambda t: t.split(0), "sizes that add up to 3 on axis 0, got 0"),
+    (lambda t: t.split([1, 1]), r"sizes that add up to 3 on axis 0, got \[1, 1\]"),
+    (lambda t: t.split([4, -1]), "sizes that add up to 3"),
+    (lambda t: t.split(2.0), "sizes that add up to 3"),
+    (lambda t: t[3], r"A tensor of shape \(3, 4\) has no element at 3: index 3 is out of bounds"),
+    (lambda t: t[[0, 3]], r"has no element at \[0, 3\]"),
+    (lambda t: t[np.array([True, False])], "has no element at array"),
+    (lambda t: t[0, 0, 0], "too many indices"),
+    (lambda t: t[[0, 1], [0, 1, 2]], "shape mismatch"),
+    (lambda t: t[1.0], "indexed by integers, slices, None, ..., and arrays of integers or booleans; got 1.0"),
+    (lambda t: t[np.array([1.0])], "indexed by integers"),
+    (lambda t: t[t], "indexed by integers"),
+    (lambda t: t.swapaxes(0, 2), "swapaxes needs an axis from -2 to 1, got 2"),
+    (lambda t: t.squeeze(0), r"axis 0 of shape \(3, 4\) has another size"),
+    (lambda t: t.unsqueeze(4), "unsqueeze needs an axis from -3 to 2, got 4"),
+    (lambda t: t.broadcast_to((3, 5)), r"Shape \(3, 4\) does not broadcast to \(3, 5\)"),
+    (lambda t: t.clip(), "clip needs min, max or both, got neither"),
+    (lambda t: t.var(correction=0.5), "correction is an integer from 0, got 0.5"),
+    (lambda t: t[:0].min(0), "min needs at least one element"),
+])  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.zeros((3, 4))))
 
 
-@pytest.mark.parametrize(
-    "move",
-    [
-        lambda w: w.reshape(5, 4),
-        lambda w: w.T,
-        lambda w: w[1:3, None].squeeze(1).T,
-        lambda w: w.split(3)[0].T,
-        lambda w: w.T.broadcast_to((2, 5, 4)),
-    ],
-    ids=["reshape", "transpose", "slice", "split", "broadcast"],
-)
+@pytest.mark.parametrize("move", [
+    lambda w: w.reshape(5, 4), lambda w: w.T, lambda w: w[1:3, None].squeeze(1).T, lambda w: w.split(3)[0].T,
+    lambda w: w.T.broadcast_to((2, 5, 4)),
+], ids=["reshape", "transpose", "slice", "split", "broadcast"])  # fmt: skip
 def test_a_parameter_that_was_moved_is_still_a_weight(move):
     policy = sf.Policy(
         compute=sf.E5M2, compute_weights=sf.FP16, weights=sf.FP32, activations=sf.FP32, activation_gradients=sf.E5M2,

@@ -71,31 +71,28 @@ def test_a_long_dot_product_is_the_policys():
         assert np.dot(x, x).item() == (x @ x).item() == 256.0 == np.sum(x).item()
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda x: np.einsum("ij,ij", x, x), r"numpy.einsum would compute in float64.*write matmul, transpose and sum"),
-        (lambda x: np.inner(x, x), "numpy.inner would compute"),
-        (lambda x: np.outer(x, x), "numpy.outer would compute"),
-        (lambda x: np.cumsum(x), r"numpy.cumsum would compute.*np\.asarray\(x\)"),
-        (lambda x: np.linalg.norm(x), r"numpy.linalg.norm would compute.*\(x \* x\)\.sum\(\)\.sqrt\(\)"),
-        (lambda x: np.linalg.solve(x[:, :2], x), "numpy.linalg.solve would compute"),
-        (lambda x: np.fft.fft(x), "numpy.fft.fft would compute"),
-        (lambda x: np.trapezoid(x), "numpy.trapezoid would compute"),
-        (lambda x: np.polyval(x, 2.0), "numpy.polyval would compute"),
-        (lambda x: np.prod(x), "numpy.prod would compute"),
-        (lambda x: np.cbrt(x), "numpy.cbrt would compute"),
-        (lambda x: np.exp2(x), "numpy.exp2 would compute"),
-        (lambda x: np.add.reduce(x), "numpy.add.reduce would compute"),
-        (lambda x: np.multiply.outer(x, x), "numpy.multiply.outer would compute"),
-        (lambda x: np.sum([x, x]), "numpy would compute in float64"),
-        (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of tensors takes a, axis, keepdims, and nothing else"),
-        (lambda x: np.mean(x, 0, np.float64), "numpy.mean of tensors takes a, axis, keepdims"),
-        (lambda x: np.exp(x, out=np.zeros((2, 3))), "numpy.exp of tensors takes no out"),
-        (lambda x: np.where(x), "numpy.where of tensors takes condition, x, y"),
-        (lambda x: np.dot(x.reshape(1, 2, 3), x.T), r"at most two axes, got shapes \(1, 2, 3\) and \(3, 2\)"),
-    ],
-)
+@pytest.mark.parametrize("call, words", [
+    (lambda x: np.einsum("ij,ij", x, x), r"numpy.einsum would compute in float64.*write matmul, transpose and sum"),
+    (lambda x: np.inner(x, x), "numpy.inner would compute"),
+    (lambda x: np.outer(x, x), "numpy.outer would compute"),
+    (lambda x: np.cumsum(x), r"numpy.cumsum would compute.*np\.asarray\(x\)"),
+    (lambda x: np.linalg.norm(x), r"numpy.linalg.norm would compute.*\(x \* x\)\.sum\(\)\.sqrt\(\)"),
+    (lambda x: np.linalg.solve(x[:, :2], x), "numpy.linalg.solve would compute"),
+    (lambda x: np.fft.fft(x), "numpy.fft.fft would compute"),
+    (lambda x: np.trapezoid(x), "numpy.trapezoid would compute"),
+    (lambda x: np.polyval(x, 2.0), "numpy.polyval would compute"),
+    (lambda x: np.prod(x), "numpy.prod would compute"),
+    (lambda x: np.cbrt(x), "numpy.cbrt would compute"),
+    (lambda x: np.exp2(x), "numpy.exp2 would compute"),
+    (lambda x: np.add.reduce(x), "numpy.add.reduce would compute"),
+    (lambda x: np.multiply.outer(x, x), "numpy.multiply.outer would compute"),
+    (lambda x: np.sum([x, x]), "numpy would compute in float64"),
+    (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of tensors takes a, axis, keepdims, and nothing else"),
+    (lambda x: np.mean(x, 0, np.float64), "numpy.mean of tensors takes a, axis, keepdims"),
+    (lambda x: np.exp(x, out=np.zeros((2, 3))), "numpy.exp of tensors takes no out"),
+    (lambda x: np.where(x), "numpy.where of tensors takes condition, x, y"),
+    (lambda x: np.dot(x.reshape(1, 2, 3), x.T), r"at most two axes, got shapes \(1, 2, 3\) and \(3, 2\)"),
+])  # fmt: skip
 def test_functions_that_are_no_operations_are_refused_by_name(call, words, operands):
     with sf.simulate(NARROW), pytest.raises(ValueError, match=words):
         call(operands[0])

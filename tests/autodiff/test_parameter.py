@@ -86,38 +86,17 @@ def test_values_written_to_its_data_are_rounded_before_the_next_use():
     assert_bits(w.data, np.array([0.1, 0.2, 0.3]))
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
-        lambda w: w.softmax(),
-        lambda w: w.log_softmax(),
-        lambda w: sf.nn.cross_entropy(w, [0, 1]),
-        lambda w: w.max(),
-        lambda w: w.sum(0),
-        lambda w: w.gelu(),
-        lambda w: w[1:],
-        lambda w: w.T @ w,
-        lambda w: w + np.float32(1.0),
-        lambda w: sf.Tensor(np.ones((2, 3), np.float32)) @ w.T,
-        lambda w: sf.Tensor(np.ones((1, 3), np.float32)).linear(w).mean(),
-        lambda w: w.reshape(3, 2),
-        lambda w: w.flatten(),
-        lambda w: w.pad((1, 1), 0.5),
-        lambda w: w.broadcast_to((2, 2, 3)),
-        lambda w: w.mean(1),
-        lambda w: w.min(0),
-        lambda w: w.var(),
-        lambda w: w.logsumexp(),
-        lambda w: sf.concatenate([w, w]),
-        lambda w: sf.stack([w, w]),
-        lambda w: sf.where(np.ones((2, 3), bool), w, 1.0),
-        lambda w: w.split([1, 2], 1)[1],
-        lambda w: w[np.array([1, 0, 1])],
-        lambda w: w[np.ones((2, 3), bool)],
-        lambda w: w.embedding(np.array([1, 1, 0])),
-        lambda w: sf.nn.MaxPool2d(1)(w.reshape(1, 1, 2, 3)),
-    ],
-)
+@pytest.mark.parametrize("operation", [
+    lambda w: w.softmax(), lambda w: w.log_softmax(), lambda w: sf.nn.cross_entropy(w, [0, 1]), lambda w: w.max(),
+    lambda w: w.sum(0), lambda w: w.gelu(), lambda w: w[1:], lambda w: w.T @ w, lambda w: w + np.float32(1.0),
+    lambda w: sf.Tensor(np.ones((2, 3), np.float32)) @ w.T,
+    lambda w: sf.Tensor(np.ones((1, 3), np.float32)).linear(w).mean(), lambda w: w.reshape(3, 2),
+    lambda w: w.flatten(), lambda w: w.pad((1, 1), 0.5), lambda w: w.broadcast_to((2, 2, 3)), lambda w: w.mean(1),
+    lambda w: w.min(0), lambda w: w.var(), lambda w: w.logsumexp(), lambda w: sf.concatenate([w, w]),
+    lambda w: sf.stack([w, w]), lambda w: sf.where(np.ones((2, 3), bool), w, 1.0), lambda w: w.split([1, 2], 1)[1],
+    lambda w: w[np.array([1, 0, 1])], lambda w: w[np.ones((2, 3), bool)],
+    lambda w: w.embedding(np.array([1, 1, 0])), lambda w: sf.nn.MaxPool2d(1)(w.reshape(1, 1, 2, 3)),
+])  # fmt: skip
 @pytest.mark.parametrize("activations", [sf.FP32, "widest"])
 def test_every_operation_sees_it_rounded(operation, activations):
     values = np.random.default_rng(0).normal(size=(2, 3))
@@ -237,15 +216,12 @@ def test_its_format_is_that_of_weights_once_it_was_updated():
     assert w.format is None
 
 
-@pytest.mark.parametrize(
-    "bad, message",
-    [
-        (np.ones((3, 1)), r"the gradient of w must have the shape of its data, \(3,\), got \(3, 1\)"),
-        (1.0, r"\(3,\), got \(\)"),
-        ("abc", "the gradient of w must hold real numbers"),
-        ([[1.0], [1.0, 2.0]], "the gradient of w must be a rectangular array"),
-    ],
-)
+@pytest.mark.parametrize("bad, message", [
+    (np.ones((3, 1)), r"the gradient of w must have the shape of its data, \(3,\), got \(3, 1\)"),
+    (1.0, r"\(3,\), got \(\)"),
+    ("abc", "the gradient of w must hold real numbers"),
+    ([[1.0], [1.0, 2.0]], "the gradient of w must be a rectangular array"),
+])  # fmt: skip
 def test_gradients_that_do_not_fit_are_refused(bad, message):
     w = sf.Parameter(np.ones(3))
     w.name = "w"

@@ -132,17 +132,14 @@ def test_formats_follow_the_roles():
             assert_bits(x.grad, sf.round(x.grad, sf.Format(8, 5)))
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda x: x[0].max_pool2d(2), r"max_pool2d needs images \(N, C, H, W\), got shape \(1, 4, 4\)"),
-        (lambda x: x.max_pool2d(0), "kernel_size must be an integer of at least 1"),
-        (lambda x: x.max_pool2d(2, 0), "stride must be an integer of at least 1"),
-        (lambda x: x.max_pool2d(2, padding=2), "at most half of the windows, 2 x 2; got"),
-        (lambda x: x.max_pool2d(5), r"do not fit into x of shape \(1, 1, 4, 4\)"),
-        (lambda x: x.avg_pool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda x: x[0].max_pool2d(2), r"max_pool2d needs images \(N, C, H, W\), got shape \(1, 4, 4\)"),
+    (lambda x: x.max_pool2d(0), "kernel_size must be an integer of at least 1"),
+    (lambda x: x.max_pool2d(2, 0), "stride must be an integer of at least 1"),
+    (lambda x: x.max_pool2d(2, padding=2), "at most half of the windows, 2 x 2; got"),
+    (lambda x: x.max_pool2d(5), r"do not fit into x of shape \(1, 1, 4, 4\)"),
+    (lambda x: x.avg_pool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
+])  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.ones((1, 1, 4, 4))))

@@ -137,17 +137,13 @@ def test_a_stochastic_update_draws_from_the_stream_of_its_parameter():
     assert_bits(model.weight.data, sf.add(before, u, sf.BF16, sf.stochastic(), stream=stream))
 
 
-@pytest.mark.parametrize(
-    "policy, mode",
-    [
-        (sf.Policy(compute=sf.BF16, update=sf.stochastic(bits=4)), sf.stochastic(bits=4)),
-        (sf.Policy(compute=sf.BF16, update=sf.stochastic(3, "A")), sf.stochastic(3, "A")),
-        (sf.Policy(compute=sf.BF16, update="stochastic", rounding=sf.stochastic(bits=2)), sf.stochastic(bits=2)),
-        (sf.Policy(compute=sf.BF16, update="stochastic", rounding=sf.toward_zero), sf.stochastic()),
-        (sf.Policy(compute=sf.BF16).override("w", update=sf.stochastic(bits=6)), sf.stochastic(bits=6)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("policy, mode", [
+    (sf.Policy(compute=sf.BF16, update=sf.stochastic(bits=4)), sf.stochastic(bits=4)),
+    (sf.Policy(compute=sf.BF16, update=sf.stochastic(3, "A")), sf.stochastic(3, "A")),
+    (sf.Policy(compute=sf.BF16, update="stochastic", rounding=sf.stochastic(bits=2)), sf.stochastic(bits=2)),
+    (sf.Policy(compute=sf.BF16, update="stochastic", rounding=sf.toward_zero), sf.stochastic()),
+    (sf.Policy(compute=sf.BF16).override("w", update=sf.stochastic(bits=6)), sf.stochastic(bits=6)),
+], ids=str)  # fmt: skip
 def test_a_stochastic_update_draws_as_many_bits_as_the_policy_says(policy, mode):
     w = sf.Parameter(sf.round(np.random.default_rng(0).standard_normal(500).astype(np.float32), sf.BF16))
     w.name, w.grad = "w", sf.round(np.random.default_rng(1).standard_normal(500).astype(np.float32), sf.BF16)

@@ -164,45 +164,39 @@ def test_stochastic_policies_are_reproducible():
         assert_bits(results[0][path], results[1][path])
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda t: t + 1.0, "put it inside `with simfloat.simulate"),
-        (lambda t: sf.nn.Linear(1, 1)(t), "put it inside `with simfloat.simulate"),
-        (lambda t: sf.simulate("bf16"), "Unknown policy 'bf16'. Policies: fp64, fp32"),
-        (lambda t: sf.simulate(sf.BF16), "simulate takes a simfloat.Policy or its name"),
-        (lambda t: sf.simulate(sf.nn.Linear(1, 1)), "the model or function Linear: write `with simfloat.simulate"),
-        (lambda t: sf.simulate("fp32", seed=-1), "A seed is an integer"),
-        (lambda t: t.backward(), "needs one element, got a tensor of shape"),
-        (lambda t: t.backward(np.ones(3)), r"The gradient has shape \(3,\), the tensor \(2,\)"),
-        (lambda t: t.backward(np.ones(2)), "on a tensor with requires_grad=True"),
-        (lambda t: sf.Tensor("text"), "data must hold real numbers"),
-        (lambda t: sf.Tensor([1.0], requires_grad="no"), "requires_grad must be True or False, got 'no'"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda t: t + 1.0, "put it inside `with simfloat.simulate"),
+    (lambda t: sf.nn.Linear(1, 1)(t), "put it inside `with simfloat.simulate"),
+    (lambda t: sf.simulate("bf16"), "Unknown policy 'bf16'. Policies: fp64, fp32"),
+    (lambda t: sf.simulate(sf.BF16), "simulate takes a simfloat.Policy or its name"),
+    (lambda t: sf.simulate(sf.nn.Linear(1, 1)), "the model or function Linear: write `with simfloat.simulate"),
+    (lambda t: sf.simulate("fp32", seed=-1), "A seed is an integer"),
+    (lambda t: t.backward(), "needs one element, got a tensor of shape"),
+    (lambda t: t.backward(np.ones(3)), r"The gradient has shape \(3,\), the tensor \(2,\)"),
+    (lambda t: t.backward(np.ones(2)), "on a tensor with requires_grad=True"),
+    (lambda t: sf.Tensor("text"), "data must hold real numbers"),
+    (lambda t: sf.Tensor([1.0], requires_grad="no"), "requires_grad must be True or False, got 'no'"),
+])  # fmt: skip
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(sf.Tensor([1.0, 2.0]))
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda t: t @ np.ones(3), r"got shapes \(2,\) and \(3,\)"),
-        (lambda t: t + np.ones(3), r"Shapes \(2,\) and \(3,\) do not broadcast"),
-        (lambda t: t.sum(2), "axis 2 does not name distinct axes of a tensor that has 1"),
-        (lambda t: t.sum((0, 0)), "distinct axes"),
-        (lambda t: t.mean("x"), "axis 'x' does not name distinct axes"),
-        (lambda t: t.max(0.5), "axis 0.5 does not name distinct axes"),
-        (lambda t: t[:0].max(), r"max needs at least one element along axis None of a tensor of shape \(0,\)"),
-        (lambda t: t.reshape(3), r"integers whose product is 2, the size of shape \(2,\), .* got 3"),
-        (lambda t: t.reshape(-1, -1), "one of them may be -1; got -1, -1"),
-        (lambda t: t.reshape(("a", 2)), "got 'a', 2"),
-        (lambda t: t[True], "indexed by integers, slices, None"),
-        (lambda t: t[np.array([0.0, 1.0])], "indexed by integers, slices"),
-        (lambda t: sf.nn.Linear(3, 1)(t), r"of 3 inputs takes \(..., 3\), got \(2,\)"),
-    ],
-)
+@pytest.mark.parametrize("call, message", [
+    (lambda t: t @ np.ones(3), r"got shapes \(2,\) and \(3,\)"),
+    (lambda t: t + np.ones(3), r"Shapes \(2,\) and \(3,\) do not broadcast"),
+    (lambda t: t.sum(2), "axis 2 does not name distinct axes of a tensor that has 1"),
+    (lambda t: t.sum((0, 0)), "distinct axes"),
+    (lambda t: t.mean("x"), "axis 'x' does not name distinct axes"),
+    (lambda t: t.max(0.5), "axis 0.5 does not name distinct axes"),
+    (lambda t: t[:0].max(), r"max needs at least one element along axis None of a tensor of shape \(0,\)"),
+    (lambda t: t.reshape(3), r"integers whose product is 2, the size of shape \(2,\), .* got 3"),
+    (lambda t: t.reshape(-1, -1), "one of them may be -1; got -1, -1"),
+    (lambda t: t.reshape(("a", 2)), "got 'a', 2"),
+    (lambda t: t[True], "indexed by integers, slices, None"),
+    (lambda t: t[np.array([0.0, 1.0])], "indexed by integers, slices"),
+    (lambda t: sf.nn.Linear(3, 1)(t), r"of 3 inputs takes \(..., 3\), got \(2,\)"),
+])  # fmt: skip
 def test_bad_operands_are_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor([1.0, 2.0]))

@@ -317,23 +317,20 @@ def test_a_diagnosis_prints_as_a_table_of_faults():
     assert "<td" in found._repr_html_() and found._repr_html_().endswith("</p>")
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"model": 3}, "diagnose takes a simfloat.nn.Module or a torch.nn.Module, got a int"),
-        ({"loss_fn": 3}, "loss_fn is called as loss_fn(model(x), y); got a int"),
-        ({"loss_fn": lambda output, y: output}, "must be a Tensor of one number"),
-        ({"batches": []}, "diagnose was given no batches"),
-        ({"batches": (X, Y)}, "A batch is a pair (x, y), got a ndarray; for one batch give [(x, y)]"),
-        ({"batches": 3}, "batches must be an iterable of pairs (x, y), got a int"),
-        ({"policy": "fp17"}, "Unknown policy 'fp17'"),
-        ({"reference": "fp17"}, "Unknown policy 'fp17'"),
-        ({"steps": 0}, "steps"),
-        ({"optimizer": 3}, "optimizer is one of simfloat.optim, got a int"),
-        ({"optimizer": sgd(mlp())}, "The optimizer updates parameters that are not in the model"),
-        ({"scaler": sf.optim.StaticLossScale(2.0)}, "also pass optimizer="),
-    ],
-)
+@pytest.mark.parametrize("change, words", [
+    ({"model": 3}, "diagnose takes a simfloat.nn.Module or a torch.nn.Module, got a int"),
+    ({"loss_fn": 3}, "loss_fn is called as loss_fn(model(x), y); got a int"),
+    ({"loss_fn": lambda output, y: output}, "must be a Tensor of one number"),
+    ({"batches": []}, "diagnose was given no batches"),
+    ({"batches": (X, Y)}, "A batch is a pair (x, y), got a ndarray; for one batch give [(x, y)]"),
+    ({"batches": 3}, "batches must be an iterable of pairs (x, y), got a int"),
+    ({"policy": "fp17"}, "Unknown policy 'fp17'"),
+    ({"reference": "fp17"}, "Unknown policy 'fp17'"),
+    ({"steps": 0}, "steps"),
+    ({"optimizer": 3}, "optimizer is one of simfloat.optim, got a int"),
+    ({"optimizer": sgd(mlp())}, "The optimizer updates parameters that are not in the model"),
+    ({"scaler": sf.optim.StaticLossScale(2.0)}, "also pass optimizer="),
+])  # fmt: skip
 def test_nonsense_is_refused(change, words):
     given = {"model": mlp(), "loss_fn": MSE, "batches": [(X, Y)], "policy": "fp32"}
     with pytest.raises(ValueError) as refused:

@@ -73,17 +73,11 @@ def test_held_out_data_are_not_used_for_training():
     assert len(clicks.x) + 4000 == len(rows()[0]) and len(clicks.test[0]) == 4000
 
 
-@pytest.mark.parametrize(
-    "problem, policy, bytes_per_weight",
-    [
-        ("images", "fp32", (4, 4, 0)),
-        ("images", "bf16-standard", (2, 2, 0)),
-        ("images", "bf16-kahan", (2, 2, 2)),
-        ("speech", "bf16-stochastic", (2, 4, 0)),
-        ("speech", "bf16-fp32-weights", (4, 4, 0)),
-        ("clicks", "bf16-kahan", (2, 0, 2)),
-    ],
-)
+@pytest.mark.parametrize("problem, policy, bytes_per_weight", [
+    ("images", "fp32", (4, 4, 0)), ("images", "bf16-standard", (2, 2, 0)), ("images", "bf16-kahan", (2, 2, 2)),
+    ("speech", "bf16-stochastic", (2, 4, 0)), ("speech", "bf16-fp32-weights", (4, 4, 0)),
+    ("clicks", "bf16-kahan", (2, 0, 2)),
+])  # fmt: skip
 def test_memory_is_weights_moments_and_compensations_in_their_formats(problem, policy, bytes_per_weight):
     found = memory(PROBLEMS[problem](0, True), sf.policies[policy])
     assert tuple(found[name] for name in ("weight_bytes", "moment_bytes", "kahan_bytes")) == bytes_per_weight

@@ -31,14 +31,11 @@ def test_a_refused_job_says_which_and_why(executor):
     assert caught.value.refused
 
 
-@pytest.mark.parametrize(
-    "how, message",
-    [
-        ("fault", r"KeyError: 'missing' \(.*toy.py, line \d+\)"),
-        ("die", "its process ended with exit code 7"),
-        ("kill", "its process was ended by signal 9; if that is 9, memory may have run out"),
-    ],
-)
+@pytest.mark.parametrize("how, message", [
+    ("fault", r"KeyError: 'missing' \(.*toy.py, line \d+\)"),
+    ("die", "its process ended with exit code 7"),
+    ("kill", "its process was ended by signal 9; if that is 9, memory may have run out"),
+])  # fmt: skip
 def test_a_job_that_breaks_its_process_is_no_refusal(how, message):
     with pytest.raises(JobError, match=message) as caught:
         list(in_processes(double, [{"kind": "toy", "seed": 0, how: True}]))

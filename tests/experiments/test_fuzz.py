@@ -18,19 +18,8 @@ from simfloat.studies import one_by_one
 from tests.experiments.toy import toy
 
 WORDS = [
-    "list",
-    "run",
-    "toy",
-    "--tiny",
-    "--seeds",
-    "1",
-    "--policy",
-    "bf16-kahan",
-    "--out",
-    "--help",
-    "policy.toml",
-    "new",
-]
+    "list", "run", "toy", "--tiny", "--seeds", "1", "--policy", "bf16-kahan", "--out", "--help", "policy.toml", "new",
+]  # fmt: skip
 TEXT = st.text(max_size=8)
 ARGUMENTS = st.lists(st.sampled_from(WORDS) | TEXT, max_size=7).map(lambda words: ["run", "toy", *words]) | st.lists(
     st.sampled_from(WORDS) | TEXT, max_size=7
@@ -57,7 +46,7 @@ def invoke(arguments):
     return result.exit_code
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(ARGUMENTS)
 @example(["run", "toy", "--out", "\0"])
 @example(["run", "toy", "--out", "a" * 5000])
@@ -67,7 +56,7 @@ def test_command_lines_exit_with_0_1_or_2(arguments):
     assert invoke(arguments) in (0, 1, 2)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(LINES, max_size=6).map("\n".join))
 @example("a = " + "[" * 50_000)
 @example("compute = 'bf16'\noverrides = 5")

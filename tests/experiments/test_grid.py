@@ -28,39 +28,33 @@ def test_numbers_are_labels_themselves_and_other_values_the_text_that_was_writte
     assert Level("bf16", "BF16").label == "bf16"
 
 
-@pytest.mark.parametrize(
-    "text, parts",
-    [
-        ("a", ["a"]),
-        ("a, b ,c", ["a", "b", "c"]),
-        ("blocked(32, inner=FP16, outer=f(1, 2)),FP32", ["blocked(32, inner=FP16, outer=f(1, 2))", "FP32"]),
-        ("cast(E4M3, scale=block([1, 128])),b", ["cast(E4M3, scale=block([1, 128]))", "b"]),
-        ("a),b", ["a)", "b"]),
-        (",", ["", ""]),
-    ],
-)
+@pytest.mark.parametrize("text, parts", [
+    ("a", ["a"]),
+    ("a, b ,c", ["a", "b", "c"]),
+    ("blocked(32, inner=FP16, outer=f(1, 2)),FP32", ["blocked(32, inner=FP16, outer=f(1, 2))", "FP32"]),
+    ("cast(E4M3, scale=block([1, 128])),b", ["cast(E4M3, scale=block([1, 128]))", "b"]),
+    ("a),b", ["a)", "b"]),
+    (",", ["", ""]),
+])  # fmt: skip
 def test_commas_inside_of_brackets_separate_nothing(text, parts):
     assert split(text) == parts
 
 
-@pytest.mark.parametrize(
-    "assignments, message",
-    [
-        (
-            ["sed=1"],
-            r"Unknown axis 'sed'\. Did you mean 'seed'\? Axes:\n  size: a whole number\n  seed: a whole number",
-        ),
-        (["=1"], "Unknown axis ''"),
-        (["seed"], "'seed' is not of the form AXIS=a,b,c"),
-        (["seed=1,2,01"], "The axis seed has the value '01' twice"),
-        (["seed=1", "seed=2"], "The axis seed is given twice; give all its values at once: seed=a,b"),
-        (["seed="], "The axis seed has an empty value in 'seed='"),
-        (["word=a,,b"], "empty value"),
-        (["word=a,"], "empty value"),
-        (["seed=1,two"], "The axis seed does not take 'two': "),
-        ([f"seed={','.join(map(str, range(MOST_POINTS)))}"], f"{2 * MOST_POINTS} points, more than {MOST_POINTS}"),
-    ],
-)
+@pytest.mark.parametrize("assignments, message", [
+    (
+        ["sed=1"],
+        r"Unknown axis 'sed'\. Did you mean 'seed'\? Axes:\n  size: a whole number\n  seed: a whole number",
+    ),
+    (["=1"], "Unknown axis ''"),
+    (["seed"], "'seed' is not of the form AXIS=a,b,c"),
+    (["seed=1,2,01"], "The axis seed has the value '01' twice"),
+    (["seed=1", "seed=2"], "The axis seed is given twice; give all its values at once: seed=a,b"),
+    (["seed="], "The axis seed has an empty value in 'seed='"),
+    (["word=a,,b"], "empty value"),
+    (["word=a,"], "empty value"),
+    (["seed=1,two"], "The axis seed does not take 'two': "),
+    ([f"seed={','.join(map(str, range(MOST_POINTS)))}"], f"{2 * MOST_POINTS} points, more than {MOST_POINTS}"),
+])  # fmt: skip
 def test_an_invalid_axis_or_value_is_refused(assignments, message):
     with pytest.raises(ValueError, match=message):
         read_levels(AXES, assignments)

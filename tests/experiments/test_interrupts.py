@@ -21,7 +21,10 @@ def wait_for(condition, seconds=200):
 
 
 def start_run(folder):
-    command = [sys.executable, "-m", "experiments", "run", "update-cancellation", "--out", str(folder)]
+    command = [
+        sys.executable, "-m", "experiments", "run", "update-cancellation", "--tiny", "--seeds", "60", "--out",
+        str(folder),
+    ]  # fmt: skip
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

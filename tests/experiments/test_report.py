@@ -171,17 +171,10 @@ def test_a_report_leaves_out_what_no_experiment_has_written(results):
     assert len(report(results).all("section")) == 3
 
 
-@pytest.mark.parametrize(
-    "name, text",
-    [
-        ("summary.json", "{"),
-        ("summary.json", "\xff"),
-        ("summary.json", "[" * 100_000),
-        ("metrics.jsonl", "{\n"),
-        ("metrics.jsonl", "5\n"),
-        ("metrics.jsonl", None),
-    ],
-)
+@pytest.mark.parametrize("name, text", [
+    ("summary.json", "{"), ("summary.json", "\xff"), ("summary.json", "[" * 100_000), ("metrics.jsonl", "{\n"),
+    ("metrics.jsonl", "5\n"), ("metrics.jsonl", None),
+])  # fmt: skip
 def test_a_damaged_file_is_named_and_the_rest_is_shown(name, text, results):
     path = results / "tiny" / name
     path.unlink() if text is None else path.write_bytes(text.encode("latin-1"))

@@ -20,15 +20,12 @@ def kept(results, folder):
 def test_results_come_back_as_they_were(tmp_path):
     results = [
         {
-            "kind": "training",
-            "seed": 2**40,
-            "tiny": False,
-            "loss": [1 / 3, 5e-324],
+            "kind": "training", "seed": 2**40, "tiny": False, "loss": [1 / 3, 5e-324],
             "trace": {"skipped": [True, False]},
         },
         {"kind": "training", "seed": 1001, "gradients": {"all": {"-3": 4, "zero": 1}}, "trace": {"skipped": [False]}},
         {"kind": "sums", "rows": [{"unit": "a", "error": 0.1}, {"pair": None}], "bits": 3.0, "empty": []},
-    ]
+    ]  # fmt: skip
     assert kept(results, tmp_path) == results
 
 

@@ -114,19 +114,16 @@ def test_a_full_disk_loses_no_point(tmp_path, monkeypatch):
     assert len(list((tmp_path / HIDDEN).glob("*.json"))) == 2
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("toy", "sed=1"), "Unknown axis 'sed'. Did you mean 'seed'? Axes:\n  size: a whole number"),
-        (("toy", "seed=1,1"), "The axis seed has the value '1' twice"),
-        (("toy", "seed="), "empty value"),
-        (("toy", "seed=13"), "13 is no seed for a toy."),
-        (("toys", "seed=1"), "Did you mean 'toy'?"),
-        (("toy",), "Missing argument 'AXIS=a,b,c ...'"),
-        (("toy", "seed=1", "--workers", "0"), "0 is not in the range"),
-        (("toy", "seed=1", "--out", "/dev/null/x"), "Cannot write to the folder /dev/null/x"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    (("toy", "sed=1"), "Unknown axis 'sed'. Did you mean 'seed'? Axes:\n  size: a whole number"),
+    (("toy", "seed=1,1"), "The axis seed has the value '1' twice"),
+    (("toy", "seed="), "empty value"),
+    (("toy", "seed=13"), "13 is no seed for a toy."),
+    (("toys", "seed=1"), "Did you mean 'toy'?"),
+    (("toy",), "Missing argument 'AXIS=a,b,c ...'"),
+    (("toy", "seed=1", "--workers", "0"), "0 is not in the range"),
+    (("toy", "seed=1", "--out", "/dev/null/x"), "Cannot write to the folder /dev/null/x"),
+])  # fmt: skip
 def test_mistakes_end_with_code_2_and_one_message(arguments, message):
     result = invoke("sweep", *arguments)
     assert result.exit_code == 2 and message in result.output and "Traceback" not in result.output

@@ -24,13 +24,7 @@ def test_the_bound_falls_geometrically_from_the_distance_at_the_start():
 def given_results(ratio):
     common = {"kind": "training", "label": "mine", "iteration": [1, 2]}
     return [
-        {
-            **common,
-            "problem": problem,
-            "variant": variant,
-            "seed": seed,
-            "loss": [9.0, loss * (1 + 0.01 * seed)],
-        }
+        {**common, "problem": problem, "variant": variant, "seed": seed, "loss": [9.0, loss * (1 + 0.01 * seed)]}
         for problem in ("synthetic", "diabetes", "digits")
         for variant, loss in (("fp32", 1.0), ("given", ratio))
         for seed in range(3)

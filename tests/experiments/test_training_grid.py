@@ -65,21 +65,18 @@ def test_a_row_has_the_mean_of_the_last_fifth_of_each_curve():
     assert final_measures(result) == {"loss": 1.5}
 
 
-@pytest.mark.parametrize(
-    "assignment, message",
-    [
-        ("problem=mnist", "The axis problem does not take 'mnist': expected one of synthetic, diabetes, digits"),
-        ("policy=bf17", "Unknown policy 'bf17'. Policies: fp64"),
-        ("policy=missing.toml", "There is no file .*missing.toml. Give the path of a file that"),
-        ("weights=bf17", "The axis weights does not take 'bf17': Unknown format 'bf17'"),
-        ("loss_scale=0", "expected a positive number that float32 has"),
-        ("loss_scale=large", "expected a positive number that float32 has"),
-        ("seed=-1", "expected an integer from 0"),
-        ("seed=1.5", "expected an integer"),
-        ("steps=0", "expected an integer from 1"),
-        ("batch=99999999999", "to 4294967295"),
-    ],
-)
+@pytest.mark.parametrize("assignment, message", [
+    ("problem=mnist", "The axis problem does not take 'mnist': expected one of synthetic, diabetes, digits"),
+    ("policy=bf17", "Unknown policy 'bf17'. Policies: fp64"),
+    ("policy=missing.toml", "There is no file .*missing.toml. Give the path of a file that"),
+    ("weights=bf17", "The axis weights does not take 'bf17': Unknown format 'bf17'"),
+    ("loss_scale=0", "expected a positive number that float32 has"),
+    ("loss_scale=large", "expected a positive number that float32 has"),
+    ("seed=-1", "expected an integer from 0"),
+    ("seed=1.5", "expected an integer"),
+    ("steps=0", "expected an integer from 1"),
+    ("batch=99999999999", "to 4294967295"),
+])  # fmt: skip
 def test_invalid_values_are_refused(assignment, message):
     with pytest.raises(ValueError, match=message):
         jobs(assignment)

@@ -74,6 +74,8 @@ def functions_are_what_their_rows_say():
         assert_bits(to_odd(ORACLES[name], x), odd)
         for mode in every_mode():
             function_rounds_once(name, x, odd, mode)
+        # To others the mode is only passed on.
+        for mode in (sf.nearest_even, sf.toward_negative.saturating(), sf.to_odd, sf.stochastic(5, "A")):
             arrays_have_the_function(name, x, odd, mode)
             front_ends_have_the_function(name, x, odd, mode)
             sums_of_the_function_are_those_of_its_results(name, x, mode)
@@ -331,21 +333,11 @@ ACCUMULATOR = Extension(
             '    "neumaier": Order(neumaier, state=2, stages=6, finish=sum_and_correction, on_rows=False),',
         ),
         Row(
-            "simfloat/sums/__init__.py",
-            "from simfloat.sums.one_format",
-            "from simfloat.sums.neumaier import neumaier",
+            "simfloat/sums/__init__.py", "from simfloat.sums.one_format", "from simfloat.sums.neumaier import neumaier"
         ),
         Row("simfloat/sums/__init__.py", "__all__ = [", '    "neumaier",'),
-        Row(
-            "simfloat/sums/trees.py",
-            "from simfloat.sums.bounds",
-            "from simfloat.sums.neumaier import neumaier",
-        ),
-        Row(
-            "simfloat/sums/trees.py",
-            "RoundedOrder(kahan",
-            "    RoundedOrder(neumaier, compensates=True),",
-        ),
+        Row("simfloat/sums/trees.py", "from simfloat.sums.bounds", "from simfloat.sums.neumaier import neumaier"),
+        Row("simfloat/sums/trees.py", "RoundedOrder(kahan", "    RoundedOrder(neumaier, compensates=True),"),
         Row("simfloat/tools/selftest/orders.py", "return nodes[0]", DEFINITION_TEXT),
         Row("simfloat/tools/selftest/orders.py", '"kahan": ', '    "neumaier": neumaier_dot,'),
         Row("docs/reference/sums.rst", "sums.one_format", "   sums.neumaier"),

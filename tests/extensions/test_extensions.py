@@ -28,10 +28,18 @@ NAMED = (
     "tests/arithmetic/test_catalog.py::test_type_checkers_know_every_function",
 )
 
+#: Write what follows from the tables, in one process.
+WRITERS = """
+import runpy, sys
+runpy.run_module("tests.typed_functions", run_name="__main__")
+sys.argv = ["docs.tables", "--write"]
+runpy.run_module("docs.tables", run_name="__main__")
+"""
+
 
 def python(folder, *arguments, **environment):
     """Return the output of Python in a copy of the sources."""
-    # Four processes import a copy: compiled modules of the first one save the others two seconds each.
+    # Compiled modules of the first process that imports a copy save the others two seconds each.
     variables = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "", **environment}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=500)
@@ -65,8 +73,7 @@ def test_what_is_added_with_kernels_as_the_table_says_works_and_all_of_it_has_na
     assert broken(tmp_path, "kernels", KERNELS, NUMBA_DISABLE_JIT="1") == {}
     for extension in (*TABLES, *TRAININGS):
         written(extension, tmp_path)
-    for writer in (["tests.typed_functions"], ["docs.tables", "--write"]):
-        assert python(tmp_path, "-m", *writer).returncode == 0
+    assert python(tmp_path, "-c", WRITERS).returncode == 0
     done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cpu", *NAMED)
     assert done.returncode == 0, done.stdout
 

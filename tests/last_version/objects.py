@@ -101,20 +101,12 @@ def other_models():
     yield (
         "layers",
         [
-            sf.nn.Conv2d(1, 2, 3, rng=0),
-            sf.nn.BatchNorm2d(2),
-            sf.nn.LSTM(2, 3, rng=0),
-            sf.nn.MultiheadAttention(4, 2, rng=0),
-            sf.nn.Embedding(5, 3, rng=0),
-            sf.nn.Dropout(0.5),
-            sf.nn.GELU(),
-            sf.nn.TransformerEncoderLayer(4, 2, 8, rng=0),
-            sf.nn.MaxPool2d(2),
-            sf.nn.CrossEntropyLoss(),
-            sf.nn.GroupNorm(1, 2),
-            sf.nn.ModuleList([sf.nn.Linear(1, 1, rng=0)]),
+            sf.nn.Conv2d(1, 2, 3, rng=0), sf.nn.BatchNorm2d(2), sf.nn.LSTM(2, 3, rng=0),
+            sf.nn.MultiheadAttention(4, 2, rng=0), sf.nn.Embedding(5, 3, rng=0), sf.nn.Dropout(0.5), sf.nn.GELU(),
+            sf.nn.TransformerEncoderLayer(4, 2, 8, rng=0), sf.nn.MaxPool2d(2), sf.nn.CrossEntropyLoss(),
+            sf.nn.GroupNorm(1, 2), sf.nn.ModuleList([sf.nn.Linear(1, 1, rng=0)]),
         ],
-    )
+    )  # fmt: skip
     for name in (
         "SGD",
         "Adam",

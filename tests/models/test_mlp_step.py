@@ -39,11 +39,8 @@ def loss_and_slope(x, labels, forward, back, reduce):
 def step(x, labels, parameters, state, recipe):
     """The loss, the gradients and the new parameters."""
     mode, by, by_back, reduce = (
-        recipe.rounding,
-        recipe.accumulate.format,
-        recipe.accumulate_gradients.format,
-        recipe.reduce,
-    )
+        recipe.rounding, recipe.accumulate.format, recipe.accumulate_gradients.format, recipe.reduce,
+    )  # fmt: skip
     compute, compute_gradients = Rounded(recipe.compute), Rounded(recipe.compute_gradients)
     forward, back = Rounded(recipe.activations, mode), Rounded(recipe.activation_gradients, mode)
     to_weight = Rounded(recipe.weight_gradients, mode)

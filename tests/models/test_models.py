@@ -51,10 +51,7 @@ MODELS = {
         )
         for kind in ("RNN", "LSTM", "GRU")
     },
-    "speech": (
-        lambda: SpeechClassifier(4, 5, 3, "RNN"),
-        lambda model: sf.nn.cross_entropy(model(FRAMES), CLASSES),
-    ),
+    "speech": (lambda: SpeechClassifier(4, 5, 3, "RNN"), lambda model: sf.nn.cross_entropy(model(FRAMES), CLASSES)),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import simfloat as sf
 from simfloat.simulation.simulation import current
 
-SEEDS = range(30)
+SEEDS = range(15)
 ACTIONS = 25
 
 

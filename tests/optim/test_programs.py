@@ -238,21 +238,8 @@ def test_a_written_function_repeats_a_computation_until_a_test_has_another_resul
 
 
 SCALARS = (
-    0.1,
-    -0.9,
-    1e-8,
-    257 / 129,
-    1.5,
-    -2.0,
-    0.0,
-    -0.0,
-    1 / 3,
-    2.0**-95,
-    2.0**120,
-    1 - 2.0**-20,
-    3e-40,
-    1 + 2.0**-30,
-)
+    0.1, -0.9, 1e-8, 257 / 129, 1.5, -2.0, 0.0, -0.0, 1 / 3, 2.0**-95, 2.0**120, 1 - 2.0**-20, 3e-40, 1 + 2.0**-30,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("format", [sf.BF16, sf.FP32, sf.Format(8, 2), sf.FP16], ids=str)

@@ -46,15 +46,12 @@ def test_as_many_costs_are_drawn_as_asked_for_by_the_fields_that_were_asked_for(
     assert len(axes.patches) == 1 and axes.texts[0].get_text() == "add"
 
 
-@pytest.mark.parametrize(
-    "attribution, options, message",
-    [
-        ([1], {}, "draw_attribution takes a result of simfloat.attribute, got a list"),
-        (found(COSTS[2:]), {}, "No part of the policy costs the gradient anything"),
-        (found(), {"most": 0}, "most, the number of costs to draw, must be at least 1, got 0"),
-        (found(), {"most": True}, "most, the number of costs to draw"),
-    ],
-)
+@pytest.mark.parametrize("attribution, options, message", [
+    ([1], {}, "draw_attribution takes a result of simfloat.attribute, got a list"),
+    (found(COSTS[2:]), {}, "No part of the policy costs the gradient anything"),
+    (found(), {"most": 0}, "most, the number of costs to draw, must be at least 1, got 0"),
+    (found(), {"most": True}, "most, the number of costs to draw"),
+])  # fmt: skip
 def test_an_attribution_without_costs_is_refused(attribution, options, message):
     with pytest.raises(ValueError, match=message):
         drawn(attribution, **options)

@@ -171,20 +171,17 @@ def test_a_suffix_that_no_figure_has_is_refused(tmp_path):
         save_figure(figure, tmp_path / "figure.jpg")
 
 
-@pytest.mark.parametrize(
-    "curves, message",
-    [
-        (Curve("a", [1], [1]), r"curves must be a list of simfloat\.plots\.Curve, got a Curve"),
-        (None, r"curves must be a list of simfloat\.plots\.Curve, got a NoneType"),
-        ([([1], [1])], r"curves must be a list of simfloat\.plots\.Curve, got one of tuple"),
-        ([Curve("a", [1, 2], [[1, 2, 3]])], r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
-        ([Curve("a", 1, 2)], r"'a' has x of shape \(\) and values of shape \(\)"),
-        ([Curve("a", [1, 2], np.zeros((0, 2)))], "'a' has no values: a curve has one for each x"),
-        ([Curve("a", [], [])], "'a' has no values"),
-        ([Curve("a", [1], [1], style="-")], "style of 'a' must be an integer of at least 0, got '-'"),
-        ([Curve("a", [1], [1], smooth=0)], "smooth of 'a' must be an integer of at least 1, got 0"),
-    ],
-)
+@pytest.mark.parametrize("curves, message", [
+    (Curve("a", [1], [1]), r"curves must be a list of simfloat\.plots\.Curve, got a Curve"),
+    (None, r"curves must be a list of simfloat\.plots\.Curve, got a NoneType"),
+    ([([1], [1])], r"curves must be a list of simfloat\.plots\.Curve, got one of tuple"),
+    ([Curve("a", [1, 2], [[1, 2, 3]])], r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
+    ([Curve("a", 1, 2)], r"'a' has x of shape \(\) and values of shape \(\)"),
+    ([Curve("a", [1, 2], np.zeros((0, 2)))], "'a' has no values: a curve has one for each x"),
+    ([Curve("a", [], [])], "'a' has no values"),
+    ([Curve("a", [1], [1], style="-")], "style of 'a' must be an integer of at least 0, got '-'"),
+    ([Curve("a", [1], [1], smooth=0)], "smooth of 'a' must be an integer of at least 1, got 0"),
+])  # fmt: skip
 def test_an_invalid_list_of_curves_is_refused(curves, message):
     _, axes = new_figure(rows=1, columns=1, width=4, height=3)
     with pytest.raises(ValueError, match=message):

@@ -34,14 +34,11 @@ def test_losses_below_zero_have_a_plain_axis():
     assert drawn(diagnosis(losses={**LOSSES, "mended": [-1.0]})).get_yscale() == "linear"
 
 
-@pytest.mark.parametrize(
-    "given, options, words",
-    [
-        (3, {}, "draw_diagnosis takes a result of simfloat.diagnose, got a int"),
-        (diagnosis(), {"most": -1}, "most, the number of faults to name"),
-        (diagnosis(losses=dict.fromkeys(LOSSES, [])), {}, "nothing to draw"),
-    ],
-)
+@pytest.mark.parametrize("given, options, words", [
+    (3, {}, "draw_diagnosis takes a result of simfloat.diagnose, got a int"),
+    (diagnosis(), {"most": -1}, "most, the number of faults to name"),
+    (diagnosis(losses=dict.fromkeys(LOSSES, [])), {}, "nothing to draw"),
+])  # fmt: skip
 def test_nonsense_is_refused(given, options, words):
     with pytest.raises(ValueError, match=words):
         drawn(given, **options)

@@ -73,19 +73,16 @@ def test_errors_of_every_kind_are_drawn(errors):
     drawn(Curve("a", np.array([1, 2]), np.array(errors)))
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda: drawn(), "draw_errors takes a list of curves, got none"),
-        (lambda: drawn(Curve("a", [0, 1], np.ones((1, 2)))), "Lengths are positive and errors not negative; those"),
-        (lambda: drawn(Curve("a", [1, 2], -np.ones((1, 2)))), "errors not negative"),
-        (lambda: drawn(Curve("a", [1, 2], np.ones((1, 3)))), r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
-        (lambda: deterministic_bound([1], "fp16"), "unit_roundoff must be a number between 0 and 1"),
-        (lambda: probabilistic_bound([1], 2.0), "unit_roundoff must be a number between 0 and 1"),
-        (lambda: deterministic_bound([-1], 0.5), "Lengths must be zero or more"),
-        (lambda: probabilistic_bound([1], 0.5, factor=-1), "factor must be a positive number, got -1"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda: drawn(), "draw_errors takes a list of curves, got none"),
+    (lambda: drawn(Curve("a", [0, 1], np.ones((1, 2)))), "Lengths are positive and errors not negative; those"),
+    (lambda: drawn(Curve("a", [1, 2], -np.ones((1, 2)))), "errors not negative"),
+    (lambda: drawn(Curve("a", [1, 2], np.ones((1, 3)))), r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
+    (lambda: deterministic_bound([1], "fp16"), "unit_roundoff must be a number between 0 and 1"),
+    (lambda: probabilistic_bound([1], 2.0), "unit_roundoff must be a number between 0 and 1"),
+    (lambda: deterministic_bound([-1], 0.5), "Lengths must be zero or more"),
+    (lambda: probabilistic_bound([1], 0.5, factor=-1), "factor must be a positive number, got -1"),
+])  # fmt: skip
 def test_what_has_no_error_against_length_is_refused(ask, message):
     with pytest.raises(ValueError, match=message):
         ask()

@@ -51,18 +51,12 @@ def test_a_pattern_selects_paths(recorder):
     assert names(axes.get_yticklabels()) == ["b.weight", "b"] and names(axes.get_xticklabels()) == ["forward", "update"]
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda r: drawn({}), "recorder must be a simfloat.Recorder, got a dict"),
-        (
-            lambda r: drawn(r, "total"),
-            "kind must be one of overflow, underflow, .* got 'total'",
-        ),
-        (lambda r: drawn(sf.Recorder()), "The recorder counted nothing"),
-        (lambda r: drawn(r, "nan", "c.*"), r"path 'c\.\*' matches nothing that was seen"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda r: drawn({}), "recorder must be a simfloat.Recorder, got a dict"),
+    (lambda r: drawn(r, "total"), "kind must be one of overflow, underflow, .* got 'total'"),
+    (lambda r: drawn(sf.Recorder()), "The recorder counted nothing"),
+    (lambda r: drawn(r, "nan", "c.*"), r"path 'c\.\*' matches nothing that was seen"),
+])  # fmt: skip
 def test_a_recorder_without_events_is_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)

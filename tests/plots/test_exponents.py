@@ -120,8 +120,7 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "phases, name",
-    [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")],
+    "phases, name", [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")]
 )
 def test_without_a_phase_it_draws_one_that_was_counted(phases, name):
     recorder, seen = sf.Recorder(), sf.Recorder()
@@ -132,28 +131,25 @@ def test_without_a_phase_it_draws_one_that_was_counted(phases, name):
     assert axes.get_ylabel() == f"{name} (%)" and set(bars(axes)["kept"]) == {-2, 0}
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda r: exponents({0: 1}), "recorder must be a simfloat.Recorder, got a dict"),
-        (lambda r: exponents(sf.Recorder()), "There is nothing to draw: no finite result was counted."),
-        (
-            lambda r: exponents(r, phase="update"),
-            r"no finite result was counted in phase 'update'; counted were \d+ in",
-        ),
-        (lambda r: exponents(r, "haed.weight"), "path 'haed.weight' matches nothing.* Did you mean 'head.weight'"),
-        (lambda r: exponents(r, phase="back"), "Unknown phase 'back'"),
-        (lambda r: exponents(r, format="fp61"), "Unknown format 'fp61'"),
-        (lambda r: exponents(r, format="fp16", scale=1000), r"scale must be a power of two, such as 2\*\*10, got 1000"),
-        (lambda r: exponents(r, format="fp16", scale=0), "scale must be a power of two"),
-        (lambda r: exponents(r, format="fp16", scale=-2), "scale must be a power of two"),
-        (lambda r: exponents(r, format="fp16", scale=float("nan")), "scale must be a power of two"),
-        (lambda r: exponents(r, format="fp16", scale="8"), "scale must be a power of two"),
-        (lambda r: exponents(r, scale=8), "scale=8 also needs a format"),
-        (lambda r: draw_exponents(None, {0: 2, 1: -1}), "The counts of a histogram must not be negative"),
-        (lambda r: draw_exponents(None, {1.5: 2}), "The keys of a histogram are integers and 'zero'; got the key 1.5"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda r: exponents({0: 1}), "recorder must be a simfloat.Recorder, got a dict"),
+    (lambda r: exponents(sf.Recorder()), "There is nothing to draw: no finite result was counted."),
+    (
+        lambda r: exponents(r, phase="update"),
+        r"no finite result was counted in phase 'update'; counted were \d+ in",
+    ),
+    (lambda r: exponents(r, "haed.weight"), "path 'haed.weight' matches nothing.* Did you mean 'head.weight'"),
+    (lambda r: exponents(r, phase="back"), "Unknown phase 'back'"),
+    (lambda r: exponents(r, format="fp61"), "Unknown format 'fp61'"),
+    (lambda r: exponents(r, format="fp16", scale=1000), r"scale must be a power of two, such as 2\*\*10, got 1000"),
+    (lambda r: exponents(r, format="fp16", scale=0), "scale must be a power of two"),
+    (lambda r: exponents(r, format="fp16", scale=-2), "scale must be a power of two"),
+    (lambda r: exponents(r, format="fp16", scale=float("nan")), "scale must be a power of two"),
+    (lambda r: exponents(r, format="fp16", scale="8"), "scale must be a power of two"),
+    (lambda r: exponents(r, scale=8), "scale=8 also needs a format"),
+    (lambda r: draw_exponents(None, {0: 2, 1: -1}), "The counts of a histogram must not be negative"),
+    (lambda r: draw_exponents(None, {1.5: 2}), "The keys of a histogram are integers and 'zero'; got the key 1.5"),
+])  # fmt: skip
 def test_an_argument_that_cannot_be_drawn_is_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)

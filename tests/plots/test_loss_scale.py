@@ -38,16 +38,13 @@ def test_without_skipped_steps_there_are_no_marks():
     assert len(drawn([2.0, 4.0]).lines) == len(drawn([2.0, 4.0], [False, False]).lines) == 1
 
 
-@pytest.mark.parametrize(
-    "arrays, message",
-    [
-        (({"scale": [1.0]},), r"scale must have one value per step, as history\['scale'\], got a dict"),
-        (([1.0, 0.0],), "Scales must be positive, finite and one for each step"),
-        (([1.0, np.inf],), "Scales must be positive"),
-        (([[1.0], [2.0]],), "one for each step"),
-        (([1.0, 2.0], [True]), r"2 scales need as many values of skipped, got an array of \(1,\)"),
-    ],
-)
+@pytest.mark.parametrize("arrays, message", [
+    (({"scale": [1.0]},), r"scale must have one value per step, as history\['scale'\], got a dict"),
+    (([1.0, 0.0],), "Scales must be positive, finite and one for each step"),
+    (([1.0, np.inf],), "Scales must be positive"),
+    (([[1.0], [2.0]],), "one for each step"),
+    (([1.0, 2.0], [True]), r"2 scales need as many values of skipped, got an array of \(1,\)"),
+])  # fmt: skip
 def test_an_invalid_course_of_a_scale_is_refused(arrays, message):
     with pytest.raises(ValueError, match=message):
         drawn(*arrays)

@@ -23,14 +23,11 @@ def test_a_step_without_updates_has_no_share():
     assert np.isnan(unchanged_share([1, 0, 3], [2, 0, 3])[1])
 
 
-@pytest.mark.parametrize(
-    "unchanged, total, message",
-    [
-        ([1, 2], [3], r"unchanged and total must have the same shape, got \(2,\) and \(1,\)"),
-        ([3], [2], "Every count in unchanged must be from 0"),
-        ([-1], [2], "Every count in unchanged must be from 0"),
-    ],
-)
+@pytest.mark.parametrize("unchanged, total, message", [
+    ([1, 2], [3], r"unchanged and total must have the same shape, got \(2,\) and \(1,\)"),
+    ([3], [2], "Every count in unchanged must be from 0"),
+    ([-1], [2], "Every count in unchanged must be from 0"),
+])  # fmt: skip
 def test_more_updates_than_there_were_cannot_be_lost(unchanged, total, message):
     with pytest.raises(ValueError, match=message):
         unchanged_share(unchanged, total)
@@ -73,22 +70,19 @@ def test_what_recorders_counted_is_drawn_step_by_step(recorders):
     assert max(axes.lines[0].get_ydata()) > 50 and figure.get_size_inches()[0] == COLUMN_WIDTH
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda r: drawn([]), "draw_lost_updates takes lists of curves, got none"),
-        (lambda r: drawn([curve("a", [0.5, 1.5])]), "Shares lie from 0 to 1; those of 'a' do not"),
-        (lambda r: lost_updates({}), "lost_updates takes recorders by their labels, got none"),
-        (
-            lambda r: lost_updates(r["Kahan"]),
-            "lost_updates takes recorders by their labels, got a Recorder: write {'bf16': rec",
-        ),
-        (lambda r: lost_updates({"a": {}}), "a must be a simfloat.Recorder, got a dict"),
-        (lambda r: lost_updates(r, deferred=["Kahn"]), "deferred names 'Kahn', but the recorders are nearest, Kahan"),
-        (lambda r: lost_updates({"a": sf.Recorder()}), "a counted no update in any step: call Recorder.step"),
-        (lambda r: lost_updates(r, "haed.*"), r"path 'haed\.\*' matches nothing"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda r: drawn([]), "draw_lost_updates takes lists of curves, got none"),
+    (lambda r: drawn([curve("a", [0.5, 1.5])]), "Shares lie from 0 to 1; those of 'a' do not"),
+    (lambda r: lost_updates({}), "lost_updates takes recorders by their labels, got none"),
+    (
+        lambda r: lost_updates(r["Kahan"]),
+        "lost_updates takes recorders by their labels, got a Recorder: write {'bf16': rec",
+    ),
+    (lambda r: lost_updates({"a": {}}), "a must be a simfloat.Recorder, got a dict"),
+    (lambda r: lost_updates(r, deferred=["Kahn"]), "deferred names 'Kahn', but the recorders are nearest, Kahan"),
+    (lambda r: lost_updates({"a": sf.Recorder()}), "a counted no update in any step: call Recorder.step"),
+    (lambda r: lost_updates(r, "haed.*"), r"path 'haed\.\*' matches nothing"),
+])  # fmt: skip
 def test_a_recorder_without_updates_is_refused(recorders, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorders)

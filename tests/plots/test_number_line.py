@@ -82,20 +82,17 @@ def test_a_line_on_which_a_format_has_few_numbers_or_none_is_drawn(limits, log):
     drawn([sf.E2M1, sf.FP64], limits=limits, log=log)
 
 
-@pytest.mark.parametrize(
-    "formats, options, message",
-    [
-        ([], {}, r"draw_number_line takes a list of formats, got \[\]"),
-        (sf.FP16, {}, "draw_number_line takes a list of formats, got Format"),
-        ("fp16", {}, "draw_number_line takes a list of formats, got 'fp16'"),
-        (["fp61"], {}, "Unknown format 'fp61'"),
-        ([sf.FP16], {"limits": (1, 1)}, "limits must be two numbers in ascending order"),
-        ([sf.FP16], {"limits": 5}, "limits must be two numbers in ascending order, got 5"),
-        ([sf.FP16], {"limits": ("a", "b")}, "limits must be two numbers in ascending order"),
-        ([sf.FP64], {}, r"A line from -1.79769e\+308 to 1.79769e\+308 is too long: give limits, or log=True"),
-        ([sf.FP16], {"limits": (0, np.inf)}, "limits must be two numbers in ascending order"),
-    ],
-)
+@pytest.mark.parametrize("formats, options, message", [
+    ([], {}, r"draw_number_line takes a list of formats, got \[\]"),
+    (sf.FP16, {}, "draw_number_line takes a list of formats, got Format"),
+    ("fp16", {}, "draw_number_line takes a list of formats, got 'fp16'"),
+    (["fp61"], {}, "Unknown format 'fp61'"),
+    ([sf.FP16], {"limits": (1, 1)}, "limits must be two numbers in ascending order"),
+    ([sf.FP16], {"limits": 5}, "limits must be two numbers in ascending order, got 5"),
+    ([sf.FP16], {"limits": ("a", "b")}, "limits must be two numbers in ascending order"),
+    ([sf.FP64], {}, r"A line from -1.79769e\+308 to 1.79769e\+308 is too long: give limits, or log=True"),
+    ([sf.FP16], {"limits": (0, np.inf)}, "limits must be two numbers in ascending order"),
+])  # fmt: skip
 def test_an_invalid_line_is_refused(formats, options, message):
     with pytest.raises(ValueError, match=message):
         drawn(formats, **options)

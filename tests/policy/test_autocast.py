@@ -57,19 +57,11 @@ def test_a_step_has_the_bits_of_torch(seed):
 BF16, FP32 = (torch.randn(3, 4, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
 
 
-@pytest.mark.parametrize(
-    "operation, operands",
-    [
-        (lambda a, b: a @ b.T, (FP32, FP32)),
-        (lambda a, b: a @ b.T, (BF16, FP32)),
-        (lambda a, b: a + b, (BF16, BF16)),
-        (lambda a, b: a * b, (BF16, FP32)),
-        (lambda a: a * 0.5, (BF16,)),
-        (lambda a: a.tanh(), (BF16,)),
-        (lambda a: a.sigmoid(), (FP32,)),
-        (lambda a: a.abs(), (BF16,)),
-    ],
-)
+@pytest.mark.parametrize("operation, operands", [
+    (lambda a, b: a @ b.T, (FP32, FP32)), (lambda a, b: a @ b.T, (BF16, FP32)), (lambda a, b: a + b, (BF16, BF16)),
+    (lambda a, b: a * b, (BF16, FP32)), (lambda a: a * 0.5, (BF16,)), (lambda a: a.tanh(), (BF16,)),
+    (lambda a: a.sigmoid(), (FP32,)), (lambda a: a.abs(), (BF16,)),
+])  # fmt: skip
 def test_results_have_torchs_formats(operation, operands):
     with torch.autocast("cpu", torch.bfloat16):
         want = operation(*operands).dtype

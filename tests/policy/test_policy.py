@@ -167,23 +167,20 @@ def test_an_override_without_a_match_is_reported_with_the_nearest_name():
         policy.check_matched([f"p{i}" for i in range(15)])
 
 
-@pytest.mark.parametrize(
-    "operation, roles, message",
-    [
-        (
-            "linear",
-            {"weights": sf.FP32},
-            r"weights has no effect on the operation 'linear'.*override\('\*.weight', weights",
-        ),
-        ("add", {"update": "kahan"}, "Parameters are selected by path"),
-        ("softmax", {"optimizer_state": sf.FP32}, "optimizer_state has no effect"),
-        ("relu", {"compute_gradients": sf.FP32}, "which uses activations, "),
-        ("reduction", {"accumulate_gradients": sf.FP32}, "accumulate_gradients has no effect"),
-        ("mse_loss", {"compute_gradients": sf.FP32}, "compute_gradients has no effect"),
-        ("update", {"activations": sf.FP32}, "which uses compute, accumulate, reduce, rounding"),
-        ("add", {"compute": sf.FP32, "activations": None, "weights": sf.FP16}, "weights has no effect"),
-    ],
-)
+@pytest.mark.parametrize("operation, roles, message", [
+    (
+        "linear",
+        {"weights": sf.FP32},
+        r"weights has no effect on the operation 'linear'.*override\('\*.weight', weights",
+    ),
+    ("add", {"update": "kahan"}, "Parameters are selected by path"),
+    ("softmax", {"optimizer_state": sf.FP32}, "optimizer_state has no effect"),
+    ("relu", {"compute_gradients": sf.FP32}, "which uses activations, "),
+    ("reduction", {"accumulate_gradients": sf.FP32}, "accumulate_gradients has no effect"),
+    ("mse_loss", {"compute_gradients": sf.FP32}, "compute_gradients has no effect"),
+    ("update", {"activations": sf.FP32}, "which uses compute, accumulate, reduce, rounding"),
+    ("add", {"compute": sf.FP32, "activations": None, "weights": sf.FP16}, "weights has no effect"),
+])  # fmt: skip
 def test_roles_that_an_operation_has_no_use_for_are_refused(operation, roles, message):
     with pytest.raises(ValueError, match=message):
         sf.policies["bf16-standard"].override(operation=operation, **roles)
@@ -246,58 +243,52 @@ def test_a_policy_file_is_pleasant_to_write():
     assert policy.recipe("head").accumulate == sf.exact
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: sf.Policy(compute=None), "needs compute="),
-        (lambda: sf.Policy(compute="bf17"), "Unknown format 'bf17'"),
-        (lambda: sf.Policy(compute=sf.BF16, update="kahn"), "update must be one of nearest, stochastic, kahan"),
-        (
-            lambda: sf.Policy(compute=sf.BF16, update=sf.toward_zero),
-            r"or simfloat.stochastic\(bits=4\); got toward_zero",
-        ),
-        (lambda: sf.Policy(compute=sf.BF16, rounding="nearest"), "rounding must be a simfloat.Rounding"),
-        (lambda: sf.Policy(compute=sf.BF16, accumulate=16), "accumulate must be a simfloat accumulator or a format"),
-        (
-            lambda: sf.Policy(compute=sf.BF16, reduce=16),
-            "reduce: accumulate must be a simfloat accumulator or a format",
-        ),
-        (lambda: sf.Policy(compute=sf.BF16, name=5), "The name of a policy must be text, got 5 of type int"),
-        (
-            lambda: sf.Policy(compute=sf.BF16, source="\ud800"),
-            "The source of a policy must be text without lone surrog",
-        ),
-        (lambda: sf.Policy(compute=sf.BF16, overrides=5), "Overrides are created by Policy.override, got 5"),
-        (lambda: E4M3.override(5, compute=sf.BF16), "The path of an override must be text, got 5"),
-        (lambda: E4M3.override("\udc80", compute=sf.BF16), "without lone surrogates"),
-        (lambda: E4M3.override("head", compute=None), "compute=.* it has no default, got None"),
-        (lambda: E4M3.override(operation=5, compute=sf.BF16), "Unknown operation 5"),
-        (lambda: E4M3.override("head"), "got no role"),
-        (lambda: E4M3.override("head", computes=sf.BF16), "unknown role 'computes'. Roles: compute"),
-        (lambda: E4M3.override(compute=sf.BF16), "needs a path, an operation, or both"),
-        (lambda: E4M3.override(operation="sofmax", compute=sf.BF16), "Did you mean 'softmax'"),
-        (
-            lambda: E4M3.override("haed", compute=sf.BF16).explain(sf.nn.MLP([2, 2, 2])),
-            r"Override 'haed' matches no layer and no parameter. Paths: hidden, hidden.0, .* Did you mean 'head'\?",
-        ),
-        (lambda: sf.Policy.from_dict({}), "needs the key 'compute'"),
-        (lambda: sf.Policy.from_dict({"compute": "bf16", "wieghts": "bf16"}), "has no key 'wieghts'. Keys: name"),
-        (lambda: sf.Policy.from_dict({"compute": 16}), "compute must be a text such as 'BF16', got 16"),
-        (lambda: sf.Policy.from_dict({"compute": "bf17"}), "compute: Unknown format 'bf17'"),
-        (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [{"layer": "a"}]}), "An override has no key"),
-        (lambda: sf.Policy.from_dict(3), "must be a dictionary"),
-        (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": 5}), "overrides must be a list of dictionaries"),
-        (
-            lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [5]}),
-            "An override must be a dictionary",
-        ),
-        (lambda: sf.Policy.from_dict({"compute": "default"}), "compute: Unknown format 'default'"),
-        (lambda: sf.Policy.from_toml("compute = bf16"), "Not a TOML file"),
-        (lambda: sf.Policy.from_toml("/a/mine.toml"), "Not a TOML file: .* It takes the text itself"),
-        (lambda: sf.Policy.from_toml("a = " + "[" * 5000), "nested too deeply"),
-        (lambda: sf.Policy.from_toml(b"compute = 'bf16'"), "A TOML text is expected"),
-    ],
-)
+@pytest.mark.parametrize("make, message", [
+    (lambda: sf.Policy(compute=None), "needs compute="),
+    (lambda: sf.Policy(compute="bf17"), "Unknown format 'bf17'"),
+    (lambda: sf.Policy(compute=sf.BF16, update="kahn"), "update must be one of nearest, stochastic, kahan"),
+    (
+        lambda: sf.Policy(compute=sf.BF16, update=sf.toward_zero),
+        r"or simfloat.stochastic\(bits=4\); got toward_zero",
+    ),
+    (lambda: sf.Policy(compute=sf.BF16, rounding="nearest"), "rounding must be a simfloat.Rounding"),
+    (lambda: sf.Policy(compute=sf.BF16, accumulate=16), "accumulate must be a simfloat accumulator or a format"),
+    (
+        lambda: sf.Policy(compute=sf.BF16, reduce=16),
+        "reduce: accumulate must be a simfloat accumulator or a format",
+    ),
+    (lambda: sf.Policy(compute=sf.BF16, name=5), "The name of a policy must be text, got 5 of type int"),
+    (
+        lambda: sf.Policy(compute=sf.BF16, source="\ud800"),
+        "The source of a policy must be text without lone surrog",
+    ),
+    (lambda: sf.Policy(compute=sf.BF16, overrides=5), "Overrides are created by Policy.override, got 5"),
+    (lambda: E4M3.override(5, compute=sf.BF16), "The path of an override must be text, got 5"),
+    (lambda: E4M3.override("\udc80", compute=sf.BF16), "without lone surrogates"),
+    (lambda: E4M3.override("head", compute=None), "compute=.* it has no default, got None"),
+    (lambda: E4M3.override(operation=5, compute=sf.BF16), "Unknown operation 5"),
+    (lambda: E4M3.override("head"), "got no role"),
+    (lambda: E4M3.override("head", computes=sf.BF16), "unknown role 'computes'. Roles: compute"),
+    (lambda: E4M3.override(compute=sf.BF16), "needs a path, an operation, or both"),
+    (lambda: E4M3.override(operation="sofmax", compute=sf.BF16), "Did you mean 'softmax'"),
+    (
+        lambda: E4M3.override("haed", compute=sf.BF16).explain(sf.nn.MLP([2, 2, 2])),
+        r"Override 'haed' matches no layer and no parameter. Paths: hidden, hidden.0, .* Did you mean 'head'\?",
+    ),
+    (lambda: sf.Policy.from_dict({}), "needs the key 'compute'"),
+    (lambda: sf.Policy.from_dict({"compute": "bf16", "wieghts": "bf16"}), "has no key 'wieghts'. Keys: name"),
+    (lambda: sf.Policy.from_dict({"compute": 16}), "compute must be a text such as 'BF16', got 16"),
+    (lambda: sf.Policy.from_dict({"compute": "bf17"}), "compute: Unknown format 'bf17'"),
+    (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [{"layer": "a"}]}), "An override has no key"),
+    (lambda: sf.Policy.from_dict(3), "must be a dictionary"),
+    (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": 5}), "overrides must be a list of dictionaries"),
+    (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [5]}), "An override must be a dictionary"),
+    (lambda: sf.Policy.from_dict({"compute": "default"}), "compute: Unknown format 'default'"),
+    (lambda: sf.Policy.from_toml("compute = bf16"), "Not a TOML file"),
+    (lambda: sf.Policy.from_toml("/a/mine.toml"), "Not a TOML file: .* It takes the text itself"),
+    (lambda: sf.Policy.from_toml("a = " + "[" * 5000), "nested too deeply"),
+    (lambda: sf.Policy.from_toml(b"compute = 'bf16'"), "A TOML text is expected"),
+])  # fmt: skip
 def test_bad_policies_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -35,13 +35,10 @@ def scaled_product(a, b, a_format, b_format, accumulate, a_scale=None, b_scale=N
     return sf.divide(sf.divide(total, s, sf.FP64), t, sf.BF16)
 
 
-@pytest.mark.parametrize(
-    "name, forward, backward",
-    [
-        ("fp8-hybrid", sf.sequential(sf.FP32), sf.sequential(sf.FP32)),
-        ("fp8-hopper", sf.tensor_core("hopper", sf.E4M3), sf.tensor_core("hopper", (sf.E5M2, sf.E4M3))),
-    ],
-)
+@pytest.mark.parametrize("name, forward, backward", [
+    ("fp8-hybrid", sf.sequential(sf.FP32), sf.sequential(sf.FP32)),
+    ("fp8-hopper", sf.tensor_core("hopper", sf.E4M3), sf.tensor_core("hopper", (sf.E5M2, sf.E4M3))),
+])  # fmt: skip
 def test_fp8_contractions_are_e4m3_forward_and_take_gradients_in_e5m2(name, forward, backward):
     y, x_grad, weight = stepped(sf.policies[name])
     x, w = sf.round(X, sf.BF16), weight.data

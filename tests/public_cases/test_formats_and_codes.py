@@ -14,15 +14,11 @@ def test_e4m3_beyond_its_range_is_nan_or_its_largest_number_as_the_mode_says(ml_
     assert sf.round(x, sf.E4M3, sf.nearest_even.saturating()).tolist() == [448.0] * 6 + [-448.0]
 
 
-@pytest.mark.parametrize(
-    ("mode", "due"),
-    [
-        (sf.nearest_even, [1, 8, 8, 1, 2, 8]),
-        (sf.toward_positive, [2, 16, 8, 2, 2, 8]),
-        (sf.toward_zero, [1, 8, 8, 1, 1, 4]),
-    ],
-    ids=["nearest", "up", "down"],
-)
+@pytest.mark.parametrize(("mode", "due"), [
+    (sf.nearest_even, [1, 8, 8, 1, 2, 8]),
+    (sf.toward_positive, [2, 16, 8, 2, 2, 8]),
+    (sf.toward_zero, [1, 8, 8, 1, 1, 4]),
+], ids=["nearest", "up", "down"])  # fmt: skip
 def test_a_scale_is_rounded_to_a_power_of_two_in_the_mode_that_is_asked_for(mode, due):
     """Libraries round E8M0 to nearest, up or down, and few let one choose. https://github.com/jax-ml/ml_dtypes/issues/298"""
     assert sf.round([1.0625, 9, 8, 1.25, 1.75, 7.9], sf.E8M0, mode).tolist() == due

@@ -73,18 +73,10 @@ def test_the_sum_of_two_zeros_is_zero_in_any_format():
             assert (found == 0).all() and np.flatnonzero(np.signbit(found)).tolist() == negative
 
 
-@pytest.mark.parametrize(
-    ("x", "due"),
-    [
-        (Decimal("1.00390625000000000001"), 1.0078125),
-        ("2.0078125", 2.0),
-        ("0x1.0100000000000001p+1", 2.015625),
-        (2**70 + 2**62, 2.0**70),
-        (2**70 + 2**62 + 1, 2.0**70 + 2.0**63),
-        (Fraction(1, 3), 0.333984375),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("x", "due"), [
+    (Decimal("1.00390625000000000001"), 1.0078125), ("2.0078125", 2.0), ("0x1.0100000000000001p+1", 2.015625),
+    (2**70 + 2**62, 2.0**70), (2**70 + 2**62 + 1, 2.0**70 + 2.0**63), (Fraction(1, 3), 0.333984375),
+], ids=repr)  # fmt: skip
 def test_a_number_that_float64_lacks_is_rounded_once(x, due):
     """A conversion of decimal numbers went by way of float. https://github.com/dotnet/runtime/pull/98643"""
     assert sf.round(x, sf.BF16) == due

@@ -136,19 +136,16 @@ GOOD = {"path": "", "phase": "forward", "operation": "linear", "operand": None, 
         "greatest": 1.0}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "casts, message",
-    [
-        ({}, "casts in the state of a simulation must be a list"),
-        ([{"path": ""}], "has the keys path, phase, operation, operand, factor, amaxes, greatest"),
-        ([GOOD, GOOD], "contains two entries for one cast"),
-        ([GOOD | {"factor": 2}], "its factor 0 or 1"),
-        ([GOOD | {"amaxes": [-1.0]}], "numbers of at least zero or null"),
-        ([GOOD | {"amaxes": [float("nan")]}], "numbers of at least zero or null"),
-        ([GOOD | {"greatest": 0.0}], "greatest a positive number"),
-        ([GOOD | {"amaxes": "1"}], "amaxes must be a list"),
-    ],
-)
+@pytest.mark.parametrize("casts, message", [
+    ({}, "casts in the state of a simulation must be a list"),
+    ([{"path": ""}], "has the keys path, phase, operation, operand, factor, amaxes, greatest"),
+    ([GOOD, GOOD], "contains two entries for one cast"),
+    ([GOOD | {"factor": 2}], "its factor 0 or 1"),
+    ([GOOD | {"amaxes": [-1.0]}], "numbers of at least zero or null"),
+    ([GOOD | {"amaxes": [float("nan")]}], "numbers of at least zero or null"),
+    ([GOOD | {"greatest": 0.0}], "greatest a positive number"),
+    ([GOOD | {"amaxes": "1"}], "amaxes must be a list"),
+])  # fmt: skip
 def test_an_invalid_state_of_casts_is_refused_and_changes_nothing(casts, message):
     sim = sf.simulate(POLICY, seed=3)
     with sim:

@@ -25,9 +25,7 @@ def _ctrl_c_at_ends(monkeypatch):
 
 @pytest.mark.usefixtures("_ctrl_c_at_ends")
 @pytest.mark.parametrize(
-    "block",
-    [sf.simulate("fp32"), sf.no_grad(), sf.simulate("fp32").aside()],
-    ids=["simulate", "no_grad", "aside"],
+    "block", [sf.simulate("fp32"), sf.no_grad(), sf.simulate("fp32").aside()], ids=["simulate", "no_grad", "aside"]
 )
 def test_a_block_that_has_ended_is_not_in_force(block):
     before = context.current_context()

@@ -157,21 +157,18 @@ def test_a_copy_of_a_simulation_continues_by_itself_in_the_same_state(duplicate)
 GOOD = {"path": "", "phase": "forward", "operation": "exp", "operand": None, "calls": 1}
 
 
-@pytest.mark.parametrize(
-    "state, message",
-    [
-        (None, "must have the keys 'seed' and 'streams', got None"),
-        ({"seed": 1}, r"must have the keys 'seed' and 'streams', got \['seed'\]"),
-        ({"seed": 1, "calls": 0}, r"got \['calls', 'seed'\]"),
-        ({"seed": -1, "streams": []}, "A seed is an integer"),
-        ({"seed": 1, "streams": {}}, "streams in the state of a simulation must be a list, got {}"),
-        ({"seed": 1, "streams": [GOOD, {}]}, "has the keys path, phase, operation, operand, calls; got {}"),
-        ({"seed": 1, "streams": [GOOD, {**GOOD, "calls": 5}]}, "contains two entries for one stream"),
-        ({"seed": 1, "streams": [{**GOOD, "calls": -1}]}, "A stream's number of calls"),
-        ({"seed": 1, "streams": [{**GOOD, "path": 1}]}, "path, phase and operation are texts"),
-        ({"seed": 1, "streams": [{**GOOD, "operand": "a"}]}, "its operand an integer or null"),
-    ],
-)
+@pytest.mark.parametrize("state, message", [
+    (None, "must have the keys 'seed' and 'streams', got None"),
+    ({"seed": 1}, r"must have the keys 'seed' and 'streams', got \['seed'\]"),
+    ({"seed": 1, "calls": 0}, r"got \['calls', 'seed'\]"),
+    ({"seed": -1, "streams": []}, "A seed is an integer"),
+    ({"seed": 1, "streams": {}}, "streams in the state of a simulation must be a list, got {}"),
+    ({"seed": 1, "streams": [GOOD, {}]}, "has the keys path, phase, operation, operand, calls; got {}"),
+    ({"seed": 1, "streams": [GOOD, {**GOOD, "calls": 5}]}, "contains two entries for one stream"),
+    ({"seed": 1, "streams": [{**GOOD, "calls": -1}]}, "A stream's number of calls"),
+    ({"seed": 1, "streams": [{**GOOD, "path": 1}]}, "path, phase and operation are texts"),
+    ({"seed": 1, "streams": [{**GOOD, "operand": "a"}]}, "its operand an integer or null"),
+])  # fmt: skip
 def test_wrong_states_are_refused_and_change_nothing(state, message):
     simulation = sf.simulate(RANDOM, seed=7)
     with simulation:

@@ -179,16 +179,13 @@ def test_an_override_may_have_met_its_layer_under_an_earlier_policy():
         pass
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"switches": 1}, "switches in the state of a simulation must be a list, got 1"),
-        ({"switches": [1]}, "has the keys step and policy; got 1"),
-        ({"switches": [{"step": "a", "policy": {"compute": "fp32"}}]}, "step is an integer or null, got 'a'"),
-        ({"switches": [{"step": 1, "policy": {}}]}, "A policy needs the key 'compute'"),
-        ({"switch": []}, "must have the keys 'seed' and 'streams'"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    ({"switches": 1}, "switches in the state of a simulation must be a list, got 1"),
+    ({"switches": [1]}, "has the keys step and policy; got 1"),
+    ({"switches": [{"step": "a", "policy": {"compute": "fp32"}}]}, "step is an integer or null, got 'a'"),
+    ({"switches": [{"step": 1, "policy": {}}]}, "A policy needs the key 'compute'"),
+    ({"switch": []}, "must have the keys 'seed' and 'streams'"),
+])  # fmt: skip
 def test_a_state_that_is_wrong_changes_nothing(change, message):
     sim = sf.simulate("fp32", seed=3)
     with pytest.raises(ValueError, match=message):
@@ -330,29 +327,26 @@ def test_an_overflow_in_a_layer_switches_it_to_a_wider_format():
     assert [(entry.step, entry.policy) for entry in sim.switches] == [(2, wide), (3, narrow)]
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: sf.Switching("fp31", "fp32", above=1), "Unknown policy 'fp31'"),
-        (lambda: sf.Switching("fp32", 3, above=1), "Switching takes a simfloat.Policy or its name, got 3"),
-        (lambda: sf.Switching("fp32", "fp64", "overflw", above=1), "measure must be one of overflow, .*got 'overflw'"),
-        (lambda: sf.Switching("fp32", "fp64", above=1, below=2), "below at most above; got 1 and 2"),
-        (lambda: sf.Switching("fp32", "fp64", above=float("nan")), "above and below are numbers"),
-        (lambda: sf.Switching("fp32", "fp64", above="1"), "above and below are numbers"),
-        (lambda: sf.Switching("fp32", "fp64", above=1, window=0), "window must be an integer of at least 1"),
-        (lambda: sf.Switching("fp32", "fp64", above=1, hold=-1), "hold one of at least 0; got 1, -1"),
-        (lambda: sf.Switching("fp32", "fp64", above=1)(0, None), "needs a simulation whose observer counts"),
-        (
-            lambda: sf.Switching("fp32", "fp64", lambda: None, above=1)(0, None),
-            "The function measure of Switching must return a number, got .*None",
-        ),
-        (lambda: sf.simulate("fp32").follow(lambda step, observer: "fp64", "x"), "follow takes the number .* got 'x'"),
-        (
-            lambda: sf.Switching("fp32", "fp64", above=1).load_state({"steps": 1}),
-            "has the integers steps, since, met, of",
-        ),
-    ],
-)
+@pytest.mark.parametrize("make, message", [
+    (lambda: sf.Switching("fp31", "fp32", above=1), "Unknown policy 'fp31'"),
+    (lambda: sf.Switching("fp32", 3, above=1), "Switching takes a simfloat.Policy or its name, got 3"),
+    (lambda: sf.Switching("fp32", "fp64", "overflw", above=1), "measure must be one of overflow, .*got 'overflw'"),
+    (lambda: sf.Switching("fp32", "fp64", above=1, below=2), "below at most above; got 1 and 2"),
+    (lambda: sf.Switching("fp32", "fp64", above=float("nan")), "above and below are numbers"),
+    (lambda: sf.Switching("fp32", "fp64", above="1"), "above and below are numbers"),
+    (lambda: sf.Switching("fp32", "fp64", above=1, window=0), "window must be an integer of at least 1"),
+    (lambda: sf.Switching("fp32", "fp64", above=1, hold=-1), "hold one of at least 0; got 1, -1"),
+    (lambda: sf.Switching("fp32", "fp64", above=1)(0, None), "needs a simulation whose observer counts"),
+    (
+        lambda: sf.Switching("fp32", "fp64", lambda: None, above=1)(0, None),
+        "The function measure of Switching must return a number, got .*None",
+    ),
+    (lambda: sf.simulate("fp32").follow(lambda step, observer: "fp64", "x"), "follow takes the number .* got 'x'"),
+    (
+        lambda: sf.Switching("fp32", "fp64", above=1).load_state({"steps": 1}),
+        "has the integers steps, since, met, of",
+    ),
+])  # fmt: skip
 def test_an_invalid_rule_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

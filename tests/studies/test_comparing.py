@@ -85,18 +85,15 @@ def test_columns_and_files_are_tables_too(tmp_path):
     assert sf.studies.compare(columns).rows == want == sf.studies.compare(tmp_path / "t.parquet").rows
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"value": "los"}, r"no column 'los'\. Columns: policy, seed, loss\. Did you mean 'loss'\?"),
-        ({"reference": "fp64"}, "The reference 'fp64' is not in the column policy, which has: fp32, same"),
-        ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that distinguish runs"),
-        ({"pairs": 5}, "value, by and pairs must be names of columns, got 5"),
-        ({"kind": "quotient"}, "kind must be 'ratio' or 'difference', got 'quotient'"),
-        ({"kind": "difference"}, "needs margin="),
-        ({"margin": 0.99}, "margin must be a number above 1, for a ratio; got 0.99"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    ({"value": "los"}, r"no column 'los'\. Columns: policy, seed, loss\. Did you mean 'loss'\?"),
+    ({"reference": "fp64"}, "The reference 'fp64' is not in the column policy, which has: fp32, same"),
+    ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that distinguish runs"),
+    ({"pairs": 5}, "value, by and pairs must be names of columns, got 5"),
+    ({"kind": "quotient"}, "kind must be 'ratio' or 'difference', got 'quotient'"),
+    ({"kind": "difference"}, "needs margin="),
+    ({"margin": 0.99}, "margin must be a number above 1, for a ratio; got 0.99"),
+])  # fmt: skip
 def test_an_argument_that_cannot_be_compared_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.compare(TABLE, **options)

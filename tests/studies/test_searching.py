@@ -246,14 +246,11 @@ def test_an_argument_that_cannot_be_searched_is_refused(options, message):
         sf.search(additive, **{"parts": PARTS, **options})
 
 
-@pytest.mark.parametrize(
-    "loss, message",
-    [
-        (-1.0, "train must return positive losses, which ratios compare; got -1.0"),
-        (math.nan, "The reference does not train: its loss is not finite"),
-        (None, "The reference does not train: train must return its loss, a number; got a NoneType"),
-    ],
-)
+@pytest.mark.parametrize("loss, message", [
+    (-1.0, "train must return positive losses, which ratios compare; got -1.0"),
+    (math.nan, "The reference does not train: its loss is not finite"),
+    (None, "The reference does not train: train must return its loss, a number; got a NoneType"),
+])  # fmt: skip
 def test_a_reference_that_does_not_train_is_refused(loss, message):
     with pytest.raises(ValueError, match=message):
         sf.search(lambda policy, seed: loss, parts=PARTS)

@@ -193,18 +193,15 @@ def test_a_program_that_is_killed_continues_from_there(tmp_path):
     assert runs[1].stdout == "[0, 1, 2, 3]\n" and (tmp_path / "log").read_text() == "0 1 2 2 3 "
 
 
-@pytest.mark.parametrize(
-    "axes, message",
-    [
-        ({}, r"axes must be a dictionary such as \{\"format\": \[sf.BF16\], \"seed\": range\(5\)\}, got \{\}"),
-        ({"seed": "12"}, r"The axis seed must be a list of values, got '12'; use \['12'\]"),
-        ({"seed": 5}, "The axis seed must be a list of values, got 5"),
-        ({"seed": []}, "The axis seed has no values"),
-        ({"seed": [1, 1.0]}, "The axis seed has two values that are called 1.0"),
-        ({"sed": [1]}, r"<lambda>\(seed\) cannot be called with the axes"),
-        ({"seed": range(100_001)}, "100001 points, more than 100000"),
-    ],
-)
+@pytest.mark.parametrize("axes, message", [
+    ({}, r"axes must be a dictionary such as \{\"format\": \[sf.BF16\], \"seed\": range\(5\)\}, got \{\}"),
+    ({"seed": "12"}, r"The axis seed must be a list of values, got '12'; use \['12'\]"),
+    ({"seed": 5}, "The axis seed must be a list of values, got 5"),
+    ({"seed": []}, "The axis seed has no values"),
+    ({"seed": [1, 1.0]}, "The axis seed has two values that are called 1.0"),
+    ({"sed": [1]}, r"<lambda>\(seed\) cannot be called with the axes"),
+    ({"seed": range(100_001)}, "100001 points, more than 100000"),
+])  # fmt: skip
 def test_an_invalid_axis_is_refused_before_any_work(axes, message):
     with pytest.raises(ValueError, match=message):
         sf.studies.sweep(lambda seed: seed, axes)

@@ -123,16 +123,13 @@ def test_updates_known_to_be_lost_are_named_first():
     assert first.override == "policy.override('w', weights=sf.FP32)"
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda r: r.advise("fp61"), "Unknown format 'fp61'"),
-        (lambda r: r.advise(lost=2), "lost must be a share from 0 to 1, such as 0.01, got 2"),
-        (lambda r: r.advise(overflow="1%"), "overflow must be a share from 0 to 1, such as 0.01, got '1%'"),
-        (lambda r: r.advise(lost=float("nan")), "lost must be a share"),
-        (lambda r: r.advise(lost=True), "lost must be a share"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda r: r.advise("fp61"), "Unknown format 'fp61'"),
+    (lambda r: r.advise(lost=2), "lost must be a share from 0 to 1, such as 0.01, got 2"),
+    (lambda r: r.advise(overflow="1%"), "overflow must be a share from 0 to 1, such as 0.01, got '1%'"),
+    (lambda r: r.advise(lost=float("nan")), "lost must be a share"),
+    (lambda r: r.advise(lost=True), "lost must be a share"),
+])  # fmt: skip
 def test_limits_that_are_no_shares_are_refused(ask, message):
     with pytest.raises(ValueError, match=message):
         ask(sf.Recorder())

@@ -69,23 +69,20 @@ E4M3 = sf.Policy(compute=sf.E4M3, weights=sf.FP32, activations=sf.FP32)
 PAIRS = sf.Policy(compute=sf.FP16, accumulate=sf.pairwise(sf.FP16))
 
 
-@pytest.mark.parametrize(
-    "run, policy, first, role",
-    [
-        (adamw, FP16, (2, "hidden.0.weight.update", "divide", "update", "0 / 0"), "'*', weights"),
-        (softmax_by_hand, FP16, (0, "", "divide", "forward", "inf / inf"), "operation='exp', activations"),
-        (difference_of_squares, FP16, (0, "", "subtract", "forward", "inf - inf"), "operation='power', activations"),
-        (weighted, FP16, (0, "", "multiply", "forward", "0 * inf"), "operation='exp', activations"),
-        (
-            unscaled,
-            E4M3,
-            (0, "hidden.0", "cast_input", "forward", "beyond max in a format without infinities"),
-            "'hidden.0', compute",
-        ),
-        (constant_rows, FP16, (0, "0", "multiply", "forward", "0 * inf"), "'0', activations"),
-        (narrow_sums, PAIRS, (0, "0", "linear", "forward", "an overflow inside a sum"), "'0', accumulate"),
-    ],
-)
+@pytest.mark.parametrize("run, policy, first, role", [
+    (adamw, FP16, (2, "hidden.0.weight.update", "divide", "update", "0 / 0"), "'*', weights"),
+    (softmax_by_hand, FP16, (0, "", "divide", "forward", "inf / inf"), "operation='exp', activations"),
+    (difference_of_squares, FP16, (0, "", "subtract", "forward", "inf - inf"), "operation='power', activations"),
+    (weighted, FP16, (0, "", "multiply", "forward", "0 * inf"), "operation='exp', activations"),
+    (
+        unscaled,
+        E4M3,
+        (0, "hidden.0", "cast_input", "forward", "beyond max in a format without infinities"),
+        "'hidden.0', compute",
+    ),
+    (constant_rows, FP16, (0, "0", "multiply", "forward", "0 * inf"), "'0', activations"),
+    (narrow_sums, PAIRS, (0, "0", "linear", "forward", "an overflow inside a sum"), "'0', accumulate"),
+])  # fmt: skip
 def test_a_planted_fault_is_named_and_its_override_fixes_it(run, policy, first, role):
     recorder = run(policy)
     advice = recorder.advise()[0]

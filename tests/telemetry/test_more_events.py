@@ -96,18 +96,15 @@ def test_vectors_of_either_length_are_taken():
     assert plain.counts() == dict.fromkeys(COUNTS, 3) and full.histogram() == plain.histogram()
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda: sf.Recorder(more=1), "more must be True or False, got 1"),
-        (lambda: sf.Recorder().counts(more=True), r"Only simfloat.Recorder\(more=True\) counts saturated"),
-        (
-            lambda: more(lambda r: sf.add([1.0], [1e-20], sf.FP64, observer=r)),
-            "Inexact results of add cannot be detected in FP64, .* Count without more=True",
-        ),
-        (lambda: more(lambda r: sf.add([1.0], [1.0], sf.Format(11, 49), observer=r)), "cannot be detected in e11m49"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda: sf.Recorder(more=1), "more must be True or False, got 1"),
+    (lambda: sf.Recorder().counts(more=True), r"Only simfloat.Recorder\(more=True\) counts saturated"),
+    (
+        lambda: more(lambda r: sf.add([1.0], [1e-20], sf.FP64, observer=r)),
+        "Inexact results of add cannot be detected in FP64, .* Count without more=True",
+    ),
+    (lambda: more(lambda r: sf.add([1.0], [1.0], sf.Format(11, 49), observer=r)), "cannot be detected in e11m49"),
+])  # fmt: skip
 def test_more_that_cannot_be_counted_is_refused(ask, message):
     with pytest.raises(ValueError, match=message):
         ask()

@@ -7,17 +7,10 @@ import simfloat as sf
 from simfloat.telemetry.advice import Binades, RangeCounts, count_in_range, format_binades
 
 
-@pytest.mark.parametrize(
-    "format, binades",
-    [
-        (sf.FP16, (-24, -14, 15)),
-        (sf.E4M3, (-9, -6, 8)),
-        (sf.E8M0, (-127, -127, 127)),
-        (sf.FP64, (-1074, -1022, 1023)),
-        (sf.Format(5, 10, subnormals=False), (-14, -14, 15)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("format, binades", [
+    (sf.FP16, (-24, -14, 15)), (sf.E4M3, (-9, -6, 8)), (sf.E8M0, (-127, -127, 127)),
+    (sf.FP64, (-1074, -1022, 1023)), (sf.Format(5, 10, subnormals=False), (-14, -14, 15)),
+], ids=str)  # fmt: skip
 def test_the_binades_of_a_format_begin_at_its_smallest_number(format, binades):
     assert format_binades(format) == Binades(*binades)
 

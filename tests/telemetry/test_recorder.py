@@ -223,21 +223,18 @@ def test_nothing_seen_is_zero_everywhere():
     assert repr(sf.Recorder("*.weight", "update")) == "Recorder(path='*.weight', phase='update')"
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda r: r.counts(phase="forwards"), "Unknown phase 'forwards'. Phases: .*Did you mean 'forward'"),
-        (lambda r: r.histogram(phase="fwd"), "Unknown phase 'fwd'. Phases: forward, backward, update"),
-        (lambda r: sf.Recorder(phase="updates"), "Unknown phase 'updates'.*Did you mean 'update'"),
-        (lambda r: r.counts("backward"), "matches nothing that was seen. 'backward' is a phase: pass phase='backward'"),
-        (lambda r: r.counts("hiden.*"), r"path 'hiden.\*' matches nothing that was seen. Did you mean 'hidden.0"),
-        (lambda r: r.histogram("haed", "update"), "path 'haed' .* Did you mean 'head'.* Seen: hidden.0"),
-        (lambda r: r.counts(3), r"path must be a text, such as 'hidden.\*', got 3"),
-        (lambda r: sf.Recorder(path=["head"]), r"path must be a text, .* got \['head'\]"),
-        (lambda r: sf.add(1.0, 1.0, sf.FP16, observer=sf.Recorder), "an object with a method observe"),
-        (lambda r: r.counts(operation="liner"), "operation 'liner' .* Did you mean 'linear'"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda r: r.counts(phase="forwards"), "Unknown phase 'forwards'. Phases: .*Did you mean 'forward'"),
+    (lambda r: r.histogram(phase="fwd"), "Unknown phase 'fwd'. Phases: forward, backward, update"),
+    (lambda r: sf.Recorder(phase="updates"), "Unknown phase 'updates'.*Did you mean 'update'"),
+    (lambda r: r.counts("backward"), "matches nothing that was seen. 'backward' is a phase: pass phase='backward'"),
+    (lambda r: r.counts("hiden.*"), r"path 'hiden.\*' matches nothing that was seen. Did you mean 'hidden.0"),
+    (lambda r: r.histogram("haed", "update"), "path 'haed' .* Did you mean 'head'.* Seen: hidden.0"),
+    (lambda r: r.counts(3), r"path must be a text, such as 'hidden.\*', got 3"),
+    (lambda r: sf.Recorder(path=["head"]), r"path must be a text, .* got \['head'\]"),
+    (lambda r: sf.add(1.0, 1.0, sf.FP16, observer=sf.Recorder), "an object with a method observe"),
+    (lambda r: r.counts(operation="liner"), "operation 'liner' .* Did you mean 'linear'"),
+])  # fmt: skip
 def test_questions_that_match_nothing_are_refused(trained, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(trained[0])

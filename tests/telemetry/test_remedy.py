@@ -40,24 +40,21 @@ SEEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "key, call",
-    [
-        (("head", "linear", "forward"), "'head', activations"),
-        (("head", "cast_input", "forward"), "'head', compute"),
-        (("head", "cast_weight", "forward"), "'head', compute_weights"),
-        (("head", "cast_gradient", "backward"), "'head', compute_gradients"),
-        (("head", "linear", "backward"), "'head', activation_gradients"),
-        (("head.weight", "linear", "backward"), "'head.weight', weight_gradients"),
-        (("head.weight", "update", "update"), "'head.weight', weights"),
-        (("head.weight.update", "divide", "update"), "'head.weight', weights"),
-        (("head.weight.unscale", "multiply", "update"), "'head.weight', weights"),
-        (("clip", "multiply", "update"), "'*', weights"),
-        (("head.weight.exp_avg_sq", "moment", "update"), "'head.weight', optimizer_state"),
-        (("", "add", "forward"), "operation='add', activations"),
-        (("", "add", "backward"), "operation='add', activation_gradients"),
-    ],
-)
+@pytest.mark.parametrize("key, call", [
+    (("head", "linear", "forward"), "'head', activations"),
+    (("head", "cast_input", "forward"), "'head', compute"),
+    (("head", "cast_weight", "forward"), "'head', compute_weights"),
+    (("head", "cast_gradient", "backward"), "'head', compute_gradients"),
+    (("head", "linear", "backward"), "'head', activation_gradients"),
+    (("head.weight", "linear", "backward"), "'head.weight', weight_gradients"),
+    (("head.weight", "update", "update"), "'head.weight', weights"),
+    (("head.weight.update", "divide", "update"), "'head.weight', weights"),
+    (("head.weight.unscale", "multiply", "update"), "'head.weight', weights"),
+    (("clip", "multiply", "update"), "'*', weights"),
+    (("head.weight.exp_avg_sq", "moment", "update"), "'head.weight', optimizer_state"),
+    (("", "add", "forward"), "operation='add', activations"),
+    (("", "add", "backward"), "operation='add', activation_gradients"),
+])  # fmt: skip
 def test_each_place_has_the_role_that_rounds_it(key, call):
     assert str(remedy(Key(*key), SEEN, is_fp32=False)) == f"policy.override({call}=sf.FP32)"
     assert str(remedy(Key(*key), SEEN[:3], is_fp32=True)) == f"policy.override({call}=sf.FP64)"

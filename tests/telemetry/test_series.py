@@ -160,15 +160,12 @@ def test_nothing_counted_is_a_head_alone(tmp_path):
         assert read(tmp_path / "counts.csv") == []
 
 
-@pytest.mark.parametrize(
-    "ask, message",
-    [
-        (lambda r: r.series(phase="updates"), "Unknown phase 'updates'.*Did you mean 'update'"),
-        (lambda r: r.series("head"), "path 'head' matches nothing that was seen"),
-        (lambda r: r.series(operation="ad"), "operation 'ad' .* Did you mean 'add'"),
-        (lambda r: r.to_csv(3), "to_csv takes a path, text or a pathlib.Path, got 3"),
-    ],
-)
+@pytest.mark.parametrize("ask, message", [
+    (lambda r: r.series(phase="updates"), "Unknown phase 'updates'.*Did you mean 'update'"),
+    (lambda r: r.series("head"), "path 'head' matches nothing that was seen"),
+    (lambda r: r.series(operation="ad"), "operation 'ad' .* Did you mean 'add'"),
+    (lambda r: r.to_csv(3), "to_csv takes a path, text or a pathlib.Path, got 3"),
+])  # fmt: skip
 def test_questions_about_steps_that_match_nothing_are_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import simfloat as sf
+from tests.bits import assert_all_bits
 
 
 class SingleOperations(TorchDispatchMode):
@@ -101,3 +102,36 @@ def of_ours(policy, function, arrays):
         result = function(sf.nn, *(p * 1.0 for p in parameters))
         (result * 1.5).sum().backward()
     return [result.data, *(np.zeros(p.shape) if p.grad is None else p.grad for p in parameters)]
+
+
+def assert_functions_alike(policies, theirs, ours, *arrays):
+    """Require the same result and gradients of functions of a package and arrays in both front ends."""
+    for name, policy in policies.items():
+        assert_all_bits(of_ours(policy, ours, arrays), of_torch(policy, theirs, arrays), name)
+
+
+def of_layer(layer, x, running):
+    """The result of a layer, and the gradients of what came in and of parameters."""
+    with running:
+        y = layer(x * 1.0)
+        (y * y).sum().backward()
+    numbers = [y, x.grad, *(parameter.grad for parameter in layer.parameters())]
+    return [
+        each.detach().numpy() if isinstance(each, torch.Tensor) else getattr(each, "data", each) for each in numbers
+    ]
+
+
+def assert_layers_alike(policies, make, x):
+    """Require the same result and gradients of the layers that a function makes of PyTorch and of this package."""
+    for name, policy in policies.items():
+        dtype = np.float64 if name == "fp64" else np.float32
+        theirs, ours = make(torch.nn).to(torch.from_numpy(np.zeros(1, dtype)).dtype), make(sf.nn)
+        assert ours.extra_repr() == "" or type(ours).__name__ == type(theirs).__name__
+        rng = np.random.default_rng(21)
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                parameter.copy_(torch.from_numpy(rng.uniform(0.25, 1.5, parameter.shape)))
+        ours.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
+        a, b = torch.from_numpy(x.astype(dtype)).requires_grad_(), sf.Tensor(x.astype(dtype), requires_grad=True)
+        simulation = sf.torch.simulate(theirs, policy, 3)
+        assert_all_bits(of_layer(ours, b, sf.simulate(policy, 3)), of_layer(theirs, a, simulation), name)

@@ -176,13 +176,9 @@ class Residual(nn.Module):
 
 
 MODELS = {
-    "dcgan": (Adversaries, numbers(4, 5)),
-    "unet": (UNet, numbers(4, 2, 8, 8)),
-    "bert": (Bert, tokens(4, 5)),
-    "gpt2": (Gpt, tokens(4, 5)),
-    "llama": (Llama, tokens(4, 5)),
-    "resnet": (Residual, numbers(4, 2, 6, 6)),
-}
+    "dcgan": (Adversaries, numbers(4, 5)), "unet": (UNet, numbers(4, 2, 8, 8)), "bert": (Bert, tokens(4, 5)),
+    "gpt2": (Gpt, tokens(4, 5)), "llama": (Llama, tokens(4, 5)), "resnet": (Residual, numbers(4, 2, 6, 6)),
+}  # fmt: skip
 CLASSES = torch.tensor([0, 2, 1, 1])
 
 

@@ -9,11 +9,7 @@ import simfloat as sf
 import simfloat.torch
 
 TYPES = [torch.bfloat16, torch.float16, torch.float32]
-NUMBERS = {
-    "Python's": lambda n: n,
-    "float32": torch.tensor,
-    "float64": lambda n: torch.tensor(n, dtype=torch.float64),
-}
+NUMBERS = {"Python's": lambda n: n, "float32": torch.tensor, "float64": lambda n: torch.tensor(n, dtype=torch.float64)}
 
 #: Of a tensor, another one, and a number.
 BY_NUMBER = {

@@ -156,16 +156,13 @@ def test_model_optimizer_schedule_and_random_numbers_do_not_change():
     assert torch.equal(random, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
-        ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
-        ({"scaler": 3, "optimizer": None}, "also pass optimizer="),
-        ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
-        ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
-    ],
-)
+@pytest.mark.parametrize("change, words", [
+    ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
+    ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
+    ({"scaler": 3, "optimizer": None}, "also pass optimizer="),
+    ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
+    ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
+])  # fmt: skip
 def test_nonsense_is_refused(change, words):
     given = {"model": mlp(), "loss_fn": F.mse_loss, "batches": [(X, Y)], "policy": "fp32"}
     with pytest.raises(ValueError, match=words):

@@ -7,12 +7,9 @@ from simfloat.torch.search import handler_of
 
 #: What an argument of a type is.
 SAMPLES = {
-    "Tensor": lambda x: x,
-    "List[Tensor]": lambda x: [x, x],
-    "number": lambda x: 1,
-    "float": lambda x: 0.5,
+    "Tensor": lambda x: x, "List[Tensor]": lambda x: [x, x], "number": lambda x: 1, "float": lambda x: 0.5,
     "bool": lambda x: False,
-}
+}  # fmt: skip
 #: What makes no dense tensors of real numbers, or numbers by chance.
 OTHERS = ("sparse", "batch_dim", "nested", "quantize", "fbgemm", "_make_dual", "stft", "backward", "rand", "empty")
 

@@ -73,13 +73,10 @@ MATRIX_FUNCTIONS = {
 
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_and_gradients_under_fp64_are_those_of_plain_pytorch(name):
+def test_results_and_gradients_are_those_of_plain_pytorch_and_numbers_of_the_policys_format(name):
     compare_with_plain(Function.of(FUNCTIONS[name]), X)
-
-
-@pytest.mark.parametrize("name", ["cholesky", "solve", "inv", "det", "qr", "svdvals", "eigh", "pinv", "lstsq"])
-def test_results_and_gradients_are_numbers_of_the_policys_format(name):
-    check_format(Function.of(FUNCTIONS[name]), X)
+    if name in ["cholesky", "solve", "inv", "det", "qr", "svdvals", "eigh", "pinv", "lstsq"]:
+        check_format(Function.of(FUNCTIONS[name]), X)
 
 
 def test_factors_have_the_bits_of_our_own():

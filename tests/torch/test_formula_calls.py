@@ -244,18 +244,10 @@ def test_classes_that_do_not_fit_are_refused_in_the_same_words(classes):
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        torch.relu,
-        torch.tanh,
-        functional.silu,
-        functional.gelu,
-        functional.elu,
-        lambda x: torch.softmax(x, 1),
-        torch.square,
-    ],
-)
+@pytest.mark.parametrize("function", [
+    torch.relu, torch.tanh, functional.silu, functional.gelu, functional.elu, lambda x: torch.softmax(x, 1),
+    torch.square,
+])  # fmt: skip
 def test_a_backward_pass_after_the_block_is_pytorchs_own_and_in_another_block_is_refused(function):
     numbers, g = torch.linspace(-2, 2, 12).reshape(3, 4), torch.linspace(0.1, 0.9, 12).reshape(3, 4)
     gradients = []

@@ -306,12 +306,9 @@ def test_the_choice_of_a_kernel_around_or_in_a_block_changes_nothing_and_is_rest
 
 #: Each of c, a, b, alpha and beta.
 SCALED = {
-    "addmm": ((2, 3), (2, 64), (64, 3)),
-    "baddbmm": ((1, 2, 3), (1, 2, 64), (1, 64, 3)),
-    "addmv": ((2,), (2, 64), (64,)),
-    "addbmm": ((2, 3), (1, 2, 64), (1, 64, 3)),
-    "addr": ((2, 3), (2,), (3,)),
-}
+    "addmm": ((2, 3), (2, 64), (64, 3)), "baddbmm": ((1, 2, 3), (1, 2, 64), (1, 64, 3)),
+    "addmv": ((2,), (2, 64), (64,)), "addbmm": ((2, 3), (1, 2, 64), (1, 64, 3)), "addr": ((2, 3), (2,), (3,)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SCALED)

@@ -34,16 +34,12 @@ def through(function, x=X, g=G, policy=POLICY):
     return y.detach().numpy(), leaf.grad.numpy()
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        (lambda x: x.softmax(1), lambda x: x.softmax(1)),
-        (lambda x: x.log_softmax(1), lambda x: x.log_softmax(1)),
-        (lambda x: x.logsumexp(1), lambda x: x.logsumexp(1)),
-        (lambda x: F.layer_norm(x, (9,)), lambda x: sf.nn.LayerNorm(9, elementwise_affine=False)(x)),
-    ],
-    ids=["softmax", "log_softmax", "logsumexp", "layer_norm"],
-)
+@pytest.mark.parametrize(("theirs", "ours"), [
+    (lambda x: x.softmax(1), lambda x: x.softmax(1)),
+    (lambda x: x.log_softmax(1), lambda x: x.log_softmax(1)),
+    (lambda x: x.logsumexp(1), lambda x: x.logsumexp(1)),
+    (lambda x: F.layer_norm(x, (9,)), lambda x: sf.nn.LayerNorm(9, elementwise_affine=False)(x)),
+], ids=["softmax", "log_softmax", "logsumexp", "layer_norm"])  # fmt: skip
 def test_the_result_of_a_fused_composite_has_the_bits_of_our_own(theirs, ours):
     fused = through(lambda x: torch.atleast_2d(theirs(x)))[0]
     with sf.simulate(POLICY):

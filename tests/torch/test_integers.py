@@ -16,19 +16,11 @@ from tests.torch.test_every_operation import fits
 WHOLE = torch.tensor([[1, 2, 7], [3, 5, 11]])
 
 FUNCTIONS = {
-    "quotient": lambda x: x / 7,
-    "root": torch.sqrt,
-    "exponential": torch.exp,
-    "log1p": torch.log1p,
-    "sinc": torch.sinc,
-    "entropy": torch.special.entr,
-    "xlogy": lambda x: torch.xlogy(0.3, x),
-    "mean": lambda x: x.mean(1, dtype=torch.float32),
-    "logsumexp": lambda x: x.logsumexp(1),
-    "power": lambda x: x**-0.3,
-    "with numbers": lambda x: x * 0.1 + 1,
-    "truth values": lambda x: (x > 2) / 3,
-}
+    "quotient": lambda x: x / 7, "root": torch.sqrt, "exponential": torch.exp, "log1p": torch.log1p, "sinc": torch.sinc,
+    "entropy": torch.special.entr, "xlogy": lambda x: torch.xlogy(0.3, x),
+    "mean": lambda x: x.mean(1, dtype=torch.float32), "logsumexp": lambda x: x.logsumexp(1), "power": lambda x: x**-0.3,
+    "with numbers": lambda x: x * 0.1 + 1, "truth values": lambda x: (x > 2) / 3,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

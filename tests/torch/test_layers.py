@@ -117,12 +117,8 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_results_and_gradients_under_fp64_are_those_of_plain_pytorch(name):
+def test_results_and_gradients_are_those_of_plain_pytorch_and_numbers_of_the_policys_format(name):
     compare_with_plain(*LAYERS[name])
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_results_and_gradients_are_numbers_of_the_policys_format(name):
     check_format(*LAYERS[name])
 
 

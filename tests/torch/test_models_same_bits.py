@@ -200,23 +200,9 @@ class Llama(Recurrent):
 
 
 MODELS = [
-    Convolutional,
-    Sequenced,
-    Residual,
-    Llama,
-    Averaged,
-    Transformer,
-    Normalized,
-    Forked,
-    Recurrent,
-    Deep,
-    Projected,
-    Gated,
-    Plain,
-    Rectified,
-    Attending,
-    Encoding,
-]
+    Convolutional, Sequenced, Residual, Llama, Averaged, Transformer, Normalized, Forked, Recurrent, Deep, Projected,
+    Gated, Plain, Rectified, Attending, Encoding,
+]  # fmt: skip
 
 
 def made(kind, nn):

@@ -45,16 +45,10 @@ def test_wrong_results_are_recognised():
     assert word(torch.zeros(1), set(), -torch.zeros(1)) == "wrong", "the sign of a zero"
 
 
-@pytest.mark.parametrize(
-    "command, options",
-    [
-        (workflows, ["fp31"]),
-        (models, ["--policy", "fp31"]),
-        (models, ["fp31"]),
-        (opinfo, ["fp31"]),
-        (moduleinfo, ["fp31"]),
-    ],
-)
+@pytest.mark.parametrize("command, options", [
+    (workflows, ["fp31"]), (models, ["--policy", "fp31"]), (models, ["fp31"]), (opinfo, ["fp31"]),
+    (moduleinfo, ["fp31"]),
+])  # fmt: skip
 def test_a_policy_or_a_name_that_does_not_exist_is_refused_in_one_line(command, options):
     done = CliRunner().invoke(command.main, options)
     assert done.exit_code == 2 and "'fp31'" in done.output.splitlines()[-1] and "Traceback" not in done.output

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 
 import simfloat as sf
+from tests.bits import assert_bits
+from tests.torch.compared import Function, check_format, compare_with_plain
 
-X = np.random.default_rng(2).normal(size=(2, 3, 7, 6))
+X = torch.from_numpy(np.random.default_rng(2).normal(size=(2, 3, 7, 6)))
 
 FUNCTIONS = {
     "avg_pool2d": lambda x: F.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True, count_include_pad=False),
@@ -27,47 +29,18 @@ FUNCTIONS = {
 }
 
 
-def gradients(function, x, policy):
-    x = torch.from_numpy(x.copy()).requires_grad_()
-    if policy is None:
-        y = function(x)
-        y.square().sum().backward()
-    else:
-        with sf.torch.simulate(torch.nn.Identity(), policy):
-            y = function(x)
-            y.square().sum().backward()
-    return y.detach().numpy(), x.grad.numpy()
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_and_gradients_under_fp64_are_those_of_plain_pytorch(name):
-    for a, b in zip(gradients(FUNCTIONS[name], X, "fp64"), gradients(FUNCTIONS[name], X, None), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+def test_results_and_gradients_are_those_of_plain_pytorch_and_numbers_of_the_policys_format(name):
+    compare_with_plain(Function.of(FUNCTIONS[name]), X)
+    check_format(Function.of(FUNCTIONS[name]), X)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_and_gradients_are_numbers_of_the_policys_format(name):
-    for found in gradients(FUNCTIONS[name], X.astype(np.float32), "bf16-standard"):
-        np.testing.assert_array_equal(found, sf.round(found, sf.BF16))
-
-
-@pytest.mark.parametrize("name", ["avg_pool2d", "overlapping", "divisor", "adaptive"])
-def test_averages_have_the_bits_of_our_own(name):
-    own = {
-        "avg_pool2d": sf.nn.AvgPool2d((3, 2), 2, 1, ceil_mode=True, count_include_pad=False),
-        "overlapping": sf.nn.AvgPool2d(3, 1, 1),
-        "divisor": sf.nn.AvgPool2d(2, divisor_override=3),
-        "adaptive": sf.nn.AdaptiveAvgPool2d((3, 4)),
-    }[name]
-    x = X.astype(np.float32)
-    theirs = gradients(FUNCTIONS[name], x, "bf16-standard")
-    ours = sf.Tensor(x.copy(), requires_grad=True)
+def test_averages_of_unlike_windows_have_the_bits_of_our_own():
+    # Of gradients, our own adds up one window after the other.
+    with sf.torch.simulate(torch.nn.Identity(), "bf16-standard"):
+        theirs = FUNCTIONS["adaptive"](X.float())
     with sf.simulate("bf16-standard"):
-        y = own(ours)
-        y.square().sum().backward()
-    np.testing.assert_array_equal(theirs[0], y.data)
-    if name != "adaptive":  # whose windows our own adds up one after the other
-        np.testing.assert_array_equal(theirs[1], ours.grad)
+        assert_bits(sf.nn.AdaptiveAvgPool2d((3, 4))(X.float().numpy()).data, theirs)
 
 
 @pytest.mark.parametrize("kind", ["MaxPool", "AvgPool"])
@@ -89,54 +62,3 @@ def test_windows_that_give_a_pixel_nothing_are_zeros_in_its_sum_as_in_our_own_la
                 y = theirs(pixels)
                 (y * y).sum().backward()
             np.testing.assert_array_equal(pixels.grad.reshape(x.shape), image.grad)
-
-
-#: A layer of both front ends, its arguments, and the shape of its images.
-LAYERS = [
-    ("MaxPool1d", (3, 2, 1), (2, 3, 9)),
-    ("MaxPool2d", (3, 2, 1), (2, 3, 7, 6)),
-    ("MaxPool3d", (3, 2, 1), (2, 3, 5, 6, 7)),
-    ("MaxPool3d", ((1, 2, 3), (2, 1, 1), 0, (1, 2, 1), False, True), (2, 3, 4, 6, 7)),
-    ("AvgPool1d", (3, 2, 1), (2, 3, 9)),
-    ("AvgPool2d", ((3, 2), 2, 1, True, False), (2, 3, 7, 6)),
-    ("AvgPool3d", (3, 2, 1, True, False), (2, 3, 5, 6, 7)),
-    ("AvgPool3d", (2,), (2, 3, 4, 6, 2)),
-    ("AvgPool3d", (2, 1, 0, False, True, 3), (3, 5, 6, 7)),
-    ("AdaptiveAvgPool3d", ((2, 3, 4),), (2, 3, 5, 6, 7)),
-    ("AdaptiveAvgPool3d", ((None, 1, 7),), (2, 3, 5, 6, 7)),
-    ("AdaptiveAvgPool3d", (1,), (2, 3, 5, 6, 7)),
-    ("AdaptiveMaxPool1d", (4,), (2, 3, 9)),
-    ("AdaptiveMaxPool2d", ((3, None),), (2, 3, 7, 6)),
-    ("AdaptiveMaxPool2d", (9,), (2, 3, 7, 6)),
-    ("AdaptiveMaxPool3d", ((2, 3, 4),), (2, 3, 5, 6, 7)),
-    ("AdaptiveMaxPool3d", (2,), (3, 5, 6, 7)),
-]
-
-#: Sums in an order and a format that bits depend on.
-SUMS = sf.Policy(compute=sf.FP32, activation_gradients=sf.BF16, reduce=sf.pairwise(sf.BF16), name="sums")
-
-
-def run_layer(front_end, name, arguments, x, policy):
-    """The result and the gradient of images of a layer under one of both front ends."""
-    if front_end == "torch":
-        layer, image = getattr(torch.nn, name)(*arguments), torch.from_numpy(x.copy()).requires_grad_()
-        with sf.torch.simulate(layer, policy, 3):
-            y = layer(image * 1.0)
-            (y * y).sum().backward()
-        return y.detach().numpy(), image.grad.numpy()
-    layer, image = getattr(sf.nn, name)(*arguments), sf.Tensor(x.copy(), requires_grad=True)
-    with sf.simulate(policy, 3):
-        y = layer(image * 1.0)
-        (y * y).sum().backward()
-    return y.data, image.grad
-
-
-@pytest.mark.parametrize("policy", [*sf.policies, SUMS], ids=lambda policy: getattr(policy, "name", policy))
-@pytest.mark.parametrize("name, arguments, shape", LAYERS, ids=str)
-def test_pooling_has_the_same_bits_under_both_front_ends_and_every_preset(name, arguments, shape, policy):
-    if arguments == (1,) and policy == "as-written-cuda":
-        pytest.skip("CUDA kernels multiply the gradient of a mean by a reciprocal, which rounds twice")
-    x = np.random.default_rng(4).normal(size=shape).astype(np.float64 if policy == "fp64" else np.float32)
-    ours, theirs = (run_layer(front_end, name, arguments, x, policy) for front_end in ("simfloat", "torch"))
-    for mine, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, other)

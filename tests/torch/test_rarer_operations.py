@@ -61,13 +61,10 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_and_gradients_under_fp64_are_those_of_plain_pytorch(name):
+def test_results_and_gradients_are_those_of_plain_pytorch_and_numbers_of_the_policys_format(name):
     compare_with_plain(Function.of(FUNCTIONS[name]), X)
-
-
-@pytest.mark.parametrize("name", ["segments mean", "renorm", "rrelu", "multilabel_margin_loss"])
-def test_results_and_gradients_are_numbers_of_the_policys_format(name):
-    check_format(Function.of(FUNCTIONS[name]), X)
+    if name in ["segments mean", "renorm", "rrelu", "multilabel_margin_loss"]:
+        check_format(Function.of(FUNCTIONS[name]), X)
 
 
 def computed(function, *arrays, policy="bf16-standard"):

@@ -78,11 +78,7 @@ def test_checkpoints_outside_of_a_block_are_pytorchs_own():
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize(
     "part",
-    [
-        lambda m, x: m.layer(x) @ m.weight,
-        lambda m, x: m.layer(x @ m.weight),
-        lambda m, x: torch.full((2, 3), 1.37) @ x,
-    ],
+    [lambda m, x: m.layer(x) @ m.weight, lambda m, x: m.layer(x @ m.weight), lambda m, x: torch.full((2, 3), 1.37) @ x],
     ids=["layer first", "layer last", "data made in it"],
 )
 def test_what_runs_again_next_to_the_layers_of_a_part_is_where_it_was(part, reentrant):

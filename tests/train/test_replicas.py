@@ -124,14 +124,11 @@ def test_a_training_resumes_with_the_same_bits_and_the_same_replicas(tmp_path):
     assert_bits(whole.weight.data, again.weight.data)
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"replicas": 0}, "replicas must be an integer of at least 1, got 0"),
-        ({"replicas": 5}, r"split into replicas=5 parts of one size along its first axis; got \(12, 5\)"),
-        ({"replicas": 2, "batches": [(X, 1.0)]}, r"got \(\)"),
-    ],
-)
+@pytest.mark.parametrize("options, words", [
+    ({"replicas": 0}, "replicas must be an integer of at least 1, got 0"),
+    ({"replicas": 5}, r"split into replicas=5 parts of one size along its first axis; got \(12, 5\)"),
+    ({"replicas": 2, "batches": [(X, 1.0)]}, r"got \(\)"),
+])  # fmt: skip
 def test_nonsense_is_refused(options, words):
     with pytest.raises(ValueError, match=words):
         trained(**options)
