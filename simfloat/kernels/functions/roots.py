@@ -70,7 +70,8 @@ def _length(a, b):
 def hypot_quick(x, y):
     """Return sqrt(x^2 + y^2) for zeros and 2^-300 <= |x|, |y| <= 2^300."""
     high, low = _length(max(abs(x), abs(y)), min(abs(x), abs(y)))
-    return round_sum_to_odd(high, low)
+    # `max` and `min` return the other operand of a NaN.
+    return round_sum_to_odd(high, low) if (x == x) & (y == y) else np.nan
 
 
 @scalar
