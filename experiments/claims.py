@@ -53,8 +53,8 @@ findings of the experiments.
 
 
 WRONG = """\
-These claims are wrong by a proof, a counterexample, arithmetic, or all findings that test them. READMEs of experiments
-list further errors in their sources.
+Each of these claims is refuted by a proof, a counterexample, arithmetic, or all findings that test it. The READMEs of
+the experiments list further errors in their sources.
 """
 
 CHANGED = """\
