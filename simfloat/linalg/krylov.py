@@ -39,9 +39,10 @@ Operator = Callable[[NDArray], NDArray]
 class KrylovSolution(NamedTuple):
     """The result of GMRES.
 
-    `converged` and `reason` say if and why the iteration ended. `residuals` are the norms of the residual that the
-    method estimates in every step, the first one for x = 0; `true_residuals` are the norms of b - A x for every x that
-    was computed, one for each cycle, measured in float64. Both are relative to the norm of b.
+    `converged` is True if the estimated residual met the tolerance, and `reason` says why the iteration ended.
+    `residuals` are the norms of the residual that the method estimates in every step, the first one for x = 0.
+    `true_residuals` are the norms of b - A x, measured in float64, for the x after each cycle. Both are relative to the
+    norm of b.
     """
 
     x: Array

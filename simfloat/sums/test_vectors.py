@@ -98,7 +98,7 @@ def _sums(
     """Return the sums of the products of rows, and their flags."""
     a, b, c = operands
     if not accumulator.takes_initial and (c != 0).any():
-        raise ValueError(f"{accumulator} has no running sum that could start from c; pass zeros.")
+        raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
     initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
     pair = matmul(
         a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(kinds[0], kinds[1]), accumulate=accumulator, output=kinds[-1],

@@ -35,7 +35,9 @@ def test_the_variant_and_the_number_of_random_bits_are_found(variant, bits):
 def test_many_random_bits_look_alike():
     found = sf.reveal_rounding(box(sf.FP16, sf.stochastic()), runs=1024)
     assert found.precision == 11 and found.roundings == (sf.stochastic(),)
-    assert "All with more than 3 random bits look like stochastic(bits=32, variant='C') in 1024" in repr(found)
+    assert "All roundings with more than 3 random bits look like stochastic(bits=32, variant='C') in 1024" in repr(
+        found
+    )
 
 
 def test_probabilities_are_counts_of_the_definition():

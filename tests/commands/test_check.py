@@ -82,7 +82,7 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
 @pytest.mark.parametrize(
     "text, words",
     [
-        ('format = "FP16"\n', 'A unit has an operation, such as operation = "add".'),
+        ('format = "FP16"\n', 'The description of a unit must contain an operation, such as operation = "add".'),
         ('operation = "add"\nformat = "FP16"\nround = "to_odd"\n', "'round' is not a key of a unit: operation, format"),
         ('operation = "add"\n', "needs the format of 'add'"),
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),

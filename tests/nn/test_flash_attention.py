@@ -402,7 +402,7 @@ def test_a_kernel_prints_as_the_call_that_makes_it_and_policy_files_contain_it(k
         (lambda: sf.Policy.from_toml("compute='bf16'\nfused='flash_attention(0)'"), "fused: block_keys must be"),
         (
             lambda: computed(PLAIN, False, {"enable_gqa": True}, k=K[:1, :, :].repeat(3, 0), v=W[:1].repeat(3, 0)),
-            "heads of the query .axis -3. must be a multiple of those of key and value",
+            "heads of the query .axis -3. must be a multiple of that of key and value",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from simfloat.sums.test_vectors import DOT, Case, case_of, read_cases, vectors_o
 from simfloat.terminal import argument_type
 from simfloat.tools.commands.unit import Unit, read_unit
 
-HELP = "compare the results in a file of test vectors with simfloat's, and print the first line that differs"
+HELP = "compare the results in a file of test vectors with those of simfloat, and print the first line that differs"
 
 FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
 
