@@ -1,4 +1,4 @@
-"""Bounds of theory hold exactly: for computed sums by fractions, for random errors by their whole distribution."""
+"""Bounds of theory are valid: for computed sums, by fractions; for random errors, by their whole distribution."""
 
 import math
 from fractions import Fraction

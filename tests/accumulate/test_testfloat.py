@@ -276,7 +276,7 @@ def test_results_may_have_another_format_than_operands(tmp_path):
     [(sf.FP16, True), (sf.kahan(sf.FP32), True), (sf.fused(4, 20), False), (sf.tensor_core("hopper"), False)],
     ids=str,
 )
-def test_sums_are_operations(accumulate, has_flags, rng, tmp_path):
+def test_vectors_of_sums_are_written_and_read_back(accumulate, has_flags, rng, tmp_path):
     path, a, b = tmp_path / "cases", *sf.round(rng.standard_normal((2, 20, 7)), sf.E4M3)
     c = sf.round(rng.standard_normal(20), sf.FP16)
     sf.write_vectors(path, "dot", a, b, c, sf.E4M3, accumulate=accumulate)

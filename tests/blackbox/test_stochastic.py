@@ -1,4 +1,4 @@
-"""A sum that rounds stochastically is told by the distribution of its results."""
+"""The rounding of a stochastic sum is found from the distribution of its results."""
 
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ from simfloat.formats.definition import is_away
 
 
 def box(format, rounding, seed=3):
-    """The sum of two products by the definition, with draws that are made at once."""
+    """The sum of two products by the definition, with all draws computed at once."""
     draws = iter(np.random.default_rng(seed).integers(0, 2**rounding.bits, 100_000).tolist())
 
     def add(a, b):
@@ -47,7 +47,7 @@ def test_probabilities_are_counts_of_the_definition():
             assert larger_share(rounding, nu) == Fraction(away, 2**rounding.bits)
 
 
-def test_other_functions_are_told_apart():
+def test_other_functions_are_distinguished():
     found = sf.reveal_rounding(lambda a, b: sf.dot(a, b, accumulate=sf.BF16), runs=256)
     assert found.roundings == () and found.precision == 8 and "use reveal" in found.reason
     assert "No sum was rounded" in sf.reveal_rounding(lambda a, b: a @ b, runs=256).reason

@@ -45,7 +45,7 @@ def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     assert (VERSION, digest.hexdigest()[:16]) == (1, "2614c0d31776abae"), "files that change need another version"
 
 
-def test_the_first_difference_is_told_with_its_operands(tmp_path, capsys):
+def test_the_first_difference_is_printed_with_its_operands(tmp_path, capsys):
     path = written(tmp_path, "adder", ADDER)
     lines = path.read_text().splitlines()
     a, b, _, flags = lines[6].split()
@@ -61,7 +61,7 @@ def test_the_first_difference_is_told_with_its_operands(tmp_path, capsys):
     assert "2 of 40 lines differ." in report
 
 
-def test_flags_and_signs_of_zeros_count_and_signalling_nan_are_left_out(tmp_path, capsys):
+def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_path, capsys):
     path = tmp_path / "add_FP16_nearest_even.txt"
     for line, code, words in (
         ("3C00 1000 3C00 00", 1, "flags 01: inexact"),

@@ -44,7 +44,7 @@ class Program:
         return (part not in ("probabilities", "output") and getattr(self.kernel, part, None)) or self.inner
 
     def cast(self, role, name, numbers):
-        """Elements of an operand, and the factor that they were multiplied by."""
+        """The elements of an operand, and the factor by which they were multiplied."""
         cast = self.recipe.__dict__[role]
         if name == "probabilities" and self.kernel.probabilities is not None:
             cast = self.kernel.probabilities
