@@ -183,7 +183,7 @@ def page() -> str:
         f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} have a reason why they "
     )
     summary += (
-        f"are not tested. {elsewhere} are about a model of the source that we do not have; for these, the verdict "
+        f"are not tested. {elsewhere} are about a model of the source that we do not have. For these, the verdict "
     )
     parts = [HEAD, summary + "on our model follows the word *here*."]
     for name, title in sources.items():

@@ -73,8 +73,9 @@ def newton_inverse(
     from the element of I and subtracts the products in ascending order; each element of the new X starts from the old
     one and adds them. An accumulator that cannot start from a value sums the products first.
 
-    The iteration ends if the norm of R is at most `tolerance`, if it is below 1/2 and no longer shrinks (the last step
-    is undone), if a value leaves the range of the format (the last step is undone), and after `max_iterations` steps.
+    The iteration ends if the norm of R is at most `tolerance`, if it is below 1/2 and no longer shrinks, if a value
+    leaves the range of the format, or after `max_iterations` steps. In the second and third case, the last step is
+    undone.
 
     Parameters:
         A: a real matrix (n, n).

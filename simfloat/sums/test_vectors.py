@@ -166,7 +166,7 @@ def write_vectors(
 
     Parameters:
         path: the file.
-        operation: the name of a function of simfloat: ``"round"``, or ``"add"`` to ``"copysign"``; a name of TestFloat,
+        operation: the name of a function of simfloat, such as ``"round"`` or ``"add"``; a name of TestFloat,
             such as ``"f16_to_i32"``; or ``"dot"``, a sum of products.
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of

@@ -45,7 +45,7 @@ def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
 
     If |delta_i| <= u, the product of n factors (1 + delta_i) or 1 / (1 + delta_i) is 1 + theta_n with
     |theta_n| <= gamma_n. The error of a dot product of n terms, added one after the other, is at most gamma_n times
-    the sum of |a_i b_i|; for a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
+    the sum of |a_i b_i|. For a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
 
     Parameters:
         n: numbers of roundings, 0 or more, in an array of any shape.
@@ -158,9 +158,9 @@ def confidence_factor(probability: float, terms: int = 1) -> float:
 def stochastic_variance(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """Return (1 + u^2)^n - 1: a bound on the variance of a sum under stochastic rounding.
 
-    The result of a dot product has the exact value as its mean, and its variance is at most this bound times the square
-    of the sum of |a_i b_i|, if a term takes part in at most n roundings. It grows like n u^2, so the standard
-    deviation grows like sqrt(n) u.
+    The mean of a computed dot product is the exact value. Its variance is at most this bound times the square of the
+    sum of |a_i b_i|, if a term takes part in at most n roundings. The bound grows like n u^2, so the standard deviation
+    grows like sqrt(n) u.
 
     Parameters:
         n: numbers of roundings, 0 or more: the terms of a dot product, or the terms of a sum less 1.
