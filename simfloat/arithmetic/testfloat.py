@@ -43,8 +43,8 @@ KINDS: dict[str, Kind] = {
     **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
 }
 
-#: Names of operations in TestFloat that differ from the names in simfloat.
-THEIRS = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma", "rem": "remainder"}
+#: Names of operations in simfloat by their names in TestFloat, if these differ.
+SIMFLOAT_NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma", "rem": "remainder"}
 
 #: Comparisons; True if a quiet NaN raises invalid.
 COMPARISONS: dict[str, tuple[Callable[..., Any], bool]] = {
@@ -119,7 +119,7 @@ def compute_testfloat(
         return rounded, _inexact(signature, np.isfinite(x) & (rounded != x))
     if operation == "to" and isinstance(target, np.dtype):
         return _convert_to_integers(x, signature, rounding, stream)
-    name = "round" if operation == "to" else THEIRS.get(operation, operation)
+    name = "round" if operation == "to" else SIMFLOAT_NAMES.get(operation, operation)
     function: Any = operations.round if name == "round" else getattr(functions, name)
     # float64 cannot represent all integers of 64 bits, so integers are read one by one.
     numbers = [x.tolist() if x.dtype.kind in "iu" else x for x in operands]

@@ -43,7 +43,7 @@ def test_a_run_returns_its_end_and_the_unchanged_weights(schedule):
     assert result == jobs.run(job) and np.isfinite(result["loss"]) and 0 <= result["early"] <= 1 and result["late"] > 0
 
 
-def made_up(earlier, best):
+def artificial_results(earlier, best):
     """Results in which nearest updates have these losses relative to FP32, and the remedies have almost FP32's."""
     results = []
     for job in jobs.deciding_jobs(Options(seeds=10)):
@@ -57,7 +57,9 @@ def made_up(earlier, best):
 
 
 def test_a_gap_that_tuning_closes_is_distinguished_from_one_that_stays():
-    closed, open_ = ({found.claim: found.verdict for found in findings(made_up(1.1, best))} for best in (0.99, 1.1))
+    closed, open_ = (
+        {found.claim: found.verdict for found in findings(artificial_results(1.1, best))} for best in (0.99, 1.1)
+    )
     assert len(closed) == 2 * 4 + 1 + 3 + 1 + 2
     for problem in TUNED:
         worse = f"{problem}: BF16 with nearest updates at its best constant rate ends worse than FP32 at its best"

@@ -53,11 +53,11 @@ class Unit(NamedTuple):
         operands = [self._operand(place, kind) for place, kind in enumerate(case.kinds[:-1])]
         if case.operation == DOT:
             self._cancel_products(operands)
-        arguments: list[Any] = [] if case.theirs else [case.kinds[0]]
+        arguments: list[Any] = [] if case.signature else [case.kinds[0]]
         arguments += [] if case.operation == DOT else [case.rounding]
         if case.operation == "round":
             arguments[0] = case.kinds[-1]
-        options: dict[str, Any] = {} if case.theirs or case.operation == "round" else {"output": case.kinds[-1]}
+        options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
         write_vectors(path, case.operation, *operands, *arguments, **options, accumulate=case.accumulator)
 
     def _operand(self, place: int, kind: Kind) -> NDArray[Any]:
