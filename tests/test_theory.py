@@ -82,7 +82,7 @@ def test_gamma_is_finite_below_one_over_u():
 
 @pytest.mark.parametrize("independent", [False, True])
 @pytest.mark.parametrize("u", [2.0**-3, 2.0**-8, 2.0**-11])
-def test_random_errors_exceed_the_probable_bound_as_rarely_as_it_says(u, independent):
+def test_random_errors_exceed_the_probable_bound_as_rarely_as_stated(u, independent):
     """Errors of u or -u with equal probability: every product of n factors, with its binomial probability."""
     for n in (1, 5, 40):
         shares = [Fraction(math.comb(n, k), 2**n) for k in range(n + 1)]
@@ -114,7 +114,7 @@ def outcomes(x, format):
 
 
 @pytest.mark.parametrize("format", [sf.Format(5, 2), sf.Format(5, 4)], ids=str)
-def test_sums_under_stochastic_rounding_keep_to_their_variance_and_their_bounds(format, rng):
+def test_sums_under_stochastic_rounding_are_within_their_variance_and_their_bounds(format, rng):
     u, n = sf.theory.roundoff(format, RANDOM), 12
     for x in (rng.standard_normal(n), rng.uniform(0.5, 1, n), np.full(n, 1.25)):
         x = sf.round(x, format)
@@ -193,7 +193,7 @@ def test_the_growth_factor_has_every_step_of_the_elimination(rng):
 
 
 @pytest.mark.parametrize("matrix", ["random", "worst"])
-def test_a_solved_system_is_as_near_as_wilkinson_says(matrix, rng):
+def test_the_backward_error_of_a_solved_system_is_within_its_bound(matrix, rng):
     n, format = 12, sf.FP16
     A = wilkinson_matrix(n) if matrix == "worst" else sf.round(rng.standard_normal((n, n)), format)
     b = sf.round(rng.standard_normal(n), format)

@@ -44,7 +44,7 @@ def test_a_run_returns_its_end_and_the_unchanged_weights(schedule):
 
 
 def artificial_results(earlier, best):
-    """Results in which nearest updates have these losses relative to FP32, and the remedies have almost FP32's."""
+    """Results in which nearest updates have these losses relative to FP32, and the remedies almost the loss of FP32."""
     results = []
     for job in jobs.deciding_jobs(Options(seeds=10)):
         slow = job["rate"] == TUNED[job["problem"]].earlier

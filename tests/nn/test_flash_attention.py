@@ -14,7 +14,7 @@ from tests import mpfr
 
 NAME = "scaled_dot_product_attention"
 RNG = np.random.default_rng(3)
-#: Heads, queries, keys, the width of a key and of a value; keys are no multiple of a block.
+#: Heads, queries, keys, the width of a key and of a value; the number of keys is not a multiple of a block.
 HEADS, L, S, E, V = 2, 3, 7, 4, 3
 Q, K, W = (RNG.standard_normal(shape) for shape in ((HEADS, L, E), (HEADS, S, E), (HEADS, S, V)))
 SLOPES = RNG.standard_normal((HEADS, L, V))

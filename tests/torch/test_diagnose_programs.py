@@ -147,7 +147,7 @@ def test_a_healthy_program_raises_no_alarm(model, dtype, policy):
     assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
 
 
-def test_the_change_in_the_program_gives_the_mended_losses():
+def test_the_change_in_the_program_gives_the_losses_with_remedies():
     found = diagnosis_of("a norm squares in FP16")
     model = perceptron(RMSNorm(is_wide=True)).half()
     model[1].float()

@@ -86,7 +86,7 @@ def states(kept):
     return {name: np.asarray(value, np.float64) for name, value in kept.items() if value is not None}
 
 
-#: PyTorch rounds the negated gradient of `maximize` to `weights`, which here do not hold it.
+#: PyTorch rounds the negated gradient of `maximize` to `weights`, which cannot represent it here.
 NARROW_WEIGHTS = ("moments of their own", "wide moments", "wide gradients")
 
 
