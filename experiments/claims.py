@@ -46,15 +46,15 @@ HEAD = """\
 This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
 has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
 the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
-limits of each experiment. A claim about the model of a source is *not tested* by another model; the page then gives
-the verdict on our model. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
-findings of the experiments.
+limits of each experiment. Our models cannot test a claim about a specific model of the source. The verdict is then *not
+tested*, and the page also gives the verdict on our model. `python -m experiments claims --page` writes this page from
+`experiments/claims.toml` and the findings of the experiments.
 """
 
 
 WRONG = """\
-These claims are wrong by a proof, a counterexample, arithmetic, or all findings that test them. READMEs of experiments
-list further errors in their sources.
+Each of these claims is refuted by a proof, a counterexample, arithmetic, or all findings that test it. The READMEs of
+the experiments list further errors in their sources.
 """
 
 CHANGED = """\
@@ -180,10 +180,10 @@ def page() -> str:
     sources, claims = read_claims()
     untested, elsewhere = (sum(bool(getattr(claim, name)) for claim in claims) for name in ("reason", "elsewhere"))
     summary = (
-        f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} a reason why they "
+        f"{len(claims)} claims: {len(claims) - untested - elsewhere} have a verdict, {untested} have a reason why they "
     )
     summary += (
-        f"are not tested. {elsewhere} are about a model of the source that we do not have; for these, the verdict "
+        f"are not tested. {elsewhere} are about a model of the source that we do not have. For these, the verdict "
     )
     parts = [HEAD, summary + "on our model follows the word *here*."]
     for name, title in sources.items():

@@ -30,15 +30,15 @@ class FrozenClaim(NamedTuple):
 
 
 @cache
-def frozen() -> Mapping[tuple[str, str], FrozenClaim]:
+def frozen_claims() -> Mapping[tuple[str, str], FrozenClaim]:
     """Return every frozen claim by its experiment and its text."""
     tables = tomllib.loads(FROZEN.read_text(encoding="utf-8"))
     return {(name, claim): FrozenClaim(*row) for name, rows in tables.items() for claim, row in rows.items()}
 
 
 def new_claims() -> Iterator[tuple[str, str, str]]:
-    """Yield experiment, claim and expectation of each row that is not frozen; raise ValueError for a changed one."""
-    known = frozen()
+    """Yield experiment, claim and expectation of each new row; raise ValueError if the expectation of a row changed."""
+    known = frozen_claims()
     for row in all_found():
         key = row.experiment, row.claim
         if key not in known:
@@ -53,7 +53,7 @@ def new_claims() -> Iterator[tuple[str, str, str]]:
 def changes() -> str:
     """Return a table of the claims that changed after results were known."""
     counts: dict[tuple[str, str], Counter[str]] = {}
-    for (name, _), row in frozen().items():
+    for (name, _), row in frozen_claims().items():
         if row.change:
             counts.setdefault((row.date, row.change), Counter())[name] += 1
     rows = [
@@ -63,7 +63,7 @@ def changes() -> str:
     return "\n".join(["| date | change and reason | experiments, with the number of claims |", "|---|---|---|", *rows])
 
 
-def quoted(text: str) -> str:
+def toml_string(text: str) -> str:
     """Return the text as a string of TOML."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -78,7 +78,7 @@ def write(rows: Mapping[tuple[str, str], FrozenClaim]) -> None:
         lines += ["", f"[{name}]"]
         for (experiment, claim), row in rows.items():
             if experiment == name:
-                lines.append(f"{quoted(claim)} = [{', '.join(quoted(part) for part in row if part)}]")
+                lines.append(f"{toml_string(claim)} = [{', '.join(toml_string(part) for part in row if part)}]")
     FROZEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -86,7 +86,7 @@ def main() -> int:
     """Add the new claims with the date of today."""
     today = date.today().isoformat()
     added = {(name, claim): FrozenClaim(today, expectation) for name, claim, expectation in new_claims()}
-    known = dict(frozen())
+    known = dict(frozen_claims())
     experiments = dict.fromkeys(name for name, _ in (*known, *added))
     merged = {**known, **added}
     write({key: merged[key] for name in experiments for key in merged if key[0] == name})

@@ -1,4 +1,4 @@
-"""One document of all claims, methods, pictures and limits: HTML, and PDF if a browser is installed that prints.
+"""One document of all claims, methods, pictures and limits: HTML, and PDF if a browser that prints is installed.
 
 Its parts are the rules of verdicts, the page of claims, every experiment's README with its pictures, the resolution of
 its tests, and the commands that repeat everything. It loads nothing from the network.
@@ -26,7 +26,7 @@ from simfloat.studies.verdicts import EQUAL, INCONCLUSIVE, WITHIN
 #: Browsers that print to PDF without a window, and the seconds that one may take.
 BROWSERS, PATIENCE = ("chromium", "chromium-browser", "google-chrome", "chrome"), 120
 
-#: The verdicts that depend on the resolution of a test, and the power for which the resolution is told.
+#: The verdicts that depend on the resolution of a test, and the power of the resolution.
 OPEN, POWER = (EQUAL, WITHIN, INCONCLUSIVE), 0.8
 
 #: The interval of a paired test in the description of a finding.
@@ -97,15 +97,15 @@ def resolution_table(name: str) -> str:
 
 
 def chapter(experiment: Experiment) -> str:
-    """Return the README of an experiment as a chapter, with its pictures inside, and the resolution of its tests."""
+    """Return the README of an experiment as a chapter with embedded pictures and the resolution of its tests."""
     folder = folder_of(experiment)
-    text = lowered((folder / "README.md").read_text(encoding="utf-8"), 1)
+    text = lower_headings((folder / "README.md").read_text(encoding="utf-8"), 1)
     text = IMAGE.sub(lambda image: f"![{image[1]}]({data_uri(folder / image[2])})", text)
     return f"{text}\n\n{resolution_table(experiment.name)}"
 
 
-def lowered(markdown: str, levels: int) -> str:
-    """Return the text with its headings lower by some levels."""
+def lower_headings(markdown: str, levels: int) -> str:
+    """Move the headings of a text down by some levels."""
     return re.sub(r"^(#+ )", "#" * levels + r"\1", markdown, flags=re.MULTILINE)
 
 
@@ -134,7 +134,7 @@ def document() -> str:
         "# Claims on training with narrow numbers, tested bit for bit",
         abstract(),
         rules(),
-        lowered(claims.page(), 1),
+        lower_headings(claims.page(), 1),
         *(chapter(experiment) for experiment in EXPERIMENTS.values()),
         "## Repeat",
         REPEAT,
@@ -152,10 +152,10 @@ def write_paper(path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{head}<body>\n{renderer.render(document())}</body></html>\n", encoding="utf-8")
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    return [path, *([printed(path, browser)] if browser else [])]
+    return [path, *([print_to_pdf(path, browser)] if browser else [])]
 
 
-def printed(path: Path, browser: str) -> Path:
+def print_to_pdf(path: Path, browser: str) -> Path:
     """Print a page to a PDF beside it."""
     pdf = path.with_suffix(".pdf")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]

@@ -46,6 +46,6 @@ def assert_bits(got, want, *inputs, of=""):
 
 
 def assert_all_bits(got, want, of=""):
-    """Require as many arrays with the same bits."""
+    """Require equal numbers of arrays, with the same bits."""
     for number, (a, b) in enumerate(zip(got, want, strict=True)):
         assert_bits(a, b, of=f"{of} [{number}]")

@@ -82,11 +82,11 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
-# Two fixtures of every test took a fifth of what a short one costs.
+# A hook, because two fixtures for every test took a fifth of the time of a short test.
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Repeat calls, but for tests that change the package and count what it does; forget simulations of other tests."""
-    RepeatedDraws.same_run = (None, 0)  # that many in a row run alike is said within a test
+    """Repeat calls, except in tests that change the package or count its calls; forget simulations of other tests."""
+    RepeatedDraws.same_run = (None, 0)  # the warning about equal runs in a row is for one test
     if (shadow := getattr(item.config, "shadow", None)) is not None:
         here = item.config.getoption("--device") == "cuda" or item.path.parent.name in REPEATED
         shadow.paused = not here or "monkeypatch" in item.fixturenames

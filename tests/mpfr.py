@@ -199,7 +199,7 @@ def _cospi(x):
     part = abs(x - 2 * gmpy2.round_away(x / 2))
     if gmpy2.is_integer(2 * part):
         return gmpy2.mpfr(1 - 2 * part)
-    # Near 1 the sine of half of the angle shows what is less.
+    # Near 1, the sine of half of the angle gives the difference from 1.
     return _sine_of_half_turns(gmpy2.mpfr(0.5) - part) if part > 0.25 else 1 - 2 * _sine_of_half_turns(part / 2) ** 2
 
 

@@ -180,7 +180,7 @@ def test_results_are_those_of_the_usual_environment(name):
         assert left == content, "the environment is left as it was"
 
 
-#: What is computed while modules are compiled is computed there, too: the process has no bytecode of others.
+#: The process has no bytecode of other processes, so Python also folds the constants of modules in this environment.
 SCRIPT = """
 import pickle, sys
 import numpy, ctypes, platform

@@ -45,7 +45,7 @@ for notebook in json.load(sys.stdin).items():
     process.join()
 """
 
-#: Texts in cells, and what is run in their place: trainings are as long as a figure needs, not as its code does.
+#: Texts in cells, and the code that replaces them: the code needs shorter trainings than the figures.
 SMALLER = {
     "pytorch_models": [("steps=100", "steps=10")],
     "replicas_of_a_gradient": [("range(5)", "range(1)"), ("epochs=4", "epochs=1")],

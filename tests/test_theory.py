@@ -1,4 +1,4 @@
-"""Bounds of theory hold exactly: for computed sums by fractions, for random errors by their whole distribution."""
+"""Bounds of theory are valid: for computed sums, by fractions; for random errors, by their whole distribution."""
 
 import math
 from fractions import Fraction
@@ -14,7 +14,7 @@ from tests.plots.test_errors import drawn_bound
 RANDOM = sf.stochastic()
 
 
-def exactly(a, b):
+def exact_sums(a, b):
     """The sum of products and the sum of their magnitudes."""
     products = [Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a, b, strict=True)]
     return sum(products), sum(map(abs, products))
@@ -37,7 +37,7 @@ def test_no_sum_errs_by_more_than_its_bound(order, rng):
         adverse[0][0] = 1.0
         for a, b in (adverse, rng.standard_normal((2, n)), rng.uniform(1, 2, (2, n))):
             a, b = sf.round(a, sf.BF16), sf.round(b, sf.BF16)
-            total, size = exactly(a, b)
+            total, size = exact_sums(a, b)
             computed = sf.dot(a, b, accumulate=order, stream=stream if order.stages else None)
             bound = sf.theory.error_bound(order, n)
             assert abs(Fraction(float(computed)) - total) <= Fraction(min(bound, 1e300)) * size
@@ -46,7 +46,7 @@ def test_no_sum_errs_by_more_than_its_bound(order, rng):
 def test_the_bound_of_a_sum_is_nearly_reached():
     n, u = 100, sf.FP32.unit_roundoff
     x = [1.0] + [u] * (n - 1)
-    total, size = exactly(x, np.ones(n))
+    total, size = exact_sums(x, np.ones(n))
     error = abs(Fraction(float(sf.sum(x, accumulate=sf.FP32))) - total) / size
     assert 0.9999 * sf.theory.error_bound(sf.FP32, n, products=False) < error
 
@@ -82,7 +82,7 @@ def test_gamma_is_finite_below_one_over_u():
 
 @pytest.mark.parametrize("independent", [False, True])
 @pytest.mark.parametrize("u", [2.0**-3, 2.0**-8, 2.0**-11])
-def test_random_errors_exceed_the_probable_bound_as_rarely_as_it_says(u, independent):
+def test_random_errors_exceed_the_probable_bound_as_rarely_as_stated(u, independent):
     """Errors of u or -u with equal probability: every product of n factors, with its binomial probability."""
     for n in (1, 5, 40):
         shares = [Fraction(math.comb(n, k), 2**n) for k in range(n + 1)]
@@ -114,11 +114,11 @@ def outcomes(x, format):
 
 
 @pytest.mark.parametrize("format", [sf.Format(5, 2), sf.Format(5, 4)], ids=str)
-def test_sums_under_stochastic_rounding_keep_to_their_variance_and_their_bounds(format, rng):
+def test_sums_under_stochastic_rounding_are_within_their_variance_and_their_bounds(format, rng):
     u, n = sf.theory.roundoff(format, RANDOM), 12
     for x in (rng.standard_normal(n), rng.uniform(0.5, 1, n), np.full(n, 1.25)):
         x = sf.round(x, format)
-        total, size = exactly(x, np.ones(n))
+        total, size = exact_sums(x, np.ones(n))
         results = outcomes(x, format)
         assert sum(results.values()) == 1
         assert sum(share * result for result, share in results.items()) == total, "the mean is exact"
@@ -154,14 +154,14 @@ def test_the_factor_of_a_probability_gives_this_probability():
 def test_condition_numbers_are_quotients_of_exact_sums(rng):
     A, x = rng.standard_normal((5, 40)) * 10.0 ** rng.integers(-8, 8, (5, 40)), rng.standard_normal(40)
     for row, condition in zip(A, sf.theory.matvec_condition(A, x), strict=True):
-        total, size = exactly(row, x)
+        total, size = exact_sums(row, x)
         assert condition == pytest.approx(float(size / abs(total)), rel=1e-15)
         assert sf.theory.dot_condition(row, x) == condition
     assert sf.theory.sum_condition([2.0**60, 1.0, -(2.0**60)]) == 2.0**61
     assert sf.theory.sum_condition([1.0, -1.0]) == math.inf and math.isnan(sf.theory.sum_condition([0.0]))
 
 
-def worst(n):
+def wilkinson_matrix(n):
     """Wilkinson's matrix, in which partial pivoting lets the last column double in every step."""
     A = np.tril(-np.ones((n, n)), -1) + np.eye(n)
     A[:, -1] = 1
@@ -170,7 +170,9 @@ def worst(n):
 
 def test_the_growth_factor_has_every_step_of_the_elimination(rng):
     for n in (1, 2, 8):
-        assert sf.theory.growth_factor(worst(n), sf.linalg.lu(worst(n), format=sf.FP16)) == 2.0 ** (n - 1)
+        assert sf.theory.growth_factor(
+            wilkinson_matrix(n), sf.linalg.lu(wilkinson_matrix(n), format=sf.FP16)
+        ) == 2.0 ** (n - 1)
     A = sf.round(rng.standard_normal((6, 6)), sf.FP16)
     factors = sf.linalg.lu(A, format=sf.FP64)
     rest = [[Fraction(float(v)) for v in A[row]] for row in factors.permutation]
@@ -191,9 +193,9 @@ def test_the_growth_factor_has_every_step_of_the_elimination(rng):
 
 
 @pytest.mark.parametrize("matrix", ["random", "worst"])
-def test_a_solved_system_is_as_near_as_wilkinson_says(matrix, rng):
+def test_the_backward_error_of_a_solved_system_is_within_its_bound(matrix, rng):
     n, format = 12, sf.FP16
-    A = worst(n) if matrix == "worst" else sf.round(rng.standard_normal((n, n)), format)
+    A = wilkinson_matrix(n) if matrix == "worst" else sf.round(rng.standard_normal((n, n)), format)
     b = sf.round(rng.standard_normal(n), format)
     x = np.asarray(sf.linalg.solve(A, b, format=format))
     growth = sf.theory.growth_factor(A, sf.linalg.lu(A, format=format))
@@ -209,7 +211,7 @@ def test_measured_errors_are_those_of_the_sums(order):
     for column, n in enumerate((1, 20)):
         a, b = (sf.round(x, format) for x in sf.theory.uniform(3, n, rng))
         for row in range(3):
-            total, size = exactly(a[row], b[row])
+            total, size = exact_sums(a[row], b[row])
             computed = sf.dot(a[row], b[row], accumulate=order, stream=stream)
             assert errors[row, column] == pytest.approx(float(abs(Fraction(float(computed)) - total) / size), rel=1e-12)
 
@@ -234,11 +236,14 @@ def test_a_bound_is_drawn_with_measured_errors():
         (lambda: sf.theory.confidence_factor(1.0), "probability must be a number from 0 to below 1, got 1.0"),
         (lambda: sf.theory.azuma_bound(1, 0.5, failure=0), "failure must be a number above 0 and at most 1, got 0"),
         (lambda: sf.theory.chebyshev_bound(1, 0.5, failure=2.0), "failure must be a number above 0 and at most 1"),
-        (lambda: sf.theory.roundings(sf.kahan(sf.FP16), 5), r"error of kahan\(FP16\) is no product of factors"),
-        (lambda: sf.theory.roundings(sf.exact, 5), "error of exact is no product of factors"),
+        (lambda: sf.theory.roundings(sf.kahan(sf.FP16), 5), r"error of kahan\(FP16\) is not a product of factors"),
+        (lambda: sf.theory.roundings(sf.exact, 5), "error of exact is not a product of factors"),
         (lambda: sf.theory.roundings(sf.FP16, 0), "n must be an integer of at least 1"),
         (lambda: sf.theory.sum_condition([[1.0]]), r"x must be a vector, got shape \(1, 1\)"),
-        (lambda: sf.theory.matvec_condition(np.ones((2, 3)), [1, 2]), r"A must be a matrix with 2 columns, as x has"),
+        (
+            lambda: sf.theory.matvec_condition(np.ones((2, 3)), [1, 2]),
+            r"A must be a matrix with 2 columns, one for each element of x",
+        ),
         (lambda: sf.theory.growth_factor(np.zeros((2, 2)), ()), "A must be a matrix that is not zero"),
         (lambda: sf.theory.growth_factor(np.eye(2), ([0, 1], np.eye(3), np.eye(3))), "The factors have shapes"),
         (lambda: sf.theory.elimination_bound(2, 0.1, growth=-1), "growth must be a positive number, got -1"),

@@ -151,7 +151,7 @@ def random_bits() -> Remade:
 
 
 def small_decays() -> Remade:
-    """Multiply initial weights by 2e-5 in NumPy's float16: are more than 1 % of the products zero in every layer?"""
+    """Test if more than 1 % of the products of initial weights and 2e-5 are zero in every layer, in NumPy's float16."""
     words, shares = set(), []
     draws = (lambda rng: rng.uniform(-1 / 8, 1 / 8, 100_000), lambda rng: rng.normal(0, 0.02, 100_000))
     for draw in draws:
@@ -227,7 +227,7 @@ def growth() -> Remade:
 
 
 def repeated_maxima() -> Remade:
-    """Round v + w + a small rest of the same sign to BF16: sums of two BF16 numbers are often ties, broken upwards."""
+    """Round v + w + a small rest of the same sign to BF16: v + w is often a tie, which the rest breaks upwards."""
     biases = []
     for seed in seeds(5):
         v, w = to_nearest(np.random.default_rng(seed).uniform(1, 2, (2, 100_000)), BF16)

@@ -65,14 +65,14 @@ class Classifier:
         return loss, [x.T @ inner, inner.sum(axis=0), hidden.T @ back, back.sum(axis=0)]
 
 
-def largest(gradients: list[Array]) -> float:
+def largest_magnitude(gradients: list[Array]) -> float:
     """Return the largest magnitude."""
     return float(max(np.abs(gradient).max() for gradient in gradients))
 
 
 def dynamic_scale() -> tuple[Remade, Remade]:
     """Skip the steps that overflow FP16 under a scale that doubles after N clean steps: N = 2000 and N = 6."""
-    losses = {n: [trained(seed, n) for seed in seeds(10)] for n in (None, 2000, 6)}
+    losses = {n: [held_out_loss(seed, n) for seed in seeds(10)] for n in (None, 2000, 6)}
     texts = {n: f"{np.mean(np.divide(losses[n], losses[None])):.3f} times the loss" for n in (2000, 6)}
     return (
         Remade("dynamic-scale", "if few steps are skipped", texts[2000], matches(losses[2000], losses[None])),
@@ -80,12 +80,12 @@ def dynamic_scale() -> tuple[Remade, Remade]:
     )
 
 
-def trained(seed: int, interval_of_growth: int | None) -> float:
+def held_out_loss(seed: int, interval_of_growth: int | None) -> float:
     """Return the held-out loss of a network 64-16-10 after 4400 steps: the mean of its last five records."""
     model, scale, clean, losses = Classifier(seed, 16, 16), 2.0**16, 0, []
     for step in range(4400):
         gradients = model.gradients()
-        if interval_of_growth is None or scale * largest(gradients) <= LARGEST:
+        if interval_of_growth is None or scale * largest_magnitude(gradients) <= LARGEST:
             model.step(0.05, gradients)
             clean += 1
             if clean == interval_of_growth:
@@ -135,20 +135,20 @@ def log_largest(seed: int, steps: int) -> Iterator[float]:
     model = Classifier(seed, 32, 8)
     for _ in range(steps):
         gradients = model.gradients()
-        yield float(np.log2(largest(gradients)))
+        yield float(np.log2(largest_magnitude(gradients)))
         model.step(0.05, gradients)
 
 
 def resting_places() -> tuple[Remade, Remade, Remade]:
-    """Descend least squares by single samples: in fixed point by width, to an optimum of BF16, and stochastically."""
+    """Minimise squares by single samples: in fixed point, to a BF16 number, and with stochastic updates."""
     widths, slopes, ratios = (1.0, 10.0, 100.0), [], []
     for seed in seeds(10):
         rng = np.random.default_rng(seed)
         x, optimum = rng.standard_normal((2000, 10)), rng.uniform(0, 1, 10)
         rows = x[rng.integers(0, 2000, 4000)]
-        ends = [np.linalg.norm(descended(rows, width * optimum, grid=256.0) - width * optimum) for width in widths]
+        ends = [np.linalg.norm(weights_after(rows, width * optimum, grid=256.0) - width * optimum) for width in widths]
         slopes.append(np.polyfit(np.log(widths), np.log(ends), 1)[0])
-        straight, stopped = descended(rows, 100 * optimum), descended(rows, 100 * optimum, bits=BF16)
+        straight, stopped = weights_after(rows, 100 * optimum), weights_after(rows, 100 * optimum, bits=BF16)
         weights = np.zeros((100, 10))
         for row in rows:
             updates = 0.01 * (weights @ row - 100 * row @ optimum)[:, np.newaxis] * row
@@ -179,7 +179,7 @@ def resting_places() -> tuple[Remade, Remade, Remade]:
     )
 
 
-def descended(rows: Array, optimum: Array, bits: int | None = None, grid: float | None = None) -> Array:
+def weights_after(rows: Array, optimum: Array, bits: int | None = None, grid: float | None = None) -> Array:
     """Return the weights after all steps; each is exact, rounded to some bits, or to a multiple of 1 / grid."""
     weight = np.zeros(len(optimum))
     for row in rows:

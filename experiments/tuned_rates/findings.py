@@ -38,7 +38,7 @@ def _findings_on(results: list[Result], problem: str) -> list[Finding]:
 
 
 def ends(results: list[Result], arm: str, rate: float, schedule: str = "constant", key: str = "loss") -> NDArray:
-    """Return the values at the end of the runs at a rate, for every seed in order; NaN is a run that diverged."""
+    """Return the values at the end of the runs at a rate, for every seed in order; NaN for a run that diverged."""
     runs = sorted(select(results, arm=arm, rate=rate, schedule=schedule), key=lambda run: run["seed"])
     return np.array([run[key] for run in runs], np.float64)
 
@@ -109,7 +109,7 @@ def _tuning_closes_gap(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: at the earlier rate {name} closes most of the gap",
+    "{problem}: {name}: closes most of the gap at the earlier rate",
     "its gap, minus half of the gap of nearest updates, < 0",
 )
 def _remedy_at_earlier(results: list[Result], problem: str, arm: str) -> Measured:

@@ -21,10 +21,10 @@ PARTS = 5
 
 def jobs(options: Options) -> list[Job]:
     """Return the runs that choose rates, except in a tiny run, and those that decide."""
-    return [*([] if options.tiny else choosing(tiny=False)), *deciding(options)]
+    return [*([] if options.tiny else choosing_jobs(tiny=False)), *deciding_jobs(options)]
 
 
-def choosing(tiny: bool) -> list[Job]:
+def choosing_jobs(tiny: bool) -> list[Job]:
     """Return a run of every policy at every rate, on the seeds that choose."""
     return [
         _job(problem, schedule, arm, rate_of(exponent), tiny) | {"chooser": seed}
@@ -36,7 +36,7 @@ def choosing(tiny: bool) -> list[Job]:
     ]
 
 
-def deciding(options: Options) -> list[Job]:
+def deciding_jobs(options: Options) -> list[Job]:
     """Return a run of every policy at its best rate, at the best rate for FP32, and at the earlier one."""
     return [
         _job(problem, schedule, arm, rate, options.tiny) | {"seed": seed}

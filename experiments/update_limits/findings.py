@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.measurement import measured_rows, over_seeds, select
-from experiments.update_limits.jobs import ALPHAS, BITS, WIDTHS, closest
+from experiments.update_limits.jobs import ALPHAS, BITS, WIDTHS, smallest_distance
 from simfloat.studies import Measured, Result, claim, spread
 from simfloat.studies.verdicts import EXPONENT, FAR, all_of, difference_test, ratio_test, search_test
 
@@ -89,11 +89,11 @@ def no_run_comes_nearer(results: list[Result]) -> Measured:
     """
     rows = [row for result in results for row in measured_rows(result)]
     generic, searched = select(rows, varied="alpha"), select(rows, varied="search")
-    first = closest(np.ones((10, 1)), np.array([1.5]), alpha=0.75)
+    first = smallest_distance(np.ones((10, 1)), np.array([1.5]), alpha=0.75)
     nearer = sum(row["distance"] < min(row["radius"], row["start"]) for row in (*generic, *searched)) + (first == 0)
     ratios = [row["distance"] / row["radius"] for row in generic]
     text = f"from 0 to 1.5 with x = 1 and alpha = 0.75 the distance becomes {first:g}; with 10 weights and an optimum "
-    text += f"that BF16 has not it ends at {min(ratios):.3g} times the radius or farther"
+    text += f"that is not a BF16 number, runs end at {min(ratios):.3g} times the radius or farther"
     return text, search_test(nearer, len(generic) + len(searched) + 1)
 
 

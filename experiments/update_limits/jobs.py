@@ -26,7 +26,8 @@ FIXED = sf.fixed(20, 8)
 #: duration, weights up to 100 are not yet at rest in fixed point.
 DURATION, LAST, TINY = 40, 0.1, 0.005
 
-#: Random problems for each seed whose optimum BF16 has, and the steps of a search for a run that reaches it.
+#: Number of random problems for each seed with an optimum that is a BF16 number, and the steps of a search for a run
+#: that reaches it.
 SEARCHED, SEARCH_STEPS = 10, 200
 
 #: Runs with stochastic updates whose weights are averaged.
@@ -90,19 +91,19 @@ def mean_of_stochastic(job: Job) -> dict[str, float]:
 
 
 def approach(rng: np.random.Generator) -> dict[str, float]:
-    """Descend a random problem with one or two weights, whose optimum BF16 has; return the smallest distance to it."""
+    """Train one or two weights to an optimum that is a BF16 number; return the smallest distance to it."""
     count = int(rng.integers(1, 3))
     optimum = np.asarray(sf.round(rng.uniform(1, 100, count), sf.BF16), np.float64)
     x = rng.standard_normal((20, count))
     alpha = float(rng.uniform(0.1, 1) / largest_input(x))
     return {
-        "distance": closest(x[rng.integers(0, len(x), SEARCH_STEPS)], optimum, alpha),
+        "distance": smallest_distance(x[rng.integers(0, len(x), SEARCH_STEPS)], optimum, alpha),
         "start": float(np.linalg.norm(optimum)),
         "radius": safe_radius(alpha, largest_input(x), float(np.abs(optimum).min())),
     }
 
 
-def closest(rows: NDArray, optimum: NDArray, alpha: float) -> float:
+def smallest_distance(rows: NDArray, optimum: NDArray, alpha: float) -> float:
     """Return the smallest distance to the optimum that nearest updates in BF16 reach from zero, by these samples."""
     weight, least = np.zeros(len(optimum)), np.inf
     for row in rows:

@@ -63,7 +63,7 @@ def pack(codes: ArrayLike, bits: int, *, order: Order = "little") -> NDArray[np.
 def unpack(
     words: ArrayLike, bits: int, count: int | None = None, *, order: Order = "little"
 ) -> NDArray[np.unsignedinteger]:
-    """Return the codes in bytes or words that :func:`pack` has filled.
+    """Return the codes in bytes or words, such as those of :func:`pack`.
 
     Parameters:
         words: bytes, or an array of an unsigned dtype. The last axis is unpacked.
@@ -77,7 +77,7 @@ def unpack(
         The codes in the smallest unsigned dtype. The last axis has `count` elements.
 
     Raises:
-        ValueError: if `words` are not such integers, or hold fewer than `count` codes.
+        ValueError: if `words` are not such integers, or contain fewer than `count` codes.
 
     Examples:
         >>> sf.unpack([33, 3], 4, 3)

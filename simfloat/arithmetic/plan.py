@@ -207,7 +207,7 @@ def _round_and_count(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64] | None,
     adding: DirectCounts | None = None,
 ) -> None:  # fmt: skip
-    """Round a block and add to its events, or to the counts of an observer that adds up.
+    """Round a block and add to its events, or to the counts of an observer that only adds up events.
 
     Exact results are computed if a rounding or a count needs them.
     """

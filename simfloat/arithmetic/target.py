@@ -149,7 +149,7 @@ DirectCounts = tuple[AddingObserver, EventKey, Observer]
 
 
 def adding_observer(observer: Observer, operation: str) -> DirectCounts | None:
-    """Return the observer that adds up the events of an operation; None if it takes the events of each call."""
+    """Return the observer that adds up the events of an operation; None if it needs the events of each call."""
     path, phase, first = "", "forward", observer
     if type(observer) is SumObserver:
         observer = observer.inner

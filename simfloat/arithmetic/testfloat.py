@@ -43,19 +43,19 @@ KINDS: dict[str, Kind] = {
     **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
 }
 
-#: Its names of operations that simfloat has by another name.
-THEIRS = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma", "rem": "remainder"}
+#: Names of operations in simfloat by their names in TestFloat, if these differ.
+SIMFLOAT_NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma", "rem": "remainder"}
 
-#: The comparisons, and for each of them, whether a quiet NaN is invalid.
+#: Comparisons; True if a quiet NaN raises invalid.
 COMPARISONS: dict[str, tuple[Callable[..., Any], bool]] = {
     **{"eq": (np.equal, False), "le": (np.less_equal, True), "lt": (np.less, True)},
     **{"eq_signaling": (np.equal, True), "le_quiet": (np.less_equal, False), "lt_quiet": (np.less, False)},
 }
 
-#: The number of operands of its operations.
+#: The number of operands of each operation of TestFloat.
 OPERANDS = dict(add=2, sub=2, mul=2, mulAdd=3, div=2, rem=2, sqrt=1, roundToInt=1) | dict.fromkeys(COMPARISONS, 2)
 
-#: Its names of rounding modes.
+#: Rounding modes by their names in TestFloat.
 MODES: dict[str, Rounding] = {
     **{"near_even": nearest_even, "near_maxMag": nearest_away, "minMag": toward_zero},
     **{"min": toward_negative, "max": toward_positive, "odd": to_odd},
@@ -119,7 +119,7 @@ def compute_testfloat(
         return rounded, _inexact(signature, np.isfinite(x) & (rounded != x))
     if operation == "to" and isinstance(target, np.dtype):
         return _convert_to_integers(x, signature, rounding, stream)
-    name = "round" if operation == "to" else THEIRS.get(operation, operation)
+    name = "round" if operation == "to" else SIMFLOAT_NAMES.get(operation, operation)
     function: Any = operations.round if name == "round" else getattr(functions, name)
     # float64 cannot represent all integers of 64 bits, so integers are read one by one.
     numbers = [x.tolist() if x.dtype.kind in "iu" else x for x in operands]
@@ -146,9 +146,9 @@ def _convert_to_integers(
     assert isinstance(dtype, np.dtype)
     limits, rounded = np.iinfo(dtype), _round_to_integers(x, rounding, stream)
     # Both limits are float64 values, unlike the largest integer of 64 bits.
-    is_low, is_high = rounded < float(limits.min), ~(rounded < float(limits.max + 1))  # a NaN is high
-    is_held = ~(is_low | is_high)
-    integers = np.where(is_held, rounded, 0.0).astype(dtype)
+    is_low, is_high = rounded < float(limits.min), ~(rounded < float(limits.max + 1))  # True for NaN
+    is_in_range = ~(is_low | is_high)
+    integers = np.where(is_in_range, rounded, 0.0).astype(dtype)
     integers = np.where(is_high, limits.max, np.where(is_low, limits.min, integers)).astype(dtype)
-    flags = _inexact(signature, is_held & (rounded != x))
-    return integers, flags | np.where(is_held, 0, INVALID).astype(np.uint8)
+    flags = _inexact(signature, is_in_range & (rounded != x))
+    return integers, flags | np.where(is_in_range, 0, INVALID).astype(np.uint8)

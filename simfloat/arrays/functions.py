@@ -311,7 +311,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 for _name in FUNCTIONS | REPRESENTABLE:
-    if _name != "remainder":  # which is that of NumPy
+    if _name != "remainder":  # the method `remainder` follows NumPy
         setattr(ArrayFunctions, _name, _function(_name))
 
 

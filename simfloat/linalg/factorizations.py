@@ -171,7 +171,7 @@ class _Elimination(NamedTuple):
         """Eliminate as `_by_steps` in a copy of the columns, which the loop updates in place."""
         w, sums, count = self.w, self.sums, last - first
         panel = w[first:, first:last].copy()
-        lower = np.zeros((count, len(panel)), panel.dtype)  # finished columns; the loop also writes to the panel's
+        lower = np.zeros((count, len(panel)), panel.dtype)  # finished columns, which the loop changes in the panel
         for k in range(count):
             column = panel[k:, k].copy()
             row = self._choose_pivot(first + k, column) - first

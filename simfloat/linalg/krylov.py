@@ -39,9 +39,10 @@ Operator = Callable[[NDArray], NDArray]
 class KrylovSolution(NamedTuple):
     """The result of GMRES.
 
-    `converged` and `reason` say if and why the iteration ended. `residuals` are the norms of the residual that the
-    method estimates in every step, the first one for x = 0; `true_residuals` are the norms of b - A x for every x that
-    was computed, one for each cycle, measured in float64. Both are relative to the norm of b.
+    `converged` is True if the estimated residual met the tolerance, and `reason` says why the iteration ended.
+    `residuals` are the norms of the residual that the method estimates in every step, the first one for x = 0.
+    `true_residuals` are the norms of b - A x, measured in float64, for the x after each cycle. Both are relative to the
+    norm of b.
     """
 
     x: Array
@@ -54,9 +55,9 @@ class KrylovSolution(NamedTuple):
 class ConjugateGradients(NamedTuple):
     """The result of conjugate gradients.
 
-    `converged` and `reason` say if and why the iteration ended. `residuals` are the norms of the residuals r of the
-    recurrence, the first one for x = 0; `true_residuals` are the norms of b - A x, measured in float64. Both are
-    relative to the norm of b.
+    `converged` is True if the residual met the tolerance, and `reason` says why the iteration ended. `residuals` are
+    the norms of the residuals r of the recurrence, the first one for x = 0. `true_residuals` are the norms of b - A x,
+    measured in float64. Both are relative to the norm of b.
     """
 
     x: Array
@@ -100,7 +101,7 @@ def cg(
         tolerance: the bound of the residual relative to the norm of b; by default `eps` of the format.
         max_iterations: the largest number of steps; by default 10 n.
         preconditioner: M, near the inverse of A and symmetric positive definite: a matrix (n, n); a vector (n,), the
-            diagonal of a diagonal one; the result of :func:`simfloat.linalg.lu` of a matrix near A, whose two
+            diagonal of a diagonal matrix; the result of :func:`simfloat.linalg.lu` of a matrix near A, whose two
             triangular systems are solved in the format; or a function of an `Array` that returns n numbers, which
             are rounded to the format. By default none. The norm of r is then measured in float64.
         format: the format to compute in; by default the format of A.

@@ -31,8 +31,9 @@ from simfloat.sums.accumulator import Accumulator
 class NewtonInverse(NamedTuple):
     """The result of Newton's iteration for the inverse.
 
-    `converged` and `reason` say if and why it ended. `residuals` are the norms of I - A X for every X, the largest sums
-    of magnitudes of a row, measured in float64 from the computed residual.
+    `converged` is True if the last residual is small enough, and `reason` says why the iteration ended. `residuals` are
+    the norms of I - A X for every X, measured in float64 from the computed residual. The norm is the largest sum of
+    magnitudes of a row.
     """
 
     x: Array
@@ -44,7 +45,7 @@ class NewtonInverse(NamedTuple):
 class NewtonRoot(NamedTuple):
     """The result of Newton's iteration for the square root: `root` near A^(1/2), and `inverse_root` near A^(-1/2).
 
-    `converged` and `reason` say if and why it ended. `residuals` are the norms of I - Z Y, as in `NewtonInverse`.
+    `converged` and `reason` are those of `NewtonInverse`. `residuals` are the norms of I - Z Y.
     """
 
     root: Array
@@ -72,8 +73,9 @@ def newton_inverse(
     from the element of I and subtracts the products in ascending order; each element of the new X starts from the old
     one and adds them. An accumulator that cannot start from a value sums the products first.
 
-    The iteration ends if the norm of R is at most `tolerance`, if it is below 1/2 and no longer shrinks (the last step
-    is undone), if a value leaves the range of the format (the last step is undone), and after `max_iterations` steps.
+    The iteration ends if the norm of R is at most `tolerance`, if it is below 1/2 and no longer shrinks, if a value
+    leaves the range of the format, or after `max_iterations` steps. In the second and third case, the last step is
+    undone.
 
     Parameters:
         A: a real matrix (n, n).
@@ -107,7 +109,12 @@ def newton_inverse(
     x = u.round(np.ldexp(np.asarray(a.T, np.float64), -math.frexp(size)[1] if size else 0))
     identity = np.eye(len(a), dtype=u.dtype)
     (x,), converged, reason, residuals = _improve(
-        u, [x], lambda x: _less(u, identity, a, x), lambda r, x: [_less(u, x, -x, r)], tolerance, max_iterations
+        u,
+        [x],
+        lambda x: _subtract_product(u, identity, a, x),
+        lambda r, x: [_subtract_product(u, x, -x, r)],
+        tolerance,
+        max_iterations,
     )
     return NewtonInverse(result_array(x, u), converged, reason, residuals)
 
@@ -165,7 +172,7 @@ def newton_sqrt(
 
     start = [u.round(np.ldexp(np.asarray(a, np.float64), -2 * k)), identity]
     (y, z), converged, reason, residuals = _improve(
-        u, start, lambda y, z: _less(u, identity, z, y), step, tolerance, max_iterations
+        u, start, lambda y, z: _subtract_product(u, identity, z, y), step, tolerance, max_iterations
     )
     root, inverse_root = (u.round(np.ldexp(np.asarray(x, np.float64), power)) for x, power in ((y, k), (z, -k)))
     return NewtonRoot(result_array(root, u), result_array(inverse_root, u), converged, reason, residuals)
@@ -179,8 +186,8 @@ def _read(A: Any, options: ArithmeticOptions, tolerance: float | None, most: int
     return u, matrix_of(A, u, square=True)
 
 
-def _less(u: ArrayArithmetic, s: NDArray, left: NDArray, right: NDArray) -> NDArray:
-    """Return s - left right, each element one partial sum."""
+def _subtract_product(u: ArrayArithmetic, s: NDArray, left: NDArray, right: NDArray) -> NDArray:
+    """Return s - left right, where each element is one sum that starts from s."""
     return InnerProducts.of(u, s).final(s, left, right)
 
 
@@ -194,7 +201,7 @@ def _improve(
 ) -> tuple[list[NDArray], bool, str, list[float]]:
     """Repeat a step while the residual shrinks."""
     r = residual(*matrices)
-    residuals = [_size(r)]
+    residuals = [_largest_row_sum(r)]
     limit = 0.0 if tolerance is None else tolerance
     ended = f"After {most} steps"
     for _ in range(most):
@@ -203,7 +210,7 @@ def _improve(
             break
         after = step(r, *matrices)
         r = residual(*after)
-        size = _size(r)
+        size = _largest_row_sum(r)
         if not in_range(u, r, *after):
             ended = f"The next step left the range of {u.format}:"
             break
@@ -216,6 +223,6 @@ def _improve(
     return matrices, converged, f"{ended} its norm is {residuals[-1]:.1e}.", residuals
 
 
-def _size(r: NDArray) -> float:
+def _largest_row_sum(r: NDArray) -> float:
     """Return the largest sum of magnitudes of a row, in float64."""
     return float(np.abs(np.asarray(r, np.float64)).sum(1).max(initial=0))

@@ -103,7 +103,7 @@ def qr(
       then all a_ij = a_ij - v_i t_j with one rounding, in C order.
 
     With `pivot`, every step begins with the sums x_j . x_j of all columns j >= k, each at and below the diagonal,
-    in ascending order. The first of the columns with the largest sum is exchanged with column k. Its sum is x . x.
+    in ascending order. The first of the columns with the largest sum is exchanged with column k; its sum is x . x.
 
     **Complex matrices** have the same steps. x . x is the sum of the squares of the parts, real and imaginary in turn.
     alpha is real, with a sign from the real part of x_0; the imaginary part of x_0 remains in v_0. v_i, tau and t_j are

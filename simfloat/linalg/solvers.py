@@ -114,7 +114,7 @@ def solve(
 
     Parameters:
         A: a real matrix (n, n).
-        b: a vector (n,) or a matrix (n, columns). Each column is refined for itself, with the same factors.
+        b: a vector (n,) or a matrix (n, columns). Each column is refined separately, with the same factors.
         factor: the format of the factors; it selects refinement.
         work: the format of x; by default the format of A.
         residual: the accumulator of residuals, or a format at least as wide as `work`; by default `work`.
@@ -152,7 +152,7 @@ def solve(
     """
     options = ArithmeticOptions(format, rounding, accumulate, stream)
     if refine not in ("lu", "gmres"):
-        raise ValueError(f'refine is "lu" or "gmres", got {refine!r}.')
+        raise ValueError(f'refine must be "lu" or "gmres", got {refine!r}.')
     if refine == "lu" and (steps is not None or products is not None):
         raise ValueError('steps= and products= are options of refine="gmres".')
     if factor is None:

@@ -25,7 +25,7 @@ from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
 from simfloat.policy.flash_attention import FlashAttention, kernel_of
-from simfloat.simulation.formulas.attention import Attended, AttentionOptions, Parts, attend, gradients
+from simfloat.simulation.formulas.attention import AttentionOptions, AttentionState, Parts, attend, gradients
 from simfloat.simulation.simulation import current
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def scaled_dot_product_attention(
     dropout_p = as_probability("dropout_p", dropout_p)
     if enable_gqa and not _shares_heads(q.shape, k.shape, v.shape):
         raise ValueError(
-            "With enable_gqa, heads of the query (axis -3) must be a multiple of those of key and value, got shapes "
-            f"{q.shape}, {k.shape} and {v.shape}."
+            "With enable_gqa, the number of heads of the query (axis -3) must be a multiple of that of key and value, "
+            f"got shapes {q.shape}, {k.shape} and {v.shape}."
         )
     return attention_composite(q, k, v, masks, scale, dropout_p, k.shape[-3] if enable_gqa else None)
 
@@ -158,13 +158,13 @@ def _flash_attention(
     options = options if heads is None else options.with_groups(q.shape[-3], heads)
     last = max((number for number, x in enumerate((q, k, v)) if x.requires_grad), default=None)
 
-    def slope(number: int, u: Any, g: NDArray, outputs: tuple[NDArray, Attended], *operands: NDArray) -> NDArray:
+    def slope(number: int, u: Any, g: NDArray, outputs: tuple[NDArray, AttentionState], *operands: NDArray) -> NDArray:
         gradient = gradients(Parts(u, kernel, "backward"), number, g, *outputs, operands, options)
         if number == last:
             outputs[1].shared.clear()
         return gradient
 
-    def formula(u: Any, *operands: NDArray) -> tuple[NDArray, Attended]:
+    def formula(u: Any, *operands: NDArray) -> tuple[NDArray, AttentionState]:
         return attend(Parts(u, kernel, "forward"), operands, options)
 
     slopes = tuple(partial(slope, number) for number in range(3))

@@ -83,7 +83,7 @@ def flash_attention(
         scales: "heads" to compute a scale of :func:`per_tensor` for each head of each example, not for a whole tensor.
 
     Returns:
-        An immutable value. It prints as the call that makes it, and policy files contain it.
+        An immutable value. It prints as the call that creates it, and policy files store it in this form.
 
     Raises:
         ValueError: if an option is invalid; the message names it.

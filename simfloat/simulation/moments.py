@@ -28,7 +28,8 @@ def round_with_scale(arithmetic: Arithmetic, cast: Cast, x: NDArray) -> NDArray:
     rows = x.reshape((1,) * (2 - x.ndim) + x.shape)
     elements, blocks = cast.apply_in_blocks(rows, -1, draw, target.observer, target.operation)
     scales = repeat_for_elements(blocks.values, blocks.block, rows.ndim - 1, rows.shape).astype(np.float64)
-    # float64 has the exact product with a scale, and float32 the quotient of float32 numbers rounded once by way of it.
+    # float64 represents the product with a scale exactly. A quotient of float32 numbers may be rounded twice, first to
+    # float64: the result is that of one rounding.
     with np.errstate(all="ignore"):
         values = elements / scales if blocks.divide else elements * scales / blocks.whole
         return values.astype(x.dtype).reshape(x.shape)

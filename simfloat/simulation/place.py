@@ -304,7 +304,7 @@ class Place:
 
     @cached_property
     def update_rules(self) -> UpdateRules | None:
-        """The rounding of an update; None if random bits are given, moments have scales, or counts are optional."""
+        """The rounding of an update; None for given random bits, moments with scales, or optional counts."""
         recipe, observer = self.recipe, self.observer
         if self._given_draws is not None or self.moment_cast.scale is not None:
             return None

@@ -17,7 +17,7 @@ from simfloat.studies.executors import Executor, Job, Result, in_processes, one_
 from simfloat.studies.report import function_reference, resolve_function
 from simfloat.studies.statistics import Interval, mean_interval
 
-#: Runs of one job. A run may take less time than a line between two processes.
+#: Number of runs in a job. A run may take less time than a message between two processes.
 RUNS_AT_ONCE = 100
 
 
@@ -38,7 +38,7 @@ class Repetitions:
 
     @property
     def variance(self) -> NDArray[np.float64]:
-        """The variance of a run, estimated with runs - 1; NaN for a single run."""
+        """The variance of the runs, with the divisor runs - 1; NaN for a single run."""
         runs = len(self.results)
         return np.asarray(self.results.var(0, ddof=1) if runs > 1 else np.full(self.results.shape[1:], np.nan))
 
@@ -86,7 +86,7 @@ def repeat(
 
     Raises:
         ValueError: if an argument is invalid, or if the function cannot be sent to another process.
-        JobError: if the function fails, or returns other than numbers of one shape.
+        JobError: if the function fails, or does not return numbers of one shape.
 
     Examples:
         >>> x = np.full(100, 0.1)
@@ -109,16 +109,16 @@ def repeat(
     ]
     executor: Executor = one_by_one if here else lambda run, jobs: in_processes(run, jobs, workers=workers)
     results: dict[int, Result] = {}
-    with closing(executor((lambda job: _results_of(function, job)) if here else run_sent_runs, jobs)) as finished:
+    with closing(executor((lambda job: _results_of(function, job)) if here else compute_runs, jobs)) as finished:
         results.update(finished)
-    # Results come in any order of jobs, and have the order of the seeds here.
+    # Jobs end in any order. The results have the order of the seeds.
     parts = [np.array(results[place]["results"], np.float64) for place in range(len(jobs))]
     if len({part.shape[1:] for part in parts}) > 1:
         raise ValueError(f"Results have shapes {', '.join(sorted({str(part.shape[1:]) for part in parts}))}, not one.")
     return Repetitions(np.concatenate(parts))
 
 
-def run_sent_runs(job: Job) -> Result:
+def compute_runs(job: Job) -> Result:
     """Compute the runs of a job with the function that the job describes."""
     return _results_of(resolve_function(job["function"]), job)
 

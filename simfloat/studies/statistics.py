@@ -106,7 +106,7 @@ def mean_level(samples: NDArray, limit: float) -> float:
 def median_interval(samples: NDArray) -> Interval:
     """Return the interval of the median by the sign test, with an error probability of 5 % on each side.
 
-    It needs five samples, and holds if some of them are infinite, such as those of diverged runs. Then a mean has no
+    It needs five samples, and is valid if some of them are infinite, such as those of diverged runs. Then a mean has no
     interval. NaN leaves the median unknown.
     """
     samples = np.sort(as_rectangular_array(samples, "samples", np.float64))

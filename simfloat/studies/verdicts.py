@@ -223,7 +223,7 @@ def search_test(counterexamples: int, cases: int, proof: str = "") -> Outcome:
     """Judge a universal claim by a search for counterexamples: one refutes it, and only a proof confirms it."""
     check_cases(counterexamples, cases)
     verdict = NOT_REPRODUCED if counterexamples else REPRODUCED if proof and cases else INCONCLUSIVE
-    text = f"counterexamples: {counterexamples} of {cases} cases, which are no random sample"
+    text = f"counterexamples: {counterexamples} of {cases} cases, not a random sample"
     return Outcome(verdict, text + (f"; proof: {proof}" if proof else ""))
 
 
@@ -282,12 +282,12 @@ def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
 
 
 def _limits(word: str, margin: float) -> tuple[float, ...]:
-    """Return the differences from which the interval keeps away if the comparison has this verdict."""
+    """Return the differences that are outside of the interval if the comparison has this verdict."""
     return {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word, ())
 
 
 def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
-    """Return the verdict for differences, of which larger is worse, and its level; an infinite one decides."""
+    """Return the verdict for differences (larger is worse) and its level; an infinite difference decides."""
     word = comparison_word(mean_interval(samples), margin)
     return word, max((mean_level(samples, limit) for limit in _limits(word, margin)), default=1.0)
 

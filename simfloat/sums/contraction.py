@@ -141,7 +141,7 @@ def prepare_by_operations(
 ) -> tuple[NDArray, NDArray, PreparedSum]:
     """Prepare sums by elementwise operations, which may take the draws of the user, and write their flags.
 
-    Nothing but the steps may draw, since these draws have one order.
+    Only the steps may use random bits, because the draws of the user have one order.
     """
     plan, target = options.plan, options.target
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))

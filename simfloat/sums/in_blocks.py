@@ -58,7 +58,7 @@ def sum_blocks(
         output: the format of the result; by default the format of the accumulator.
         rounding: the mode in which the sum is rounded to `output`; by default to nearest even.
         stream: the random bits of stochastic modes.
-        block: how many numbers of a vector are read at a time.
+        block: the number of elements of a vector that are read at a time.
 
     Returns:
         The sum, an array without axes in float64.
@@ -85,8 +85,8 @@ def sum_blocks(
         draws = stream if any(mode.is_stochastic for mode in order.roundings) else None
         return sum(numbers, accumulate=order, stream=draws, **options)
 
-    # `sum` numbers the steps of a stochastic sum from its first term, so blocks cannot have the draws of one call. Each
-    # takes the next call of the stream instead.
+    # A call of `sum` counts the steps of a stochastic sum from its first term, so blocks cannot have the draws of one
+    # call. Each block is the next call of the stream instead.
     partial = _partial_sum(order, add, inputs)
     if partial is not None:
         for numbers in _blocks(x, block):
@@ -126,7 +126,7 @@ def _blocks(x: Any, size: int) -> Iterator[NDArray]:
 
 
 class _PartialSum(ABC):
-    """A sum in progress; it takes numbers in pieces of whole multiples of `multiple`, and the rest at the end."""
+    """A sum in progress. It adds pieces of which the length is a multiple of `multiple`, and the rest at the end."""
 
     multiple = 1
 
@@ -150,7 +150,7 @@ class _PartialSum(ABC):
         """Return the sum of all numbers."""
 
 
-class _Resumed(_PartialSum):
+class _ContinuedSum(_PartialSum):
     """A sum of an accumulator that can start from a partial sum."""
 
     def __init__(self, order: Accumulator, *options: Any) -> None:
@@ -173,7 +173,7 @@ class _Resumed(_PartialSum):
 SUBTREE = 1 << 16
 
 
-class _Neighbours(_PartialSum):
+class _SumOfNeighbours(_PartialSum):
     """A pairwise sum: the sums of complete subtrees are added when there are two of one size."""
 
     def __init__(self, order: Pairwise, *options: Any) -> None:
@@ -202,7 +202,7 @@ class _Neighbours(_PartialSum):
         return total
 
 
-class _InLanes(_PartialSum):
+class _SumInLanes(_PartialSum):
     """A sum in lanes: the partial sum of every lane is a column."""
 
     def __init__(self, order: SumOfLanes, *options: Any) -> None:
@@ -228,7 +228,7 @@ class _InLanes(_PartialSum):
         return self.sum(np.concatenate(sums), self.order.outer)
 
 
-class _InRuns(_PartialSum):
+class _SumInRuns(_PartialSum):
     """A sum of runs: their results are summed by the outer accumulator."""
 
     def __init__(self, order: Blocked, outer: _PartialSum, *options: Any) -> None:
@@ -281,18 +281,18 @@ def _partial_sum(order: Accumulator, add: Add, inputs: FormatLike | None) -> _Pa
     options = add_in_order, inputs
     if order == exact:
         return _ExactSum(*options)
-    if _continues(order):
-        return _Resumed(order, *options)
+    if _can_continue(order):
+        return _ContinuedSum(order, *options)
     if isinstance(order, Pairwise):
-        return _Neighbours(order, *options)
-    if isinstance(order, SumOfLanes) and _continues(order.inner):
-        return _InLanes(order, *options)
+        return _SumOfNeighbours(order, *options)
+    if isinstance(order, SumOfLanes) and _can_continue(order.inner):
+        return _SumInLanes(order, *options)
     if isinstance(order, Blocked) and (outer := _partial_sum(order.outer, add, None)) is not None:
-        return _InRuns(order, outer, *options)
+        return _SumInRuns(order, outer, *options)
     return None
 
 
-def _continues(order: Accumulator) -> bool:
+def _can_continue(order: Accumulator) -> bool:
     """Return True if the partial sum is one number from which a sum can continue; Kahan's correction is another."""
     # Kahan's sum cannot be continued from two numbers either: no term gives the next sum a correction to start from.
     outer = order

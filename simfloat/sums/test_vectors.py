@@ -20,7 +20,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.testfloat import BOOLEAN, THEIRS, Kind, Signature, compute_testfloat, signature_of
+from simfloat.arithmetic.testfloat import BOOLEAN, SIMFLOAT_NAMES, Kind, Signature, compute_testfloat, signature_of
 from simfloat.common import did_you_mean, file_path
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
@@ -70,7 +70,7 @@ class Case(NamedTuple):
     operation: str
     kinds: tuple[Kind, ...]  # of the operands, and of the result
     rounding: Rounding = nearest_even
-    theirs: Signature | None = None  # of an operation of TestFloat
+    signature: Signature | None = None  # of an operation of TestFloat
     accumulator: Accumulator | None = None  # of a sum
 
     @property
@@ -80,8 +80,8 @@ class Case(NamedTuple):
 
     def compute(self, operands: Sequence[NDArray], stream: Stream | None = None) -> tuple[NDArray, NDArray | None]:
         """Return results and flags; None for flags if the operation has none."""
-        if self.theirs is not None:
-            return compute_testfloat(self.theirs, operands, self.rounding, stream)
+        if self.signature is not None:
+            return compute_testfloat(self.signature, operands, self.rounding, stream)
         result = self.kinds[-1]
         assert isinstance(result, Format)
         if self.accumulator is None:
@@ -98,7 +98,7 @@ def _sums(
     """Return the sums of the products of rows, and their flags."""
     a, b, c = operands
     if not accumulator.takes_initial and (c != 0).any():
-        raise ValueError(f"{accumulator} has no running sum that could start from c; pass zeros.")
+        raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
     initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
     pair = matmul(
         a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(kinds[0], kinds[1]), accumulate=accumulator, output=kinds[-1],
@@ -121,14 +121,14 @@ def case_of(
 
     `is_single` is True for roundings of FP32 numbers, otherwise they have FP64 operands.
     """
-    theirs = signature_of(operation)
+    signature = signature_of(operation)
     result_format = None if format is None else as_format(format)
-    if theirs is not None:
-        _check_format(result_format, theirs.kinds, operation)
-        if rounding is not None and theirs.rounding not in (None, as_rounding(rounding)):
-            raise ValueError(f"{operation} names its rounding, {theirs.rounding}; got {rounding} as well.")
-        mode = theirs.rounding or nearest_even if rounding is None else as_rounding(rounding)
-        return Case(operation, theirs.kinds, mode, theirs)
+    if signature is not None:
+        _check_format(result_format, signature.kinds, operation)
+        if rounding is not None and signature.rounding not in (None, as_rounding(rounding)):
+            raise ValueError(f"{operation} names its rounding, {signature.rounding}; got {rounding} as well.")
+        mode = signature.rounding or nearest_even if rounding is None else as_rounding(rounding)
+        return Case(operation, signature.kinds, mode, signature)
     count = 3 if operation == DOT else _operands_of(operation)
     if result_format is None:
         raise ValueError(
@@ -166,7 +166,7 @@ def write_vectors(
 
     Parameters:
         path: the file.
-        operation: the name of a function of simfloat: ``"round"``, or ``"add"`` to ``"copysign"``; a name of TestFloat,
+        operation: the name of a function of simfloat, such as ``"round"`` or ``"add"``; a name of TestFloat,
             such as ``"f16_to_i32"``; or ``"dot"``, a sum of products.
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
@@ -191,17 +191,17 @@ def write_vectors(
         38 40 44 30 3C00 4500 00
     """
     path = file_path(path)
-    theirs = signature_of(operation)
-    count = 3 if operation == DOT else theirs.operands if theirs else _operands_of(operation)
-    least = count if theirs else count + 1
+    signature = signature_of(operation)
+    count = 3 if operation == DOT else signature.operands if signature else _operands_of(operation)
+    least = count if signature else count + 1
     if not least <= len(operands_format_rounding) <= count + 2:
-        format_text = "" if theirs else " a format,"
+        format_text = "" if signature else " a format,"
         raise ValueError(
             f"write_vectors takes a path, {operation!r}, its {count} operands,{format_text} and a rounding if you "
             f"like; got {len(operands_format_rounding)} arguments behind {operation!r}."
         )
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
-    format = options.pop(0) if not theirs or (options and isinstance(options[0], Format)) else None
+    format = options.pop(0) if not signature or (options and isinstance(options[0], Format)) else None
     case = case_of(operation, format, options[0] if options else None, output, accumulate)
     arrays = _operands(case, operands)
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
@@ -458,7 +458,7 @@ def _operands_of(operation: Any) -> int:
         return 1
     if not isinstance(operation, str) or operation not in OPERATIONS:
         name = str(operation).rpartition("_")[2]
-        hint = f" Did you mean {THEIRS[name]!r}?" if name in THEIRS else did_you_mean(name, OPERATIONS)
+        hint = f" Did you mean {SIMFLOAT_NAMES[name]!r}?" if name in SIMFLOAT_NAMES else did_you_mean(name, OPERATIONS)
         raise ValueError(f"operation is 'round' or one of {', '.join(OPERATIONS)}; got {operation!r}.{hint}")
     return len(OPERATIONS[operation].operands)
 

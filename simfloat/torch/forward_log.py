@@ -186,7 +186,7 @@ _runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default
 rerun_number = _runs_again.get
 
 
-def heard_place(place: Place) -> Place:
+def place_observed_once(place: Place) -> Place:
     """Return the place; without its observer while a part of a forward pass runs again.
 
     The observer received the events in the first pass, also those of a backward pass inside this part.

@@ -28,7 +28,7 @@ from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node, takes_whole
 from simfloat.torch.formula import array_of
-from simfloat.torch.forward_log import Operand, heard_place, is_recomputing, observed_at, pending_events_at
+from simfloat.torch.forward_log import Operand, is_recomputing, observed_at, pending_events_at, place_observed_once
 from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
@@ -183,7 +183,7 @@ class Steps(CompositeArithmetic):
 def _arithmetic_at(run: RunContext, call: FormulaCall, place: Place) -> Any:
     """Return the arithmetic of a formula at its place."""
     if place.observer is not None:
-        place = heard_place(place)
+        place = place_observed_once(place)
     if not call.is_composite:
         return place.forward
     # All steps of a uniform place have one format. Determined anew in each call, the arithmetics of the steps took
@@ -286,7 +286,7 @@ def _gradients(
     """Compute the gradients of the operands with these numbers in the note; None for one that is not needed."""
     node, place, gradients = current_node()._sequence_nr(), note.place, list[Tensor | None]()
     if place.observer is not None:
-        place = heard_place(place)
+        place = place_observed_once(place)
     for slope, number in zip(call.slopes, numbers, strict=True):
         if slope is None or number is None:
             gradients.append(None)

@@ -148,7 +148,7 @@ class Layer:
         """This layer without an observer."""
         return Layer(self.run, self.place.without_observer, self.x_path, self.weight, self.bias)
 
-    def heard(self) -> Layer:
+    def observed_once(self) -> Layer:
         """Return this layer; without its observer while a part of a forward pass runs again."""
         return self if rerun_number() is None else self.without_observer
 
@@ -236,11 +236,11 @@ class LayerProduct(torch.autograd.Function):
         of_x, of_weight = context.needs_input_grad[4:6]
         context.save_for_backward(x if of_weight or options else None, weight if of_x or options else None)
         with without_dispatch():
-            read, heard = layer.run.parameters.read, layer if layer.place.observer is None else layer.heard()
+            read, observed = layer.run.parameters.read, layer if layer.place.observer is None else layer.observed_once()
             values = numbers_of(read(x) if tags[0].is_weight else x)
-            result = formula.result(heard.products, values, numbers_of(read(weight)), heard.inputs)
+            result = formula.result(observed.products, values, numbers_of(read(weight)), observed.inputs)
             if bias is not None:
-                result = heard.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
+                result = observed.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
             product = tensor_of(result, x.dtype)
         put_tag(product, layer.tag)
         if note is not None:
@@ -290,7 +290,7 @@ def _array_gradients(
     """Compute the gradients."""
     layer: Layer = context.layer
     if layer.place.observer is not None:
-        layer = layer.heard()
+        layer = layer.observed_once()
         layer.forget_events()
     note, formula, read = context.note, context.formula, layer.run.parameters.read
     number, is_convolution = torch._C._current_autograd_node()._sequence_nr(), bool(context.options)

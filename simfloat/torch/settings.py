@@ -178,7 +178,7 @@ def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
             results = function(outputs, gradients, *args, **options)
         if run.simulation.observer is None:
             return results
-        # Ones without a format are rounded, which changes nothing, but counts. Dispatched, they would have a format.
+        # Ones without a format are rounded, which changes no value, but is counted. If dispatched, they have a format.
         for output, gradient, result in zip(outputs, gradients, results, strict=True):
             if gradient is None and result is not None:
                 is_tensor = isinstance(output, torch.Tensor)

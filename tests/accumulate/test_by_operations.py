@@ -15,7 +15,7 @@ MODES = [mode for mode in DETERMINISTIC if mode != sf.nearest_even]
 EDGES = [0.0, -0.0, 2.0**-14, 2.0**-24, 65504.0, -65504.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0**-8, 300.0]
 
 
-class Flagged:
+class FlaggedOperations:
     """Operations in one format and mode, and the flags that they have raised."""
 
     def __init__(self, format, rounding):
@@ -62,7 +62,7 @@ ORDERS = {"sequential": sequential, "kahan": kahan, "pairwise": pairwise}
 def test_flags_are_the_union_of_those_of_the_steps(name, rounding, rng):
     a, b = rng.choice(EDGES, (2, 400, 5))
     a[200:], b[200:] = sf.round(rng.standard_normal((2, 200, 5)) * 2.0 ** rng.integers(-12, 9, (2, 200, 5)), sf.FP16)
-    u = Flagged(sf.FP16, rounding)
+    u = FlaggedOperations(sf.FP16, rounding)
     want = ORDERS[name](u, list(zip(a.T, b.T, strict=True)))
     accumulator = getattr(sf, name)(sf.FP16, rounding=rounding)
     results = [sf.dot(x, y, accumulate=accumulator, flags=True) for x, y in zip(a, b, strict=True)]
@@ -118,7 +118,9 @@ def test_sums_in_fp64_are_rounded_in_every_deterministic_mode(rounding, rng):
         exact = sf.dot(x, y, accumulate=sf.exact, output=sf.FP64, rounding=rounding)
         assert exact == round_value(whole, sf.FP64, rounding)
         for name, order in ORDERS.items():
-            want = order(Flagged(sf.FP64, rounding), [(np.array(p), np.array(q)) for p, q in zip(x, y, strict=True)])
+            want = order(
+                FlaggedOperations(sf.FP64, rounding), [(np.array(p), np.array(q)) for p, q in zip(x, y, strict=True)]
+            )
             assert_bits(sf.dot(x, y, accumulate=getattr(sf, name)(sf.FP64, rounding=rounding)), want)
 
 
@@ -151,6 +153,6 @@ def test_arrays_and_convolutions_are_intervals_in_fp64():
         (lambda: sf.array([1.0], sf.FP64, rounding="to_odd").exp(), "at most 50 bits"),
     ],
 )
-def test_what_has_no_flags_or_no_mode_is_refused(call, words):
+def test_sums_without_flags_or_mode_raise_value_error(call, words):
     with pytest.raises(ValueError, match=words):
         call()

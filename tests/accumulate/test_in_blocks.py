@@ -49,7 +49,7 @@ def test_exact_sums_of_blocks_have_all_bits():
     assert sf.sum_blocks([np.inf, 1.0], accumulate=sf.exact, output=sf.FP64) == np.inf
 
 
-def test_stochastic_blocks_take_a_call_of_the_stream_each():
+def test_each_stochastic_block_is_a_call_of_the_stream():
     order, stream = sf.sequential(sf.BF16, sf.stochastic()), sf.BitStream(3)
     got = sf.sum_blocks(np.full(600, 0.3), accumulate=order, stream=stream, block=200)
     by_hand, partial = sf.BitStream(3), None

@@ -18,7 +18,7 @@ from tests.reference import matrix_product
 INF, NAN = np.inf, np.nan
 
 
-#: Every mode in a format whose sums are watched; in others one that rounds to nearest, one that does not, and draws.
+#: Formats and modes: every mode in FP16; in other formats a mode to nearest, a directed mode or a stochastic mode.
 STARTED = [
     *((sf.FP16, rounding) for rounding in (*DETERMINISTIC, sf.stochastic(), sf.stochastic(5, "A"))),
     *((format, sf.nearest_even) for format in (sf.BF16, sf.FP32, sf.E4M3, sf.Format(8, 15), sf.FP64)),

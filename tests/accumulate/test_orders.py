@@ -1,4 +1,4 @@
-"""Compare sums in every order, a tree's, NumPy's and lanes among them, with their definitions and with NumPy."""
+"""Compare sums in every order, including trees, NumPy's order and lanes, with their definitions and with NumPy."""
 
 from itertools import product
 
@@ -23,7 +23,7 @@ def check(accumulate, a, b, seed=3):
     assert_bits(got, want)
 
 
-#: The orders of sums in one format: how an accumulator is made of the format and the mode.
+#: The orders of sums in one format: functions of the format and the mode that return an accumulator.
 ORDERS = {
     "fused": sf.sequential,
     "unfused": lambda format, rounding: sf.sequential(format, rounding, products=format),

@@ -43,8 +43,8 @@ def follows_the_definition(unit, inputs, rng, **options):
 @pytest.mark.parametrize("align", ALIGNMENTS, ids=str)
 @pytest.mark.parametrize("output", OUTPUTS, ids=str)
 def test_any_output_in_any_mode_follows_the_definition(output, align, rng):
-    # In FP16 the sums of narrow operands are made in 32-bit lanes, those of others in float64. Each output meets every
-    # mode with one alignment, and each mode every alignment with some outputs.
+    # In FP16, sums of narrow operands are computed in 32-bit lanes, and other sums in float64. Each output is tested in
+    # every mode with one alignment, and each mode with every alignment for some outputs.
     shift = OUTPUTS.index(output) + ALIGNMENTS.index(align)
     for place, rounding in [*enumerate((None, *DETERMINISTIC, *RANDOM))][shift % 3 :: 3]:
         inputs = (sf.E4M3, sf.Format(8, 18))[place % 2]

@@ -59,7 +59,7 @@ def check(a, b, scales, initial, output, mode, divisor=1.0):
     assert_bits(sf.round(got, output, mode).ravel(), want)
 
 
-#: Formats and ranges of operands, each with the output to which most sums go, and with another one.
+#: Formats and ranges of operands, each with the usual output, and with one other output.
 CASES = [
     (inputs, spread, *output)
     for place, (inputs, spread) in enumerate(product((sf.E4M3, sf.E5M2, sf.FP32), (0, 3, 30, 110)))

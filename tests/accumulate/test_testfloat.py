@@ -103,7 +103,7 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
         (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, accumulate=sf.FP16), "other operations have none"),
         (
             lambda: sf.write_vectors(path, "dot", [[1.0]], [[1.0]], 1.0, sf.FP16, accumulate=sf.pairwise(sf.FP16)),
-            "no running sum that could start from c",
+            "no partial sum that could start from c",
         ),
         (lambda: sf.read_vectors(path, ["add"], sf.FP16), "operation is 'round' or one of"),
         (lambda: sf.write_vectors("", "add", 1.0, 1.0, sf.FP16), "A path is text"),
@@ -276,7 +276,7 @@ def test_results_may_have_another_format_than_operands(tmp_path):
     [(sf.FP16, True), (sf.kahan(sf.FP32), True), (sf.fused(4, 20), False), (sf.tensor_core("hopper"), False)],
     ids=str,
 )
-def test_sums_are_operations(accumulate, has_flags, rng, tmp_path):
+def test_vectors_of_sums_are_written_and_read_back(accumulate, has_flags, rng, tmp_path):
     path, a, b = tmp_path / "cases", *sf.round(rng.standard_normal((2, 20, 7)), sf.E4M3)
     c = sf.round(rng.standard_normal(20), sf.FP16)
     sf.write_vectors(path, "dot", a, b, c, sf.E4M3, accumulate=accumulate)
@@ -290,7 +290,7 @@ def test_sums_are_operations(accumulate, has_flags, rng, tmp_path):
     assert {len(line.split()) for line in path.read_text().splitlines()} == {16 + has_flags}
 
 
-def test_sums_without_a_running_sum_and_exact_sums_start_from_zero(tmp_path):
+def test_sums_without_a_partial_sum_and_exact_sums_start_from_zero(tmp_path):
     path = tmp_path / "cases"
     sf.write_vectors(path, "dot", [[1.0, 2.0]], [[3.0, 4.0]], 0.0, sf.FP16, accumulate=sf.pairwise(sf.FP16))
     assert path.read_text() == "3C00 4000 4200 4400 0000 4980 00\n"

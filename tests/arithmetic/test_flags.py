@@ -205,7 +205,7 @@ def test_flags_of_float32_operands_are_those_of_float64_ones(format, rng):
         numbers = np.concatenate([near, -near, ends]).astype(np.float32)
     numbers = numbers[np.isfinite(numbers) | format.has_nan]
     operations = ("round", "multiply", "fma", "reciprocal")
-    if format in (sf.FP16, sf.FP32):  # each operation in a format that is rounded to, and in float32's own
+    if format in (sf.FP16, sf.FP32):  # each operation in a narrower format, and in that of float32
         operations += ("add", "subtract", "divide", "sqrt")
     usual = rng.standard_normal(2500).astype(np.float32)  # a block without any of these numbers, and more
     for operation, mode in itertools.product(operations, DETERMINISTIC):

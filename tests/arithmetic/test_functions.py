@@ -37,7 +37,7 @@ EVEN = "cos cosh i0 i0e".split()
 
 
 def exact_by_magnitude(name, x):
-    """Exact results rounded to odd; of odd and even functions MPFR is asked for each magnitude once."""
+    """Exact results rounded to odd; for odd and even functions, MPFR computes each magnitude once."""
     if name not in (*ODD, *EVEN):
         return mpfr.to_odd(mpfr.UNARY[name], x)
     magnitudes, places = np.unique(np.abs(x), return_inverse=True)
@@ -48,8 +48,8 @@ def exact_by_magnitude(name, x):
 @pytest.mark.parametrize("name", mpfr.UNARY)
 @pytest.mark.parametrize("operands, part", [(sf.FP16, 1), (sf.BF16, 17)], ids=str)
 def test_every_operand_of_16_bits_is_correctly_rounded_in_every_mode(name, operands, part):
-    # Of BF16, most of whose results are 0, 1 or infinite, every seventeenth number; of what takes long every 32nd or
-    # more; and every fourth of those that become 8 bits.
+    # In BF16, where most results are 0, 1 or infinite, every 17th operand is tested. Slow functions are tested with a
+    # 32nd of these operands, and formats of 8 bits with a fourth.
     x = operands.values()[:: part * 32 if name in mpfr.LONG else part]
     x = np.concatenate([x, [-0.0, np.inf, -np.inf, np.nan]])
     exact = exact_by_magnitude(name, x)

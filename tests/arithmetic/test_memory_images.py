@@ -125,7 +125,7 @@ def test_binary_words_are_as_verilog_reads_them(tmp_path):
         (lambda p: sf.writememh(p(""), [1.0] * 3, sf.E2M1, per_word=2), "append 1 more"),
     ],
 )
-def test_words_that_hold_no_numbers_are_refused(tmp_path, call, words):
+def test_words_without_numbers_raise_value_error(tmp_path, call, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         call(lambda text: written(tmp_path, text))
 
@@ -167,6 +167,6 @@ def test_packed_codes_are_those_of_pytorch():
         (lambda: sf.unpack([300], 4), "words must be bytes"),
     ],
 )
-def test_what_cannot_be_packed_is_refused(call, words):
+def test_invalid_codes_and_words_raise_value_error(call, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         call()

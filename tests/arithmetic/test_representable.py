@@ -61,7 +61,7 @@ def test_operands_of_any_size_are_exact(name, rng):
     a[:, :40] = [np.repeat(SPECIALS, 8), np.tile([*SPECIALS, 1.5, 5e-324, 1.7e308], 5)][:count]
     exact = [exact_result(name, *map(exact_number, row)) for row in a.T.tolist()]
     assert_bits(getattr(sf, name)(*a, sf.FP64), np.array([float(x) for x in exact]), *a)
-    # The same numbers as objects take the way of operands that float64 cannot represent.
+    # The same numbers as objects are computed like operands that float64 cannot represent.
     objects = [[2**80 + 1, *x.tolist()] for x in a]
     assert_bits(getattr(sf, name)(*objects, sf.FP64)[1:], getattr(sf, name)(*a, sf.FP64), *a)
 

@@ -16,7 +16,7 @@ CUBE, MATRIX = RNG.standard_normal((3, 4, 5)), RNG.standard_normal((5, 6))
 POSITIVE = np.abs(A) + 0.5
 
 
-#: Functions that torch lacks.
+#: Functions that are missing in torch.
 COMPOSED = {
     "exp10": lambda a: 10.0**a,
     "cbrt": lambda a: a.sign() * a.abs() ** (1 / 3),

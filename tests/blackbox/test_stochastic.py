@@ -1,4 +1,4 @@
-"""A sum that rounds stochastically is told by the distribution of its results."""
+"""The rounding of a stochastic sum is found from the distribution of its results."""
 
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ from simfloat.formats.definition import is_away
 
 
 def box(format, rounding, seed=3):
-    """The sum of two products by the definition, with draws that are made at once."""
+    """The sum of two products by the definition, with all draws computed at once."""
     draws = iter(np.random.default_rng(seed).integers(0, 2**rounding.bits, 100_000).tolist())
 
     def add(a, b):
@@ -35,7 +35,9 @@ def test_the_variant_and_the_number_of_random_bits_are_found(variant, bits):
 def test_many_random_bits_look_alike():
     found = sf.reveal_rounding(box(sf.FP16, sf.stochastic()), runs=1024)
     assert found.precision == 11 and found.roundings == (sf.stochastic(),)
-    assert "All with more than 3 random bits look like stochastic(bits=32, variant='C') in 1024" in repr(found)
+    assert "All roundings with more than 3 random bits look like stochastic(bits=32, variant='C') in 1024" in repr(
+        found
+    )
 
 
 def test_probabilities_are_counts_of_the_definition():
@@ -45,7 +47,7 @@ def test_probabilities_are_counts_of_the_definition():
             assert larger_share(rounding, nu) == Fraction(away, 2**rounding.bits)
 
 
-def test_other_functions_are_told_apart():
+def test_other_functions_are_distinguished():
     found = sf.reveal_rounding(lambda a, b: sf.dot(a, b, accumulate=sf.BF16), runs=256)
     assert found.roundings == () and found.precision == 8 and "use reveal" in found.reason
     assert "No sum was rounded" in sf.reveal_rounding(lambda a, b: a @ b, runs=256).reason

@@ -22,7 +22,7 @@ UNITS = {
 }
 
 
-def written(folder, name, text):
+def write_unit(folder, name, text):
     path = folder / f"{name}.toml"
     path.write_text(text)
     assert main(["vectors", str(folder / "out"), "--unit", str(path)]) == 0
@@ -31,7 +31,7 @@ def written(folder, name, text):
 
 @pytest.mark.parametrize("name", UNITS)
 def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
-    path = written(tmp_path, name, UNITS[name])
+    path = write_unit(tmp_path, name, UNITS[name])
     lines = path.read_text().splitlines()
     assert main(["check", str(path)]) == 0  # the description is beside it, with the versions
     assert f"{len(lines)} cases of" in capsys.readouterr().out
@@ -41,12 +41,12 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
-    digest = sha256(b"".join(written(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
+    digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
     assert (VERSION, digest.hexdigest()[:16]) == (1, "2614c0d31776abae"), "files that change need another version"
 
 
-def test_the_first_difference_is_told_with_its_operands(tmp_path, capsys):
-    path = written(tmp_path, "adder", ADDER)
+def test_the_first_difference_is_printed_with_its_operands(tmp_path, capsys):
+    path = write_unit(tmp_path, "adder", ADDER)
     lines = path.read_text().splitlines()
     a, b, _, flags = lines[6].split()
     lines[6], lines[9] = f"{a} {b} 3C01 {flags}", "3C00 3C00 3C00 00"
@@ -61,7 +61,7 @@ def test_the_first_difference_is_told_with_its_operands(tmp_path, capsys):
     assert "2 of 40 lines differ." in report
 
 
-def test_flags_and_signs_of_zeros_count_and_signalling_nan_are_left_out(tmp_path, capsys):
+def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_path, capsys):
     path = tmp_path / "add_FP16_nearest_even.txt"
     for line, code, words in (
         ("3C00 1000 3C00 00", 1, "flags 01: inexact"),
@@ -82,7 +82,7 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
 @pytest.mark.parametrize(
     "text, words",
     [
-        ('format = "FP16"\n', 'A unit has an operation, such as operation = "add".'),
+        ('format = "FP16"\n', 'The description of a unit must contain an operation, such as operation = "add".'),
         ('operation = "add"\nformat = "FP16"\nround = "to_odd"\n', "'round' is not a key of a unit: operation, format"),
         ('operation = "add"\n', "needs the format of 'add'"),
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),
@@ -92,7 +92,7 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
         ("operation = add\n", "Invalid value"),
     ],
 )
-def test_invalid_descriptions_are_refused_with_their_file(text, words, tmp_path, capsys):
+def test_an_invalid_description_is_an_error_that_names_its_file(text, words, tmp_path, capsys):
     path = tmp_path / "unit.toml"
     path.write_text(text)
     assert main(["vectors", str(tmp_path / "out"), "--unit", str(path)]) == 2

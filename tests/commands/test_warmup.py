@@ -14,7 +14,7 @@ from simfloat.tools.selftest import CHECKS
 ROOT = Path(__file__).parents[2]
 NOTHING_ASKED = argparse.Namespace(into=None, level=[{}], first_session=False)
 
-# What the tasks left out, a quick self-test among them, in one process: kernels that nothing was compiled for.
+# Runs all tasks and a quick self-test in one process, and prints the kernels that were not compiled.
 LEFT_OUT = """
 import importlib, pkgutil
 import simfloat.kernels
@@ -39,7 +39,7 @@ if not processor.CONVERTS_FP16:
 print(left)
 """
 
-# Two warmups of two tasks, each in as many processes.
+# Two warmups of two tasks, each in two processes.
 TWO_TASKS = """
 import argparse
 from simfloat.tools.commands import warmup, workload

@@ -1,4 +1,4 @@
-"""Run by test_simulator.py: what cases give under numba-cuda's simulator, to a file; and the self-test of a GPU."""
+"""Run by test_simulator.py: store the results of cases under numba-cuda's simulator, and run a GPU's self-test."""
 
 import pickle
 import sys

@@ -42,7 +42,7 @@ def test_verdicts_are_counted_and_turned_where_findings_say_the_opposite(monkeyp
 
 def test_every_finding_is_frozen_with_its_margin_and_every_frozen_claim_is_a_finding():
     assert not list(frozen.new_claims()), "python -m experiments.frozen"
-    assert set(frozen.frozen()) == {(row.experiment, row.claim) for row in claims.all_found()}
+    assert set(frozen.frozen_claims()) == {(row.experiment, row.claim) for row in claims.all_found()}
 
 
 def test_a_changed_margin_is_an_error_until_the_file_says_why(monkeypatch, tmp_path):
@@ -52,6 +52,6 @@ def test_a_changed_margin_is_an_error_until_the_file_says_why(monkeypatch, tmp_p
     monkeypatch.setattr(frozen, "FROZEN", tmp_path / "frozen.toml")
     frozen.write(known)
     monkeypatch.setattr(frozen, "frozen", frozen.frozen.__wrapped__)
-    assert frozen.frozen() == known and "| 2026-11-29 | was: more | toy (1) |" in frozen.changes()
+    assert frozen.frozen_claims() == known and "| 2026-11-29 | was: more | toy (1) |" in frozen.changes()
     with pytest.raises(ValueError, match="expects 'within 1.05'; frozen.toml has 'within 1.1'"):
         list(frozen.new_claims())

@@ -87,7 +87,7 @@ SMALL = ("cheapest-policy", "harmonic-series", "replica-sums", "update-limits")
 
 @pytest.fixture
 def coarse(monkeypatch):
-    """Have figures drawn with few dots: that takes a third less of the time of most runs."""
+    """Draw figures with few dots, which takes a third less time in most runs."""
     monkeypatch.setattr(Figure, "savefig", partialmethod(Figure.savefig, dpi=20))
 
 

@@ -40,5 +40,5 @@ def test_the_document_has_every_part_and_loads_nothing(monkeypatch, tmp_path):
 def test_a_browser_prints_the_page_beside_it(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr(paper.subprocess, "run", lambda command, **options: calls.append(command))
-    assert paper.printed(tmp_path / "paper.html", "browser") == tmp_path / "paper.pdf"
+    assert paper.print_to_pdf(tmp_path / "paper.html", "browser") == tmp_path / "paper.pdf"
     assert calls[0][0] == "browser" and f"--print-to-pdf={tmp_path / 'paper.pdf'}" in calls[0]

@@ -3,7 +3,18 @@
 import numpy as np
 
 from experiments.update_limits import findings
-from experiments.update_limits.jobs import ALPHAS, BITS, FIXED, RUNS, SEARCHED, WIDTHS, Descent, closest, data, run
+from experiments.update_limits.jobs import (
+    ALPHAS,
+    BITS,
+    FIXED,
+    RUNS,
+    SEARCHED,
+    WIDTHS,
+    Descent,
+    data,
+    run,
+    smallest_distance,
+)
 from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 
@@ -22,7 +33,7 @@ def test_a_job_has_a_row_for_every_run_and_depends_on_its_seed_alone():
 
 
 def test_a_run_reaches_the_optimum_from_outside_of_the_radius():
-    assert closest(np.ones((10, 1)), np.array([1.5]), alpha=0.75) == 0
+    assert smallest_distance(np.ones((10, 1)), np.array([1.5]), alpha=0.75) == 0
     assert 1.4921875 - 0.75 * (1.4921875 - 1.5) == 1.498046875, "the last update, which BF16 rounds to 1.5"
 
 

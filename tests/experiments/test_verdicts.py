@@ -87,7 +87,7 @@ def test_a_universal_claim_needs_a_proof_and_one_counterexample_refutes_it():
     assert search_test(1, 100, "of something else").verdict == NOT_REPRODUCED
     assert search_test(0, 100).verdict == INCONCLUSIVE
     proven = search_test(0, 100, "half a gap")
-    assert proven.verdict == REPRODUCED and proven.text.endswith("no random sample; proof: half a gap")
+    assert proven.verdict == REPRODUCED and proven.text.endswith("not a random sample; proof: half a gap")
 
 
 def test_a_probability_is_judged_by_clopper_and_pearson():

@@ -139,7 +139,7 @@ def what_adds_so_is_revealed(accumulate):
     import simfloat as sf
     from simfloat.analysis.reveal import check
 
-    # Of as many sums as usual, in plain Python, nine seconds.
+    # The usual number of sums takes nine seconds in plain Python.
     check.ROWS = check.BINADE_ROWS = check.MORE_ROWS = 4
     revealed = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=accumulate), 4, inputs=accumulate.format)
     assert revealed.accumulator == accumulate

@@ -28,7 +28,7 @@ NAMED = (
     "tests/arithmetic/test_catalog.py::test_type_checkers_know_every_function",
 )
 
-#: Write what follows from the tables, in one process.
+#: Write the files that are generated from the tables, in one process.
 WRITERS = """
 import runpy, sys
 runpy.run_module("tests.typed_functions", run_name="__main__")

@@ -63,7 +63,7 @@ def copied_package(folder):
 
 
 def assert_whole(folder):
-    """Both kernels lie there, complete, and nothing else."""
+    """Require both kernels, complete, and no other file."""
     paths = [*folder.iterdir()]
     assert len(paths) == 2 and all(path.name.endswith(cache.SUFFIX) for path in paths)
     assert None not in map(cache.read_kernel, paths)

@@ -204,7 +204,7 @@ def complex_qr(a, steps):
 
 
 def less_products(s, rows, x, steps):
-    """s less a sum of products of pairs, each part one sum that subtracts."""
+    """s minus a sum of products of pairs; each part is one sum that subtracts."""
     for a, y in zip(rows, x, strict=True):
         s = complex_less(s, a, y, steps)
     return s
@@ -270,7 +270,7 @@ def gmres_cycle(apply, r, steps, limit, count, solve=last_first):
 
 
 def gmres(a, b, steps, cycles, count, precondition=list):
-    """x after so many cycles of so many steps, and all estimated residuals."""
+    """x after `cycles` cycles of `count` steps, and all estimated residuals."""
     x, r, sizes = [0.0] * len(b), list(b), []
     for _ in range(cycles):
         t, more = gmres_cycle(lambda v: product(a, precondition(v), steps), r, steps, 0, count)

@@ -160,7 +160,7 @@ def test_gmres_refines_where_the_factors_are_too_rough(kappa, rng):
 
 
 @pytest.mark.parametrize("refine", ["lu", "gmres"])
-def test_every_right_hand_side_is_refined_for_itself(refine, rng):
+def test_every_right_hand_side_is_refined_separately(refine, rng):
     a, b = with_condition(8, 2e3, rng), rng.standard_normal((8, 4))
     b[:, 1], options = 0, {"factor": sf.FP16, "work": sf.FP32, "refine": refine, "tolerance": 1e-7}
     found = sf.linalg.solve(a, b, residual=sf.FP64, **options)

@@ -95,7 +95,10 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         ),
         (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16), "needs work="),
         (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, format=sf.FP32), "does not accept format="),
-        (lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, refine="qr"), 'refine is "lu" or "gmres", got \'qr\''),
+        (
+            lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, refine="qr"),
+            'refine must be "lu" or "gmres", got \'qr\'',
+        ),
         (lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, steps=sf.FP32), 'options of refine="gmres"'),
         (lambda: sf.linalg.solve(EYE, [1, 2], format=sf.FP16, refine="gmres"), "refinement, which needs factor="),
         (

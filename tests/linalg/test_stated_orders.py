@@ -125,7 +125,7 @@ def complex_matrix(rng, shape, format):
     return matrix(rng, shape, format) + 1j * matrix(rng, shape, format)
 
 
-def joined(pairs):
+def complex_array(pairs):
     pairs = np.array(pairs)
     return pairs[..., 0] + 1j * pairs[..., 1]
 
@@ -142,8 +142,8 @@ def test_complex_qr_is_householders(shape, way, rng):
     a = complex_matrix(rng, shape, format)
     got = sf.linalg.qr(a, format=format, rounding=rounding)
     q, r, _ = orders.complex_qr(a, orders.Steps(format, rounding))
-    assert_complex_bits(got.q, joined(q))
-    assert_complex_bits(got.r, joined(r))
+    assert_complex_bits(got.q, complex_array(q))
+    assert_complex_bits(got.r, complex_array(r))
     assert np.abs(np.asarray(got.q) @ np.asarray(got.r) - a).max() <= 64 * format.unit_roundoff * np.abs(a).max()
     assert not np.asarray(got.r).diagonal().imag.any()
     pivoted = sf.linalg.qr(a, pivot=True, format=format, rounding=rounding)
@@ -168,12 +168,12 @@ def test_complex_least_squares_have_two_sums_for_each_unknown(way, rng):
         s = orders.less_products(c[i][0], [r[i][j] for j in found], [x[j] for j in found], steps)
         x[i] = tuple(steps("divide", part, r[i][i][0]) for part in s)
     got = sf.linalg.lstsq(a, b, format=format, rounding=rounding)
-    assert_complex_bits(got.x, joined(x))
+    assert_complex_bits(got.x, complex_array(x))
     rows = [[(float(z.real), float(z.imag)) for z in row] for row in a]
     residual = [
         orders.less_products((float(z.real), float(z.imag)), row, x, steps) for z, row in zip(b, rows, strict=True)
     ]
-    assert_complex_bits(got.residual, joined(residual))
+    assert_complex_bits(got.residual, complex_array(residual))
 
 
 def test_real_least_squares_solve_the_parts_of_a_complex_b(rng):
@@ -357,13 +357,13 @@ def preconditioners(a, steps):
     return {
         "none": (None, list),
         "diagonal": (diagonal, lambda r: [steps("multiply", d, x) for d, x in zip(diagonal, r, strict=True)]),
-        "matrix": (near, lambda r: orders.product(rounded(near, steps), r, steps)),
+        "matrix": (near, lambda r: orders.product(round_values(near, steps), r, steps)),
         "function": (lambda r: halve(r.tolist()), halve),
         "factors": (sf.linalg.lu(a, format=sf.BF16), lambda r: by_factors(a, r, steps)),
     }
 
 
-def rounded(x, steps):
+def round_values(x, steps):
     return sf.round(x, steps.format, steps.rounding).tolist()
 
 

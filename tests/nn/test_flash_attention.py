@@ -14,7 +14,7 @@ from tests import mpfr
 
 NAME = "scaled_dot_product_attention"
 RNG = np.random.default_rng(3)
-#: Heads, queries, keys, the width of a key and of a value; keys are no multiple of a block.
+#: Heads, queries, keys, the width of a key and of a value; the number of keys is not a multiple of a block.
 HEADS, L, S, E, V = 2, 3, 7, 4, 3
 Q, K, W = (RNG.standard_normal(shape) for shape in ((HEADS, L, E), (HEADS, S, E), (HEADS, S, V)))
 SLOPES = RNG.standard_normal((HEADS, L, V))
@@ -27,7 +27,7 @@ SCALED = sf.Policy(
 )  # fmt: skip
 
 
-def to(format, x, rounding=sf.nearest_even):
+def round_to(format, x, rounding=sf.nearest_even):
     """A real number rounded by the definition."""
     return Fraction(round_value(Fraction(x), format, rounding))
 
@@ -44,15 +44,15 @@ class Program:
         return (part not in ("probabilities", "output") and getattr(self.kernel, part, None)) or self.inner
 
     def cast(self, role, name, numbers):
-        """Elements of an operand, and the factor that they were multiplied by."""
+        """The elements of an operand, and the factor by which they were multiplied."""
         cast = self.recipe.__dict__[role]
         if name == "probabilities" and self.kernel.probabilities is not None:
             cast = self.kernel.probabilities
         format = getattr(cast, "format", cast)
         if getattr(cast, "scale", None) is None and not (name == "probabilities" and self.kernel.shift):
-            return [[to(format, x) for x in row] for row in numbers], Fraction(1)
+            return [[round_to(format, x) for x in row] for row in numbers], Fraction(1)
         factor = Fraction(2) ** self.kernel.shift if name == "probabilities" else self.scales[name]
-        return [[to(format, x * factor, sf.nearest_even.saturating()) for x in row] for row in numbers], factor
+        return [[round_to(format, x * factor, sf.nearest_even.saturating()) for x in row] for row in numbers], factor
 
     def product(self, part, a, b, backward=False):
         """a b^T of pairs of elements and factors, summed one after the other."""
@@ -64,25 +64,25 @@ class Program:
             for column in columns:
                 total = Fraction(0)
                 for x, y in zip(row, column, strict=True):
-                    total = to(sums, total + x * y)
-                result[-1].append(to(self.of(part), total / (one * other)))
+                    total = round_to(sums, total + x * y)
+                result[-1].append(round_to(self.of(part), total / (one * other)))
         return result
 
     def sum(self, part, numbers):
         total = Fraction(0)
         for x in numbers:
-            total = to(self.recipe.reduce.format, total + x)
-        return to(self.of(part), total)
+            total = round_to(self.recipe.reduce.format, total + x)
+        return round_to(self.of(part), total)
 
     def function(self, part, function, *operands):
-        return to(self.of(part), *mpfr.to_odd(function, *(np.array([float(x)]) for x in operands)))
+        return round_to(self.of(part), *mpfr.to_odd(function, *(np.array([float(x)]) for x in operands)))
 
     def exponential(self, score, base, factor):
         """exp(score - base), or exp2(fma(score, factor, -base))."""
         part = self.of("exponentials")
         if factor is None:
-            return self.function("exponentials", gmpy2.exp, to(part, score - base))
-        return self.function("exponentials", gmpy2.exp2, to(part, score * factor - base))
+            return self.function("exponentials", gmpy2.exp, round_to(part, score - base))
+        return self.function("exponentials", gmpy2.exp2, round_to(part, score * factor - base))
 
     def forward(self, q, k, v, allowed, addend, kept):
         kernel, part = self.kernel, self.of
@@ -92,13 +92,13 @@ class Program:
         binary = kernel.exponential == "exp2"
         self.is_raw = binary and self.scale > 0 and addend is None
         if not self.is_raw:
-            scale = to(part("scores"), self.scale)
-            scores = [[to(part("scores"), x * scale) for x in row] for row in scores]
+            scale = round_to(part("scores"), self.scale)
+            scores = [[round_to(part("scores"), x * scale) for x in row] for row in scores]
             if addend is not None:
-                scores = [[to(part("scores"), x + y) for x, y in zip(*rows, strict=True)]
+                scores = [[round_to(part("scores"), x + y) for x, y in zip(*rows, strict=True)]
                           for rows in zip(scores, addend, strict=True)]  # fmt: skip
         log2e = math.log2(math.e)
-        factor = to(part("exponentials"), log2e * (self.scale if self.is_raw else 1)) if binary else None
+        factor = round_to(part("exponentials"), log2e * (self.scale if self.is_raw else 1)) if binary else None
         self.scores, self.factor, self.log_sums, self.maxima, results = scores, factor, [], [], []
         starts = list(range(0, len(k), kernel.block_keys))
         for i, row in enumerate(scores):
@@ -108,7 +108,7 @@ class Program:
                 seen = [row[j] for j in keys if allowed[i][j]]
                 before, highest = highest, max([*seen, *([] if highest is None else [highest])], default=None)
                 top = Fraction(0) if highest is None else highest
-                base = to(part("exponentials"), top * factor) if binary else top
+                base = round_to(part("exponentials"), top * factor) if binary else top
                 powers = [self.exponential(row[j], base, factor) if allowed[i][j] else Fraction(0) for j in keys]
                 summed = self.sum("denominator", powers)
                 chosen = [[p if kept[i][j] else Fraction(0) for p, j in zip(powers, keys, strict=True)]]
@@ -116,53 +116,54 @@ class Program:
                 added = self.product("output", self.cast("compute", "probabilities", chosen), (columns, self.v[1]))[0]
                 between = kernel.output or self.inner
                 if total is None:
-                    total, output = summed, [to(between, x) for x in added]
+                    total, output = summed, [round_to(between, x) for x in added]
                     continue
-                fall = to(part("exponentials"), (top if before is None else before) - top)
-                fall = to(part("exponentials"), fall * factor) if binary else fall
+                fall = round_to(part("exponentials"), (top if before is None else before) - top)
+                fall = round_to(part("exponentials"), fall * factor) if binary else fall
                 rescaling = self.function("exponentials", gmpy2.exp2 if binary else gmpy2.exp, fall)
-                total = to(part("denominator"), rescaling * total + summed)
-                output = [to(between, to(between, rescaling * x) + y)
+                total = round_to(part("denominator"), rescaling * total + summed)
+                output = [round_to(between, round_to(between, rescaling * x) + y)
                           for x, y in zip(output, added, strict=True)]  # fmt: skip
             total = total or Fraction(1)
-            inverse = to(part("denominator"), 1 / total)
+            inverse = round_to(part("denominator"), 1 / total)
             if self.share != 1:
-                inverse = to(part("denominator"), inverse * to(part("denominator"), 1 / self.share))
+                inverse = round_to(part("denominator"), inverse * round_to(part("denominator"), 1 / self.share))
             logarithm = self.function("denominator", gmpy2.log, total)
-            scale = to(part("denominator"), self.scale) if self.is_raw else 1
-            self.log_sums.append(to(part("denominator"), top * scale + logarithm))
+            scale = round_to(part("denominator"), self.scale) if self.is_raw else 1
+            self.log_sums.append(round_to(part("denominator"), top * scale + logarithm))
             self.maxima.append(top)
-            results.append([to(self.recipe.activations, to(part("output"), x * inverse)) for x in output])
+            results.append([round_to(self.recipe.activations, round_to(part("output"), x * inverse)) for x in output])
         self.results = results
         return results
 
     def back_to_scores(self, g):
         """The gradients of the values, and those of the scores."""
         part, inner = self.of, self.inner
-        shares, queries, keys = to(inner, 1 / self.share), range(len(g)), range(len(self.k[0]))
+        shares, queries, keys = round_to(inner, 1 / self.share), range(len(g)), range(len(self.k[0]))
         own = self.cast("compute_gradients", "gradient", g)
-        powers, slopes, log2e = [], [], to(part("exponentials"), math.log2(math.e))
+        powers, slopes, log2e = [], [], round_to(part("exponentials"), math.log2(math.e))
         of_powers = self.product("probabilities", own, self.v, backward=True)
         for i in queries:
-            base = self.log_sums[i] if self.factor is None else to(part("exponentials"), self.log_sums[i] * log2e)
+            base = self.log_sums[i] if self.factor is None else round_to(part("exponentials"), self.log_sums[i] * log2e)
             powers.append([self.exponential(self.scores[i][j], base, self.factor) if self.allowed[i][j] else Fraction(0)
                            for j in keys])  # fmt: skip
             mean = self.sum(
-                "denominator", [to(part("denominator"), x * y) for x, y in zip(g[i], self.results[i], strict=True)]
+                "denominator",
+                [round_to(part("denominator"), x * y) for x, y in zip(g[i], self.results[i], strict=True)],
             )
             if self.share != 1:
-                mean = to(part("denominator"), mean * to(part("denominator"), self.share))
-            centred = [to(part("scores"), (of_powers[i][j] if self.kept[i][j] else 0) - mean) for j in keys]
-            slopes.append([to(part("scores"), x * y) for x, y in zip(powers[i], centred, strict=True)])
+                mean = round_to(part("denominator"), mean * round_to(part("denominator"), self.share))
+            centred = [round_to(part("scores"), (of_powers[i][j] if self.kept[i][j] else 0) - mean) for j in keys]
+            slopes.append([round_to(part("scores"), x * y) for x, y in zip(powers[i], centred, strict=True)])
         chosen = [[p if self.kept[i][j] else Fraction(0) for j, p in enumerate(powers[i])] for i in queries]
-        by_key = self.cast("compute", "probabilities", transposed(chosen))
+        by_key = self.cast("compute", "probabilities", transpose(chosen))
         of_values = None
         for rows in self.blocks_of_queries(len(g)):
-            pair = ([row[rows] for row in by_key[0]], by_key[1]), (transposed(own[0][rows]), own[1])
+            pair = ([row[rows] for row in by_key[0]], by_key[1]), (transpose(own[0][rows]), own[1])
             added = self.product("value", *pair, backward=True)
             if self.share != 1:
-                added = [[to(inner, x * shares) for x in row] for row in added]
-            of_values = self.added(of_values, added, self.kernel.block_queries)
+                added = [[round_to(inner, x * shares) for x in row] for row in added]
+            of_values = self.add_block(of_values, added, self.kernel.block_queries)
         self.of_values = of_values
         return slopes
 
@@ -170,36 +171,38 @@ class Program:
         size = self.kernel.block_queries or queries
         return [slice(start, start + size) for start in range(0, queries, size)]
 
-    def added(self, total, block, is_stored):
+    def add_block(self, total, block, is_stored):
         """The sum of blocks so far, in the format of gradients if it is stored between blocks."""
         format = self.recipe.activation_gradients if is_stored else self.inner
         if total is None:
-            return [[to(format, x) for x in row] for row in block]
-        return [[to(format, x + y) for x, y in zip(*rows, strict=True)] for rows in zip(total, block, strict=True)]
+            return [[round_to(format, x) for x in row] for row in block]
+        return [
+            [round_to(format, x + y) for x, y in zip(*rows, strict=True)] for rows in zip(total, block, strict=True)
+        ]
 
     def backward(self, slopes):
         """The gradients of query, key and value."""
         inner, role, keys = self.inner, self.recipe.activation_gradients, range(len(self.k[0]))
         numbers, factor = self.cast("compute_gradients", "slopes", slopes)
-        scale = to(inner, self.scale * (1 / self.share))
+        scale = round_to(inner, self.scale * (1 / self.share))
         in_blocks, of_keys, of_queries = self.kernel.block_queries, None, None
         for rows in self.blocks_of_queries(len(slopes)):
-            pair = (transposed(numbers[rows]), factor), (transposed(self.q[0][rows]), self.q[1])
-            added = [[to(inner, x * scale) for x in row] for row in self.product("key", *pair, backward=True)]
-            of_keys = self.added(of_keys, added, in_blocks)
+            pair = (transpose(numbers[rows]), factor), (transpose(self.q[0][rows]), self.q[1])
+            added = [[round_to(inner, x * scale) for x in row] for row in self.product("key", *pair, backward=True)]
+            of_keys = self.add_block(of_keys, added, in_blocks)
         for start in range(0, len(keys), self.kernel.block_keys):
             block = slice(start, start + self.kernel.block_keys)
-            pair = ([row[block] for row in numbers], factor), (transposed(self.k[0][block]), self.k[1])
+            pair = ([row[block] for row in numbers], factor), (transpose(self.k[0][block]), self.k[1])
             added = self.product("query", *pair, backward=True)
             if in_blocks:
-                added = [[to(inner, x * scale) for x in row] for row in added]
-            of_queries = self.added(of_queries, added, in_blocks)
+                added = [[round_to(inner, x * scale) for x in row] for row in added]
+            of_queries = self.add_block(of_queries, added, in_blocks)
         if not in_blocks:
-            of_queries = [[to(inner, x * scale) for x in row] for row in of_queries]
-        return [[[to(role, x) for x in row] for row in rows] for rows in (of_queries, of_keys, self.of_values)]
+            of_queries = [[round_to(inner, x * scale) for x in row] for row in of_queries]
+        return [[[round_to(role, x) for x in row] for row in rows] for rows in (of_queries, of_keys, self.of_values)]
 
 
-def transposed(rows):
+def transpose(rows):
     return [list(column) for column in zip(*rows, strict=True)]
 
 
@@ -212,7 +215,7 @@ def tensor_scale(format, numbers):
     return Fraction(float(np.float32(np.float64(format.max) / np.float32(np.abs(numbers).max()))))
 
 
-def wanted(policy, kernel, allowed, addend, kept, scale, share):
+def expected_results(policy, kernel, allowed, addend, kept, scale, share):
     """The results and gradients of all heads, as arrays."""
     names = {"query": (Q, sf.E4M3), "key": (K, sf.E4M3), "value": (W, sf.E4M3), "gradient": (SLOPES, sf.E5M2)}
     programs, results, slopes = [], [], []
@@ -267,7 +270,7 @@ CASES = {
 }  # fmt: skip
 
 
-def computed(policy, kernel, options, q=Q, k=K, v=W, g=SLOPES):
+def computed_results(policy, kernel, options, q=Q, k=K, v=W, g=SLOPES):
     with sf.simulate(policy.override(operation=NAME, fused=kernel)):
         operands = [sf.Tensor(x, requires_grad=True) for x in (q, k, v)]
         y = sf.nn.scaled_dot_product_attention(*operands, **options)
@@ -275,7 +278,7 @@ def computed(policy, kernel, options, q=Q, k=K, v=W, g=SLOPES):
     return [y.data, *(x.grad for x in operands)]
 
 
-def kept_by_dropout(p):
+def dropout_mask(p):
     """The weights of a dropout of ones as the first call of a simulation."""
     with sf.simulate("fp32"):
         return sf.nn.dropout.dropout(np.ones((HEADS, L, S)), p).data != 0
@@ -287,9 +290,9 @@ def test_each_step_is_rounded_once_in_the_stated_order(name):
     mask, p = options.get("attn_mask"), options.get("dropout_p", 0.0)
     allowed = np.tril(ALL) if options.get("is_causal") else ALL if mask is None or mask.dtype != bool else mask
     addend = None if mask is None or mask.dtype == bool else mask
-    kept = kept_by_dropout(p) if p else np.ones((HEADS, L, S), bool)
-    found = computed(policy, kernel, options)
-    want = wanted(policy, kernel, allowed, addend, kept, options.get("scale", 0.5), 1 - p)
+    kept = dropout_mask(p) if p else np.ones((HEADS, L, S), bool)
+    found = computed_results(policy, kernel, options)
+    want = expected_results(policy, kernel, allowed, addend, kept, options.get("scale", 0.5), 1 - p)
     for x, y in zip(found, want, strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -307,9 +310,9 @@ GIVEN = {
 
 @pytest.mark.parametrize("options", GIVEN.values(), ids=GIVEN)
 def test_in_fp64_results_and_gradients_are_those_of_the_steps(options):
-    want = computed(sf.policies["fp64"], False, options)
+    want = computed_results(sf.policies["fp64"], False, options)
     for kernel in (sf.flash_attention(3), sf.flash_attention(None, reverse=True, exponential="exp2")):
-        for x, y in zip(computed(sf.policies["fp64"], kernel, options), want, strict=True):
+        for x, y in zip(computed_results(sf.policies["fp64"], kernel, options), want, strict=True):
             np.testing.assert_allclose(x, y, rtol=0, atol=1e-14)
 
 
@@ -318,18 +321,18 @@ def test_heads_that_share_a_key_have_the_result_of_repeated_keys_and_the_sum_of_
     q, g = (RNG.standard_normal((2, 4, L, size)) for size in (E, V))
     k, v = (np.stack([x, -x]) for x in (K, W))
     options = {"attn_mask": RNG.random((4, L, S)) < 0.7}
-    shared = computed(PLAIN, fused, options | {"enable_gqa": True}, q, k, v, g)
-    alone = computed(PLAIN, fused, options, q, *(np.repeat(x, 2, 1) for x in (k, v)), g)
+    shared = computed_results(PLAIN, fused, options | {"enable_gqa": True}, q, k, v, g)
+    alone = computed_results(PLAIN, fused, options, q, *(np.repeat(x, 2, 1) for x in (k, v)), g)
     np.testing.assert_array_equal(shared[0], alone[0])
     np.testing.assert_array_equal(shared[1], alone[1])
-    wide = computed(sf.policies["fp64"], fused, options, q, *(np.repeat(x, 2, 1) for x in (k, v)), g)
-    exact = computed(sf.policies["fp64"], fused, options | {"enable_gqa": True}, q, k, v, g)
+    wide = computed_results(sf.policies["fp64"], fused, options, q, *(np.repeat(x, 2, 1) for x in (k, v)), g)
+    exact = computed_results(sf.policies["fp64"], fused, options | {"enable_gqa": True}, q, k, v, g)
     for x, y in zip(exact[2:], wide[2:], strict=True):
         np.testing.assert_allclose(x, y.reshape(2, 2, 2, *y.shape[2:]).sum(2), rtol=0, atol=1e-14)
 
 
 def test_without_keys_the_result_is_zero():
-    found = computed(PLAIN, sf.flash_attention(3), {}, k=K[:, :0], v=W[:, :0])
+    found = computed_results(PLAIN, sf.flash_attention(3), {}, k=K[:, :0], v=W[:, :0])
     assert [x.shape for x in found] == [(HEADS, L, V), (HEADS, L, E), (HEADS, 0, E), (HEADS, 0, V)]
     assert not any(x.any() for x in found)
 
@@ -401,8 +404,10 @@ def test_a_kernel_prints_as_the_call_that_makes_it_and_policy_files_contain_it(k
         ),
         (lambda: sf.Policy.from_toml("compute='bf16'\nfused='flash_attention(0)'"), "fused: block_keys must be"),
         (
-            lambda: computed(PLAIN, False, {"enable_gqa": True}, k=K[:1, :, :].repeat(3, 0), v=W[:1].repeat(3, 0)),
-            "heads of the query .axis -3. must be a multiple of those of key and value",
+            lambda: computed_results(
+                PLAIN, False, {"enable_gqa": True}, k=K[:1, :, :].repeat(3, 0), v=W[:1].repeat(3, 0)
+            ),
+            "heads of the query .axis -3. must be a multiple of that of key and value",
         ),
     ],
 )

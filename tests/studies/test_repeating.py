@@ -1,4 +1,4 @@
-"""Runs with stochastic rounding: each has a stream of its own, whatever process computes it."""
+"""Runs with stochastic rounding: each has its own stream, whichever process computes it."""
 
 import numpy as np
 import pytest

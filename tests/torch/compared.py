@@ -13,7 +13,7 @@ from tests.bits import assert_all_bits
 
 
 class SingleOperations(TorchDispatchMode):
-    """A mode of the program, which sees every operation: none is part of a larger call."""
+    """A mode of the program that receives every operation, so that none is part of a larger call."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **kwargs or {})
@@ -111,7 +111,7 @@ def assert_functions_alike(policies, theirs, ours, *arrays):
 
 
 def of_layer(layer, x, running):
-    """The result of a layer, and the gradients of what came in and of parameters."""
+    """The result of a layer, and the gradients of its inputs and parameters."""
     with running:
         y = layer(x * 1.0)
         (y * y).sum().backward()

@@ -256,7 +256,7 @@ class RMSNorm(nn.Module):
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
 
 
-def test_attribute_measures_a_program_in_its_own_dtypes_and_sees_its_upcasts():
+def test_attribute_measures_a_program_in_its_own_dtypes_with_its_upcasts():
     batch, errors = (normal(16, 4).bfloat16(), normal(16, 1).bfloat16()), []
     for is_wide in (False, True):
         model = perceptron(RMSNorm(is_wide)).bfloat16()

@@ -1,4 +1,4 @@
-"""Programs in their own dtypes are diagnosed: a remedy is a change of the program, and has been carried out."""
+"""Diagnoses of programs in their own dtypes: a remedy is a change of the program, which a trial has verified."""
 
 import re
 
@@ -124,7 +124,7 @@ def diagnosis_of(name, policy="as-written", steps=4):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_fault_of_a_program_has_a_remedy_in_the_program_that_was_carried_out(name):
+def test_a_fault_of_a_program_has_a_verified_remedy_in_the_program(name):
     *_, expected, words = PROGRAMS[name]
     found = diagnosis_of(name)
     fault = next(fault for fault in found if fault[0] == expected[0])
@@ -147,7 +147,7 @@ def test_a_healthy_program_raises_no_alarm(model, dtype, policy):
     assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
 
 
-def test_the_change_in_the_program_gives_the_mended_losses():
+def test_the_change_in_the_program_gives_the_losses_with_remedies():
     found = diagnosis_of("a norm squares in FP16")
     model = perceptron(RMSNorm(is_wide=True)).half()
     model[1].float()

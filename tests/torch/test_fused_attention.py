@@ -217,7 +217,7 @@ def test_the_error_of_a_kernel_is_at_most_a_fifth_larger_than_that_of_autocast(p
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=["none", "causal"])
-def test_short_sequences_in_16_bits_have_the_bits_of_pytorchs_cpu_kernel_but_for_one_in_forty(dtype, options):
+def test_short_sequences_in_16_bits_have_the_bits_of_pytorchs_cpu_kernel_except_one_in_forty(dtype, options):
     given = [x.to(dtype) for x in operands(shape=(1, 2, 6, 8))]
     gradient = operands(7, shape=(1, 2, 6, 8))[0]
     policy = sf.policies["as-written"].override(operation=NAME, fused=sf.attention_kernels["pytorch-cpu"])

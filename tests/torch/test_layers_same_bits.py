@@ -114,7 +114,7 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_has_the_same_bits_under_both_front_ends(name):
-    # The slopes' gradient is two operations of PyTorch, of which the first rounds too.
+    # The gradient of the slopes is two operations in PyTorch, and the first one also rounds.
     left_out = "fused" if name == "PReLU of channels" else ""
     assert_layers_alike({key: value for key, value in POLICIES.items() if key != left_out}, *LAYERS[name])
 

@@ -86,7 +86,7 @@ def test_a_loss_has_the_same_bits_under_both_front_ends(name):
     policies = dict(POLICIES)
     if name not in FUSED:
         del policies["fused"]
-    if "smoothed" in name:  # Of several operations in PyTorch, some of which lose the format of numbers filled in.
+    if "smoothed" in name:  # several operations in PyTorch, some of which lose the format of constants
         del policies["widest"]
     elif name != "l1":
         policies["apex-o2"] = sf.policies["apex-o2"]  # behind a model in FP16

@@ -86,7 +86,7 @@ def states(kept):
     return {name: np.asarray(value, np.float64) for name, value in kept.items() if value is not None}
 
 
-#: PyTorch rounds the negated gradient of `maximize` to `weights`, which here do not hold it.
+#: PyTorch rounds the negated gradient of `maximize` to `weights`, which cannot represent it here.
 NARROW_WEIGHTS = ("moments of their own", "wide moments", "wide gradients")
 
 
@@ -150,7 +150,7 @@ def test_a_fused_step_is_skipped_where_a_scaler_found_an_infinity(kind):
 
 def options_in_pytorchs_list():
     """Every optimizer whose steps are elementwise, with every options that PyTorch tests it with."""
-    # With all operations of PyTorch's list: a second and a half, when it is called and not when tests are collected.
+    # The import takes a second and a half, so it is in a function, and not done when tests are collected.
     optimizers = pytest.importorskip("torch.testing._internal.common_optimizers", reason="needs expecttest")
     for entry in optimizers.optim_db:
         if entry.name not in ("Adafactor", "LBFGS", "Muon", "SparseAdam"):

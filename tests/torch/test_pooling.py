@@ -36,7 +36,7 @@ def test_results_and_gradients_are_those_of_plain_pytorch_and_numbers_of_the_pol
 
 
 def test_averages_of_unlike_windows_have_the_bits_of_our_own():
-    # Of gradients, our own adds up one window after the other.
+    # simfloat adds gradients one window after the other.
     with sf.torch.simulate(torch.nn.Identity(), "bf16-standard"):
         theirs = FUNCTIONS["adaptive"](X.float())
     with sf.simulate("bf16-standard"):

@@ -1,4 +1,4 @@
-"""The page of loggers: its programs run, with modules that note what they receive in the place of the loggers'."""
+"""The page of loggers: its programs run with modules that replace the loggers and record the values they receive."""
 
 import sys
 from types import SimpleNamespace

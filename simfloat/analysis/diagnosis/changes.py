@@ -1,7 +1,7 @@
 """Remedies of a program with its own dtypes: changes of the program, which trainings of changed copies verify.
 
 No role of a policy widens the dtype of a tensor. So the remedies of such a program are an upcast, a larger eps, another
-mask, scaled queries, a master copy of the weights, or a loss scale. They travel with the policy of a trial.
+mask, scaled queries, a master copy of the weights, or a loss scale. The policy of a trial contains them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORDS = {
     LOSS_SCALE: "a loss scale, torch.amp.GradScaler(init_scale={value:.0f})",
 }
 
-#: The number of single upcasts that are tried, and the values that are tried.
+#: The largest number of upcasts that are tried one by one, and the values of the other changes that are tried.
 MOST_UPCASTS = 4
 EPSILONS, SCORE_FACTORS, LOSS_SCALES = (1e-7, 1e-6, 1e-5, 1e-4), (2.0**-4, 2.0**-8), (2.0**8, 2.0**12, 2.0**16)
 
@@ -48,11 +48,11 @@ class Change(NamedTuple):
 
     @property
     def role(self) -> str:
-        """The role of a policy that changes: none."""
+        """The role that the change sets: none."""
         return ""
 
     def apply(self, policy: Policy) -> Policy:
-        """Return the policy of trials with this change."""
+        """Return the policy of a trial with this change."""
         values = {field.name: getattr(policy, field.name) for field in fields(Policy)}
         return ProgramPolicy(**values, changes=(*changes_of(policy), self))
 
@@ -82,7 +82,7 @@ class ProgramPolicy(Policy):
 
 
 def changes_of(policy: Policy) -> tuple[Change, ...]:
-    """Return the changes of the program that a policy of a trial has."""
+    """Return the changes of the program that the policy of a trial contains."""
     return policy.changes if isinstance(policy, ProgramPolicy) else ()
 
 
@@ -125,7 +125,7 @@ def upcasts(keys: list[Key], trial: TrainingTrial) -> list[Change]:
 def changes_for_gradients(keys: list[Key], trial: TrainingTrial) -> list[list[Change]]:
     """Return lists of changes that may repair gradients with underflow or saturation at these keys.
 
-    GradScaler refuses float16 parameters. So for these, a loss scale is tried together with a master copy.
+    GradScaler does not accept float16 parameters. So for these, a loss scale is tried together with a master copy.
     """
     scales = [Change(LOSS_SCALE, "", value) for value in LOSS_SCALES]
     together = [[Change(MASTER)]] if trial.has_narrow_parameters else [[]]

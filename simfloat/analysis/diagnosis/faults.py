@@ -250,7 +250,7 @@ def _candidates(first: FirstNaN, entries: Entries, repair: PolicyRepair) -> Sequ
 #: Above these shares of the elements of a parameter, an update, a decay or a moment counts as lost.
 LOST_SHARE, STALLED_SHARE = 0.25, 0.5
 
-#: The largest relative error of the movement of a parameter that has its updates.
+#: The largest relative error of the movement of a parameter that loses no update.
 MOVED_SHARE = 0.5
 
 UPDATE = "update"

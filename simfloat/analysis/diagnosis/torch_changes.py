@@ -15,7 +15,7 @@ from simfloat.torch.open_run import active_run
 from simfloat.torch.tensors import NARROW, weight_path
 from simfloat.torch.wide_types import ProgramMode
 
-#: Attribute of the memory of scaled scores.
+#: The attribute that marks the memory of scaled scores.
 SCALED = "_simfloat_scaled_scores"
 
 aten = torch.ops.aten
@@ -103,7 +103,7 @@ def _clamp(x: Any, most: float) -> Any:
 class ScaledScores(ProgramMode):
     """A block in which products of activations in one layer have a scaled left factor.
 
-    The next product or quotient with a number makes up for the factor; any other operation reads the product itself.
+    The next multiplication or division by a number removes the factor. Any other operation reads the unscaled product.
     """
 
     def __init__(self, path: str, factor: float) -> None:
@@ -111,7 +111,7 @@ class ScaledScores(ProgramMode):
         self._path, self._factor = path, factor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Carry out an operation of the forward pass with scaled factors."""
+        """Carry out an operation; scale the left factor of a product of activations."""
         options = kwargs or {}
         if func in (QUOTIENT, FACTOR) and _is_scaled(args[0]) and not getattr(args[1], "ndim", 0):
             return func(args[0], args[1] * self._factor if func is QUOTIENT else args[1] / self._factor)

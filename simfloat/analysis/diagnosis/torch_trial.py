@@ -125,7 +125,7 @@ class TorchTrial(TrainingTrial):
         return self._dtype is not None
 
     def _prepare_parts(self, parts: Any, policy: Policy) -> Any:
-        """Return copies of the parts, in float32 under a reference of a program with its own dtypes, or changed."""
+        """Return copies of the parts with the changes; for the reference of a program with own dtypes, in float32."""
         model, optimizer, scaler = self._copy_parts(parts)
         if self._is_widened(policy):
             widen_training(model, optimizer)

@@ -24,10 +24,10 @@ REPETITIONS = 40
 #: random bit often gave the same shares.
 RARE_BITS = 7
 
-#: The rounding that represents all with more bits than can be distinguished: its probabilities are the distances.
+#: The rounding that stands for all with too many bits to be distinguished: its probabilities are the distances.
 MANY_BITS = stochastic()
 
-#: A rounding is excluded if its logarithmic likelihood is lower by this than the observed shares: one in 10^8.
+#: A rounding is excluded if its log-likelihood is lower by this than that of the observed shares: one in 10^8.
 EXCESS = 24.0
 
 
@@ -79,7 +79,7 @@ def reveal_rounding(f: Callable[[Any, Any], Any], *, runs: int = 4096) -> Reveal
     Parameters:
         f: a function; ``f(a, b)`` returns one value, the sum of the products of two vectors of length 2. It receives
             new float64 arrays.
-        runs: how often each sum is repeated, at least 256.
+        runs: the number of repetitions of each sum, at least 256.
 
     Returns:
         A `RevealedRounding` with `precision`, `roundings`, `shares` and `reason`.
@@ -119,7 +119,7 @@ def reveal_rounding(f: Callable[[Any, Any], Any], *, runs: int = 4096) -> Reveal
     fitting.sort(key=lambda rounding: -likelihoods[rounding])
     reason = f"{len(fitting)} of {len(likelihoods)} roundings fit the shares of {len(counts)} sums."
     if MANY_BITS in fitting:
-        reason += f" All with more than {most} random bits look like {MANY_BITS} in {runs} runs."
+        reason += f" All roundings with more than {most} random bits look like {MANY_BITS} in {runs} runs."
     return RevealedRounding(precision, tuple(fitting), {nu: count / runs for nu, count in counts.items()}, reason)
 
 

@@ -45,7 +45,7 @@ def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
 
     If |delta_i| <= u, the product of n factors (1 + delta_i) or 1 / (1 + delta_i) is 1 + theta_n with
     |theta_n| <= gamma_n. The error of a dot product of n terms, added one after the other, is at most gamma_n times
-    the sum of |a_i b_i|; for a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
+    the sum of |a_i b_i|. For a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
 
     Parameters:
         n: numbers of roundings, 0 or more, in an array of any shape.
@@ -74,7 +74,7 @@ def probable_gamma(
     """Return exp((factor sqrt(n) u + n u^2) / (1 - u)) - 1, about factor sqrt(n) u: a probable bound on n roundings.
 
     It bounds |theta_n| of :func:`gamma` with the probability 1 - 2 exp(-factor^2 / 2), if errors have mean zero,
-    whatever the earlier errors were (*mean independence*). Errors of stochastic rounding have; take u from
+    whatever the earlier errors were (*mean independence*). Errors of stochastic rounding have this property; u is then
     ``roundoff(format, sf.stochastic())``. Errors of rounding to nearest often behave similarly, but not if a sum
     stagnates. A dot product of n terms has n such errors: :func:`confidence` counts them.
 
@@ -111,7 +111,7 @@ def confidence(factor: float, terms: int = 1) -> float:
 
     Parameters:
         factor: a positive number.
-        terms: how many products of errors are bounded at once: n in a dot product of n terms.
+        terms: the number of products of errors that are bounded at once: n for a dot product of n terms.
 
     Returns:
         The probability.
@@ -158,9 +158,9 @@ def confidence_factor(probability: float, terms: int = 1) -> float:
 def stochastic_variance(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """Return (1 + u^2)^n - 1: a bound on the variance of a sum under stochastic rounding.
 
-    The result of a dot product has the exact value as its mean, and its variance is at most this bound times the square
-    of the sum of |a_i b_i|, if a term takes part in at most n roundings. It grows like n u^2, so the standard
-    deviation grows like sqrt(n) u.
+    The mean of a computed dot product is the exact value. Its variance is at most this bound times the square of the
+    sum of |a_i b_i|, if a term takes part in at most n roundings. The bound grows like n u^2, so the standard deviation
+    grows like sqrt(n) u.
 
     Parameters:
         n: numbers of roundings, 0 or more: the terms of a dot product, or the terms of a sum less 1.
@@ -216,8 +216,8 @@ def chebyshev_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -
 def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> NDArray[np.float64]:
     """Return sqrt(u ((1 + u)^(2 n) - 1) log(2 / failure)): a probable bound that grows slowly as `failure` falls.
 
-    As :func:`chebyshev_bound`, but by the inequality of Azuma and Hoeffding for the martingale of the partial sums. For
-    small failure it is the smaller one. The sum is one after the other.
+    It bounds the same error as :func:`chebyshev_bound`, by the inequality of Azuma and Hoeffding for the martingale of
+    the partial sums. It is the smaller bound if `failure` is small. The terms must be added one after the other.
 
     Parameters:
         n: numbers of roundings, as in :func:`stochastic_variance`.

@@ -87,7 +87,9 @@ def matvec_condition(A: ArrayLike, x: ArrayLike) -> NDArray[np.float64]:
     """
     matrix, vector = as_rectangular_array(A, "A", np.float64), _check_vector(x, "x")
     if matrix.ndim != 2 or matrix.shape[1] != len(vector):
-        raise ValueError(f"A must be a matrix with {len(vector)} columns, as x has elements, got shape {matrix.shape}.")
+        raise ValueError(
+            f"A must be a matrix with {len(vector)} columns, one for each element of x; got shape {matrix.shape}."
+        )
     sizes, sums = (
         np.asarray(matmul(left, right, accumulate=exact, output=FP64), np.float64)
         for left, right in ((np.abs(matrix), np.abs(vector)), (matrix, vector))

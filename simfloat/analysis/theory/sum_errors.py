@@ -23,7 +23,7 @@ from simfloat.sums.trees import NumPySum
 
 
 def roundings(accumulate: Accumulator | FormatLike, n: int, *, products: bool = True) -> dict[float, int]:
-    """Count the roundings in which one term takes part at most, for each u.
+    """Return the largest number of roundings in which one term takes part, for each u.
 
     Parameters:
         accumulate: `sequential`, `pairwise`, `numpy_sum` or `tree`, a format, or `blocked` and `lanes` of these.
@@ -140,13 +140,13 @@ def _count_roundings(order: Accumulator, n: int, products: bool) -> list[tuple[f
             outer.append((roundoff(order.outer.result, order.outer.roundings[0]), 1))  # a result, before it is added
         return [*inner, *outer]
     raise ValueError(
-        f"The error of {order} is no product of factors 1 + delta: take sequential, pairwise, numpy_sum, tree, or "
+        f"The error of {order} is not a product of factors 1 + delta: use sequential, pairwise, numpy_sum, tree, or "
         "blocked and lanes of these."
     )
 
 
 def _depth(program: list[int], n: int) -> int:
-    """Return the largest number of additions that a term takes part in; adding to the zero after the last is exact."""
+    """Return the largest number of additions in which a term takes part, except those of a padding zero."""
     depths: list[int] = []
     for code in program:
         if code >= 0:

@@ -195,7 +195,7 @@ class Parts:
         return operand
 
 
-class Attended(NamedTuple):
+class AttentionState(NamedTuple):
     """The arrays for the gradients: scores of all keys, and for each query m and L = m + log(l)."""
 
     scores: NDArray  # -inf for keys that take no part
@@ -205,8 +205,8 @@ class Attended(NamedTuple):
     shared: dict[str, Any]  # for the gradients of several operands, from one gradient of the result
 
 
-def attend(u: Parts, operands: Iterable[NDArray], options: AttentionOptions) -> tuple[NDArray, Attended]:
-    """Return the result, in the format of the output, and the arrays for its gradients, of query, key and value."""
+def attend(u: Parts, operands: Iterable[NDArray], options: AttentionOptions) -> tuple[NDArray, AttentionState]:
+    """Return the result of attention, in the format of the output, and the arrays for its gradients."""
     q, k, v = map(options.by_group, operands)
     scores, factor = _scores(u, q, k, options)
     v_inputs, p_input = u.inputs("value", v), u.probabilities()
@@ -230,13 +230,13 @@ def attend(u: Parts, operands: Iterable[NDArray], options: AttentionOptions) -> 
     if maximum is None or total is None or output is None:  # without keys
         shape = *np.broadcast_shapes(scores.shape[:-2], v.shape[:-2]), scores.shape[-2], v.shape[-1]
         zeros = np.zeros(shape, scores.dtype, like=scores)
-        return options.by_head(zeros), Attended(scores, highest, highest, factor, {})
+        return options.by_head(zeros), AttentionState(scores, highest, highest, factor, {})
     total = _where(total == 0, 1, total)  # the output of a query without any key is 0
     share = u.apply("denominator", "divide", number(1.0), total)
     if options.passes is not None:
         share = u.apply("denominator", "multiply", share, u.constant("denominator", options.compensation))
     result = options.by_head(u.apply("output", "multiply", output, share))
-    return result, Attended(scores, maximum, _log_sum(u, maximum, total, options), factor, {})
+    return result, AttentionState(scores, maximum, _log_sum(u, maximum, total, options), factor, {})
 
 
 def _scores(u: Parts, q: NDArray, k: NDArray, options: AttentionOptions) -> tuple[NDArray, NDArray | None]:
@@ -302,7 +302,7 @@ def gradients(
     number: int,
     g: NDArray,
     y: NDArray,
-    attended: Attended,
+    attended: AttentionState,
     operands: Iterable[NDArray],
     options: AttentionOptions,
 ) -> NDArray:
@@ -312,11 +312,11 @@ def gradients(
         attended.shared["gradient"] = g
     g, y, q, k, v = map(options.by_group, (g, y, *operands))
     if number == 2:
-        return _of_group(u, "value", _to_value(u, g, attended, options), options)
-    slopes = _once(attended, "slopes", lambda: _to_scores(u, g, y, attended, v, options))
+        return _of_group(u, "value", _value_gradient(u, g, attended, options), options)
+    slopes = _cached_value(attended, "slopes", lambda: _score_gradient(u, g, y, attended, v, options))
     if number == 3:
         return options.by_head(_times_compensation(u, "scores", slopes, options))
-    inputs = _once(attended, "inputs", lambda: u.inputs("scores", slopes, is_gradient=True))
+    inputs = _cached_value(attended, "inputs", lambda: u.inputs("scores", slopes, is_gradient=True))
     if number == 1:
         q_inputs = u.inputs("query", q)
 
@@ -364,10 +364,10 @@ def _of_group(u: Parts, name: str, x: NDArray, options: AttentionOptions) -> NDA
     return x if options.groups is None else u.part(name, "sum").sum(x, (x.ndim - 3,))
 
 
-def _to_value(u: Parts, g: NDArray, attended: Attended, options: AttentionOptions) -> NDArray:
+def _value_gradient(u: Parts, g: NDArray, attended: AttentionState, options: AttentionOptions) -> NDArray:
     """Return the gradient of the values."""
-    powers = _after_dropout(_once(attended, "powers", lambda: _probabilities(u, attended, options)), options)
-    g_inputs = _once(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
+    powers = _after_dropout(_cached_value(attended, "powers", lambda: _probabilities(u, attended, options)), options)
+    g_inputs = _cached_value(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
 
     def to_value(rows: slice) -> NDArray:
         product = u.matmul("value", powers[..., rows, :].swapaxes(-1, -2), g[..., rows, :], u.probabilities(), g_inputs)
@@ -376,10 +376,12 @@ def _to_value(u: Parts, g: NDArray, attended: Attended, options: AttentionOption
     return _over_queries(u, "value", to_value, g.shape[-2])
 
 
-def _to_scores(u: Parts, g: NDArray, y: NDArray, attended: Attended, v: NDArray, options: AttentionOptions) -> NDArray:
-    """Return P * (dP - D)."""
-    powers = _once(attended, "powers", lambda: _probabilities(u, attended, options))
-    g_inputs = _once(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
+def _score_gradient(
+    u: Parts, g: NDArray, y: NDArray, attended: AttentionState, v: NDArray, options: AttentionOptions
+) -> NDArray:
+    """Return the gradient of the scores, P * (dP - D)."""
+    powers = _cached_value(attended, "powers", lambda: _probabilities(u, attended, options))
+    g_inputs = _cached_value(attended, "g_inputs", lambda: u.inputs("output", g, is_gradient=True))
     means = u.sum_rows("denominator", u.apply("denominator", "multiply", g, y))
     if options.passes is not None:
         means = u.apply("denominator", "multiply", means, u.constant("denominator", options.keep_probability))
@@ -388,7 +390,7 @@ def _to_scores(u: Parts, g: NDArray, y: NDArray, attended: Attended, v: NDArray,
     return u.apply("scores", "multiply", powers, centred)
 
 
-def _probabilities(u: Parts, attended: Attended, options: AttentionOptions) -> NDArray:
+def _probabilities(u: Parts, attended: AttentionState, options: AttentionOptions) -> NDArray:
     """Return exp(S - L)."""
     base, factor = attended.log_sum, attended.factor
     if factor is not None:
@@ -406,7 +408,7 @@ def _times_compensation(u: Parts, name: str, x: NDArray, options: AttentionOptio
     return x if options.passes is None else u.apply(name, "multiply", x, u.constant(name, options.compensation))
 
 
-def _once(attended: Attended, name: str, compute: Callable[[], Any]) -> Any:
+def _cached_value(attended: AttentionState, name: str, compute: Callable[[], Any]) -> Any:
     """Return a value for several gradients, computed at the first call."""
     if name not in attended.shared:
         attended.shared[name] = compute()

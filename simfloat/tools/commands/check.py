@@ -17,7 +17,7 @@ from simfloat.sums.test_vectors import DOT, Case, case_of, read_cases, vectors_o
 from simfloat.terminal import argument_type
 from simfloat.tools.commands.unit import Unit, read_unit
 
-HELP = "compare the results in a file of test vectors with simfloat's, and print the first line that differs"
+HELP = "compare the results in a file of test vectors with those of simfloat, and print the first line that differs"
 
 FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
 
@@ -47,7 +47,7 @@ def _compare(path: Path, unit: Unit | None) -> int:
     cases = read_cases(path, case.operation)
     vectors = vectors_of(cases, case, path)
     result, flags = case.compute(vectors.operands)
-    differs = ~_same(result, vectors.result)
+    differs = ~_are_equal(result, vectors.result)
     if flags is not None:
         differs |= (flags != vectors.flags) & ~vectors.signalling
     if not differs.any():
@@ -77,8 +77,8 @@ def _case(path: Path, unit: Unit | None) -> Case:
 
 def _title(case: Case) -> str:
     how = case.accumulator if case.operation == DOT else case.rounding
-    formats = "" if case.theirs else f" in {case.kinds[0]}"
-    output = f" to {case.kinds[-1]}" if not case.theirs and case.kinds[-1] != case.kinds[0] else ""
+    formats = "" if case.signature else f" in {case.kinds[0]}"
+    output = f" to {case.kinds[-1]}" if not case.signature and case.kinds[-1] != case.kinds[0] else ""
     return f"{case.operation}{formats}{output}, {how}"
 
 
@@ -86,7 +86,7 @@ def _names(case: Case) -> list[str]:
     return ["a", "b", "c"] if len(case.kinds) > 2 else ["x"]
 
 
-def _same(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+def _are_equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     """Return True for equal results: NaN equals NaN, and -0 differs from +0."""
     if a.dtype.kind != "f":
         return np.asarray(a == b)

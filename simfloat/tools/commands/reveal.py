@@ -22,7 +22,7 @@ from simfloat.tools.commands import info
 #: The columns of the table.
 COLUMNS = ("function", "operands", "accumulator", "result")
 
-HELP = "the order and precision in which sums and products of NumPy and PyTorch add on this computer"
+HELP = "the order and the precision of additions in sums and products of NumPy and PyTorch on this computer"
 
 
 class Sum(NamedTuple):

@@ -1,4 +1,4 @@
-"""Descriptions of arithmetic units in TOML, with operands that try them.
+"""Descriptions of arithmetic units in TOML, with operands that test them.
 
 A description names an operation of :func:`simfloat.write_vectors`::
 
@@ -38,7 +38,7 @@ NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32
 
 
 class Unit(NamedTuple):
-    """An operation, and the number and the seed of the operands that try it."""
+    """An operation, and the number and the seed of the operands that test it."""
 
     name: str
     description: dict[str, Any]
@@ -53,11 +53,11 @@ class Unit(NamedTuple):
         operands = [self._operand(place, kind) for place, kind in enumerate(case.kinds[:-1])]
         if case.operation == DOT:
             self._cancel_products(operands)
-        arguments: list[Any] = [] if case.theirs else [case.kinds[0]]
+        arguments: list[Any] = [] if case.signature else [case.kinds[0]]
         arguments += [] if case.operation == DOT else [case.rounding]
         if case.operation == "round":
             arguments[0] = case.kinds[-1]
-        options: dict[str, Any] = {} if case.theirs or case.operation == "round" else {"output": case.kinds[-1]}
+        options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
         write_vectors(path, case.operation, *operands, *arguments, **options, accumulate=case.accumulator)
 
     def _operand(self, place: int, kind: Kind) -> NDArray[Any]:
@@ -124,7 +124,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         if key not in KEYS:
             raise ValueError(f"{key!r} is not a key of a unit: {', '.join(KEYS)}.{did_you_mean(key, KEYS)}")
     if "operation" not in description:
-        raise ValueError('A unit has an operation, such as operation = "add".')
+        raise ValueError('The description of a unit must contain an operation, such as operation = "add".')
     numbers = {}
     for key, (default, least, most) in NUMBERS.items():
         numbers[key] = description.get(key, default)
