@@ -71,7 +71,7 @@ def test_the_bound_of_a_sum_is_nearly_reached():
     ids=str,
 )
 def test_roundings_of_a_term_are_counted(order, n, products, counts):
-    assert sf.theory.roundings(order, n, products=products) == counts
+    assert sf.theory.count_roundings(order, n, products=products) == counts
 
 
 def test_gamma_is_finite_below_one_over_u():
@@ -236,9 +236,12 @@ def test_a_bound_is_drawn_with_measured_errors():
         (lambda: sf.theory.confidence_factor(1.0), "probability must be a number from 0 to below 1, got 1.0"),
         (lambda: sf.theory.azuma_bound(1, 0.5, failure=0), "failure must be a number above 0 and at most 1, got 0"),
         (lambda: sf.theory.chebyshev_bound(1, 0.5, failure=2.0), "failure must be a number above 0 and at most 1"),
-        (lambda: sf.theory.roundings(sf.kahan(sf.FP16), 5), r"error of kahan\(FP16\) is not a product of factors"),
-        (lambda: sf.theory.roundings(sf.exact, 5), "error of exact is not a product of factors"),
-        (lambda: sf.theory.roundings(sf.FP16, 0), "n must be an integer of at least 1"),
+        (
+            lambda: sf.theory.count_roundings(sf.kahan(sf.FP16), 5),
+            r"error of kahan\(FP16\) is not a product of factors",
+        ),
+        (lambda: sf.theory.count_roundings(sf.exact, 5), "error of exact is not a product of factors"),
+        (lambda: sf.theory.count_roundings(sf.FP16, 0), "n must be an integer of at least 1"),
         (lambda: sf.theory.sum_condition([[1.0]]), r"x must be a vector, got shape \(1, 1\)"),
         (
             lambda: sf.theory.matvec_condition(np.ones((2, 3)), [1, 2]),

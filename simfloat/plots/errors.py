@@ -147,7 +147,7 @@ def draw_bound(
 
     Parameters:
         axes: matplotlib's axes.
-        accumulate: an accumulator with a bound (`simfloat.theory.roundings` lists them), or a format.
+        accumulate: an accumulator with a bound (`simfloat.theory.count_roundings` lists them), or a format.
         lengths: numbers of terms.
         inputs, samples, data, seed: as in `simfloat.theory.measure_errors`.
         factor: the factor of the probable bound.

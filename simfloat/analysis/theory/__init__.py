@@ -27,15 +27,15 @@ from simfloat.analysis.theory.conditions import (
     sum_condition,
 )
 from simfloat.analysis.theory.sum_errors import (
+    count_roundings,
     error_bound,
     measure_errors,
     probable_error_bound,
-    roundings,
-    uniform,
+    uniform_operands,
 )
 
 __all__ = [
-    "azuma_bound", "chebyshev_bound", "confidence", "confidence_factor", "dot_condition", "elimination_bound",
-    "error_bound", "gamma", "growth_factor", "matvec_condition", "measure_errors", "probable_error_bound",
-    "probable_gamma", "roundings", "roundoff", "stochastic_variance", "sum_condition", "uniform",
+    "azuma_bound", "chebyshev_bound", "confidence", "confidence_factor", "count_roundings", "dot_condition",
+    "elimination_bound", "error_bound", "gamma", "growth_factor", "matvec_condition", "measure_errors",
+    "probable_error_bound", "probable_gamma", "roundoff", "stochastic_variance", "sum_condition", "uniform_operands",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from simfloat.sums.sequential import SequentialSum, as_accumulator
 from simfloat.sums.trees import NumPySum
 
 
-def roundings(accumulate: Accumulator | FormatLike, n: int, *, products: bool = True) -> dict[float, int]:
+def count_roundings(accumulate: Accumulator | FormatLike, n: int, *, products: bool = True) -> dict[float, int]:
     """Return the largest number of roundings in which one term takes part, for each u.
 
     Parameters:
@@ -40,13 +40,13 @@ def roundings(accumulate: Accumulator | FormatLike, n: int, *, products: bool = 
     Source: Higham 2002, sections 3.1 and 4.2.
 
     Examples:
-        >>> u = sf.FP16.unit_roundoff
-        >>> [sf.theory.roundings(order, 1000)[u] for order in (sf.FP16, sf.pairwise(sf.FP16), sf.numpy_sum(sf.FP16))]
+        >>> u, orders = sf.FP16.unit_roundoff, (sf.FP16, sf.pairwise(sf.FP16), sf.numpy_sum(sf.FP16))
+        >>> [sf.theory.count_roundings(order, 1000)[u] for order in orders]
         [1000, 11, 22]
     """
     check_count("n", n)
     order, counts = as_accumulator(accumulate), dict[float, int]()
-    for u, count in _count_roundings(order, int(n), products):
+    for u, count in _count_by_path(order, int(n), products):
         counts[u] = counts.get(u, 0) + count
     return counts
 
@@ -76,7 +76,7 @@ def error_bound(accumulate: Accumulator | FormatLike, n: int, *, products: bool 
         >>> round(bound(sf.blocked(16, sf.BF16, sf.FP32), 4096), 4), bound(sf.BF16, 4096)
         (0.0667, inf)
     """
-    bounds = [float(gamma(count, u)) for u, count in roundings(accumulate, n, products=products).items()]
+    bounds = [float(gamma(count, u)) for u, count in count_roundings(accumulate, n, products=products).items()]
     return math.prod(1 + bound for bound in bounds) - 1 if bounds else 0.0
 
 
@@ -109,7 +109,7 @@ def probable_error_bound(
         True
     """
     check_positive("factor", factor)
-    counts = roundings(accumulate, n, products=products)
+    counts = count_roundings(accumulate, n, products=products)
     if len(counts) == 1:
         ((u, count),) = counts.items()
         return float(probable_gamma(count, u, factor))
@@ -117,7 +117,7 @@ def probable_error_bound(
     return math.expm1((factor * math.sqrt(squares) + squares) / (1 - max(counts, default=0.0)))
 
 
-def _count_roundings(order: Accumulator, n: int, products: bool) -> list[tuple[float, int]]:
+def _count_by_path(order: Accumulator, n: int, products: bool) -> list[tuple[float, int]]:
     """Return pairs (u, number of roundings) along the longest path of a term."""
     if isinstance(order, SequentialSum):
         u = roundoff(order.format, order.rounding)
@@ -134,7 +134,7 @@ def _count_roundings(order: Accumulator, n: int, products: bool) -> list[tuple[f
     if isinstance(order, SumOfSums):
         lengths = order.lengths(n)
         runs, size = lengths.count_runs(n), max(size for count, size in lengths.counts_and_sizes(n) if count)
-        inner, outer = (_count_roundings(order.inner, size, products), _count_roundings(order.outer, runs, False))
+        inner, outer = (_count_by_path(order.inner, size, products), _count_by_path(order.outer, runs, False))
         assert order.inner.result is not None and order.outer.result is not None
         if order.inner.result.precision > order.outer.result.precision:
             outer.append((roundoff(order.outer.result, order.outer.roundings[0]), 1))  # a result, before it is added
@@ -161,7 +161,7 @@ def _depth(program: list[int], n: int) -> int:
 Data = Callable[[int, int, np.random.Generator], tuple[ArrayLike, ArrayLike]]
 
 
-def uniform(samples: int, n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def uniform_operands(samples: int, n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     """Return operands of dot products, uniform between 0 and 1.
 
     Parameters:
@@ -173,7 +173,7 @@ def uniform(samples: int, n: int, rng: np.random.Generator) -> tuple[NDArray, ND
         Two arrays (samples, n).
 
     Examples:
-        >>> [x.shape for x in sf.theory.uniform(2, 3, np.random.default_rng(0))]
+        >>> [x.shape for x in sf.theory.uniform_operands(2, 3, np.random.default_rng(0))]
         [(2, 3), (2, 3)]
     """
     a, b = rng.uniform(0, 1, (2, samples, n))
@@ -187,7 +187,7 @@ def measure_errors(
     *,
     inputs: FormatLike | None = None,
     samples: int = 20,
-    data: Data = uniform,
+    data: Data = uniform_operands,
     seed: int = 0,
 ) -> NDArray[np.float64]:
     """Measure the errors of dot products, relative to the sum of |a_i b_i|.
@@ -201,7 +201,7 @@ def measure_errors(
         inputs: the format of the operands; by default the format of the sums.
         samples: the number of dot products for each length.
         data: a function ``data(samples, n, rng)`` that returns both operands, (samples, n); by default
-            :func:`uniform`.
+            :func:`uniform_operands`.
         seed: the seed of the data and of stochastic rounding.
 
     Returns:
