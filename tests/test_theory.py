@@ -209,7 +209,7 @@ def test_measured_errors_are_those_of_the_sums(order):
     format = sf.BF16 if order is not sf.FP16 else sf.FP16
     rng, stream = np.random.default_rng(4), sf.BitStream(4)
     for column, n in enumerate((1, 20)):
-        a, b = (sf.round(x, format) for x in sf.theory.uniform(3, n, rng))
+        a, b = (sf.round(x, format) for x in sf.theory.uniform_operands(3, n, rng))
         for row in range(3):
             total, size = exact_sums(a[row], b[row])
             computed = sf.dot(a[row], b[row], accumulate=order, stream=stream)

@@ -133,7 +133,7 @@ def draw_bound(
     *,
     inputs: FormatLike | None = None,
     samples: int = 20,
-    data: Data = theory.uniform,
+    data: Data = theory.uniform_operands,
     factor: float = 1.0,
     seed: int = 0,
     title: str | None = None,

@@ -463,10 +463,13 @@ class Recorder(AddingObserver):
 
     def __getstate__(self) -> dict[str, Any]:
         copies = {"_events": dict(self.entries()), "_series": self._series.copy(), "_scalars": self._scalars.copy()}
-        return {**vars(self), **copies, "_lock": None}
+        state = {**vars(self), **copies, "_lock": None}
+        del state["_wants_all"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _goes_on=True, _lock=Lock())
+        self._wants_all = self._path is None is self._phase
 
 
 def _call(options: Mapping[str, Any]) -> str:

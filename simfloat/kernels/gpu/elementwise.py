@@ -21,7 +21,7 @@ from simfloat.kernels.elementwise.double import round_pair_to_double_in_mode
 from simfloat.kernels.elementwise.exact import round_pair_to_double, round_pair_to_odd, split
 from simfloat.kernels.elementwise.float32 import CONVERTED, SINGLE
 from simfloat.kernels.elementwise.half import round_to_half
-from simfloat.kernels.elementwise.loops import NATIVE, OPERATIONS
+from simfloat.kernels.elementwise.loops import IN_EVERY_MODE, NATIVE, OPERATIONS
 from simfloat.kernels.gpu.threads import (
     add_at,
     cast_for_out,
@@ -365,7 +365,7 @@ def converted_loop(function):
 exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
 paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items() if name not in NATIVE}
-doubles_in_mode = {name: double_loop_in_mode(wide) for name, (_, wide) in OPERATIONS.items()}
+doubles_in_mode = {name: double_loop_in_mode(OPERATIONS[name][1]) for name in IN_EVERY_MODE}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
 converted_results = {name: converted_loop(function) for name, function in CONVERTED.items()}
 single_results = {name: single_loop(function) for name, function in SINGLE.items()}

@@ -69,7 +69,7 @@ def exact_operations(move):
 def functions(move):
     x = numbers(sf.FP16, count=24)
     for name, row in FUNCTIONS.items():
-        if row.accuracy == "elementary":
+        if row.accuracy in ("elementary", "single"):
             given = [move(np.roll(x, i)) for i in range(len(row.operands))]
             yield getattr(sf, name)(*given, sf.FP16)
             yield getattr(sf, name)(*given, sf.BF16, sf.toward_negative)
@@ -82,6 +82,8 @@ def careful_functions(move):
         given = [move(np.roll(x, i)) for i in range(len(row.operands))]
         yield getattr(sf, name)(*given, sf.FP32, sf.stochastic(), stream=sf.BitStream(3))
         yield getattr(sf, name)(*given, sf.FP64)
+        if row.accuracy == "exact":
+            yield getattr(sf, name)(*given, sf.FP64, sf.toward_negative)
 
 
 def shapes(move):
