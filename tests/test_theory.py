@@ -247,6 +247,8 @@ def test_a_bound_is_drawn_with_measured_errors():
             lambda: sf.theory.matvec_condition(np.ones((2, 3)), [1, 2]),
             r"A must be a matrix with 2 columns, one for each element of x",
         ),
+        (lambda: sf.theory.dot_condition([np.inf], [1.0]), "those of finite numbers, got infinity"),
+        (lambda: sf.theory.growth_factor(np.eye(2), 3), "factors must be a triple"),
         (lambda: sf.theory.growth_factor(np.zeros((2, 2)), ()), "A must be a matrix that is not zero"),
         (lambda: sf.theory.growth_factor(np.eye(2), ([0, 1], np.eye(3), np.eye(3))), "The factors have shapes"),
         (lambda: sf.theory.elimination_bound(2, 0.1, growth=-1), "growth must be a positive number, got -1"),
@@ -257,3 +259,8 @@ def test_a_bound_is_drawn_with_measured_errors():
 def test_arguments_of_theory_are_checked(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_condition_numbers_of_large_numbers_stay_in_range():
+    assert sf.theory.sum_condition([1e308, 1e308]) == sf.theory.dot_condition([1e200, 1.0], [1e200, 1.0]) == 1.0
+    assert np.isnan(sf.theory.sum_condition([0.0, 0.0]))

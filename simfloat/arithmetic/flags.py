@@ -128,7 +128,8 @@ class Flagged:
         """Flag the results from `start` in FP64, for which float64 cannot represent all exact results.
 
         Exact results of functions have few bits, or are not float64 values at all. So an odd last bit of a result
-        rounded to odd shows that it is inexact. Other operations have a loop that reads their operands.
+        rounded to odd shows that it is inexact, except of 2^-1074. Other operations have a loop that reads their
+        operands.
         """
         if self.double_loop and self.route:
             if self.double_loop(*self.source.block(start, start + out.size), self.route.sign, out, flags):
@@ -136,6 +137,8 @@ class Flagged:
             return
         finite, others = np.isfinite(exact), not np.isfinite(out).all()
         inexact = finite & (image_of(exact) & np.uint64(1) != 0)
+        if self.route and self.route.kernel == "exp2":
+            inexact &= self.source.block(start, start + out.size)[0] != -1074
         flags[:] = inexact * INEXACT
         # No result is so slightly below the smallest normal number that it is tiny only with more bits.
         flags[inexact & (np.abs(out) < self.format.smallest_normal)] |= UNDERFLOW

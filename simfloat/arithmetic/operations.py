@@ -43,6 +43,7 @@ from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP64, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exceptions import INEXACT, OVERFLOW
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.kernels.rounding.events import wants_optional_counts
 
@@ -82,7 +83,7 @@ def operate(
         target = target.with_call_options(format, stream, observer)
     if out is not None:
         check_out(out, arrays, target.dtype, route.plan.device)
-    if flags and route.source is InFloat64ByMode:
+    if flags and _flags_need_fractions(route, target):
         return operate_exactly(operation.name, arrays, format, rounding, stream, observer, True, out)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     if flags:
@@ -119,7 +120,7 @@ def compute_with_flags(
 ) -> tuple[NDArray[np.floating], Flags]:
     """Compute an operation on float arrays of the CPU like `compute_with_draw`; return its results and their flags."""
     route = _route(operation, arrays, target)
-    if route.source is InFloat64ByMode:
+    if _flags_need_fractions(route, target):
         return operate_exactly(operation, arrays, target.format, target.rounding, None, None, True, None)
     return _results_and_flags(route, arrays, target, draw, None)
 
@@ -143,6 +144,11 @@ def results_rounded_to_odd(operation: str, arrays: list[NDArray]) -> NDArray[np.
     out = empty(shape, np.float64, route.plan.device)
     route.exact(*vectors, *route.padding, route.sign, out.reshape(-1))
     return out
+
+
+def _flags_need_fractions(route: Route, target: Target) -> bool:
+    """Return True if neither results nor their roundings to odd tell the flags: exact lengths may have 53 bits."""
+    return route.source is InFloat64ByMode or (route.kernel == "hypot" and target.format == FP64)
 
 
 def _route(operation: str, arrays: list[NDArray], target: Target) -> Route:
@@ -197,10 +203,25 @@ def _results_and_flags(
     route: Route, arrays: list[NDArray], target: Target, draw: Draw | None, out: NDArray[np.floating] | None
 ) -> tuple[NDArray[np.floating], Flags]:
     """Compute the results of an operation on float arrays, in `out` if that is given, and their flags."""
+    if target.format == FP64 and target.rounding.saturates:
+        return _clamped_results_and_flags(route, arrays, target, out)
     shape, vectors = broadcast_vectors(arrays)
     results = output_array(out, shape, vectors, route.plan, target, reads_once=False)
     flags = round_flagged(route.source(route, vectors, results.size), route.plan, results, target, draw)
     return copied_to_out(results, out), flags
+
+
+def _clamped_results_and_flags(
+    route: Route, arrays: list[NDArray], target: Target, out: NDArray[np.floating] | None
+) -> tuple[NDArray[np.floating], Flags]:
+    """Compute results in FP64 in a mode that saturates, and their flags.
+
+    They are the flags of the results without saturation, and those of an overflow if such a result is infinite.
+    """
+    unbounded = target._replace(rounding=nearest_even, observer=None)
+    results, flags = _results_and_flags(_route(route.operation, arrays, unbounded), arrays, unbounded, None, None)
+    flags[np.isinf(results)] |= OVERFLOW | INEXACT
+    return _compute_results(route, arrays, target, None, out), flags
 
 
 @lru_cache(maxsize=512)

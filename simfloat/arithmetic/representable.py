@@ -86,8 +86,9 @@ def exact_values(name: str, arrays: list[NDArray]) -> NDArray[np.floating]:
 
 def _remainder(a: NDArray, b: NDArray) -> NDArray[np.floating]:
     """Return IEEE's remainder, by the remainder of a division by 2 b (Sun Microsystems, fdlibm, e_remainder.c)."""
-    divisor = np.abs(b)
-    rest = np.fmod(np.abs(a), divisor + divisor)  # if the sum is infinite, |a| is smaller
+    dtype = np.result_type(a, b)
+    a, divisor = a.astype(dtype), np.abs(b.astype(dtype))
+    rest = np.fmod(np.abs(a), divisor + divisor)  # if the sum is infinite, |a| is smaller, because it has this dtype
     # All differences are exact. Half of a tiny divisor, and twice the rest for a large one, may be out of range.
     is_tiny = divisor < 1.0
     is_above = np.where(is_tiny, rest + rest > divisor, rest > 0.5 * divisor)

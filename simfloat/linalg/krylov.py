@@ -14,6 +14,7 @@ from simfloat.arrays import Array
 from simfloat.arrays.arithmetic import ArrayArithmetic
 from simfloat.common import check_count
 from simfloat.environment import in_usual_environment
+from simfloat.formats import Format
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.factorizations import LU
@@ -39,7 +40,7 @@ Operator = Callable[[NDArray], NDArray]
 class KrylovSolution(NamedTuple):
     """The result of GMRES.
 
-    `converged` is True if the estimated residual met the tolerance, and `reason` says why the iteration ended.
+    `converged` is True if the residual met the tolerance, and `reason` says why the iteration ended.
     `residuals` are the norms of the residual that the method estimates in every step, the first one for x = 0.
     `true_residuals` are the norms of b - A x, measured in float64, for the x after each cycle. Both are relative to the
     norm of b.
@@ -193,6 +194,11 @@ class _Residuals(NamedTuple):
             norm_of(np.asarray(self.b, np.float64) - np.asarray(self.a, np.float64) @ x.astype(np.float64)) / self.norm
         )
 
+    def rounding_error(self, x: NDArray, format: Format) -> float:
+        """Return 10 n u (|A| |x| + |b|): a residual that rounding errors explain."""
+        size = float(np.linalg.norm(np.asarray(self.a, np.float64))) * norm_of(x) + norm_of(self.b)
+        return 10 * len(x) * format.unit_roundoff * size / self.norm
+
 
 def norm_of(x: NDArray) -> float:
     """Return the norm of a vector, measured in float64."""
@@ -279,9 +285,10 @@ def gmres(
     The next cycle starts from r = b - A x, one partial sum for each element that starts from b_i.
 
     The iteration converges when the estimate |g_(k+1)| of the norm of the residual is at most `tolerance` times the
-    norm of b. It ends without convergence after `max_iterations` steps, if a value leaves the range of the format, or
-    if rho is 0: A is then singular. The estimate may continue to shrink when b - A x no longer does: see
-    `true_residuals`.
+    norm of b, and b - A x, measured in float64, is not larger for other reasons than rounding: it is at most
+    `tolerance` times the norm of b, or 10 n u times the sum of |A| |x| and |b|, where |A| is the Frobenius norm.
+    Otherwise another cycle begins. The iteration ends without convergence after `max_iterations` steps, if a value
+    leaves the range of the format, or if rho is 0: A is then singular.
 
     Parameters:
         A: a real matrix (n, n).
@@ -344,12 +351,13 @@ def _cycles(
         x, left = after, left - len(cycle.sizes)
         residuals += [size / first for size in cycle.sizes]
         true.append(measured.true(x))
-        if residuals[-1] <= tolerance:
+        if residuals[-1] <= tolerance and true[-1] <= max(tolerance, measured.rounding_error(x, u.format)):
             return end(True, f"The residual fell to {residuals[-1]:.1e} of b's norm, at most {tolerance:.1e}.")
         if cycle.fault:
             return end(False, cycle.fault)
         if left <= 0:
-            return end(False, f"After {most} steps the residual is still {residuals[-1]:.1e} of b's norm.")
+            size = max(residuals[-1], true[-1])
+            return end(False, f"After {most} steps the residual is still {size:.1e} of b's norm.")
         r = InnerProducts.of(u, b).final(b[:, np.newaxis], a, x[:, np.newaxis])[:, 0]
 
 

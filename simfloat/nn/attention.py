@@ -19,7 +19,7 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.nn.arguments import as_probability, check_sizes, generator_of
+from simfloat.nn.arguments import as_number, as_probability, check_sizes, generator_of
 from simfloat.nn.dropout import Dropout, draw_passes, dropout
 from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
@@ -96,7 +96,7 @@ def scaled_dot_product_attention(
         raise ValueError("Attention takes an attn_mask or is_causal=True, got both.")
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
     masks += [] if attn_mask is None else [as_array(attn_mask)]
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else as_number("scale", scale)
     dropout_p = as_probability("dropout_p", dropout_p)
     if enable_gqa and not _shares_heads(q.shape, k.shape, v.shape):
         raise ValueError(

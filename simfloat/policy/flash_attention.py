@@ -63,7 +63,12 @@ def flash_attention(
         query         dq = (dS k) * scale                      summed block by block, in ascending order
         key           dk = (dS^T q) * scale                    one sum over all queries
 
-    A Recorder counts the parts by these names. A query without any key gives zeros.
+    With ``exponential="exp2"`` and c, backward L = fma(m, scale, log(l)), and P = exp2(fma(S, c, -(L * log2(e)))). The
+    products and the sum of D are rounded as `denominator`; dP - D and its product with P as `scores`. The scale, c and
+    1 / (1 - p) are first rounded to the format of the part that they belong to.
+
+    A Recorder counts the parts by these names. A query without any key gives zeros. A masked key takes no part, even if
+    its numbers are NaN.
 
     Parameters:
         block_keys: the number of keys in a block, the last of which may be short; None for all keys in one block.

@@ -17,12 +17,12 @@ from simfloat.common import check_count
 from simfloat.environment import in_usual_environment
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
-from simfloat.formats.rounding import RoundingLike
+from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.blocked import Blocked, SumOfLanes
 from simfloat.sums.exact import exact
 from simfloat.sums.one_format import Kahan, Pairwise, pairwise
-from simfloat.sums.product import sum
+from simfloat.sums.product import refuse_rounding, sum
 from simfloat.sums.sequential import as_accumulator
 from simfloat.sums.trees import LANES, LARGEST_UNCUT, NumPySum
 
@@ -80,6 +80,8 @@ def sum_blocks(
     format = order.result if output is None else as_format(output)
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
+    if rounding is not None and format == order.result:
+        refuse_rounding(order, as_rounding(rounding))
 
     def add(numbers: NDArray, order: Accumulator = order, **options: Any) -> NDArray[np.floating]:
         draws = stream if any(mode.is_stochastic for mode in order.roundings) else None
@@ -98,7 +100,7 @@ def sum_blocks(
         numbers = _as_vector(x) if _is_array(x) else np.concatenate([np.zeros(0), *map(_as_vector, x)])
         total = add(numbers, inputs=inputs)
     if output is not None or isinstance(total, Fraction):
-        total = round_numbers(total, format, nearest_even if rounding is None else rounding)
+        total = round_numbers(total, format, nearest_even if rounding is None else rounding, stream=stream)
     result = np.asarray(total, np.float64)
     return device_of(x).to_device(result) if is_on_gpu(x) else result
 

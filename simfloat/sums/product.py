@@ -308,7 +308,7 @@ def read_options(
     target = as_target(operands, format, rounding or nearest_even, stream, observer, operation)
     if rounding is not None:
         if format == plan.accumulator.result and not plan.divides_sums:
-            _refuse_rounding(plan.accumulator, rounding)
+            refuse_rounding(plan.accumulator, rounding)
         plan = product_plan(plan.accumulator, plan.casts, format, rounding, plan.device)
     return options._replace(plan=plan, target=target)
 
@@ -345,7 +345,7 @@ def _as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> Casts:
     return cast, cast
 
 
-def _refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:
+def refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:
     """Raise ValueError for a rounding mode of sums that are not rounded; the caller probably meant the steps."""
     meant = "pass output=, the format that they are to be rounded to"
     if "rounding" in (field.name for field in fields(accumulator)):

@@ -56,6 +56,8 @@ def test_each_stochastic_block_is_a_call_of_the_stream():
     for _ in range(3):
         partial = sf.sum(np.full(200, 0.3), accumulate=order, stream=by_hand, initial=partial)
     assert_bits(got, partial)
+    total = sf.sum_blocks([got], accumulate=sf.FP32, output=sf.E4M3, rounding=sf.stochastic(), stream=stream)
+    assert total == sf.round(got, sf.E4M3, sf.stochastic(), stream=by_hand)
     assert stream.state == by_hand.state
 
 
@@ -65,6 +67,7 @@ def test_each_stochastic_block_is_a_call_of_the_stream():
         (lambda: sf.sum_blocks(np.ones((2, 2)), accumulate=sf.FP16), r"reads vectors, got an array of shape \(2, 2\)"),
         (lambda: sf.sum_blocks([1.0], accumulate=sf.FP16, block=0), "block must be an integer of at least 1"),
         (lambda: sf.sum_blocks([1.0], accumulate=sf.exact), "An exact sum has no format of its own"),
+        (lambda: sf.sum_blocks([1.0], accumulate=sf.FP16, rounding=sf.to_odd), "are not rounded again to this format"),
     ],
 )
 def test_arguments_of_sums_in_blocks_are_checked(call, message):

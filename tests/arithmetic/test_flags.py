@@ -234,3 +234,25 @@ def test_flags_of_functions_that_are_looked_up_are_those_that_are_computed():
                 got = getattr(sf, name)(x, format, flags=True)
                 assert_bits(got[0].astype(np.float64), want[0], x)
                 assert_flags(got[1], want[1], x)
+
+
+def test_exact_results_of_53_bits_raise_no_flag_in_fp64():
+    exact = [("hypot", (1.0 + 2.0**-52, 0.0)), ("hypot", (3 * 1501199875790165.0, 4 * 1501199875790165.0))]
+    for name, numbers in [*exact, ("exp2", (-1074.0,)), ("exp2", (np.full(3, -1074.0),))]:
+        assert not getattr(sf, name)(*numbers, sf.FP64, flags=True)[1].any(), (name, numbers)
+    assert sf.hypot(1.0, 1.0, sf.FP64, flags=True)[1] == NX
+    assert sf.exp2(-1074.5, sf.FP64, flags=True)[1] == UF | NX
+
+
+def test_saturating_results_in_fp64_have_the_flags_of_those_in_fp32():
+    """For results that both formats round alike."""
+    mode = sf.nearest_even.saturating()
+    for name, numbers in [
+        ("add", (1.0, 2.0)), ("divide", (1.0, 0.0)), ("reciprocal", (-0.0,)), ("rsqrt", (0.0,)), ("log", (0.0,)),
+        ("sqrt", (np.inf,)), ("multiply", (np.inf, 0.0)), ("hypot", (np.inf, 1.0)), ("exp", (1e4,)), ("sqrt", (-1.0,)),
+    ]:  # fmt: skip
+        narrow, wide = (getattr(sf, name)(*numbers, f, mode, flags=True)[1] for f in (sf.FP32, sf.FP64))
+        assert narrow == wide, name
+    assert sf.add(1.7e308, 1.7e308, sf.FP64, mode, flags=True) == (sf.FP64.max, OF | NX)
+    order = sf.pairwise(sf.FP64, rounding=mode)
+    assert sf.dot([1e308, 1e308], [1.0, 1.0], accumulate=order, flags=True) == (sf.FP64.max, OF | NX)

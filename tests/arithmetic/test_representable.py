@@ -94,3 +94,8 @@ def test_an_observer_receives_the_operation_and_the_cause_of_nan():
 def test_wrong_arguments_raise_value_error(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_operands_of_two_types_have_the_range_of_the_wider_one():
+    a, b = np.array([1e39, -1.7e168]), np.array([3e38], np.float32)
+    assert_bits(sf.remainder(a, b, sf.FP64), sf.remainder(a, b.astype(np.float64), sf.FP64))

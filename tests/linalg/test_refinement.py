@@ -241,3 +241,10 @@ def test_options_of_refinement_are_checked():
         sf.linalg.solve(eye, [1, 2], format=sf.FP16, tolerance=0.1)
     empty = sf.linalg.solve(np.zeros((0, 0)), np.zeros(0), factor=sf.FP16, work=sf.FP32)
     assert empty.converged and empty.x.shape == (0,)
+
+
+def test_gmres_does_not_trust_its_estimate_after_a_breakdown():
+    """The first step solves this system, and the second one divides by the rounding errors of w."""
+    found = sf.linalg.gmres([[2.0, 1.0], [0.0, 3.0]], [1.0, 1.0], format=sf.FP32, tolerance=4e-8)
+    assert found.converged and found.true_residuals[-1] < 2 * sf.FP32.unit_roundoff
+    assert any(size > 1 for size in found.true_residuals), "the estimate was wrong"

@@ -86,10 +86,14 @@ def matvec_condition(A: ArrayLike, x: ArrayLike) -> NDArray[np.float64]:
         array([1., 5.])
     """
     matrix, vector = as_rectangular_array(A, "A", np.float64), _check_vector(x, "x")
+    if not (np.isfinite(matrix).all() and np.isfinite(vector).all()):
+        raise ValueError("Condition numbers are those of finite numbers, got infinity or NaN among them.")
     if matrix.ndim != 2 or matrix.shape[1] != len(vector):
         raise ValueError(
             f"A must be a matrix with {len(vector)} columns, one for each element of x; got shape {matrix.shape}."
         )
+    # Sums of numbers of at most 1 stay in range. A condition number does not depend on powers of two as factors.
+    matrix, vector = (np.ldexp(each, -np.frexp(np.abs(each).max(initial=0.0))[1]) for each in (matrix, vector))
     sizes, sums = (
         np.asarray(matmul(left, right, accumulate=exact, output=FP64), np.float64)
         for left, right in ((np.abs(matrix), np.abs(vector)), (matrix, vector))
@@ -126,6 +130,8 @@ def growth_factor(A: ArrayLike, factors: Any) -> float:
     matrix = as_rectangular_array(A, "A", np.float64)
     if matrix.ndim != 2 or not matrix.any():
         raise ValueError(f"A must be a matrix that is not zero, got shape {matrix.shape}.")
+    if not isinstance(factors, tuple | list) or len(factors) != 3:
+        raise ValueError(f"factors must be a triple (permutation, lower, upper), got {factors!r}.")
     permutation, lower, upper = factors
     lower, upper = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
     rest = matrix[permutation]
