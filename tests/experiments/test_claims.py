@@ -51,7 +51,7 @@ def test_a_changed_margin_is_an_error_until_the_file_says_why(monkeypatch, tmp_p
     known = {("toy", row.claim): frozen.FrozenClaim("2026-11-29", "within 1.1", "was: more")}
     monkeypatch.setattr(frozen, "FROZEN", tmp_path / "frozen.toml")
     frozen.write(known)
-    monkeypatch.setattr(frozen, "frozen", frozen.frozen.__wrapped__)
+    monkeypatch.setattr(frozen, "frozen_claims", frozen.frozen_claims.__wrapped__)
     assert frozen.frozen_claims() == known and "| 2026-11-29 | was: more | toy (1) |" in frozen.changes()
     with pytest.raises(ValueError, match="expects 'within 1.05'; frozen.toml has 'within 1.1'"):
         list(frozen.new_claims())
