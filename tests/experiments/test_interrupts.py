@@ -21,10 +21,7 @@ def wait_for(condition, seconds=200):
 
 
 def start_run(folder):
-    command = [
-        sys.executable, "-m", "experiments", "run", "update-cancellation", "--tiny", "--seeds", "60", "--out",
-        str(folder),
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "experiments", "run", "update-cancellation", "--out", str(folder)]
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
