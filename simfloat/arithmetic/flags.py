@@ -101,7 +101,14 @@ class Flagged:
         self.source.round_exact(plan, exact, start, words, out)
         flags = self.flags[start : start + out.size]
         if plan is self.plan and self.is_in_fp64:
-            self._flag_in_fp64(exact, start, out, flags)
+            if not self.rounding.saturates:
+                self._flag_in_fp64(exact, start, out, flags)
+                return
+            # Results that saturate no longer show an overflow.
+            unbounded = scratch("unbounded", out.size, np.float64)
+            self.source.round_unbounded(plan, exact, start, words, unbounded)
+            self._flag_in_fp64(exact, start, unbounded, flags)
+            flags[np.isinf(unbounded)] |= OVERFLOW | INEXACT
         elif plan is self.plan:
             self._flag(exact, start, words, out, flags)
 

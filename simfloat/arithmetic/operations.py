@@ -43,7 +43,6 @@ from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP64, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
-from simfloat.formats.exceptions import INEXACT, OVERFLOW
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.kernels.rounding.events import wants_optional_counts
 
@@ -203,25 +202,10 @@ def _results_and_flags(
     route: Route, arrays: list[NDArray], target: Target, draw: Draw | None, out: NDArray[np.floating] | None
 ) -> tuple[NDArray[np.floating], Flags]:
     """Compute the results of an operation on float arrays, in `out` if that is given, and their flags."""
-    if target.format == FP64 and target.rounding.saturates:
-        return _clamped_results_and_flags(route, arrays, target, out)
     shape, vectors = broadcast_vectors(arrays)
     results = output_array(out, shape, vectors, route.plan, target, reads_once=False)
     flags = round_flagged(route.source(route, vectors, results.size), route.plan, results, target, draw)
     return copied_to_out(results, out), flags
-
-
-def _clamped_results_and_flags(
-    route: Route, arrays: list[NDArray], target: Target, out: NDArray[np.floating] | None
-) -> tuple[NDArray[np.floating], Flags]:
-    """Compute results in FP64 in a mode that saturates, and their flags.
-
-    They are the flags of the results without saturation, and those of an overflow if such a result is infinite.
-    """
-    unbounded = target._replace(rounding=nearest_even, observer=None)
-    results, flags = _results_and_flags(_route(route.operation, arrays, unbounded), arrays, unbounded, None, None)
-    flags[np.isinf(results)] |= OVERFLOW | INEXACT
-    return _compute_results(route, arrays, target, None, out), flags
 
 
 @lru_cache(maxsize=512)

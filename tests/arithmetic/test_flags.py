@@ -254,5 +254,6 @@ def test_saturating_results_in_fp64_have_the_flags_of_those_in_fp32():
         narrow, wide = (getattr(sf, name)(*numbers, f, mode, flags=True)[1] for f in (sf.FP32, sf.FP64))
         assert narrow == wide, name
     assert sf.add(1.7e308, 1.7e308, sf.FP64, mode, flags=True) == (sf.FP64.max, OF | NX)
+    assert sf.exp(["1000", "1.1", "0"], sf.FP64, mode, flags=True)[1].tolist() == [OF | NX, NX, 0], "one by one"
     order = sf.pairwise(sf.FP64, rounding=mode)
     assert sf.dot([1e308, 1e308], [1.0, 1.0], accumulate=order, flags=True) == (sf.FP64.max, OF | NX)
