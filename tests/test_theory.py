@@ -263,4 +263,8 @@ def test_arguments_of_theory_are_checked(call, message):
 
 def test_condition_numbers_of_large_numbers_stay_in_range():
     assert sf.theory.sum_condition([1e308, 1e308]) == sf.theory.dot_condition([1e200, 1.0], [1e200, 1.0]) == 1.0
+    assert sf.theory.dot_condition([1e200, 1e-200], [1e-200, 1e200]) == 1.0
+    assert sf.theory.dot_condition([1e200, 1e-200, 1e200], [1e200, 1e-200, -1e200]) == np.inf
+    rows = sf.theory.matvec_condition([[1e308, 1e308], [1.0, -3.0]], [1.0, 1.0])
+    assert rows.tolist() == [1.0, 2.0]
     assert np.isnan(sf.theory.sum_condition([0.0, 0.0]))

@@ -25,7 +25,15 @@ from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
 from simfloat.policy.flash_attention import FlashAttention, kernel_of
-from simfloat.simulation.formulas.attention import AttentionOptions, AttentionState, Parts, attend, gradients
+from simfloat.simulation.formulas.attention import (
+    AttentionOptions,
+    AttentionState,
+    Parts,
+    attend,
+    causal_mask,
+    gradients,
+    split_masks,
+)
 from simfloat.simulation.simulation import current
 
 if TYPE_CHECKING:
@@ -152,7 +160,7 @@ def _flash_attention(
     """Compute attention in blocks of keys, as one recorded operation."""
     axes = -2 if heads is None else -3
     shape = *np.broadcast_shapes(q.shape[:axes], k.shape[:axes]), *q.shape[axes:-1], k.shape[-2]
-    allowed, addends = split_masks(masks, shape, q.numbers)
+    allowed, addends = masks_at(masks, shape, q.numbers)
     passes = on_device_of(draw_passes(shape, dropout_p), q.numbers) if dropout_p else None
     options = AttentionOptions(kernel, scale, allowed, addends, passes, 1 - dropout_p)
     options = options if heads is None else options.with_groups(q.shape[-3], heads)
@@ -171,28 +179,13 @@ def _flash_attention(
     return q.from_result(composite_operation(ATTENTION, formula, slopes, q, k, v))
 
 
-def split_masks(
+def masks_at(
     masks: list[NDArray], shape: tuple[int, ...], scores: NDArray
 ) -> tuple[NDArray[np.bool_] | None, tuple[NDArray, ...]]:
-    """Return the booleans and the addends of masks of scores of this shape, on the device of an array.
-
-    A key with the addend -inf takes no part, even if the format has no infinities.
-    """
-    allowed: NDArray[np.bool_] | None = None
-    addends = []
+    """Return the booleans and the addends of masks of scores of this shape, on the device of an array."""
     for mask in masks:
         _check_mask(mask, shape)
-        mask = on_device_of(mask, scores)
-        if mask.dtype != bool:
-            mask, addend = mask != -np.inf, mask
-            addends.append(np.where(mask, addend, addend.dtype.type(0)))
-        allowed = mask if allowed is None else allowed & mask
-    return allowed, tuple(addends)
-
-
-def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
-    """Return a mask that is True if the key is not after the query."""
-    return np.tril(np.ones((queries, keys), bool))
+    return split_masks(on_device_of(mask, scores) for mask in masks)
 
 
 def scale_by_root(q: Tensor, k: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -214,7 +207,7 @@ def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray]) -> Tensor:
 
 def masked_softmax(scores: Tensor, masks: list[NDArray]) -> Tensor:
     """Return the softmax of masked scores, and zeros for a query without any key."""
-    allowed, addends = split_masks(masks, scores.shape, scores.numbers)
+    allowed, addends = masks_at(masks, scores.shape, scores.numbers)
     for addend in addends:
         scores = scores + addend
     if not scores.shape[-1]:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.flash_attention import kernel_of
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.formulas import sum_to_shape
-from simfloat.simulation.formulas.attention import AttentionOptions, Parts, attend, gradients
+from simfloat.simulation.formulas.attention import AttentionOptions, Parts, attend, causal_mask, gradients, split_masks
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import Operand, is_recomputing, recomputing
@@ -47,12 +45,16 @@ class AttentionCall(NamedTuple):
     enable_gqa: bool
     passes: Tensor | None = None  # True for probabilities that dropout keeps
 
+    def factor(self, q: Tensor) -> float:
+        """Return the factor of the scores."""
+        return 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
+
     def by_operations(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return softmax(q k^T * scale + mask) v, with dropout, by operations of PyTorch."""
         mask = self.mask
         if self.enable_gqa:
             k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
-        scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale)
+        scores = (q @ k.transpose(-2, -1)) * self.factor(q)
         if self.is_causal:
             mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
         if mask is not None:
@@ -83,23 +85,13 @@ def fused_attention(run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tens
 
 def _options(place: Place, call: AttentionCall, q: Tensor, k: Tensor) -> AttentionOptions:
     """Return the options of the formula for a call."""
-    allowed: NDArray[np.bool_] | None = None
-    addends: tuple[NDArray, ...] = ()
-    mask = call.mask
-    if call.is_causal:
-        allowed = np.tril(np.ones((q.shape[-2], k.shape[-2]), bool))
-    elif mask is not None and mask.dtype == torch.bool:
-        allowed = mask.numpy()
-    elif mask is not None:
-        numbers = numbers_of(mask)
-        # A key with the addend -inf takes no part, even if the format has no infinities.
-        allowed = numbers != -np.inf
-        addends = (np.where(allowed, numbers, numbers.dtype.type(0)),)
+    masks = [causal_mask(q.shape[-2], k.shape[-2])] if call.is_causal else []
+    if call.mask is not None:
+        masks.append(call.mask.numpy() if call.mask.dtype == torch.bool else numbers_of(call.mask))
     passes = None if call.passes is None else call.passes.numpy()
-    scale = 1 / math.sqrt(q.shape[-1]) if call.scale is None else call.scale
     kernel = kernel_of(place.recipe.fused)
     assert kernel is not None
-    options = AttentionOptions(kernel, scale, allowed, addends, passes, 1 - call.dropout_p)
+    options = AttentionOptions(kernel, call.factor(q), *split_masks(masks), passes, 1 - call.dropout_p)
     return options.with_groups(q.shape[-3], k.shape[-3]) if call.enable_gqa else options
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simfloat.analysis.diagnosis.trial import TrainingTrial
 from simfloat.arithmetic.catalog import kind_of
@@ -53,8 +53,7 @@ class Change(NamedTuple):
 
     def apply(self, policy: Policy) -> Policy:
         """Return the policy of a trial with this change."""
-        values = {field.name: getattr(policy, field.name) for field in fields(Policy)}
-        return ProgramPolicy(**values, changes=(*changes_of(policy), self))
+        return ProgramPolicy(**_fields_of(policy), changes=(*changes_of(policy), self))
 
     def for_all_paths(self) -> Change:
         """Return the change itself, which has no pattern of paths."""
@@ -75,10 +74,9 @@ class ProgramPolicy(Policy):
 
     changes: tuple[Change, ...] = ()
 
-    @property
-    def without_changes(self) -> Policy:
-        """The policy without the changes."""
-        return Policy(**{field.name: getattr(self, field.name) for field in fields(Policy)})
+
+def _fields_of(policy: Policy) -> dict[str, Any]:
+    return {field.name: getattr(policy, field.name) for field in fields(Policy)}
 
 
 def changes_of(policy: Policy) -> tuple[Change, ...]:
@@ -88,7 +86,7 @@ def changes_of(policy: Policy) -> tuple[Change, ...]:
 
 def without_changes(policy: Policy) -> Policy:
     """Return a policy that can be used outside of trials."""
-    return policy.without_changes if isinstance(policy, ProgramPolicy) else policy
+    return Policy(**_fields_of(policy)) if isinstance(policy, ProgramPolicy) else policy
 
 
 def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Iterator[Change]:

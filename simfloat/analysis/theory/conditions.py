@@ -92,8 +92,10 @@ def matvec_condition(A: ArrayLike, x: ArrayLike) -> NDArray[np.float64]:
         raise ValueError(
             f"A must be a matrix with {len(vector)} columns, one for each element of x; got shape {matrix.shape}."
         )
-    # Sums of numbers of at most 1 stay in range. A condition number does not depend on powers of two as factors.
-    matrix, vector = (np.ldexp(each, -np.frexp(np.abs(each).max(initial=0.0))[1]) for each in (matrix, vector))
+    # A power of two as the factor of a row does not change its condition number, and brings its sums into range.
+    exponents = np.frexp(matrix)[1] + np.frexp(vector)[1]
+    excess = exponents.max(1, initial=0, where=(matrix != 0) & (vector != 0)) + len(vector).bit_length() - FP64.emax
+    matrix = np.ldexp(matrix, -np.maximum(excess, 0)[:, np.newaxis])
     sizes, sums = (
         np.asarray(matmul(left, right, accumulate=exact, output=FP64), np.float64)
         for left, right in ((np.abs(matrix), np.abs(vector)), (matrix, vector))

@@ -1,14 +1,13 @@
-"""Rounding of exact results to FP64 in any deterministic mode, from pairs of float64 and an exponent."""
+"""Rounding of an exact result to FP64 in any deterministic mode, from a pair of float64 and an exponent."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from simfloat.kernels.compile.intrinsics import floor
-from simfloat.kernels.compile.jit import kernel, scalar
+from simfloat.kernels.compile.jit import scalar
 from simfloat.kernels.elementwise.exact import scale_by_power
-from simfloat.kernels.rounding.grid import unpack_grid
-from simfloat.kernels.rounding.one_number import in_range, one_nan
+from simfloat.kernels.rounding.one_number import in_range
 
 
 @scalar
@@ -58,12 +57,3 @@ def round_pair_to_double_in_mode(high, low, exponent, grid):
         units = _round_units(scale_by_power(magnitude, lifted), scale_by_power(rest, lifted), negative, grid)
         return in_range(high, units * 5e-324, grid)
     return in_range(high, scale_by_power(_round_significand(magnitude, rest, negative, grid), exponent), grid)
-
-
-@kernel
-def round_parts_to_double_in_mode(parts, out, words, grid_numbers):
-    """Round exact results, given as all high parts, all low parts and all exponents; `words` is not read."""
-    grid, size = unpack_grid(grid_numbers), parts.size // 3
-    exponents = parts[2 * size :].view(np.int64)
-    for i in range(out.size):
-        out[i] = one_nan(round_pair_to_double_in_mode(parts[i], parts[size + i], exponents[i], grid))

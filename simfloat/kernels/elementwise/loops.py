@@ -28,7 +28,7 @@ from simfloat.kernels import functions
 from simfloat.kernels.compile.intrinsics import fma, is_extreme, root
 from simfloat.kernels.compile.jit import kernel, scalar
 from simfloat.kernels.elementwise import exact
-from simfloat.kernels.elementwise.double import round_parts_to_double_in_mode
+from simfloat.kernels.elementwise.double import round_pair_to_double_in_mode
 from simfloat.kernels.elementwise.exact import round_pair_to_double, round_pair_to_odd
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import one_nan, round_pair
@@ -150,6 +150,14 @@ def round_parts_to_double(parts, out):
     highs, lows, exponents = _split_parts(parts)
     for i in range(out.size):
         out[i] = round_pair_to_double(highs[i], lows[i], exponents[i])
+
+
+@kernel
+def round_parts_to_double_in_mode(parts, out, words, grid_numbers):
+    """Round exact results to FP64 in the deterministic mode of the grid; `words` is not read."""
+    (highs, lows, exponents), grid = _split_parts(parts), unpack_grid(grid_numbers)
+    for i in range(out.size):
+        out[i] = one_nan(round_pair_to_double_in_mode(highs[i], lows[i], exponents[i], grid))
 
 
 class OperationLoops:

@@ -205,6 +205,26 @@ class AttentionState(NamedTuple):
     shared: dict[str, Any]  # for the gradients of several operands, from one gradient of the result
 
 
+def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
+    """Return a mask that is True if the key is not after the query."""
+    return np.tril(np.ones((queries, keys), bool))
+
+
+def split_masks(masks: Iterable[NDArray]) -> tuple[NDArray[np.bool_] | None, tuple[NDArray, ...]]:
+    """Return the booleans and the addends of masks of scores.
+
+    A key with the addend -inf takes no part, even if the format has no infinities.
+    """
+    allowed: NDArray[np.bool_] | None = None
+    addends = []
+    for mask in masks:
+        if mask.dtype != bool:
+            mask, addend = mask != -np.inf, mask
+            addends.append(np.where(mask, addend, addend.dtype.type(0)))
+        allowed = mask if allowed is None else allowed & mask
+    return allowed, tuple(addends)
+
+
 def attend(u: Parts, operands: Iterable[NDArray], options: AttentionOptions) -> tuple[NDArray, AttentionState]:
     """Return the result of attention, in the format of the output, and the arrays for its gradients."""
     q, k, v = map(options.by_group, operands)
