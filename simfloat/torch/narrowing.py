@@ -1,4 +1,4 @@
-"""Give values the formats of autocast where PyTorch's functions in float32 do not show them.
+"""Give values the formats that they have under autocast, although the tensors are float32.
 
 The operands of some functions are rounded to one format, so that FP32 data do not widen the results. Upcasts of a
 program, such as x.float(), give their values the format FP32. These wrappers are for policies under which results take
@@ -191,7 +191,7 @@ def wide_copy(x: torch.Tensor) -> torch.Tensor:
 def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a conversion of tensors: an upcast that returns the float32 tensor itself gives its values the format FP32.
 
-    Under autocast the tensor would be a result in 16 bits, and the conversion a new tensor in float32.
+    The tensor would be a result in 16 bits under autocast, and the conversion would create a float32 tensor.
     """
 
     @wraps(method)

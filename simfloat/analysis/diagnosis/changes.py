@@ -29,7 +29,7 @@ WORDS = {
     LOSS_SCALE: "a loss scale, torch.amp.GradScaler(init_scale={value:.0f})",
 }
 
-#: The attributes in which modules keep the eps of their divisor: PyTorch's, and those of Hugging Face's Llama and T5.
+#: The attributes for the eps of a divisor: in PyTorch's modules, and in Hugging Face's Llama and T5.
 EPS_ATTRIBUTES = ("eps", "variance_epsilon")
 
 
@@ -89,7 +89,7 @@ def eps_attribute(module: Any) -> str:
 
 
 def set_eps(change: Change, model: Any, optimizer: Any) -> None:
-    """Set the eps of the optimizer, or of all modules, of the class that the change names."""
+    """Set the eps of the optimizer or of the modules that have the class of the change."""
     for group in optimizer.param_groups if type(optimizer).__name__ == change.path else ():
         group["eps"] = change.value
     for _, module in model.named_modules():
