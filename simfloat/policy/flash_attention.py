@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -15,6 +16,9 @@ from simfloat.formats.catalog import FormatLike
 Exponential = Literal["exp", "exp2"]
 Scales = Literal["tensors", "heads"]
 
+#: The number of queries in a block, or pairs of the least number of queries and this size.
+QueryBlocks = int | tuple[tuple[int, int], ...] | None
+
 #: The largest power of two by which exponentials are multiplied before they are rounded.
 MOST_SHIFT = 64
 
@@ -25,7 +29,7 @@ FORMATS = ("scores", "exponentials", "denominator", "output")
 def flash_attention(
     block_keys: int | None = 64,
     *,
-    block_queries: int | None = None,
+    block_queries: int | Sequence[tuple[int, int]] | None = None,
     reverse: bool = False,
     exponential: Exponential = "exp",
     scores: FormatLike | None = None,
@@ -74,7 +78,9 @@ def flash_attention(
         block_keys: the number of keys in a block, the last of which may be short; None for all keys in one block.
         block_queries: the number of queries in a block of the backward pass, as in PyTorch's CPU kernel. Each block, in
             ascending order, adds its product, times the scale, to the gradients of key and value. Between blocks, all
-            gradients have the format of the role `activation_gradients`. None for one sum over all queries.
+            gradients have the format of the role `activation_gradients`. None for one sum over all queries. Pairs
+            ``(least, size)`` if the size depends on the number of queries: the last pair counts whose `least` is not
+            larger than it. They are in ascending order, and the first `least` is 1.
         reverse: True to start with the last block, as the GPU kernels of FlashAttention do.
         exponential: "exp" as above, or "exp2" as in GPU kernels: exp2(fma(S, c, -(m' * c))) and exp2((m - m') * c) for
             r, with S = q k^T and c = scale * log2(e). With a mask of numbers, or if the scale is not positive, S is
@@ -106,10 +112,8 @@ def flash_attention(
         True
     """
     parts = {name: value for name, value in locals().items() if name in FORMATS}
-    sizes = {"block_keys": block_keys, "block_queries": block_queries}
-    for name, size in sizes.items():
-        if size is not None and not is_integer(size, 1):
-            raise ValueError(f"{name} must be a positive integer, or None for one block; got {size!r}.")
+    if block_keys is not None and not is_integer(block_keys, 1):
+        raise ValueError(f"block_keys must be a positive integer, or None for one block; got {block_keys!r}.")
     check_flags(reverse=reverse)
     for name, value, words in (("exponential", exponential, Exponential), ("scales", scales, Scales)):
         if value not in get_args(words):
@@ -117,10 +121,9 @@ def flash_attention(
     if not is_integer(shift, -MOST_SHIFT, MOST_SHIFT):
         raise ValueError(f"shift must be an integer from -{MOST_SHIFT} to {MOST_SHIFT}, got {shift!r}.")
     formats = {name: None if value is None else as_format(value) for name, value in parts.items()}
-    keys, queries = (None if size is None else int(size) for size in sizes.values())
     return FlashAttention(
-        keys,
-        queries,
+        None if block_keys is None else int(block_keys),
+        _read_query_blocks(block_queries),
         bool(reverse),
         exponential,
         **formats,
@@ -130,12 +133,27 @@ def flash_attention(
     )
 
 
+def _read_query_blocks(block_queries: Any) -> QueryBlocks:
+    """Return the sizes of blocks of queries; raise ValueError if they are invalid."""
+    if block_queries is None or is_integer(block_queries, 1):
+        return None if block_queries is None else int(block_queries)
+    pairs = block_queries if isinstance(block_queries, Sequence) and not isinstance(block_queries, str) else ()
+    if all(isinstance(pair, Sequence) and len(pair) == 2 and all(is_integer(x, 1) for x in pair) for pair in pairs):
+        firsts = [pair[0] for pair in pairs]
+        if firsts[:1] == [1] and all(one < other for one, other in pairwise(firsts)):
+            return tuple((int(first), int(size)) for first, size in pairs)
+    raise ValueError(
+        "block_queries must be a positive integer, None for one block, or pairs of the least number of queries and the "
+        f"size of blocks, such as ((1, 32), (192, 64)); got {block_queries!r}."
+    )
+
+
 @dataclass(frozen=True)
 class FlashAttention:
     """See :func:`flash_attention`."""
 
     block_keys: int | None = 64
-    block_queries: int | None = None
+    block_queries: QueryBlocks = None
     reverse: bool = False
     exponential: Exponential = "exp"
     scores: Format | None = None
@@ -151,6 +169,12 @@ class FlashAttention:
         size = self.block_keys or max(keys, 1)
         blocks = [slice(start, min(start + size, keys)) for start in range(0, keys, size)]
         return blocks[::-1] if self.reverse else blocks
+
+    def size_of_query_blocks(self, queries: int) -> int | None:
+        """Return the number of queries in a block of the backward pass; None for one sum over all queries."""
+        if isinstance(self.block_queries, tuple):
+            return next((size for first, size in reversed(self.block_queries) if first <= queries), None)
+        return self.block_queries
 
     def __repr__(self) -> str:
         values = [(field.name, getattr(self, field.name)) for field in fields(self) if field.name != "block_keys"]
@@ -170,15 +194,15 @@ def _text(value: Any) -> str:
 #:   exp2. The size of its blocks depends on the GPU and on the width of heads: 32 to 256 keys.
 #: * ``"flash-attention-3-fp8"``: the same with blocks of 128 keys, for operands in FP8 with a scale for each head.
 #:   Probabilities are multiplied by 2^8 and rounded to E4M3.
-#: * ``"pytorch-cpu"``: blocks of 512 keys, and of 32 queries in the backward pass. PyTorch takes blocks of 64 queries
-#:   if there are 192 or more, and of 256 if there are 768 or more.
+#: * ``"pytorch-cpu"``: blocks of 512 keys. In the backward pass, blocks of 32 queries, of 64 if there are 192 queries
+#:   or more, and of 256 if there are 768 or more.
 attention_kernels: Mapping[str, FlashAttention] = MappingProxyType(
     {
         "flash-attention-2": flash_attention(64, reverse=True, exponential="exp2"),
         "flash-attention-3-fp8": flash_attention(
             128, reverse=True, exponential="exp2", probabilities=E4M3, shift=8, scales="heads"
         ),
-        "pytorch-cpu": flash_attention(512, block_queries=32),
+        "pytorch-cpu": flash_attention(512, block_queries=((1, 32), (192, 64), (768, 256))),
     }
 )
 

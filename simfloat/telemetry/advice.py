@@ -109,9 +109,9 @@ def program_remedy_text(key: Key, *, is_divisor: bool = False) -> str:
         return "a larger eps, or a master copy of the weights in float32"
     if key.phase == "backward" and key.operation == "add":
         return "accumulate gradients in float32"
-    return (
-        "compute it in float32, by .float()" if key.phase == "forward" else "scale the loss, or compute it in float32"
-    )
+    if key.phase == "backward":
+        return "scale the loss, or compute it in float32"
+    return f"{'a larger eps, or ' * is_divisor}compute it in float32, by .float()"
 
 
 def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:
@@ -247,6 +247,7 @@ class NaNExplanation(NamedTuple):
     why: str
     remedy: Remedy | None
     source: Key | None = None  # the results that overflowed or underflowed before the NaN
+    is_divisor: bool = False  # True if a divisor was zero
 
 
 def explain_nan(first: FirstNaN, entries: Entries) -> NaNExplanation:
@@ -275,13 +276,14 @@ def explain_nan(first: FirstNaN, entries: Entries) -> NaNExplanation:
     if not sources and divided is not None:
         sources, verb = _underflows_of_divisor(divided, entries), "underflowed"
     if not sources:
-        return NaNExplanation("divisors other than 0" if divided else "finite data", where, None)
+        need = "divisors other than 0" if divided else "finite data"
+        return NaNExplanation(need, where, None, is_divisor=divided is not None)
     source, operations = sources[0], ", ".join(key.operation for key in sources)
     why = f"{where}; {operations}{' at ' if source.path else ''}{source.path} ({source.phase}) {verb}"
     events = dict(entries)[source]
     if are_wide(events) and not count_overflowed_sums(events):
         return NaNExplanation(SMALLER_NUMBERS if verb == "overflowed" else "larger numbers", why, None)
-    return NaNExplanation("a wider format", why, _remedy(source, entries), source)
+    return NaNExplanation("a wider format", why, _remedy(source, entries), source, verb == "underflowed")
 
 
 def _first_overflow(first: FirstNaN, entries: Entries) -> list[Key]:
@@ -435,11 +437,12 @@ def _is_lost(key: Key, advice: Advice) -> bool:
 
 
 def _nan_advice(first: FirstNaN, entries: Entries, own_types: bool) -> Advice:
-    counts, (need, why, mended, source) = counts_by_name(dict(entries)[first.key]), explain_nan(first, entries)
-    advice = Advice(*first.key, need, counts["nan"] / counts["total"], None, why)
-    if mended is None:
+    counts, explanation = counts_by_name(dict(entries)[first.key]), explain_nan(first, entries)
+    advice = Advice(*first.key, explanation.need, counts["nan"] / counts["total"], None, explanation.why)
+    if explanation.remedy is None and not explanation.is_divisor:
         return advice
-    return _with_override(advice, mended, source or first.key, own_types, is_divisor=True)
+    key = explanation.source or first.key
+    return _with_override(advice, explanation.remedy, key, own_types, is_divisor=explanation.is_divisor)
 
 
 def _sum_advice(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:

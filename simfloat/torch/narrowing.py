@@ -1,6 +1,8 @@
-"""Round the operands of some functions to one format, as autocast does, so that FP32 data do not widen the results.
+"""Give values the formats that they have under autocast, although the tensors are float32.
 
-These wrappers are for policies under which results take the widest format of their operands.
+The operands of some functions are rounded to one format, so that FP32 data do not widen the results. Upcasts of a
+program, such as x.float(), give their values the format FP32. These wrappers are for policies under which results take
+the widest format of their operands.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from typing import Any
 import torch
 
 from simfloat.environment import in_usual_environment
+from simfloat.formats import FP32
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
-from simfloat.torch.open_run import OpenRun, active_run
+from simfloat.torch.open_run import OpenRun, active_run, is_transformed, without_dispatch
+from simfloat.torch.phases import Backward
 from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
@@ -142,5 +147,66 @@ def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any
             return function(x, *args, **options)
         finally:
             run.constant_format = before
+
+    return call
+
+
+class Upcast(torch.autograd.Function):
+    """(x, run, place) -> x in FP32; its gradient is rounded to the format of x, as autograd casts it."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, run: Any, place: Place) -> torch.Tensor:
+        """Return the values."""
+        context.set_materialize_grads(False)
+        context.run, context.note = run, run.notes.begin(place, (x,))
+        wide = wide_copy(x)
+        if context.note is not None:
+            context.note.format, context.note.is_one_call = FP32, True
+        return wide
+
+    @staticmethod
+    @in_usual_environment
+    def backward(context: Any, g: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None]:
+        """Return the gradient, rounded."""
+        if g is None or active_run() is None:
+            return g, None, None
+        way = Backward(context.note, context.run.simulation, None).to_operand(0)
+        arithmetic = way.arithmetic(())
+        if torch.is_grad_enabled():
+            return StraightThroughRounding.apply(g, arithmetic), None, None
+        with without_dispatch():
+            rounded = tensor_of(arithmetic.round(numbers_of(g)), g.dtype)
+        put_tag(rounded, way.tag(arithmetic.format, ()))
+        return rounded, None, None
+
+
+def wide_copy(x: torch.Tensor) -> torch.Tensor:
+    """Return a copy of values with the format FP32, in other memory, because tags belong to memory."""
+    with without_dispatch():
+        copy = x.clone(memory_format=torch.preserve_format)
+    put_tag(copy, Tag(FP32))
+    return copy
+
+
+def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a conversion of tensors: an upcast that returns the float32 tensor itself gives its values the format FP32.
+
+    The tensor would be a result in 16 bits under autocast, and the conversion would create a float32 tensor.
+    """
+
+    @wraps(method)
+    def call(x: torch.Tensor, *args: Any, **options: Any) -> Any:
+        result = method(x, *args, **options)
+        run: Any = active_run()
+        if run is None or result is not x or x.dtype != torch.float32 or is_transformed() or not takes_formats(run):
+            return result
+        if method.__name__ != "float" and not any(each is torch.float32 for each in (*args, *options.values())):
+            return result  # to another device or layout
+        tag = tag_of(x)
+        if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision >= FP32.precision:
+            return result
+        if not torch.is_grad_enabled():
+            return wide_copy(x)
+        return Upcast.apply(x, run, run.place_of_movement(torch.ops.aten._to_copy.default))
 
     return call

@@ -20,7 +20,13 @@ from simfloat.simulation.formulas.recurrent import CELLS
 from simfloat.torch.attention import ATTENTION, attention
 from simfloat.torch.formula_rows import ROWS
 from simfloat.torch.forward_log import forward_pass, reentrant, remembering
-from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
+from simfloat.torch.narrowing import (
+    CHANNEL_DROPOUTS,
+    RECURRENT,
+    dropout_in_operand_format,
+    upcasts,
+    with_autocast_types,
+)
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.quick_formulas import is_alone, kernel_of
 from simfloat.torch.quick_layers import convolution_kernel, linear_layer
@@ -220,6 +226,14 @@ def function_setting(owner: Any, name: str, wrapper: Callable[..., Any]) -> Sett
     return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
 
 
+def set_method(name: str, method: Callable[..., Any]) -> None:
+    """Set a method of tensors, or remove it if it is the inherited method."""
+    if method is getattr(torch._C.TensorBase, name):
+        delattr(torch.Tensor, name)
+    else:
+        setattr(torch.Tensor, name, method)
+
+
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     *((row.operation, partial(kernel_of, row)) for row in ROWS),
@@ -253,6 +267,7 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
+    *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in ("float", "to")),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 

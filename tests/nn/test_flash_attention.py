@@ -393,6 +393,10 @@ def test_a_kernel_prints_as_the_call_that_makes_it_and_policy_files_contain_it(k
     "make, message",
     [
         (lambda: sf.flash_attention(0), "block_keys must be a positive integer, or None for one block; got 0"),
+        (
+            lambda: sf.flash_attention(block_queries=((2, 32),)),
+            r"block_queries must be .*such as \(\(1, 32\), \(192, 64\)\)",
+        ),
         (lambda: sf.flash_attention(exponential="e"), "exponential must be one of exp, exp2; got 'e'"),
         (lambda: sf.flash_attention(scales="head"), "scales must be one of tensors, heads; got 'head'"),
         (lambda: sf.flash_attention(shift=0.5), "shift must be an integer from -64 to 64, got 0.5"),

@@ -185,7 +185,7 @@ def test_a_gradient_that_enters_a_layer_in_two_passes_is_rounded_in_each():
     model, recorder = nn.Linear(4, 3), sf.Recorder()
     with sf.torch.simulate(model, "amp-fp16", observer=recorder):
         y = model(torch.ones(5, 4))
-        (g,) = torch.autograd.grad(y.float().pow(2).sum(), y, retain_graph=True)
+        (g,) = torch.autograd.grad(y.pow(2).sum(), y, retain_graph=True)
         for _ in range(2):
             y.backward(g, retain_graph=True)
     # The share of the bias in the second pass, which is added to that of the first, is one of the layer's results.
@@ -199,3 +199,54 @@ def test_the_gradient_of_a_bias_has_the_events_of_the_narrow_sum_that_it_is():
         model(x).backward(torch.full((5, 3), 20000.0))
     found = recorder.counts("bias", "backward", more=True)
     assert found["total"] == found["overflow"] == found["inexact"] == 3 and torch.isinf(model.bias.grad).all()
+
+
+class Upcasting(nn.Module):
+    """A norm that computes in float32, as in Llama, between layers."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.first, self.last, self.way = nn.Linear(4, 4), nn.Linear(4, 2), way
+
+    def forward(self, x):
+        self.narrow = self.first(x)
+        self.wide = self.way(self.narrow) * (1 / 3)
+        return self.last(self.wide * self.narrow + self.narrow)
+
+
+UPCASTS = {
+    "float": lambda x: x.float(),
+    "to": lambda x: x.to(torch.float32),
+    "to(dtype=)": lambda x: x.to(dtype=torch.float32),
+    "device": lambda x: x.to("cpu"),
+    "none": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("way", UPCASTS)
+@pytest.mark.parametrize("policy", FORMATS)
+def test_an_upcast_of_the_program_keeps_the_formats_that_it_has_under_autocast(way, policy):
+    def formats(block):
+        torch.manual_seed(0)
+        model, found = Upcasting(UPCASTS[way]), []
+        with block(model):
+            result = model(torch.randn(3, 4))
+            model.narrow.register_hook(found.append)
+            model.wide.register_hook(found.append)
+            result.sum().backward()
+        return [*found, model.narrow, model.wide]
+
+    ours = formats(lambda model: sf.torch.simulate(model, policy))
+    theirs = formats(lambda model: torch.autocast("cpu", FORMATS[policy]))
+    assert [is_narrow(x, policy) for x in ours] == [x.dtype != torch.float32 for x in theirs]
+    assert not {"float", "to"} & set(vars(torch.Tensor)), "the methods are restored"
+
+
+def test_an_upcast_changes_nothing_under_a_policy_that_rounds_every_result():
+    results = []
+    for way in (UPCASTS["float"], UPCASTS["none"]):
+        torch.manual_seed(0)
+        model = Upcasting(way)
+        with sf.torch.simulate(model, "bf16-standard"), torch.no_grad():
+            results.append(model(torch.ones(3, 4)))
+    assert torch.equal(*results)

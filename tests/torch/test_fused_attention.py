@@ -227,6 +227,24 @@ def test_short_sequences_in_16_bits_have_the_bits_of_pytorchs_cpu_kernel_except_
         assert mine.dtype == dtype and (mine != theirs).float().mean() <= 1 / 40
 
 
+def gradient_of_values(length, dtype):
+    """The gradient of the values, which sums over all queries; equal scores make every sum inside a block exact."""
+    zeros = torch.zeros(1, 1, length, 8, dtype=dtype)
+    values = torch.zeros(1, 1, 8, 8, dtype=dtype, requires_grad=True)
+    gradient = torch.randint(1, 8, zeros.shape, generator=torch.Generator().manual_seed(length)).to(dtype) / 4
+    F.scaled_dot_product_attention(zeros, zeros[..., :8, :], values).backward(gradient)
+    return values.grad
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_blocks_of_queries_of_pytorchs_cpu_kernel_depend_on_their_number(dtype):
+    """32, 64 from 192 on, 256 from 768 on: aten/src/ATen/native/cpu/FlashAttentionKernel.cpp."""
+    policy = sf.policies["as-written"].override(operation=NAME, fused=sf.attention_kernels["pytorch-cpu"])
+    for length in (31, 191, 193, 767, 769, 1100):
+        theirs = gradient_of_values(length, dtype)
+        assert torch.equal(simulated(policy, lambda n=length: gradient_of_values(n, dtype)), theirs)
+
+
 def test_a_backward_pass_after_the_block_is_pytorchs_own():
     given = operands(shape=(1, 2, 6, 8))
     leaves, others = ([x.clone().requires_grad_() for x in given] for _ in range(2))

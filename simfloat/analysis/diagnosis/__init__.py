@@ -63,8 +63,8 @@ def diagnose(
       the comparison.
 
     Each fault has the overrides that fix it, and `verified` is True if another training has confirmed them. If another
-    loss scale helps, larger or smaller, the fault names it as well. The attributes of a fault are `path`, `operation`,
-    `phase`, `step`, `cause`, `operands` and `override`.
+    loss scale helps, or a larger eps of a layer that divides by zero, the fault names it as well. The attributes of a
+    fault are `path`, `operation`, `phase`, `step`, `cause`, `operands` and `override`.
 
     No role widens a result under a policy that follows the dtypes of a program, such as ``"as-written"``. The reference
     is then the same program in float32. A remedy is a change of the program, such as an upcast, a larger eps, another

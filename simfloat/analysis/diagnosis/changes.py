@@ -6,21 +6,16 @@ mask, scaled queries, a master copy of the weights, or a loss scale. The policy 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from simfloat.analysis.diagnosis.trial import TrainingTrial
-from simfloat.arithmetic.catalog import kind_of
 from simfloat.policy import Policy
-from simfloat.policy.roles import CONTRACTION
-from simfloat.telemetry.advice import FirstNaN
-from simfloat.telemetry.entries import Key
 
 #: The beginning of advice that is a change of the program.
 IN_THE_PROGRAM = "in the program: "
 
-#: The changes, each with its description. {path} is a module or an optimizer, {value} a number, {inverse} its inverse.
+#: The changes, each with its description. {path} is a module, an optimizer or a class of modules, {value} a number,
+#: and {inverse} its inverse.
 UPCAST, UPCAST_LOSS, EPS = "upcast", "upcast of the loss", "eps"
 MASK, SCORES, MASTER, LOSS_SCALE = "mask", "scores", "master copy", "loss scale"
 WORDS = {
@@ -34,13 +29,12 @@ WORDS = {
     LOSS_SCALE: "a loss scale, torch.amp.GradScaler(init_scale={value:.0f})",
 }
 
-#: The largest number of upcasts that are tried one by one, and the values of the other changes that are tried.
-MOST_UPCASTS = 4
-EPSILONS, SCORE_FACTORS, LOSS_SCALES = (1e-7, 1e-6, 1e-5, 1e-4), (2.0**-4, 2.0**-8), (2.0**8, 2.0**12, 2.0**16)
+#: The attributes for the eps of a divisor: in PyTorch's modules, and in Hugging Face's Llama and T5.
+EPS_ATTRIBUTES = ("eps", "variance_epsilon")
 
 
 class Change(NamedTuple):
-    """A change of a program: its kind, the path of a module or the name of an optimizer, and a value."""
+    """A change of a program: its kind, the path of a module or the name of a class, and a value."""
 
     kind: str
     path: str = ""
@@ -89,45 +83,15 @@ def without_changes(policy: Policy) -> Policy:
     return Policy(**_fields_of(policy)) if isinstance(policy, ProgramPolicy) else policy
 
 
-def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Iterator[Change]:
-    """Yield the changes that may prevent a NaN or infinity, the smallest first; `source` is the place of its cause."""
-    if first.phase == "update":
-        yield from larger_eps(trial)
-        yield Change(MASTER)
-        return
-    if first.phase == "forward":
-        yield Change(MASK)
-        if kind_of(source.operation) == CONTRACTION:
-            yield from (Change(SCORES, source.path, factor) for factor in SCORE_FACTORS)
-    elif trial.parts[2] is not None:
-        scale = trial.parts[2].get_scale()
-        yield from (Change(LOSS_SCALE, "", value) for value in reversed(LOSS_SCALES) if value < scale)
-    yield from upcasts([source, first.key], trial)
-    yield Change(MASTER)
+def eps_attribute(module: Any) -> str:
+    """Return the name of the attribute with the eps of a module; empty if it has none."""
+    return next((name for name in EPS_ATTRIBUTES if isinstance(getattr(module, name, None), float)), "")
 
 
-def larger_eps(trial: TrainingTrial) -> Iterator[Change]:
-    """Yield larger values of the eps of the optimizer, if it has one."""
-    optimizer = trial.parts[1]
-    present = [group["eps"] for group in optimizer.param_groups if isinstance(group.get("eps"), float)]
-    larger = [value for value in EPSILONS if present and value > max(present)]
-    yield from (Change(EPS, type(optimizer).__name__, value) for value in larger)
-
-
-def upcasts(keys: list[Key], trial: TrainingTrial) -> list[Change]:
-    """Return the upcasts of the modules at these keys, each once. Results outside of all layers belong to the loss."""
-    paths = dict.fromkeys(trial.module_path(key.path) for key in keys)
-    return [Change(UPCAST, path) if path else Change(UPCAST_LOSS) for path in paths]
-
-
-def changes_for_gradients(keys: list[Key], trial: TrainingTrial) -> list[list[Change]]:
-    """Return lists of changes that may repair gradients with underflow or saturation at these keys.
-
-    GradScaler does not accept float16 parameters. So for these, a loss scale is tried together with a master copy.
-    """
-    scales = [Change(LOSS_SCALE, "", value) for value in LOSS_SCALES]
-    together = [[Change(MASTER)]] if trial.has_narrow_parameters else [[]]
-    wide = upcasts(keys, trial)
-    is_backward = any(key.phase == "backward" for key in keys)
-    scaled = [[*more, scale] for more in together for scale in scales] if is_backward else []
-    return [*([change] for change in wide[:MOST_UPCASTS]), *scaled, wide] if not is_backward else [*scaled, wide]
+def set_eps(change: Change, model: Any, optimizer: Any) -> None:
+    """Set the eps of the optimizer or of the modules that have the class of the change."""
+    for group in optimizer.param_groups if type(optimizer).__name__ == change.path else ():
+        group["eps"] = change.value
+    for _, module in model.named_modules():
+        if type(module).__name__ == change.path and eps_attribute(module):
+            setattr(module, eps_attribute(module), change.value)

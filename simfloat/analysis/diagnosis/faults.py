@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.analysis.diagnosis.changes import MASK, MASTER, Change, changes_for_first
+from simfloat.analysis.diagnosis.changes import EPS, MASK, MASTER, Change
 from simfloat.analysis.diagnosis.gradients import WRONG_SHARE, GradientErrors
 from simfloat.analysis.diagnosis.mending import (
     INFINITY,
@@ -24,6 +24,7 @@ from simfloat.analysis.diagnosis.mending import (
     percent_text,
     use_scaled_cast,
 )
+from simfloat.analysis.diagnosis.proposals import changes_for_first, larger_eps_of_layer
 from simfloat.analysis.diagnosis.trial import (
     DIVIDED,
     INHERITED,
@@ -103,13 +104,14 @@ def mend_first_faults(repair: PolicyRepair) -> bool:
         first, entries = bad_result
         candidates = _candidates(first, entries, repair)
         also = _smaller_scale(repair, repair.policy, repair.policy_record) if record is repair.policy_record else ""
+        also = also or _larger_eps(repair, first)
         fault, is_mended = _new_fault(first, entries, also), False
         if record.fault_recorder.first is None:
             fault = fault._replace(why=f"{fault.why}; {_skipped_text(record)}")
         for candidate in candidates if number < MOST else ():
             policy = repair.apply_remedies(repair.policy, [candidate])
             record = None if policy is None else repair.train(policy)
-            if record is None or policy is None or not _is_later(first_bad_result(record), first):
+            if record is None or policy is None or not _is_better(candidate, record, first):
                 continue
             if errors is None or errors.largest_error(policy) <= max(before / 2, WRONG_SHARE):
                 repair.adopt([candidate])
@@ -192,6 +194,14 @@ def _is_later(other: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
     return other[0].key != first.key or first.operands == OVERFLOWED_SUM != other[0].operands
 
 
+def _is_better(candidate: Remedy | Change, record: TrialRecord, first: FirstNaN) -> bool:
+    """Return True if a training with a remedy came further; with a larger eps, also if its layer is finite."""
+    other = first_bad_result(record)
+    if isinstance(candidate, Change) and candidate.kind == EPS and other is not None and other[0].path == first.path:
+        return False
+    return _is_later(other, first)
+
+
 def _new_fault(first: FirstNaN, entries: Entries, also: str) -> Fault:
     explanation = _explanation(first, entries)
     why = (
@@ -220,6 +230,15 @@ def _smaller_scale(repair: PolicyRepair, policy: Policy, record: TrialRecord) ->
     smaller = (scale for scale in SCALES if scale < trial.parts[2].get_scale())
     largest = next((scale for scale in smaller if first_bad_result(trial.train(policy, steps, scale)) is None), None)
     return "" if largest is None else f"a loss scale of {largest:.0f}"
+
+
+def _larger_eps(repair: PolicyRepair, first: FirstNaN) -> str:
+    """Return in words the smallest eps of the layer that prevents a division by zero under the roles of a policy."""
+    for change in () if is_written(repair.policy) else larger_eps_of_layer(first, repair.trial):
+        record = repair.train(change.apply(repair.policy))
+        if record is not None and _is_better(change, record, first):
+            return change.advice
+    return ""
 
 
 def _candidates(first: FirstNaN, entries: Entries, repair: PolicyRepair) -> Sequence[Remedy | Change]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.analysis.diagnosis.changes import changes_for_gradients
 from simfloat.analysis.diagnosis.mending import (
     INFINITY,
     NAN,
@@ -21,6 +20,7 @@ from simfloat.analysis.diagnosis.mending import (
     percent_text,
     use_scaled_cast,
 )
+from simfloat.analysis.diagnosis.proposals import changes_for_gradients
 from simfloat.analysis.diagnosis.trial import Arrays, TrainingTrial, TrialMoment, TrialRecord
 from simfloat.arithmetic.casts import as_cast
 from simfloat.arithmetic.catalog import kind_of

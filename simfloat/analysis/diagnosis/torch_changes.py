@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from simfloat.analysis.attribution.torch_models import widen_to_float32
-from simfloat.analysis.diagnosis.changes import EPS, LOSS_SCALE, MASK, MASTER, SCORES, UPCAST, Change
+from simfloat.analysis.diagnosis.changes import EPS, LOSS_SCALE, MASK, MASTER, SCORES, UPCAST, Change, set_eps
 from simfloat.torch.open_run import active_run
 from simfloat.torch.tensors import NARROW, weight_path
 from simfloat.torch.wide_types import ProgramMode
@@ -30,8 +30,7 @@ def change_parts(change: Change, model: torch.nn.Module, optimizer: Any, scaler:
     elif change.kind == MASTER:
         widen_training(model, optimizer)
     elif change.kind == EPS:
-        for group in optimizer.param_groups:
-            group["eps"] = change.value
+        set_eps(change, model, optimizer)
     return torch.amp.GradScaler("cpu", init_scale=change.value) if change.kind == LOSS_SCALE else scaler
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.analysis.attribution.measure import results_behind_loss
+from simfloat.analysis.diagnosis.changes import changes_of, set_eps
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.autodiff import Tensor
 from simfloat.kernels.rounding.events import INFINITE, NAN, OVERFLOW
@@ -39,8 +40,8 @@ OVERFLOWED, OVERFLOWED_SUM, DIVIDED = "an overflow", "an overflow inside a sum",
 LOGARITHM = "log(0)"
 INHERITED = "an infinite operand, in data, masks or parameters"
 
-#: Operations that divide.
-DIVISIONS = ("divide", "reciprocal", "rsqrt")
+#: Operations that divide; a power has a pole only for a negative exponent.
+DIVISIONS = ("divide", "reciprocal", "rsqrt", "power")
 
 #: The numbers of infinite results and of NaN of an operation at a place in a step.
 NonFiniteCounts = tuple[int, int]
@@ -244,13 +245,20 @@ class TrainingTrial:
             path = path.rpartition(".")[0]
         return path
 
+    def module_at(self, path: str) -> Any:
+        """Return the innermost module around a module or parameter."""
+        return dict(self.parts[0].named_modules())[self.module_path(path)]
+
     def _copy_parts(self, parts: Any) -> Any:
         """Return copies of model, optimizer and loss scale that belong together."""
         return copy.deepcopy(parts)
 
     def _prepare_parts(self, parts: Any, policy: Policy) -> Any:
-        """Return copies of the parts as they run under a policy."""
-        return self._copy_parts(parts)
+        """Return copies of the parts as they run under a policy, with its changes of the program."""
+        model, optimizer, scaler = self._copy_parts(parts)
+        for change in changes_of(policy):
+            set_eps(change, model, optimizer)
+        return model, optimizer, scaler
 
     def _original_form(self, parts: Any, policy: Policy) -> Any:
         """Return trained parts in the form of the originals, so that they can be prepared for another policy."""

@@ -359,7 +359,7 @@ def gradients(
 
 def _over_queries(u: Parts, name: str, compute: Callable[[slice], NDArray], queries: int) -> NDArray:
     """Return a gradient as one sum over all queries, or block by block, in the format of gradients between blocks."""
-    size = u.kernel.block_queries
+    size = u.kernel.size_of_query_blocks(queries)
     if size is None or not queries:
         return compute(slice(None))
     blocks = (compute(slice(start, start + size)) for start in range(0, queries, size))
