@@ -37,14 +37,3 @@ def test_four_places_of_a_layer_drop_numbers():
     with sf.simulate("fp32") as simulation:
         layer(X)
     assert {entry["path"] for entry in simulation.state["streams"]} == {"dropout", "dropout1", "dropout2", "self_attn"}
-
-
-@pytest.mark.parametrize("make, message", [
-    (lambda: sf.nn.TransformerEncoderLayer(6, 4), "embed_dim must be a multiple of num_heads, got 6 and 4"),
-    (lambda: sf.nn.TransformerEncoderLayer(6, 2, 0), "dim_feedforward must be a positive integer, got 0"),
-    (lambda: sf.nn.TransformerEncoderLayer(6, 2, activation="tanh"), "must be 'relu' or 'gelu', got 'tanh'"),
-    (lambda: sf.nn.TransformerEncoderLayer(6, 2, dropout=-1), "dropout is a probability"),
-])  # fmt: skip
-def test_what_does_not_fit_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -81,19 +81,6 @@ def test_gradients_that_need_no_clipping_do_not_change():
     assert_bits(mine[0].grad, [0.1, -sf.round(0.15, sf.BF16)])
 
 
-def test_clipping_comes_after_unscaling():
-    # 1e-8 is no number of FP16; unscale_ leaves it in the format of the master copy, and so does clipping.
-    [p] = parameters([np.array([1e-8, 3e-8]) * 2.0**16])
-    optimizer, scaler = sf.optim.SGD([p], lr=1.0), sf.optim.StaticLossScale(2.0**16)
-    with sf.simulate("fp16-master"):
-        scaler.unscale_(optimizer)
-        norm = sf.optim.clip_grad_norm_(optimizer.params, 1e-8)
-        scaler.step(optimizer)
-    assert norm == pytest.approx(np.hypot(1e-8, 3e-8), rel=1e-6)
-    assert (p.grad != 0).all() and (p.grad != sf.round(p.grad, sf.FP16)).all()
-    np.testing.assert_allclose(p.grad, np.array([1e-8, 3e-8]) * (1e-8 / (norm + 1e-6)), rtol=1e-6)
-
-
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_a_norm_that_is_not_finite_is_an_error_only_where_asked_for(value):
     mine = parameters([np.array([1.0, value]), np.array([2.0])])

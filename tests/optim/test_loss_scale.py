@@ -103,17 +103,6 @@ def test_a_gradient_that_becomes_infinite_when_it_is_unscaled_is_not_finite():
     assert p.data == 1.0
 
 
-def test_several_optimizers_share_one_update():
-    a, b = parameters([1.0], [1.0])
-    first, second, scaler = sf.optim.SGD([a], 0.5), sf.optim.SGD([b], 0.5), sf.optim.DynamicLossScale(4.0)
-    a.grad, b.grad = np.float32([np.inf]), np.float32([4.0])
-    with sf.simulate("fp32"):
-        scaler.step(first)
-        scaler.step(second)
-    scaler.update()
-    assert a.data == 1.0 and b.data == 0.5 and scaler.get_scale() == 2.0
-
-
 @pytest.mark.parametrize("verbs, message", [
     (["unscale_", "unscale_"], "unscale_ was already called for this optimizer since the last update"),
     (["step", "unscale_"], "step was already called for this optimizer since the last update"),

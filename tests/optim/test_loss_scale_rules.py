@@ -10,7 +10,7 @@ from tests.bits import assert_bits
 from tests.optim.scalers import parameters, scales
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_dynamic_scale_takes_the_way_of_torchs_grad_scaler(seed):
     torch = pytest.importorskip("torch", reason="needs torch as an oracle")
     random = np.random.default_rng(seed)
@@ -26,7 +26,7 @@ def test_the_dynamic_scale_takes_the_way_of_torchs_grad_scaler(seed):
     first, second = sf.optim.SGD(ps[:1], 0.5), sf.optim.SGD(ps[1:], 0.5)
     theirs_first, theirs_second = torch.optim.SGD(ts[:1], 0.5), torch.optim.SGD(ts[1:], 0.5)
     theirs.scale(torch.ones(()))
-    for _ in range(150):
+    for _ in range(100):
         for p, t in zip(ps, ts, strict=True):
             g = np.float32(random.standard_normal(p.shape) * 1e-3 * ours.get_scale())
             g[..., 0] = random.choice([g[..., 0], np.inf, np.nan], p=[0.8, 0.1, 0.1])

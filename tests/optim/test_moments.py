@@ -89,22 +89,7 @@ def test_moments_that_are_lost_to_infinity_or_nan_are_not_called_stalled(value):
     assert recorder.counts("*.exp_avg*")["unchanged"] == 0
 
 
-def test_observing_moments_changes_no_bit_and_unwanted_ones_are_not_observed():
-    plain = sf.Recorder(path="other")
-    gradients = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
-    _, observed = steps("AdamW", gradients)
-    w = sf.Parameter(np.ones(5, np.float32))
-    optimizer = sf.optim.AdamW([w])
-    with sf.simulate("bf16-standard", observer=plain):
-        for gradient in gradients:
-            w.grad = gradient
-            optimizer.step()
-    assert plain.entries() == []
-    assert w.data.tolist() == observed.params[0].data.tolist()
-    assert all((optimizer.state[0][k] == observed.state[0][k]).all() for k in optimizer.state[0])
-
-
-@pytest.mark.parametrize("policy", ["bf16-standard", "fp16-standard", "bf16-stochastic", "bf16-kahan"])
+@pytest.mark.parametrize("policy", ["fp16-standard", "bf16-kahan"])
 @pytest.mark.parametrize("kind, options", [
     ("SGD", {"momentum": 0.9}), ("SGD", {"momentum": 0.9, "dampening": 0.5}),
     ("SGD", {"momentum": 0.9, "nesterov": True}), ("Adam", {}), ("Adam", {"amsgrad": True}), ("Lion", {}),

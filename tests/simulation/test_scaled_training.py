@@ -19,23 +19,6 @@ POLICIES = pytest.mark.parametrize("policy", [DEEP, MICRO], ids=["squares", "mic
 
 
 @POLICIES
-def test_a_linear_layers_three_products_scale_along_inputs_outputs_and_batch(policy, rng):
-    x, g = rng.standard_normal((2, 5, 10)) * 30, rng.standard_normal((2, 5, 7)) * 1e-4
-    layer = sf.nn.Linear(10, 7, bias=False, rng=1)
-    tensor = sf.Tensor(x, requires_grad=True)
-    with sf.simulate(policy):
-        y = layer(tensor)
-        y.backward(g)
-    w, rows, slopes = layer.weight.data, x.reshape(10, 10), g.reshape(10, 7)
-    options = dict(accumulate=policy.accumulate, output=sf.BF16)
-    recipe = policy.recipe()
-    forward, weights, gradients = recipe.compute, recipe.compute_weights, recipe.compute_gradients
-    assert_bits(y.data.reshape(10, 7), sf.matmul(rows, w.T, inputs=(forward, weights), **options))
-    assert_bits(tensor.grad.reshape(10, 10), sf.matmul(slopes, w, inputs=(gradients, weights), **options))
-    assert_bits(layer.weight.grad, sf.matmul(slopes.T, rows, inputs=(gradients, forward), **options))
-
-
-@POLICIES
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_convolutions_three_products_scale_along_their_own_k(policy, groups, rng):
     x, g = rng.standard_normal((2, 4, 5, 4)) * 30, rng.standard_normal((2, 6, 3, 2)) * 1e-4
