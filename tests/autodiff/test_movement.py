@@ -100,7 +100,7 @@ def indexed(draw):
     return shape, draw(st.one_of(*kinds, *([mixed] if len(shape) > 1 else [])))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(indexed())
 def test_any_key_selects_as_in_numpy_and_gradients_are_added_there(case):
     shape, key = case
@@ -116,7 +116,7 @@ def test_any_key_selects_as_in_numpy_and_gradients_are_added_there(case):
     assert_bits(t.grad, want)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(shapes, st.data())
 def test_split_and_joined_arrays_are_unchanged(shape, data):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))

@@ -10,7 +10,7 @@ from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 
-SHAPES = [(2, 3, 7, 8), (1, 1, 5, 5), (1, 2, 9, 4)]
+SHAPES = [(1, 1, 5, 5), (2, 2, 9, 4)]
 KINDS = {
     "max": (sf.Tensor.max_pool2d, torch.nn.functional.max_pool2d, {}),
     "max dilated": (sf.Tensor.max_pool2d, torch.nn.functional.max_pool2d, dict(dilation=2)),
@@ -45,7 +45,7 @@ def test_numbers_gradients_and_refusals_are_torchs(kind, ceil, rng):
             got.backward(g)
         np.testing.assert_allclose(got.data, want.detach().numpy(), rtol=1e-14, atol=1e-15)
         np.testing.assert_allclose(b.grad, a.grad.numpy(), rtol=1e-14, atol=1e-15)
-    assert refused < 90
+    assert refused < 60
 
 
 def test_the_first_of_equal_pixels_has_the_gradient():

@@ -100,31 +100,34 @@ def test_dropped_channels_are_dropped_whole_and_by_the_layers_own_stream():
 
 
 X, Y = RNG.uniform(0.05, 0.95, (2, 4, 3))
+TRUTH, FAR = (Y > 0.5).astype(float), X - 9 * (Y > 0.4)
 CLASSES, FACTORS = RNG.integers(0, 3, 4), RNG.uniform(0.5, 2, 3)
 SOME = np.array([0, -100, 2, 1])
 LOSSES = [
-    ("MSELoss", {}, Y), ("SmoothL1Loss", {"beta": 0.5, "reduction": "sum"}, Y),
-    ("L1Loss", {}, Y), ("L1Loss", {"reduction": "none"}, Y), ("HuberLoss", {"delta": 0.2}, Y),
-    ("HuberLoss", {"reduction": "sum"}, Y),
-    ("BCELoss", {}, Y), ("BCELoss", {"reduction": "none"}, Y), ("BCELoss", {"weight": FACTORS}, Y),
-    ("BCEWithLogitsLoss", {"weight": FACTORS, "pos_weight": FACTORS}, Y),
+    ("MSELoss", {}, Y), ("L1Loss", {}, Y), ("HuberLoss", {"delta": 0.2}, Y), ("SmoothL1Loss", {}, FAR),
+    ("SmoothL1Loss", {"beta": 0.25}, Y), ("SmoothL1Loss", {"beta": 0.0}, Y), ("BCELoss", {}, Y),
+    ("BCELoss", {"weight": FACTORS}, Y), ("BCEWithLogitsLoss", {}, TRUTH),
+    ("BCEWithLogitsLoss", {"weight": X[:, :1], "pos_weight": FACTORS}, TRUTH),
     ("KLDivLoss", {"reduction": "batchmean"}, Y), ("KLDivLoss", {"reduction": "sum", "log_target": True}, Y),
-    ("KLDivLoss", {"reduction": "none"}, Y),
-    ("NLLLoss", {"weight": FACTORS, "ignore_index": 1, "reduction": "none"}, CLASSES),
-    ("CrossEntropyLoss", {"weight": FACTORS, "label_smoothing": 0.1}, SOME),
+    ("KLDivLoss", {"reduction": "none"}, Y), ("NLLLoss", {"weight": FACTORS, "ignore_index": 1}, CLASSES),
+    ("CrossEntropyLoss", {"ignore_index": 1}, CLASSES), ("CrossEntropyLoss", {}, SOME),
+    ("CrossEntropyLoss", {"label_smoothing": 0.1}, SOME), ("CrossEntropyLoss", {"weight": FACTORS}, CLASSES),
+    ("CrossEntropyLoss", {"weight": FACTORS, "label_smoothing": 0.3}, SOME),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, options, target", LOSSES)
 def test_a_loss_is_torchs_with_its_state(name, options, target):
-    theirs = getattr(torch.nn, name)(**{k: torch.tensor(v) if "weight" in k else v for k, v in options.items()})
-
     def run(layer, inputs):
         x, aim = inputs
         return layer(x, aim.detach() if name == "BCELoss" else aim)  # which has no gradient of its target
 
-    ours = getattr(sf.nn, name)(**options)
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    compare(ours, theirs, X, target, run=run)
-    with sf.simulate("fp64"):
-        np.testing.assert_allclose(ours(X, target).data, theirs(*map(torch.tensor, (X, target))).numpy(), rtol=1e-12)
+    for reduction in [options["reduction"]] if "reduction" in options else ["mean", "sum", "none"]:
+        options = {**options, "reduction": reduction}
+        theirs = getattr(torch.nn, name)(**{k: torch.tensor(v) if "weight" in k else v for k, v in options.items()})
+        ours = getattr(sf.nn, name)(**options)
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+        compare(ours, theirs, X, target, run=run)
+        with sf.simulate("fp64"):
+            want = theirs(*map(torch.tensor, (X, target))).numpy()
+            np.testing.assert_allclose(ours(X, target).data, want, rtol=1e-12)
