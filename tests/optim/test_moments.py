@@ -167,13 +167,3 @@ def test_a_training_with_cast_moments_resumes_with_equal_bits_and_an_observer_ch
     (whole, state), (resumed, again) = run(None, gradients), run(sf.Recorder(), gradients[:2], gradients[2:])
     assert_bits(whole, resumed)
     assert state.keys() == again.keys() and all(np.array_equal(state[name], again[name]) for name in state)
-
-
-def test_a_master_copy_in_two_parts_is_fp32_with_operands_cut_to_the_upper_one():
-    # The upper 16 bits of an FP32 number are a BF16 number, rounded toward zero; the lower 16 are kept beside it.
-    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, compute_weights=sf.cast(sf.BF16, sf.toward_zero))
-    layer, x = sf.nn.Linear(5, 1, bias=False, rng=0), np.eye(5, dtype=np.float32)
-    parts = np.float32(layer.weight.data).view(np.uint16).reshape(1, 5, 2)
-    with sf.simulate(policy):
-        y = layer(x)
-    assert_bits(y.data.T, (parts[..., 1].astype(np.uint32) << 16).view(np.float32))

@@ -80,12 +80,6 @@ def test_a_denied_operation_runs_in_its_format_whatever_the_policy_says():
     assert exact.accumulate == sf.exact, "no sum is wider"
 
 
-def test_a_denied_contraction_rotates_nothing():
-    policy = sf.policies["nvfp4"]
-    assert policy.deny("linear").recipe("", "linear").rotation is None
-    assert policy.deny("linear").allow("linear").recipe("", "linear") == policy.recipe("", "linear")
-
-
 def test_lists_print_and_are_read_as_overrides():
     policy = BASE.allow("linear", "matmul").deny("exp", "sum")
     assert eval(repr(policy), vars(sf)) == sf.Policy.from_toml(policy.to_toml()) == policy

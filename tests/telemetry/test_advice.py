@@ -23,58 +23,31 @@ def advised(x, format=sf.FP16, told=None, phase="forward", **limits):
 MANY, TINY, HUGE = [1.0] * 50, [2.0**-30] * 5, [1e6] * 5
 
 
-def test_results_within_the_range_need_nothing():
-    assert advised(MANY) == advised(MANY, told=sf.FP16) == []
-    assert advised([0.0, np.inf], told="fp16") == [], "what was infinite before is not lost"
-    assert advised([np.nan], told="fp16") == [("data without NaN", None)], "nor what was NaN, which is named"
+FP16, WIDER, SOME_SCALE = {"told": sf.FP16}, [("a wider format", None)], [("a scale", None)]
+SPARSE = [0.0] * 1000 + [1.0] * 99 + [2.0**-30]
 
 
-def test_results_lost_below_need_a_scale():
-    assert advised(MANY + TINY) == [("a scale", None)]
-    assert advised(MANY + TINY, told=sf.FP16) == [("a scale", 2.0**15)], "one may become 2^15, and no more"
-
-
-def test_results_lost_beyond_need_a_smaller_scale():
-    assert advised(MANY + HUGE) == [("a scale", None)]
-    assert advised(MANY + HUGE, told=sf.FP16) == [("a scale", 0.5)]
-    assert advised(MANY + HUGE + [2.0**-20]) == [("a wider format", None)], "a smaller scale would lose subnormals"
-
-
-def test_results_lost_on_both_sides_need_a_wider_format():
-    assert advised(MANY + TINY + HUGE) == advised(MANY + TINY + HUGE, told=sf.FP16) == [("a wider format", None)]
-
-
-def test_a_format_without_room_above_is_too_narrow():
-    assert advised([*MANY, *TINY, 40000.0], told=sf.FP16) == [("a wider format", None)]
-
-
-def test_after_a_run_in_a_wide_format_a_narrow_one_is_judged():
-    assert advised(MANY + TINY, sf.FP32) == []
-    assert advised(MANY + TINY, sf.FP32, told=sf.FP16) == [("a scale", 2.0**15)]
-    assert advised(MANY + [2.0**-60] * 5, sf.FP32, told=sf.FP16) == [("a wider format", None)]
-    assert advised(MANY + HUGE, sf.FP32, told=sf.FP16) == [("a scale", 2.0**-4)], "1e6 < 2^20 = 2^16 / 2^-4"
-
-
-def test_a_scale_is_a_number_however_wide_the_format_is():
-    assert advised([2.0**-900] * 9, sf.FP64, told=sf.FP32) == [("a scale", 2.0**1023)], "1027 would fit"
-    assert advised([2.0**900] * 9, sf.FP64, told=sf.E8M0) == [("a scale", 2.0**-773)]
-
-
-def test_advice_for_an_update_has_no_scale():
-    assert advised(MANY + TINY, told=sf.FP16, phase="update") == [("a wider format", None)]
-
-
-def test_limits_are_shares_of_results_that_are_not_exactly_zero():
-    x = [0.0] * 1000 + [1.0] * 99 + [2.0**-30]
-    assert advised(x) == [] and advised(x, lost=0.0099) == [("a scale", None)]
-    assert advised([*MANY, 1e6]) == [("a scale", None)] and advised([*MANY, 1e6], overflow=0.02) == []
-
-
-@pytest.mark.parametrize("told, scale", [(None, None), (sf.FP16, 2.0**15)])
-def test_tolerated_overflows_do_not_exclude_a_scale(told, scale):
-    x = MANY + TINY + HUGE[:1]
-    assert advised(x, told=told) == [("a wider format", None)]
-    assert advised(x, told=told, overflow=0.02) == [("a scale", scale)]
+@pytest.mark.parametrize("x, options, need", [
+    (MANY, {}, []), (MANY, FP16, []),
+    ([0.0, np.inf], FP16, []), ([np.nan], FP16, [("data without NaN", None)]),  # what was not finite before is not lost
+    (MANY + TINY, {}, SOME_SCALE), (MANY + TINY, FP16, [("a scale", 2.0**15)]),  # 1 may become 2^15, and no more
+    (MANY + HUGE, {}, SOME_SCALE), (MANY + HUGE, FP16, [("a scale", 0.5)]),
+    (MANY + HUGE + [2.0**-20], {}, WIDER),  # a smaller scale would lose subnormals
+    (MANY + TINY + HUGE, {}, WIDER), (MANY + TINY + HUGE, FP16, WIDER),
+    ([*MANY, *TINY, 40000.0], FP16, WIDER),  # there is no room above
+    (MANY + TINY, {"format": sf.FP32}, []), (MANY + TINY, {"format": sf.FP32, **FP16}, [("a scale", 2.0**15)]),
+    (MANY + [2.0**-60] * 5, {"format": sf.FP32, **FP16}, WIDER),
+    (MANY + HUGE, {"format": sf.FP32, **FP16}, [("a scale", 2.0**-4)]),  # 1e6 < 2^20 = 2^16 / 2^-4
+    ([2.0**-900] * 9, {"format": sf.FP64, "told": sf.FP32}, [("a scale", 2.0**1023)]),  # 1027 would fit
+    ([2.0**900] * 9, {"format": sf.FP64, "told": sf.E8M0}, [("a scale", 2.0**-773)]),
+    (MANY + TINY, {"phase": "update", **FP16}, WIDER),
+    (SPARSE, {}, []), (SPARSE, {"lost": 0.0099}, SOME_SCALE),  # shares of results that are not exactly zero
+    ([*MANY, 1e6], {}, SOME_SCALE), ([*MANY, 1e6], {"overflow": 0.02}, []),
+    (MANY + TINY + HUGE[:1], {}, WIDER), (MANY + TINY + HUGE[:1], {"overflow": 0.02}, SOME_SCALE),
+    (MANY + TINY + HUGE[:1], FP16, WIDER), (MANY + TINY + HUGE[:1], {"overflow": 0.02, **FP16}, [("a scale", 2.0**15)]),
+])  # fmt: skip
+def test_results_lost_below_need_a_scale_beyond_a_smaller_one_and_on_both_sides_a_wider_format(x, options, need):
+    assert advised(x, **options) == need
 
 
 def test_sums_that_lose_their_addends_need_more_precision():
