@@ -19,11 +19,13 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.nn.arguments import as_number, as_probability, check_sizes, generator_of
+from simfloat.nn.arguments import as_number, as_probability, as_size, check_sizes, either, generator_of
 from simfloat.nn.dropout import Dropout, draw_passes, dropout
+from simfloat.nn.layer import Layer
 from simfloat.nn.linear import Linear, affine
 from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
+from simfloat.options import KW_ONLY, InitVar, anything, flag, option, with_options
 from simfloat.policy.flash_attention import FlashAttention, kernel_of
 from simfloat.simulation.formulas.attention import (
     AttentionOptions,
@@ -442,7 +444,8 @@ def _mask(values: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int,
     return ~mask if mask.dtype == bool else mask
 
 
-class TransformerEncoderLayer(Module):
+@with_options
+class TransformerEncoderLayer(Layer):
     """Self-attention and two linear layers, each as a residual branch with a layer norm.
 
     The parts and their names are those of torch.nn.TransformerEncoderLayer: ``self_attn``, ``linear1``, ``linear2``,
@@ -474,26 +477,22 @@ class TransformerEncoderLayer(Module):
         (2, 5, 8)
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Literal["relu", "gelu"] = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        *,
-        rng: Seed = None,
-    ) -> None:
-        super().__init__()
-        check_flags(batch_first=batch_first, norm_first=norm_first, bias=bias)
-        check_sizes(d_model=d_model, dim_feedforward=dim_feedforward)
-        if activation not in ("relu", "gelu"):
-            raise ValueError(f"activation must be 'relu' or 'gelu', got {activation!r}.")
-        generator = generator_of(rng)
+    d_model: InitVar[int] = option(as_size)
+    nhead: InitVar[int] = option(anything)
+    dim_feedforward: InitVar[int] = option(as_size, default=2048)
+    p: InitVar[float] = option(anything, default=0.1, alias="dropout")
+    activation: Literal["relu", "gelu"] = option(either("relu", "gelu"), default="relu")
+    layer_norm_eps: InitVar[float] = option(anything, default=1e-5)
+    batch_first: InitVar[bool] = option(flag, default=False)
+    norm_first: bool = option(flag, default=False)
+    bias: InitVar[bool] = option(flag, default=True)
+    _: KW_ONLY
+    rng: InitVar[Seed] = option(anything, default=None)
+
+    def _start(self, **arguments: Any) -> None:
+        names = ("d_model", "nhead", "dim_feedforward", "dropout", "layer_norm_eps", "batch_first", "bias")
+        d_model, nhead, dim_feedforward, dropout, layer_norm_eps, batch_first, bias = (arguments[x] for x in names)
+        generator = generator_of(arguments["rng"])
         self.self_attn = MultiHeadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, rng=generator)
         self.linear1 = Linear(d_model, dim_feedforward, bias, rng=generator)
         self.dropout = Dropout(dropout)
@@ -501,7 +500,6 @@ class TransformerEncoderLayer(Module):
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        self.activation, self.norm_first = activation, bool(norm_first)
 
     def forward(
         self,
@@ -534,7 +532,3 @@ class TransformerEncoderLayer(Module):
         inner = self.linear1(x)
         inner = inner.relu() if self.activation == "relu" else inner.gelu()
         return self.dropout2(self.linear2(self.dropout(inner)))
-
-    def extra_repr(self) -> str:
-        """Return the activation and norm_first as text; the parts show the rest."""
-        return f"activation={self.activation!r}, norm_first={self.norm_first}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,27 @@ from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.contractions import moving_average
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.common import check_flags
 from simfloat.formats import FP32, FP64
-from simfloat.nn.arguments import apply_to_batch, as_number, check_sizes
-from simfloat.nn.module import Module
+from simfloat.nn.arguments import apply_to_batch, as_number, as_size, number_from_zero
+from simfloat.nn.layer import Layer
+from simfloat.options import KW_ONLY, InitVar, flag, option, with_options
 from simfloat.simulation.formulas import Rounded, Slope, norms
 
 
-class LayerNorm(Module):
+def _as_shape(name: str, value: Any) -> tuple[int, ...]:
+    """Return the sizes of the axes over which a layer normalizes."""
+    sizes = tuple(value) if isinstance(value, tuple | list) else (value,)
+    return tuple(int(as_size(name, size)) for size in sizes or (None,))
+
+
+def _affine(shape: int | tuple[int, ...], affine: bool, bias: bool = True) -> tuple[Parameter | None, Parameter | None]:
+    """Return weight and bias of a layer, initially ones and zeros; None for one that it does not have."""
+    weight = Parameter(np.ones(shape, np.float32)) if affine else None
+    return weight, Parameter(np.zeros(shape, np.float32)) if affine and bias else None
+
+
+@with_options
+class LayerNorm(Layer):
     """d / sqrt(mean(d^2) + eps) * weight + bias with d = x - mean(x), over the last axes.
 
     Every step is rounded, in the order mean, subtraction, product, mean, + eps, rsqrt, products, + bias, unless the
@@ -51,18 +64,16 @@ class LayerNorm(Module):
         array([[-1.2265625,  0.       ,  1.2265625]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        check_flags(elementwise_affine=elementwise_affine, bias=bias)
-        self.normalized_shape, self.eps = _shape(normalized_shape), as_number("eps", eps, 0.0)
-        self.weight = Parameter(np.ones(self.normalized_shape)) if elementwise_affine else None
-        self.bias = Parameter(np.zeros(self.normalized_shape)) if elementwise_affine and bias else None
+    sizes: InitVar[int | Sequence[int]] = option(_as_shape, alias="normalized_shape")
+    eps: float = option(number_from_zero, default=1e-5)
+    elementwise_affine: InitVar[bool] = option(flag, default=True)
+    has_bias: InitVar[bool] = option(flag, default=True, alias="bias")
+
+    def _start(self, **arguments: Any) -> None:
+        affine = arguments["elementwise_affine"]
+        self.normalized_shape = _as_shape("normalized_shape", arguments["normalized_shape"])
+        self.weight = Parameter(np.ones(self.normalized_shape)) if affine else None
+        self.bias = Parameter(np.zeros(self.normalized_shape)) if affine and arguments["bias"] else None
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (..., *normalized_shape) to a tensor of the same shape."""
@@ -87,7 +98,8 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}{affine}"
 
 
-class GroupNorm(Module):
+@with_options
+class GroupNorm(Layer):
     """(x - mean) * rsqrt(var + eps) * weight + bias, with a mean and a variance for each group of channels.
 
     The steps and gradients are those of LayerNorm, unless the policy rounds `group_norm` once as a whole.
@@ -113,18 +125,18 @@ class GroupNorm(Module):
         array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
 
-    def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True
-    ) -> None:
-        super().__init__()
-        check_flags(affine=affine, bias=bias)
-        check_sizes(num_groups=num_groups, num_channels=num_channels)
-        if num_channels % num_groups:
-            raise ValueError(f"num_channels must be a multiple of num_groups, got {num_channels} and {num_groups}.")
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = as_number("eps", eps, 0.0), bool(affine)
-        self.weight = Parameter(np.ones(num_channels, np.float32)) if affine else None
-        self.bias = Parameter(np.zeros(num_channels, np.float32)) if affine and bias else None
+    num_groups: int = option(as_size)
+    num_channels: int = option(as_size)
+    eps: float = option(number_from_zero, default=1e-5)
+    affine: bool = option(flag, default=True)
+    _: KW_ONLY
+    has_bias: InitVar[bool] = option(flag, default=True, alias="bias")
+
+    def _start(self, **arguments: Any) -> None:
+        groups, channels = self.num_groups, self.num_channels
+        if channels % groups:
+            raise ValueError(f"num_channels must be a multiple of num_groups, got {channels} and {groups}.")
+        self.weight, self.bias = _affine(channels, self.affine, arguments["bias"])
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (N, num_channels, ...) to a tensor of the same shape."""
@@ -146,7 +158,8 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-class RMSNorm(Module):
+@with_options
+class RMSNorm(Layer):
     """x * rsqrt(mean(x^2) + eps) * weight, over the last axes.
 
     The layer consists of six operations, each with its own name in policies and its own rounding: power, mean, addition
@@ -171,15 +184,13 @@ class RMSNorm(Module):
         array([[0.20019531, 1.3984375 ]], dtype=float32)
     """
 
-    def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
-    ) -> None:
-        super().__init__()
-        check_flags(elementwise_affine=elementwise_affine)
-        self.normalized_shape = _shape(normalized_shape)
-        self.eps = None if eps is None else as_number("eps", eps, 0.0)
-        self.elementwise_affine = bool(elementwise_affine)
-        self.weight = Parameter(np.ones(self.normalized_shape, np.float32)) if elementwise_affine else None
+    sizes: InitVar[int | Sequence[int]] = option(_as_shape, alias="normalized_shape")
+    eps: float | None = option(lambda name, eps: None if eps is None else as_number(name, eps, 0.0), default=None)
+    elementwise_affine: bool = option(flag, default=True)
+
+    def _start(self, **arguments: Any) -> None:
+        self.normalized_shape = _as_shape("normalized_shape", arguments["normalized_shape"])
+        self.weight, _ = _affine(self.normalized_shape, self.elementwise_affine)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x (..., *normalized_shape) to a tensor of the same shape."""
@@ -196,34 +207,28 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class _BatchNorm(Module):
+@with_options
+class _BatchNorm(Layer):
     """The common base of batch normalizations for all shapes."""
 
-    running_mean: NDArray | None
-    running_var: NDArray | None
-    num_batches_tracked: NDArray | None
-    _ndims: tuple[int, ...] = ()
-    _shapes = ""
+    _ndims: ClassVar[tuple[int, ...]] = ()
+    _shapes: ClassVar[str] = ""
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-    ) -> None:
-        super().__init__()
-        check_flags(affine=affine, track_running_stats=track_running_stats)
-        check_sizes(num_features=num_features)
-        self.num_features, self.eps = num_features, as_number("eps", eps, 0.0)
-        self.momentum = None if momentum is None else as_number("momentum", momentum)
-        self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
-        self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
-        self.bias = Parameter(np.zeros(num_features, np.float32)) if affine else None
-        self.register_buffer("running_mean", np.zeros(num_features, np.float32) if track_running_stats else None)
-        self.register_buffer("running_var", np.ones(num_features, np.float32) if track_running_stats else None)
-        self.register_buffer("num_batches_tracked", np.array(0) if track_running_stats else None)
+    num_features: int = option(as_size)
+    eps: float = option(number_from_zero, default=1e-5)
+    momentum: float | None = option(lambda name, part: None if part is None else as_number(name, part), default=0.1)
+    affine: bool = option(flag, default=True)
+    track_running_stats: bool = option(flag, default=True)
+
+    def _start(self, **arguments: Any) -> None:
+        channels, is_tracking = self.num_features, self.track_running_stats
+        self.weight, self.bias = _affine(channels, self.affine)
+        self.running_mean: NDArray | None
+        self.running_var: NDArray | None
+        self.num_batches_tracked: NDArray | None
+        self.register_buffer("running_mean", np.zeros(channels, np.float32) if is_tracking else None)
+        self.register_buffer("running_var", np.ones(channels, np.float32) if is_tracking else None)
+        self.register_buffer("num_batches_tracked", np.array(0) if is_tracking else None)
 
     def forward(self, x: Operand) -> Tensor:
         """Map x of a supported shape to a tensor of the same shape."""
@@ -331,14 +336,6 @@ def _normalize(
     return tensor_of(composite_operation(name, result, used, x, *parameters, reads="operands"))
 
 
-def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of the axes over which a layer normalizes."""
-    sizes = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
-    for size in sizes or (None,):
-        check_sizes(normalized_shape=size)
-    return tuple(int(size) for size in sizes)
-
-
 class BatchNorm2d(_BatchNorm):
     """Batch normalization of images: (x - mean) * rsqrt(var + eps) * weight + bias, with statistics per channel.
 
@@ -403,30 +400,24 @@ class BatchNorm1d(_BatchNorm):
     _ndims, _shapes = (2, 3), "x (N, C) or (N, C, L)"
 
 
-class _InstanceNorm(Module):
+@with_options
+class _InstanceNorm(Layer):
     """The common base of instance normalizations: `batch_norm` of one example that has all N * C channels."""
 
     _ndim, _shapes = 0, ""
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        check_flags(affine=affine, track_running_stats=track_running_stats, bias=bias)
-        check_sizes(num_features=num_features)
-        if track_running_stats:
+    num_features: int = option(as_size)
+    eps: float = option(number_from_zero, default=1e-5)
+    momentum: float = option(as_number, default=0.1)
+    affine: bool = option(flag, default=False)
+    track_running_stats: InitVar[bool] = option(flag, default=False)
+    _: KW_ONLY
+    has_bias: InitVar[bool] = option(flag, default=True, alias="bias")
+
+    def _start(self, **arguments: Any) -> None:
+        if arguments["track_running_stats"]:
             raise ValueError("Running statistics of instance norms are not supported; leave track_running_stats out.")
-        self.num_features, self.eps = num_features, as_number("eps", eps, 0.0)
-        self.momentum, self.affine = as_number("momentum", momentum), bool(affine)
-        self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
-        self.bias = Parameter(np.zeros(num_features, np.float32)) if affine and bias else None
+        self.weight, self.bias = _affine(self.num_features, self.affine, arguments["bias"])
 
     def _of_examples(self, x: Tensor) -> Tensor:
         if x.ndim != self._ndim or x.shape[1] != self.num_features:

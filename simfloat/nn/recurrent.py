@@ -10,11 +10,12 @@ import numpy as np
 from simfloat.autodiff import Parameter, Tensor, concatenate, stack
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.common import check_flags, is_integer
-from simfloat.nn.arguments import as_probability, check_sizes, generator_of
+from simfloat.common import is_integer
+from simfloat.nn.arguments import as_probability, as_size, generator_of
 from simfloat.nn.dropout import dropout
+from simfloat.nn.layer import Layer
 from simfloat.nn.linear import affine
-from simfloat.nn.module import Module
+from simfloat.options import KW_ONLY, InitVar, anything, flag, option, with_options
 from simfloat.simulation.formulas.recurrent import CELLS
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class TensorSteps:
 STEPS = TensorSteps()
 
 
-class Recurrent(Module):
+@with_options
+class Recurrent(Layer):
     """The common base of recurrent layers: parameters, and the loop over layers, directions and steps.
 
     The parameters of each layer k and direction are those of torch.nn: ``weight_ih_lk`` (gates * hidden_size, inputs),
@@ -95,28 +97,22 @@ class Recurrent(Module):
     gates = 1
     states = 1  # h, or h and c
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        *,
-        rng: Seed = None,
-    ) -> None:
-        super().__init__()
-        check_flags(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
-        check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
-        self.dropout, self.proj_size = as_probability("dropout", dropout), self._projection(proj_size)
-        generator, bound = generator_of(rng), 1 / math.sqrt(hidden_size)
-        for layer in range(num_layers):
-            shapes = self._shapes(self.output_size * self.directions if layer else input_size)
+    input_size: int = option(as_size)
+    hidden_size: int = option(as_size)
+    num_layers: int = option(as_size, default=1)
+    bias: bool = option(flag, default=True)
+    batch_first: bool = option(flag, default=False)
+    dropout: float = option(as_probability, default=0.0)
+    bidirectional: bool = option(flag, default=False)
+    proj_size: int = option(anything, default=0)
+    _: KW_ONLY
+    rng: InitVar[Seed] = option(anything, default=None)
+
+    def _start(self, **arguments: Any) -> None:
+        self.proj_size = self._projection(self.proj_size)
+        generator, bound = generator_of(arguments["rng"]), 1 / math.sqrt(self.hidden_size)
+        for layer in range(self.num_layers):
+            shapes = self._shapes(self.output_size * self.directions if layer else self.input_size)
             for direction in range(self.directions):
                 for name, shape in shapes.items():
                     initial = generator.uniform(-bound, bound, shape)

@@ -12,17 +12,9 @@ from typing import Any, Literal
 
 from simfloat.environment import in_callers_environment
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import (
-    count_from_one,
-    decay,
-    number,
-    number_above_zero,
-    number_from_zero,
-    share,
-    word,
-)
-from simfloat.optim.scheduler import LRScheduler
-from simfloat.options import Reader, anything, flag
+from simfloat.optim.options import count_from_one, decay, number, number_above_zero, number_from_zero, share, word
+from simfloat.optim.scheduler import LRScheduler, last_epochs
+from simfloat.options import InitVar, Reader, anything, flag, option, with_options
 
 
 class CycledMomentum(LRScheduler):
@@ -84,6 +76,7 @@ class CycledMomentum(LRScheduler):
 MODES = ("triangular", "triangular2", "exp_range")
 
 
+@with_options
 class CyclicLR(CycledMomentum):
     """Repeated cycles: lr rises linearly from base_lr to max_lr, and falls linearly to base_lr.
 
@@ -129,28 +122,22 @@ class CyclicLR(CycledMomentum):
         [0.25, 0.75, 1.25, 0.75, 0.25]
     """
 
-    options = {"mode": word(*MODES), "gamma": number, "scale_mode": word("cycle", "iterations"), "cycle_momentum": flag}
+    base_lr: InitVar[float | list[float]] = option(anything)
+    max_lr: InitVar[float | list[float]] = option(anything)
+    step_size_up: InitVar[int] = option(count_from_one, default=2000)
+    step_size_down: InitVar[int | None] = option(count_from_one, default=None)
+    mode: Literal["triangular", "triangular2", "exp_range"] = option(word(*MODES), default="triangular")
+    gamma: float = option(number, default=1.0)
+    custom: InitVar[Callable[[float], float] | None] = option(anything, default=None, alias="scale_fn")
+    scale_mode: Literal["cycle", "iterations"] = option(word("cycle", "iterations"), default="cycle")
+    cycle_momentum: bool = option(flag, default=True)
+    base_momentum: InitVar[float | list[float]] = option(anything, default=0.8)
+    max_momentum: InitVar[float | list[float]] = option(anything, default=0.9)
+    last_epoch: int = option(last_epochs, default=-1)
 
-    mode: str | None
-    gamma: float
-    scale_mode: str
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        base_lr: float | list[float],
-        max_lr: float | list[float],
-        step_size_up: int = 2000,
-        step_size_down: int | None = None,
-        mode: Literal["triangular", "triangular2", "exp_range"] = "triangular",
-        gamma: float = 1.0,
-        scale_fn: Callable[[float], float] | None = None,
-        scale_mode: Literal["cycle", "iterations"] = "cycle",
-        cycle_momentum: bool = True,
-        base_momentum: float | list[float] = 0.8,
-        max_momentum: float | list[float] = 0.9,
-        last_epoch: int = -1,
-    ) -> None:
+    def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of `options`, from the arguments, which are checked together."""
+        mode, scale_mode, scale_fn = (arguments[name] for name in ("mode", "scale_mode", "scale_fn"))
         if mode not in MODES or scale_mode not in ("cycle", "iterations"):
             raise ValueError(
                 f"mode must be one of {', '.join(map(repr, MODES))} and scale_mode 'cycle' or 'iterations', got "
@@ -159,16 +146,18 @@ class CyclicLR(CycledMomentum):
         if scale_fn is not None and not callable(scale_fn):
             raise ValueError(f"scale_fn must be a function of a number, got {scale_fn!r}.")
         self._scale_fn_custom = scale_fn
-        self._told = base_lr, max_lr, base_momentum, max_momentum
-        up = count_from_one("step_size_up", step_size_up)
-        down = up if step_size_down is None else count_from_one("step_size_down", step_size_down)
+        self._told = tuple(arguments[name] for name in ("base_lr", "max_lr", "base_momentum", "max_momentum"))
+        up, down = count_from_one("step_size_up", arguments["step_size_up"]), arguments["step_size_down"]
+        down = up if down is None else count_from_one("step_size_down", down)
         self.total_size = float(up + down)
         self.step_ratio = up / self.total_size
         if scale_fn is None:
             scale_mode = "iterations" if mode == "exp_range" else "cycle"
-        super().__init__(
-            optimizer, last_epoch, mode=mode, gamma=gamma, scale_mode=scale_mode, cycle_momentum=cycle_momentum
-        )
+        return {**arguments, "scale_mode": scale_mode}
+
+    def begin(self) -> None:
+        """Set the lr of the first epoch."""
+        super().begin()
         self.base_lrs = self._lower_lrs()  # as in PyTorch, base_lr has priority over another schedule's `initial_lr`
 
     def give_groups(self) -> None:
@@ -247,6 +236,7 @@ FAR_DOWN = ("initial_lr", "min_lr", "max_momentum", "max_momentum")
 STRAIGHT_DOWN = ("max_lr", "min_lr", "base_momentum", "max_momentum")
 
 
+@with_options
 class OneCycleLR(CycledMomentum):
     """A single cycle: lr rises from max_lr / div_factor to max_lr, and falls to max_lr / div_factor / final_div_factor.
 
@@ -297,45 +287,43 @@ class OneCycleLR(CycledMomentum):
     total_steps: int
     _anneal_func_type: str
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        max_lr: float | list[float],
-        total_steps: int | None = None,
-        epochs: int | None = None,
-        steps_per_epoch: int | None = None,
-        pct_start: float = 0.3,
-        anneal_strategy: Literal["cos", "linear"] = "cos",
-        cycle_momentum: bool = True,
-        base_momentum: float | list[float] = 0.85,
-        max_momentum: float | list[float] = 0.95,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
-        three_phase: bool = False,
-        last_epoch: int = -1,
-    ) -> None:
+    max_lr: InitVar[float | list[float]] = option(anything)
+    number_of_steps: InitVar[int | None] = option(count_from_one, default=None, alias="total_steps")
+    epochs: InitVar[int | None] = option(count_from_one, default=None)
+    steps_per_epoch: InitVar[int | None] = option(count_from_one, default=None)
+    pct_start: InitVar[float] = option(share, default=0.3)
+    anneal_strategy: InitVar[Literal["cos", "linear"]] = option(word("cos", "linear"), default="cos")
+    cycle_momentum: bool = option(flag, default=True)
+    base_momentum: InitVar[float | list[float]] = option(anything, default=0.85)
+    max_momentum: InitVar[float | list[float]] = option(anything, default=0.95)
+    div_factor: InitVar[float] = option(number_above_zero, default=25.0)
+    final_div_factor: InitVar[float] = option(number_above_zero, default=1e4)
+    three_phase: InitVar[bool] = option(flag, default=False)
+    last_epoch: int = option(last_epochs, default=-1)
+
+    def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of `options`, from the arguments, which are checked together; plan the phases."""
+        total_steps, pct_start, strategy = (arguments[x] for x in ("total_steps", "pct_start", "anneal_strategy"))
         if total_steps is None:
+            epochs, steps_per_epoch = arguments["epochs"], arguments["steps_per_epoch"]
             if epochs is None or steps_per_epoch is None:
                 raise ValueError("OneCycleLR needs total_steps, or epochs and steps_per_epoch.")
             total_steps = count_from_one("epochs", epochs) * count_from_one("steps_per_epoch", steps_per_epoch)
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', got {anneal_strategy!r}.")
+        if strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', got {strategy!r}.")
         rise = share("pct_start", pct_start) * count_from_one("total_steps", total_steps)
         ends = [(float(rise) - 1, UP), (total_steps - 1, STRAIGHT_DOWN)]
-        if flag("three_phase", three_phase):
+        if flag("three_phase", arguments["three_phase"]):
             ends = [ends[0], (float(2 * pct_start * total_steps) - 2, DOWN), (total_steps - 1, FAR_DOWN)]
         self._schedule_phases: list[dict[str, Any]] = [
             {"end_step": end, **dict(zip(NAMES, names, strict=True))} for end, names in ends
         ]
-        self._told: dict[str, Any] = {
-            "max_lr": max_lr, "div_factor": number_above_zero("div_factor", div_factor),
-            "final_div_factor": number_above_zero("final_div_factor", final_div_factor),
-            "base_momentum": base_momentum, "max_momentum": max_momentum,
+        bounds: dict[str, Reader[Any]] = {
+            "max_lr": anything, "div_factor": number_above_zero, "final_div_factor": number_above_zero,
+            "base_momentum": anything, "max_momentum": anything,
         }  # fmt: skip
-        super().__init__(
-            optimizer, last_epoch, total_steps=total_steps, _anneal_func_type=anneal_strategy,
-            cycle_momentum=cycle_momentum,
-        )  # fmt: skip
+        self._told = {name: read(name, arguments[name]) for name, read in bounds.items()}
+        return {**arguments, "total_steps": total_steps, "_anneal_func_type": strategy}
 
     def first_lrs(self) -> list[float]:
         """Return the first lr of each group; when a schedule begins, store all bounds in the groups first."""

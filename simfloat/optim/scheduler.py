@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 from math import inf
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from simfloat.common import is_integer
 from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import count_from_zero, decay, integer, number, number_from_zero, optional, word
-from simfloat.options import Declaration, Reader, anything, option, with_options
+from simfloat.options import InitVar, Reader, anything, option, options_of, stored_options, with_options
 
 #: Keys that PyTorch's schedule states contain only for its warnings.
 WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
@@ -43,21 +43,20 @@ class LRScheduler(InUsualEnvironment):
         ValueError: if `optimizer` is not an Optimizer; if a group has no `initial_lr` although last_epoch is above -1.
     """
 
-    #: The arguments of the schedule except the optimizer, by name; they are attributes, and part of the state.
-    options: ClassVar[Mapping[str, Reader[Any]]] = {}
-
     optimizer: Optimizer = option(anything)
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        new_options = {name: value.read for name, value in vars(cls).items() if isinstance(value, Declaration)}
-        cls.options = {**cls.options, **{name: read for name, read in new_options.items() if name != "last_epoch"}}
+    @property
+    def options(self) -> Mapping[str, Reader[Any]]:
+        """The readers by name of the arguments that are attributes and part of the state, except last_epoch."""
+        declared, stored = options_of(type(self)), stored_options(type(self))
+        return {name: declared[name].read for name in stored if name not in ("optimizer", "last_epoch")}
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1, **options: Any) -> None:
         if not isinstance(optimizer, Optimizer):
             raise ValueError(f"A schedule takes an optimizer of simfloat.optim, got a {type(optimizer).__name__}.")
         self.optimizer = optimizer
         self.last_epoch = self._before = last_epochs("last_epoch", last_epoch)
+        options = self.prepare(options)
         vars(self).update({name: read(name, options[name]) for name, read in self.options.items()})
         self.give_groups()
         for i, group in enumerate(optimizer.param_groups):
@@ -70,6 +69,10 @@ class LRScheduler(InUsualEnvironment):
                 )
         self.base_lrs = self.first_lrs()
         self.begin()
+
+    def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of `options`, from the arguments, which are checked together."""
+        return arguments
 
     def give_groups(self) -> None:
         """Set values in the groups when a schedule begins, before their `initial_lr` is stored."""
@@ -220,42 +223,31 @@ class ReduceLROnPlateau(LRScheduler):
         [1.0, 1.0, 1.0, 0.5, 0.5]
     """
 
-    mode: Literal["min", "max"] = option(word("min", "max"))
-    factor: float = option(decay)
-    patience: int = option(count_from_zero)
-    threshold: float = option(number_from_zero)
-    threshold_mode: Literal["rel", "abs"] = option(word("rel", "abs"))
-    cooldown: int = option(count_from_zero)
-    eps: float = option(number_from_zero)
-    default_min_lr: float | None
+    mode: Literal["min", "max"] = option(word("min", "max"), default="min")
+    factor: float = option(decay, default=0.1)
+    patience: int = option(count_from_zero, default=10)
+    threshold: float = option(number_from_zero, default=1e-4)
+    threshold_mode: Literal["rel", "abs"] = option(word("rel", "abs"), default="rel")
+    cooldown: int = option(count_from_zero, default=0)
+    min_lr: InitVar[list[float] | float] = option(anything, default=0)
+    eps: float = option(number_from_zero, default=1e-8)
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        mode: Literal["min", "max"] = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: Literal["rel", "abs"] = "rel",
-        cooldown: int = 0,
-        min_lr: list[float] | float = 0,
-        eps: float = 1e-8,
-    ) -> None:
-        if mode not in WORST or threshold_mode not in ("rel", "abs"):
+    def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of `options`, from the arguments, which are checked together."""
+        if (mode := arguments["mode"]) not in WORST or arguments["threshold_mode"] not in ("rel", "abs"):
             raise ValueError(
-                f"mode must be 'min' or 'max' and threshold_mode 'rel' or 'abs', got {mode!r} and {threshold_mode!r}."
+                f"mode must be 'min' or 'max' and threshold_mode 'rel' or 'abs', got {mode!r} and "
+                f"{arguments['threshold_mode']!r}."
             )
-        self._min_lr = min_lr
-        super().__init__(
-            optimizer, mode=mode, factor=factor, patience=patience, threshold=threshold, threshold_mode=threshold_mode,
-            cooldown=cooldown, eps=eps,
-        )  # fmt: skip
+        self._min_lr = arguments["min_lr"]
+        return arguments
 
     def begin(self) -> None:
         """Leave the lr of the groups unchanged, and start without a measure."""
         min_lr = self._min_lr
-        self.default_min_lr = None if isinstance(min_lr, list | tuple) else number_from_zero("min_lr", min_lr)
-        least = self._lrs("min_lr", [min_lr] * len(self.base_lrs) if self.default_min_lr is not None else min_lr)
+        is_list = isinstance(min_lr, list | tuple)
+        self.default_min_lr: float | None = None if is_list else number_from_zero("min_lr", min_lr)
+        least = self._lrs("min_lr", min_lr if is_list else [min_lr] * len(self.base_lrs))
         self.min_lrs = [number_from_zero("min_lr", lr) for lr in least]
         self.last_epoch, self.best, self.cooldown_counter, self.num_bad_epochs = 0, WORST[self.mode], 0, 0
         self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import cos, floor, pi
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from simfloat.common import is_integer
 from simfloat.environment import in_callers_environment
-from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import count_from_one, number, number_from_zero, number_that, share
 from simfloat.optim.scheduler import LRScheduler, last_epochs
-from simfloat.options import Reader, option, with_options
+from simfloat.options import InitVar, Reader, anything, option, with_options
 
 
 @with_options
@@ -153,6 +152,7 @@ class CosineAnnealingLR(LRScheduler):
         return self.eta_min + (base - self.eta_min)
 
 
+@with_options
 class LambdaLR(LRScheduler):
     """lr is the first lr times lr_lambda(epoch).
 
@@ -180,17 +180,18 @@ class LambdaLR(LRScheduler):
         [1.0, 0.5, 0.3333333333333333, 0.25]
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
-        last_epoch: int = -1,
-    ) -> None:
-        groups = len(getattr(optimizer, "param_groups", "?"))  # the base class raises an error for other objects
-        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
+    lr_lambda: InitVar[Callable[[int], float] | list[Callable[[int], float]]] = option(anything)
+    last_epoch: int = option(last_epochs, default=-1)
+
+    def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Store the function of every group; no argument is an option of the state."""
+        lr_lambda, groups = arguments["lr_lambda"], len(self.optimizer.param_groups)
+        self.lr_lambdas: list[Callable[[int], float]] = (
+            list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
+        )
         if len(self.lr_lambdas) != groups or not all(map(callable, self.lr_lambdas)):
             raise ValueError(f"lr_lambda must be a function of the epoch or a list of {groups}, got {lr_lambda!r}.")
-        super().__init__(optimizer, last_epoch)
+        return {}
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from its first lr."""
@@ -277,6 +278,7 @@ def _epoch(key: Any) -> Any:
     return int(key) if isinstance(key, str) and key.isdecimal() else key
 
 
+@with_options
 class MultiStepLR(LRScheduler):
     """lr is multiplied by gamma at each milestone, and by gamma^n at a milestone that occurs n times.
 
@@ -302,25 +304,18 @@ class MultiStepLR(LRScheduler):
         [1.0, 0.5, 0.5, 0.25]
     """
 
-    options = {"milestones": milestones_of, "gamma": number}
-
-    milestones: Counter[int]
-    gamma: float
-
-    def __init__(
-        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
-    ) -> None:
-        super().__init__(optimizer, last_epoch, milestones=milestones, gamma=gamma)
+    milestones: Iterable[int] = option(milestones_of)
+    gamma: float = option(number, default=0.1)
+    last_epoch: int = option(last_epochs, default=-1)
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """Return the lr of a group at `last_epoch`, from the previous lr."""
-        if self.last_epoch not in self.milestones:
-            return lr
-        return lr * self.gamma ** self.milestones[self.last_epoch]
+        count = cast("Counter[int]", self.milestones)[self.last_epoch]
+        return lr * self.gamma**count if count else lr
 
     def arguments(self) -> dict[str, Any]:
         """Return the milestones in order, and gamma."""
-        return {"milestones": list(self.milestones.elements()), "gamma": self.gamma}
+        return {"milestones": list(cast("Counter[int]", self.milestones).elements()), "gamma": self.gamma}
 
 
 @with_options

@@ -42,16 +42,6 @@ def assert_same(arrays, want):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_switch_of_the_policy_binds_again():
-    model = Pair()
-    want = [alone(model, policy) for policy in (BF16, FP16, BF16)]
-    with sf.simulate(BF16, seed=3) as sim:
-        for policy, arrays in zip((BF16, FP16, BF16), want, strict=True):
-            sim.policy = policy
-            for _ in range(3):
-                assert_same(stepped(model), arrays)
-
-
 def test_a_backward_pass_after_a_switch_has_the_policy_of_its_forward_pass():
     model = Pair()
     want = alone(model, BF16)
@@ -108,19 +98,3 @@ def test_copies_and_blocks_inside_are_bound_by_themselves():
             with sim.trial_run():
                 assert_same(stepped(model), narrow)
             assert_same(stepped(model), narrow)
-
-
-def test_a_format_that_a_write_made_unknown_is_not_bound():
-    """Stored weights are known to be in their format until a caller may have written to them."""
-    policy = sf.policies["bf16-standard"].override("*", weights=sf.BF16)
-    model = sf.nn.Linear(4, 4, rng=1)
-    with sf.simulate(policy, seed=3):
-        optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            y = model(X)
-            (y * y).sum().backward()
-            optimizer.step()
-            model.zero_grad()
-        model.weight.data[0, 0] = 1.00390625  # between two numbers of BF16
-        arrays = stepped(model)
-    assert_same(arrays, alone(model, policy))

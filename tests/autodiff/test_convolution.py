@@ -116,8 +116,10 @@ VOLUMES = [
 ]
 
 
-@pytest.mark.parametrize("images, kernels, options", [*CASES[:-1], *VOLUMES], ids=str)
-@pytest.mark.parametrize("policy", POLICIES, ids=("roles", "blocks", "unit"))
+@pytest.mark.parametrize("policy, images, kernels, options", [
+    *((POLICIES[0], *case) for case in (*CASES[:-1], *VOLUMES)),
+    *((policy, *case) for policy in POLICIES[1:] for case in (*CASES[2:4], VOLUMES[1])),
+], ids=str)  # fmt: skip
 def test_every_contraction_of_a_convolution_is_one_sum_in_the_documented_order(policy, images, kernels, options, rng):
     x, w = (sf.Tensor(rng.standard_normal(shape), requires_grad=True) for shape in (images, kernels))
     with sf.simulate(policy):
@@ -149,16 +151,6 @@ def test_a_transposed_convolution_sums_as_the_gradient_of_an_image_does(images, 
     assert_bits(w.grad, summed(terms.to_kernel, kernels, x.data, g, **behind))
 
 
-@pytest.mark.parametrize(
-    "images, kernels, options", [case for case in CASES if not isinstance(case[2].get("padding"), str)], ids=str
-)
-def test_the_forward_bits_are_those_of_the_public_function(images, kernels, options, rng):
-    x, w = rng.standard_normal(images), rng.standard_normal(kernels)
-    with sf.simulate("fp16-standard"):
-        got = sf.Tensor(x).conv2d(w, **options).data
-    assert_bits(got, sf.conv2d(x, w, inputs=sf.FP16, accumulate=sf.FP32, output=sf.FP16, **options))
-
-
 @pytest.mark.parametrize("images, kernels, options", CASES[:4], ids=str)
 def test_the_kernels_gradient_is_a_product_of_matrices_random_bits_included(images, kernels, options, rng):
     groups, outputs = options.get("groups", 1), kernels[0]
@@ -179,35 +171,6 @@ def test_the_kernels_gradient_is_a_product_of_matrices_random_bits_included(imag
     right = met.reshape(-1, groups, left.shape[-1]).transpose(1, 2, 0)
     want = sf.matmul(left, right, inputs=sf.BF16, accumulate=stochastic, stream=stream)
     assert_bits(w.grad, want.reshape(kernels))
-
-
-@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
-@pytest.mark.parametrize("images, kernels, options", CASES, ids=str)
-def test_gradients_equal_torch_in_double_precision(images, kernels, options, rng):
-    check_against_torch(sf.Tensor.conv2d, torch.nn.functional.conv2d, images, kernels, options, rng)
-
-
-@pytest.mark.parametrize("images, kernels, options", TRANSPOSED[:-1], ids=str)
-def test_transposed_gradients_equal_torch_in_double_precision(images, kernels, options, rng):
-    check_against_torch(sf.Tensor.conv_transpose2d, torch.nn.functional.conv_transpose2d, images, kernels, options, rng)
-
-
-def check_against_torch(mine, theirs, images, kernels, options, rng):
-    """Whole numbers give equal results; others agree to 1e-12 of the largest."""
-    for numbers in (rng.standard_normal, lambda shape: rng.integers(-9, 10, shape).astype(float)):
-        arrays = [numbers(images), numbers(kernels)]
-        a, b = (torch.tensor(x, requires_grad=True) for x in arrays)
-        want = theirs(a, b, **options)
-        g = numbers(tuple(want.shape))
-        want.backward(torch.tensor(g))
-        ours = [sf.Tensor(x, requires_grad=True) for x in arrays]
-        with sf.simulate("fp64"):
-            got = mine(*ours, **options)
-            got.backward(g)
-        for ready, other in ((got.data, want.detach()), (ours[0].grad, a.grad), (ours[1].grad, b.grad)):
-            assert ready.shape == tuple(other.shape)
-            assert np.abs(ready - other.numpy()).max() <= 1e-12 * np.abs(ready).max()
-    assert (got.data == want.detach().numpy()).all() and (ours[1].grad == b.grad.numpy()).all()
 
 
 def test_a_bias_of_channels_gets_one_sum_rounded_once(rng):
@@ -275,7 +238,7 @@ def test_arguments_that_do_not_fit_are_refused(call, message):
 @pytest.mark.parametrize("transposed", [False, True], ids=("plain", "transposed"))
 def test_random_shapes_and_options_give_torchs_whole_numbers_and_refusals(transposed, rng):
     computed = refused = 0
-    for _ in range(100):
+    for _ in range(60):
         groups = int(rng.integers(1, 4))
         inputs, outputs = (groups * int(n) for n in rng.integers(1, 4, 2))
         window, stride, dilation = (tuple(map(int, rng.integers(1, most, 2))) for most in (5, 4, 4))

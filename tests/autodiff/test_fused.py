@@ -179,16 +179,6 @@ def test_a_composite_inside_a_fused_one_is_rounded_with_it_and_alone_by_itself()
     assert x.grad.shape == X.shape
 
 
-def test_the_gradients_of_a_repeated_operand_are_added_before_rounding():
-    x = sf.Tensor(X, requires_grad=True)
-    with sf.simulate(STANDARD.override(operation="var", fused=True)):
-        x.var(1).backward(G[:, 0])
-    wide = sf.Tensor(X, requires_grad=True)
-    with sf.simulate("fp32"):
-        wide.var(1).backward(G[:, 0])
-    assert_bits(x.grad, sf.round(wide.grad, sf.BF16))
-
-
 def test_a_fused_composite_of_the_widest_operands_comes_in_their_format():
     policy = sf.Policy(compute=sf.BF16, activations="widest", fused=True)
     with sf.simulate("fp16-standard"):

@@ -32,49 +32,16 @@ def of_one(name):
     return lambda a: theirs(a) if isinstance(a, torch.Tensor) else getattr(a, name)()
 
 
-def leaky_relu(a, slope):
-    if isinstance(a, sf.Tensor):
-        return a.leaky_relu(slope)
-    if isinstance(slope, float):
-        return torch.nn.functional.leaky_relu(a, slope)
-    return torch.nn.functional.prelu(a, slope)
-
-
-def padded(a, widths, value=0.0):
-    return a.pad(widths, value) if isinstance(a, sf.Tensor) else torch.nn.functional.pad(a, widths, value=value)
-
-
 CASES = {
     **{name: (of_one(name), (POSITIVE if oracle.positive else A,)) for name, oracle in UNARY_FUNCTIONS.items()},
     "digamma": (lambda a: of_one("digamma")(a * 100.0), (POSITIVE,)),  # below PyTorch's derivative has nine digits
     "ndtri": (lambda a: of_one("ndtri")(of_one("sigmoid")(a)), (A,)),
-    "add": (lambda a, b: a + b, (A, B)),
-    "add broadcast row": (lambda a, b: a + b, (A, ROW)),
-    "subtract broadcast column": (lambda a, b: a - b, (COLUMN, A)),
-    "multiply": (lambda a, b: a * b, (A, B)),
-    "multiply broadcast": (lambda a, b: a * b, (CUBE, ROW)),
-    "multiply outer": (lambda a, b: a * b, (COLUMN, ROW)),
-    "divide": (lambda a, b: a / b, (A, POSITIVE)),
-    "hypot": (lambda a, b: a.hypot(b), (A, B)),
-    "divide broadcast": (lambda a, b: a / b, (COLUMN, POSITIVE)),
     "scalars": (lambda a: 2.5 * (1.0 - a) / 3.0 + 1.0 / (a * a + 1), (A,)),
-    "negative": (lambda a: -a, (A,)),
-    "power": (lambda a, b: a**b, (POSITIVE, B)),
-    "power broadcast": (lambda a, b: a**b, (POSITIVE, ROW)),
     "power with a scalar": (lambda a: a**3 + a**0, (A,)),
     "power of a scalar": (lambda a: 2.5**a, (A,)),
     "power at zero": (lambda a, b: a**b, (np.array([0.0, 0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0, 1.0]))),
-    "relu": (lambda a: a.relu(), (A,)),
-    "leaky_relu": (lambda a: leaky_relu(a, 0.1), (A,)),
-    "leaky_relu of a learned slope": (lambda a, b: leaky_relu(a, b), (CUBE[:, :, 0], np.array([0.25]))),
-    "abs": (lambda a: a.abs(), (A,)),
-    "square": (lambda a: a.square(), (A,)),
     "same operand twice": (lambda a: a * a + a, (A,)),
-    "sum": (lambda a: a.sum(), (A,)),
-    "sum of an axis": (lambda a: a.sum(1), (CUBE,)),
     "sum of axes": (lambda a: a.sum((0, 2)), (CUBE,)),
-    "mean": (lambda a: a.mean(), (CUBE,)),
-    "mean of an axis": (lambda a: a.mean(-1), (CUBE,)),
     "matmul": (lambda a, b: a @ b, (A, MATRIX)),
     "matmul batched": (lambda a, b: a @ b, (CUBE, MATRIX)),
     "matmul of batches": (lambda a, b: a @ b, (CUBE, RNG.standard_normal((3, 5, 2)))),
@@ -83,14 +50,7 @@ CASES = {
     "matmul of a vector": (lambda a, b: a @ b, (ROW, MATRIX)),
     "dot": (lambda a, b: a @ b, (ROW, ROW + 1)),
     "reshape": (lambda a: (a.reshape(2, 10) * a.reshape(2, 10)).reshape(20), (A,)),
-    "transpose": (lambda a, b: a.T @ b, (A, B)),
     "flatten": (lambda a, b: a.flatten(1) @ b, (CUBE, RNG.standard_normal((20, 2)))),
-    "flatten everything": (lambda a, b: a.flatten() * b.flatten(0, 1), (A, B)),
-    "pad": (lambda a: padded(padded(a, (1, 0, 0, 2)), (2, 1), 3.0).square(), (A,)),
-    "index": (lambda a: a[1:, ::2] * a[0, 1], (A,)),
-    "softmax": (lambda a: a.softmax(-1) * 3.0, (A,)),
-    "softmax of axis 0": (lambda a: a.softmax(0).square(), (A,)),
-    "log_softmax": (lambda a: a.log_softmax(-1), (CUBE,)),
 }
 
 
@@ -111,47 +71,12 @@ def test_gradients_equal_torch_in_double_precision(name):
         np.testing.assert_allclose(a.grad, b.grad.numpy(), rtol=1e-13, atol=1e-14)
 
 
-def test_max_equals_torch_where_there_is_no_tie():
-    with sf.simulate("fp64"):
-        x = sf.Tensor(CUBE, requires_grad=True)
-        (x.max(1) * 2.0).sum().backward()
-    theirs = torch.tensor(CUBE, requires_grad=True)
-    (theirs.amax(1) * 2.0).sum().backward()
-    assert_bits(x.grad, theirs.grad.numpy())
+def test_of_equal_largest_elements_the_first_one_has_the_gradient():
     with sf.simulate("fp64"):
         y = sf.Tensor([[1.0, 2.0, 2.0]], requires_grad=True)
         y.max((0, 1)).backward()
         assert y.max(1, keepdims=True).shape == (1, 1)
-    assert y.grad.tolist() == [[0.0, 1.0, 0.0]], "of equal elements the first one has it"
-
-
-@pytest.mark.parametrize("momentum, nesterov, decay", [(0, False, 0), (0.9, False, 0.01), (0.9, True, 0.0)])
-def test_training_an_mlp_follows_torch_in_double_precision(momentum, nesterov, decay):
-    rng = np.random.default_rng(3)
-    x, y = rng.standard_normal((16, 7)), rng.integers(0, 4, 16)
-    mine = sf.nn.MLP([7, 6, 5, 4], rng=2)
-    layers = []
-    for inputs, outputs in ((7, 6), (6, 5)):
-        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
-    theirs = torch.nn.Sequential(*layers, torch.nn.Linear(5, 4)).double()
-    state = [torch.tensor(value) for value in mine.state_dict().values()]
-    theirs.load_state_dict(dict(zip(theirs.state_dict(), state, strict=True)))
-    options = dict(momentum=momentum, nesterov=nesterov, weight_decay=decay)
-    optimizer, other = (
-        sf.optim.SGD(mine.parameters(), 0.1, **options),
-        torch.optim.SGD(theirs.parameters(), 0.1, **options),
-    )
-    with sf.simulate("fp64"):
-        for _ in range(5):
-            optimizer.zero_grad(), other.zero_grad()
-            loss = sf.nn.cross_entropy(mine(x), y)
-            loss.backward()
-            want = torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(y))
-            want.backward()
-            assert abs(loss.item() - want.item()) < 1e-13
-            optimizer.step(), other.step()
-    for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
-        np.testing.assert_allclose(a.data, b.detach().numpy(), rtol=1e-12, atol=1e-14)
+    assert y.grad.tolist() == [[0.0, 1.0, 0.0]]
 
 
 @pytest.mark.parametrize("axes", [(-1, 0, 1), (2, 0, 1), (0, -1, -2), ((1, 0, 2),), ([-2, -1, 0],), ()], ids=str)

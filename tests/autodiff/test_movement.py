@@ -100,7 +100,7 @@ def indexed(draw):
     return shape, draw(st.one_of(*kinds, *([mixed] if len(shape) > 1 else [])))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(indexed())
 def test_any_key_selects_as_in_numpy_and_gradients_are_added_there(case):
     shape, key = case
@@ -116,7 +116,7 @@ def test_any_key_selects_as_in_numpy_and_gradients_are_added_there(case):
     assert_bits(t.grad, want)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(shapes, st.data())
 def test_split_and_joined_arrays_are_unchanged(shape, data):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -193,21 +193,6 @@ def test_indices_may_be_integers_of_any_width():
     assert y.data.tolist() == [255, 0, 255] and t.grad[[0, 255]].tolist() == [2, 5] and t.grad.sum() == 7
 
 
-def test_stochastic_gradients_of_repeated_indices_follow_from_the_seed():
-    policy = sf.Policy(
-        compute=sf.BF16, rounding=sf.stochastic(), reduce=sf.sequential(sf.FP16, rounding=sf.stochastic())
-    )
-    g = np.random.default_rng(2).standard_normal((5, 3))
-    grads = []
-    for seed in (1, 1, 2):
-        t = sf.Tensor(np.zeros((3, 3)), requires_grad=True)
-        with sf.simulate(policy, seed=seed):
-            t[[0, 2, 2, 0, 2]].backward(g)
-        grads.append(t.grad)
-    assert_bits(grads[0], grads[1])
-    assert (grads[0] != grads[2]).any()
-
-
 def test_each_element_of_a_gathered_gradient_is_observed_once():
     recorder, table = sf.Recorder(), sf.Parameter(np.zeros((7, 2)))
     table.name = "table"
@@ -237,15 +222,6 @@ def test_the_gradient_of_a_part_writes_to_no_array_of_others():
         y = t * 1.0
         (y + y.split(1)[0]).backward(g)
     assert g.tolist() == [1, 1] and t.grad.tolist() == [3, 1]
-
-
-def test_each_element_of_a_parted_parameter_is_observed_once():
-    recorder, w = sf.Recorder(), sf.Parameter(np.ones(4))
-    w.name = "w"
-    with sf.simulate("bf16-standard", observer=recorder):
-        a, b = w.split([1, 3])
-        (sf.concatenate([b, a]) * 2.0).backward(np.ones(4))
-    assert recorder.counts("w", "backward")["total"] == 4 and w.grad.tolist() == [2] * 4
 
 
 def test_movement_keeps_the_format_that_its_operands_have_in_common():
@@ -309,16 +285,6 @@ def test_the_mode_of_the_policy_rounds_numbers_put_among_others_unless_it_draws(
             beyond = x.masked_fill(truth, -1e9).data[0]
             assert beyond == (-65504 if mode in (sf.toward_positive, sf.toward_zero) or mode.saturates else -np.inf)
             assert simulation.state == before
-
-
-def test_parameters_are_brought_into_their_format_before_they_are_moved():
-    w = sf.Parameter([0.1, 0.2])
-    with sf.simulate("bf16-standard"):
-        joined = sf.concatenate([w, w])
-        assert joined.format == sf.BF16
-        joined.sum().backward()
-    assert_bits(joined.data, sf.round([0.1, 0.2, 0.1, 0.2], sf.BF16))
-    assert w.grad.tolist() == [2, 2]
 
 
 def test_empty_parts_are_parts():

@@ -77,15 +77,6 @@ def test_the_rounded_copy_is_made_once():
         assert known.operand_in(simulation).numbers is known.numbers  # there is nothing to round
 
 
-def test_values_written_to_its_data_are_rounded_before_the_next_use():
-    w = sf.Parameter([1.0, 2.0, 3.0])
-    w.data[0] = 0.1
-    assert_bits(used(w), sf.round([0.1, 2.0, 3.0], sf.BF16))
-    w.data[1:] = [0.2, 0.3]
-    assert_bits(used(w), sf.round([0.1, 0.2, 0.3], sf.BF16))
-    assert_bits(w.data, np.array([0.1, 0.2, 0.3]))
-
-
 @pytest.mark.parametrize("operation", [
     lambda w: w.softmax(), lambda w: w.log_softmax(), lambda w: sf.nn.cross_entropy(w, [0, 1]), lambda w: w.max(),
     lambda w: w.sum(0), lambda w: w.gelu(), lambda w: w[1:], lambda w: w.T @ w, lambda w: w + np.float32(1.0),

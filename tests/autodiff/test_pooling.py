@@ -10,7 +10,7 @@ from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 
-SHAPES = [(2, 3, 7, 8), (1, 1, 5, 5), (1, 2, 9, 4)]
+SHAPES = [(1, 1, 5, 5), (2, 2, 9, 4)]
 KINDS = {
     "max": (sf.Tensor.max_pool2d, torch.nn.functional.max_pool2d, {}),
     "max dilated": (sf.Tensor.max_pool2d, torch.nn.functional.max_pool2d, dict(dilation=2)),
@@ -45,7 +45,7 @@ def test_numbers_gradients_and_refusals_are_torchs(kind, ceil, rng):
             got.backward(g)
         np.testing.assert_allclose(got.data, want.detach().numpy(), rtol=1e-14, atol=1e-15)
         np.testing.assert_allclose(b.grad, a.grad.numpy(), rtol=1e-14, atol=1e-15)
-    assert refused < 90
+    assert refused < 60
 
 
 def test_the_first_of_equal_pixels_has_the_gradient():
@@ -118,18 +118,6 @@ def test_overlapping_windows_add_their_gradients_in_row_major_order(kind, window
 def overlaps(window, stride):
     """The windows that share a pixel far from the border."""
     return itertools.product(*(range(-(-n // s)) for n, s in zip(window, stride, strict=True)))
-
-
-def test_formats_follow_the_roles():
-    x = sf.Tensor(np.random.default_rng(0).standard_normal((2, 2, 4, 4)), requires_grad=True)
-    with sf.simulate(POLICY):
-        for pool in (x.max_pool2d, x.avg_pool2d):
-            y = pool(2)
-            x.grad = None
-            y.backward(np.full(y.shape, 1.2345))
-            assert y.format == sf.BF16
-            assert_bits(y.data, sf.round(y.data, sf.BF16))
-            assert_bits(x.grad, sf.round(x.grad, sf.Format(8, 5)))
 
 
 @pytest.mark.parametrize("call, message", [

@@ -284,7 +284,7 @@ def graphs(draw):
     return steps
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(steps=graphs(), shapes=st.lists(st.sampled_from(SHAPES), min_size=3, max_size=3), seed=st.integers(0, 2**32))
 def test_random_graphs_are_torchs(steps, shapes, seed):
     rng = np.random.default_rng(seed)

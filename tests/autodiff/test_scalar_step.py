@@ -121,22 +121,6 @@ def test_steps_equal_a_scalar_computation_bit_for_bit(name):
             assert_bits(model.bias.data, [bias])
 
 
-def test_a_stochastic_update_draws_from_the_stream_of_its_parameter():
-    model = sf.nn.Linear(6, 1, bias=False, rng=1)
-    x, y = np.random.default_rng(0).standard_normal((4, 6)), np.zeros((4, 1))
-    optimizer = sf.optim.SGD(model.parameters(), lr=1e-3)
-    with sf.simulate("bf16-stochastic", seed=5) as simulation:
-        sf.nn.mse_loss(model(x), y).backward()
-        before, gradient = sf.round(model.weight.data, sf.BF16), model.weight.grad
-        optimizer.step()
-    [entry] = simulation.state["streams"]
-    assert entry == {"path": "weight", "phase": "update", "operation": "update", "operand": None, "calls": 1}
-    digest = blake2b(b'[5, "weight", "update", "update", null]', digest_size=8).digest()
-    stream = sf.BitStream(int.from_bytes(digest, "little"))
-    u = sf.multiply(-1e-3, gradient, sf.BF16)
-    assert_bits(model.weight.data, sf.add(before, u, sf.BF16, sf.stochastic(), stream=stream))
-
-
 @pytest.mark.parametrize("policy, mode", [
     (sf.Policy(compute=sf.BF16, update=sf.stochastic(bits=4)), sf.stochastic(bits=4)),
     (sf.Policy(compute=sf.BF16, update=sf.stochastic(3, "A")), sf.stochastic(3, "A")),

@@ -52,18 +52,6 @@ def test_fma_has_one_rounding_and_the_gradients_of_its_parts():
     assert_bits(d.grad, sf.round(g, sf.BF16))
 
 
-def test_results_carry_their_format_and_movement_keeps_it():
-    x = sf.Tensor(X[0])
-    with sf.simulate("bf16-standard"):
-        assert x.format is None and x.T.format is None and x[0].format is None
-        y = x * 1.0
-        for moved in (y.T, y.reshape(8), y[0], y[:, None], y.detach(), sf.Tensor(y)):
-            assert moved.format == sf.BF16
-        assert (y @ y.T).format == y.sum().format == y.max().format == y.softmax().format == sf.BF16
-    y.data = X[0]
-    assert y.format is None
-
-
 def test_errors_inside_a_model_name_the_layer_and_the_operation():
     policy = sf.Policy(compute=sf.BF16, accumulate=sf.tensor_core("hopper", sf.FP16))
     model = sf.nn.MLP([3, 4, 2])

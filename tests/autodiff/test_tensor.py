@@ -27,15 +27,6 @@ def test_backward_follows_the_policy_of_the_forward():
     assert_bits(w.grad, sf.round([0.1, 0.2, 0.3], sf.BF16))
 
 
-def test_gradients_add_up_over_uses_and_calls():
-    w = sf.Tensor([1.0], requires_grad=True)
-    with sf.simulate("fp32"):
-        (w * 2.0 + w * 3.0).sum().backward()
-        assert w.grad.tolist() == [5.0]
-        (w * 4.0).sum().backward()
-    assert w.grad.tolist() == [9.0]
-
-
 @pytest.mark.parametrize("new", [lambda w: w + w, lambda w: w * 2.0])
 def test_a_new_gradient_is_complete_before_it_is_added_to_the_old_one(new):
     w = sf.Tensor([1.0], requires_grad=True)
@@ -43,7 +34,9 @@ def test_a_new_gradient_is_complete_before_it_is_added_to_the_old_one(new):
         (w * 256.0).backward()
         # 256 + 1 is 256 in BF16, 256 + 2 is 258.
         new(w).backward()
-    assert w.grad.tolist() == [258.0]
+        assert w.grad.tolist() == [258.0]
+        (w * 2.0 + w * 4.0).sum().backward()
+    assert w.grad.tolist() == [264.0]
 
 
 def test_backward_on_a_leaf_adds_and_shares_no_memory():
@@ -107,61 +100,6 @@ def test_no_grad_and_detach_forget():
         kept = w * 2.0
         assert kept.requires_grad and not kept.detach().requires_grad and not kept.is_leaf
         assert not (kept.detach() * 2.0).requires_grad
-
-
-def test_numpy_arrays_and_scalars_mix_on_either_side():
-    a = np.array([1.0, 2.0])
-    with sf.simulate("fp64"):
-        t = sf.Tensor(a)
-        assert isinstance(a + t, sf.Tensor) and (a - t).data.tolist() == [0, 0]
-        assert (1 / t).data.tolist() == [1, 0.5] and (np.eye(2) @ t).data.tolist() == [1, 2]
-        assert (a * t).data.tolist() == [1, 4] and (t - 1).data.tolist() == [0, 1]
-        assert t.shape == (2,) and t.ndim == 1 and t.size == 2 and len(t) == 2 and (t[1] * 1).item() == 2
-
-
-def test_a_step_writes_a_parameter_in_its_format():
-    model = sf.nn.Linear(3, 2, rng=0)
-    start = model.weight.data.copy()
-    with sf.simulate("bf16-standard"):
-        sf.optim.SGD(model.parameters(), lr=0.0).step()
-        assert_bits(model.weight.data, start), "without a gradient it is not used"
-        model.weight.grad = np.zeros((2, 3))
-        sf.optim.SGD(model.parameters(), lr=0.0).step()
-        assert_bits(model.weight.data, sf.round(start, sf.BF16))
-
-
-def test_overrides_reach_layers_operations_and_parameters():
-    model = sf.nn.MLP([3, 4, 2], rng=0)
-    policy = sf.policies["fp32"].override("hidden.0", compute=sf.E5M2, activations=sf.FP16)
-    policy = policy.override(operation="log_softmax", activations=sf.BF16)
-    x = np.random.default_rng(0).standard_normal((5, 3))
-    with sf.simulate(policy) as simulation:
-        hidden = model.hidden(x)
-        out = model.head(hidden).log_softmax()
-        used = {layer: layer.weight.operand_in(simulation).numbers for layer in (model.hidden[0], model.head)}
-    assert_bits(hidden.data, sf.round(hidden.data, sf.FP16))
-    assert_bits(out.data, sf.round(out.data, sf.BF16))
-    for layer, format in ((model.hidden[0], sf.E5M2), (model.head, sf.FP32)):
-        assert_bits(used[layer], sf.round(layer.weight.data, format))
-
-
-def test_stochastic_policies_are_reproducible():
-    policy = sf.Policy(
-        compute=sf.BF16, rounding=sf.stochastic(), accumulate=sf.sequential(sf.FP16, rounding=sf.stochastic())
-    )
-    results = []
-    for _ in range(2):
-        model = sf.nn.MLP([4, 8, 3], rng=1)
-        optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        x, y = np.random.default_rng(2).standard_normal((6, 4)), np.arange(6) % 3
-        with sf.simulate(policy, seed=9):
-            for _ in range(3):
-                optimizer.zero_grad()
-                sf.nn.cross_entropy(model(x), y).backward()
-                optimizer.step()
-        results.append(model.state_dict())
-    for path in results[0]:
-        assert_bits(results[0][path], results[1][path])
 
 
 @pytest.mark.parametrize("call, message", [

@@ -1,4 +1,4 @@
-"""Attention: torch's in double precision, and one number at a time in narrow formats."""
+"""Attention, alone and in a layer of an encoder: torch's values, and one number at a time in narrow formats."""
 
 import math
 
@@ -208,3 +208,36 @@ def test_it_prints_as_the_call_that_makes_it():
         "MultiHeadAttention(\n  8, 2, bias=False, batch_first=True\n"
         "  (out_proj): Linear(8, 8, bias=False)  # 64 parameters\n)  # 256 parameters"
     )
+
+
+TOKENS = np.random.default_rng(6).standard_normal((4, 3, 6))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_equals_torchs(norm_first, activation, bias):
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    options = dict(dim_feedforward=5, dropout=0.0, activation=activation, norm_first=norm_first, bias=bias)
+    ours, theirs = sf.nn.TransformerEncoderLayer(6, 2, **options), torch.nn.TransformerEncoderLayer(6, 2, **options)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    compare(ours, theirs, TOKENS)
+    mask = np.triu(np.ones((4, 4), bool), 1)
+    compare(ours, theirs, TOKENS, run=lambda layer, x: layer(x[0], src_mask=torch.tensor(mask)))
+
+
+def test_a_causal_layer_has_the_mask_of_its_own():
+    layer = sf.nn.TransformerEncoderLayer(6, 2, 5, dropout=0.0, batch_first=True)
+    padding = np.zeros((4, 3), bool)
+    padding[1, 2] = True
+    with sf.simulate("bf16-standard"):
+        causal = layer(TOKENS, is_causal=True, src_key_padding_mask=padding)
+        masked = layer(TOKENS, src_mask=np.triu(np.ones((3, 3), bool), 1), src_key_padding_mask=padding)
+    assert (causal.data == masked.data).all()
+
+
+def test_four_places_of_a_layer_drop_numbers():
+    layer = sf.nn.TransformerEncoderLayer(6, 2, 5, rng=0)
+    with sf.simulate("fp32") as simulation:
+        layer(TOKENS)
+    assert {entry["path"] for entry in simulation.state["streams"]} == {"dropout", "dropout1", "dropout2", "self_attn"}

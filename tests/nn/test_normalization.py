@@ -5,6 +5,8 @@ import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.roles import EACH_ITS_OWN
+from tests.rounded import Rounded
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 
@@ -60,6 +62,29 @@ def test_every_step_is_rounded(rng):
             assert_bits(running[channel], moved)
 
 
+@pytest.mark.parametrize("policy", [sf.policies["fp16-master"], EACH_ITS_OWN], ids=["master", "roles"])
+def test_every_step_of_the_gradients_is_rounded_to_the_role_of_what_they_belong_to(policy, rng):
+    """PyTorch's formulas: each gradient normalizes the rows anew, in its own role."""
+    recipe, (x, g) = policy.recipe(), rng.standard_normal((2, 2, 3, 4, 2))
+    act, u, v = map(Rounded, (recipe.activations, recipe.activation_gradients, recipe.weight_gradients))
+    layer, t = sf.nn.BatchNorm2d(3, eps=0.01), sf.Tensor(x, requires_grad=True)
+    layer.weight.data = rng.standard_normal(3)
+    with sf.simulate(policy):
+        layer(t).backward(g)
+    rows, slopes = (each.transpose(0, 2, 3, 1).reshape(-1, 3) for each in (x, g))
+    weight, count, by = Rounded(recipe.weights).to(layer.weight.data), float(len(rows)), recipe.reduce.format
+    mean = act.div(act.sum(rows, by, 0), count)
+    centred = act.sub(rows, mean)
+    scale = act.rsqrt(act.add(act.div(act.sum(act.mul(centred, centred), by, 0), count), 0.01))
+    assert_bits(layer.bias.grad, v.sum(slopes, by, 0)[0])
+    assert_bits(layer.weight.grad, v.sum(v.mul(slopes, v.mul(v.sub(rows, mean), scale)), by, 0)[0])
+    normal, passed = u.mul(u.sub(rows, mean), scale), u.mul(slopes, weight)
+    along = u.div(u.sum(u.mul(passed, normal), by, 0), count)
+    centred = u.sub(passed, u.div(u.sum(passed, by, 0), count))
+    want = u.mul(u.sub(centred, u.mul(normal, along)), scale)
+    assert_bits(t.grad.transpose(0, 2, 3, 1).reshape(-1, 3), want)
+
+
 def test_evaluation_takes_the_running_statistics_and_leaves_them(rng):
     layer, x = sf.nn.BatchNorm2d(2).eval(), rng.standard_normal((1, 2, 1, 1))
     layer.running_mean, layer.running_var = [0.5, -1.0], [2.0, 0.25]
@@ -101,29 +126,3 @@ def test_a_batch_of_nothing_is_normalized_to_nothing_and_moves_no_statistics(opt
         assert_bits(p.grad, q.grad.numpy())
     for p, q in zip(mine.buffers(), theirs.buffers(), strict=True):
         assert_bits(p, q.numpy())
-
-
-def test_running_statistics_survive_copies_and_pickles(rng):
-    import copy
-    import pickle
-
-    layer = sf.nn.BatchNorm1d(3)
-    with sf.simulate("fp32"):
-        layer(rng.standard_normal((5, 3)))
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        for path, value in twin.state_dict().items():
-            assert_bits(value, layer.state_dict()[path])
-    assert layer.num_batches_tracked == 1 and layer.num_batches_tracked.dtype == np.int64
-
-
-@pytest.mark.parametrize("call, message", [
-    (lambda: sf.nn.BatchNorm2d(0), "num_features must be a positive integer, got 0"),
-    (lambda: sf.nn.BatchNorm2d(2, eps="a"), "eps must hold real numbers"),
-    (lambda: sf.nn.BatchNorm2d(2, momentum=np.nan), "momentum must be a finite number"),
-    (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 3, 4, 4))), r"BatchNorm2d\(2\) needs images .* got shape"),
-    (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 2))), "needs images"),
-    (lambda: sf.nn.BatchNorm1d(2)(np.ones((1, 2))), "needs more than one element per channel in training"),
-])  # fmt: skip
-def test_bad_use_is_refused(call, message):
-    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
-        call()

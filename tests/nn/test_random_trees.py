@@ -9,7 +9,7 @@ import pytest
 import simfloat as sf
 from simfloat.simulation.simulation import current
 
-SEEDS = range(15)
+SEEDS = range(8)
 ACTIONS = 25
 
 

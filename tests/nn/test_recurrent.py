@@ -112,55 +112,6 @@ def test_steps_equal_a_scalar_computation_bit_for_bit(kind, format):
             assert_bits(last[1].data[0, example], c)
 
 
-def scalar_lstm_gradients(x, state, g, n):
-    """One step of one example from zero states, and the gradients of g . h with respect to all parameters.
-
-    Every gradient is rounded where it is made, in the order that the operations were recorded.
-    """
-    size = len(g)
-    given = n.affine(x, state["weight_ih_l0"], state["bias_ih_l0"])
-    hidden = n.affine([0.0] * size, state["weight_hh_l0"], state["bias_hh_l0"])
-    gates = [n.add(a, b) for a, b in zip(given, hidden, strict=True)]
-    i, f, a, o = (gates[k * size : (k + 1) * size] for k in range(4))
-    si, so, ta = [n.sigmoid(v) for v in i], [n.sigmoid(v) for v in o], [n.tanh(v) for v in a]
-    cell = [n.add(n.multiply(n.sigmoid(f[j]), 0.0), n.multiply(si[j], ta[j])) for j in range(size)]
-    tc = [n.tanh(v) for v in cell]
-
-    def through_sigmoid(gradient, y):
-        return n.multiply(gradient, n.multiply(y, n.subtract(1.0, y)))
-
-    def through_tanh(gradient, y):
-        return n.multiply(gradient, n.subtract(1.0, n.multiply(y, y)))
-
-    to_o = [through_sigmoid(n.multiply(g[j], tc[j]), so[j]) for j in range(size)]
-    to_cell = [through_tanh(n.multiply(g[j], so[j]), tc[j]) for j in range(size)]
-    to_f = [through_sigmoid(n.multiply(to_cell[j], 0.0), n.sigmoid(f[j])) for j in range(size)]
-    to_i = [through_sigmoid(n.multiply(to_cell[j], ta[j]), si[j]) for j in range(size)]
-    to_a = [through_tanh(n.multiply(to_cell[j], si[j]), ta[j]) for j in range(size)]
-    to_gates = [*to_i, *to_f, *to_a, *to_o]
-    return [n.dot([gate], [1.0]) for gate in to_gates], [[n.dot([gate], [v]) for v in x] for gate in to_gates]
-
-
-def test_a_whole_step_of_an_lstm_equals_a_scalar_computation_bit_for_bit():
-    layer, n = sf.nn.LSTM(3, 2, rng=8), Narrow(sf.BF16)
-    optimizer = sf.optim.SGD(layer.parameters(), lr=0.1)
-    x, g = sf.round(RNG.standard_normal((1, 1, 3)), sf.BF16), sf.round(RNG.standard_normal((1, 1, 2)), sf.BF16)
-    with sf.simulate("bf16-standard"):
-        out, _ = layer(x)
-        out.backward(g)
-        state = {name: sf.round(value, sf.BF16).tolist() for name, value in layer.state_dict().items()}
-        optimizer.step()
-    gates, weight = scalar_lstm_gradients(x[0, 0].tolist(), state, g[0, 0].tolist(), n)
-    assert_bits(layer.bias_ih_l0.grad, gates)
-    assert_bits(layer.bias_hh_l0.grad, gates)
-    assert_bits(layer.weight_ih_l0.grad, weight)
-    assert_bits(layer.weight_hh_l0.grad, np.zeros((8, 2)))
-    for name, gradient in {"bias_ih_l0": [gates], "weight_ih_l0": weight}.items():
-        new = np.atleast_2d(getattr(layer, name).data)
-        for row, old, values in zip(new, np.atleast_2d(state[name]), gradient, strict=True):
-            assert_bits(row, [n.add(w, n.multiply(-0.1, v)) for w, v in zip(old, values, strict=True)])
-
-
 def test_shares_of_the_steps_in_a_gradient_are_added_from_the_last_to_the_first():
     layer, n = sf.nn.RNN(1, 1, bias=False, rng=2), Narrow(sf.BF16)
     x, g = sf.round(RNG.standard_normal((2, 6)), sf.BF16).tolist()

@@ -31,33 +31,6 @@ class Tied(sf.nn.Module):
         return self.again(self.third(self.second(self.first(x))))
 
 
-def test_a_repeated_module_is_listed_once_as_in_torch():
-    model = Tied()
-    assert [path for path, _ in model.named_modules()] == ["", "first", "second", "third"]
-    assert paths(model) == ["first.weight", "first.bias", "second.bias", "third.weight", "third.bias"]
-    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
-    theirs = torch.nn.Module()
-    theirs.first, theirs.second, theirs.third = (torch.nn.Linear(2, 2) for _ in range(3))
-    theirs.second.weight, theirs.again = theirs.first.weight, theirs.third
-    assert [path for path, _ in theirs.named_parameters()] == paths(model)
-    assert [path for path, _ in theirs.named_modules()] == [path for path, _ in model.named_modules()]
-    state = {path: torch.tensor(array) for path, array in model.state_dict().items()}
-    assert list(state) == list(theirs.state_dict()), "a state names it under each of its paths"
-    theirs.load_state_dict(state)
-
-
-def test_a_shared_parameter_is_updated_once_a_step():
-    model = Tied()
-    before = model.state_dict()
-    optimizer = sf.optim.SGD(model.parameters(), lr=0.25)
-    for parameter in model.parameters():
-        parameter.grad = np.ones(parameter.shape)
-    with sf.simulate("fp64"):
-        optimizer.step()
-    for path, array in model.state_dict().items():
-        assert_bits(array, before[path] - 0.25)
-
-
 def test_the_first_owner_names_a_part():
     model = sf.nn.MLP([2, 2, 2])
     wrapper = sf.nn.Sequential(model.hidden, model.head)
@@ -66,41 +39,6 @@ def test_the_first_owner_names_a_part():
     del model
     gc.collect()
     assert wrapper[0][0].weight.path == "0.0.weight", "an owner that is gone does not count"
-
-
-def test_an_owner_that_let_go_does_not_count():
-    layer = sf.nn.Linear(2, 2)
-    first, second = sf.nn.Sequential(layer), sf.nn.Sequential(sf.nn.Sequential(), layer)
-    assert layer.path == "0"
-    setattr(first, "0", sf.nn.Sequential())
-    assert layer.path == "1"
-    delattr(second, "1")
-    assert layer.path == "" and layer.weight.path == "weight"
-
-
-def test_a_module_cannot_contain_itself():
-    outer, inner = sf.nn.Sequential(sf.nn.Sequential()), sf.nn.Module()
-    outer[0].inner = inner
-    for module in (inner, outer[0], outer):
-        with pytest.raises(ValueError, match="cannot hold .* as 'back': it would contain itself"):
-            inner.back = module
-    assert [path for path, _ in outer.named_modules()] == ["", "0", "0.inner"]
-
-
-def test_deleted_parts_are_gone():
-    model = sf.nn.MLP([2, 2, 2])
-    del model.head, model.hidden[0].bias
-    assert paths(model) == ["hidden.0.weight"]
-
-
-def test_reassignment_keeps_the_order_and_what_an_optimizer_remembers():
-    model = sf.nn.MLP([2, 2, 2])
-    order = paths(model)
-    model.hidden = sf.nn.Sequential(sf.nn.Linear(2, 2))
-    model.head.weight = sf.Parameter(np.ones((2, 2)))
-    model.head.bias, bias = None, model.head.bias
-    model.head.bias = bias
-    assert paths(model) == order
 
 
 def test_parameters_and_modules_are_replaced_by_their_kind_or_by_none():
@@ -212,37 +150,6 @@ def test_a_state_that_fits_in_part_is_taken_in_part_if_asked_for_and_what_is_lef
         model.load_state_dict({"0.weight": np.ones(3)}, strict=False)
     with pytest.raises(ValueError, match="strict must be True or False, got 'no'"):
         model.load_state_dict(state, "no")
-
-
-def test_a_wrapper_around_a_part_renames_nothing_in_the_model():
-    model = sf.nn.MLP([2, 2, 2])
-    wrapper = sf.nn.Sequential(model.hidden, sf.nn.Linear(2, 1))
-    policy = sf.policies["bf16-standard"].override("hidden.0", activations=sf.FP32)
-    seen = sf.Recorder()
-    with sf.simulate(policy, observer=seen):
-        model(np.ones((1, 2))).sum().backward()
-    assert {key.path for key, _ in seen.entries()} >= {"hidden.0", "head", "hidden.0.weight", "head.bias"}
-    assert not any(key.path.startswith(("0", "1")) for key, _ in seen.entries())
-    seen.reset()
-    with sf.simulate("bf16-standard", observer=seen):
-        wrapper(np.ones((1, 2))).sum().backward()
-    assert {key.path for key, _ in seen.entries()} >= {"0.0", "1", "0.0.weight", "1.bias"}
-    assert not any(key.path.startswith("h") for key, _ in seen.entries())
-
-
-def test_a_wrapper_around_a_model_that_has_run_renames_nothing_in_it():
-    model = sf.nn.MLP([2, 2, 2])
-    policy = sf.policies["bf16-standard"].override("head", activations=sf.FP32)
-    with sf.simulate(policy):
-        model(np.ones((1, 2)))
-    wrapper = sf.nn.Sequential(model, sf.nn.Linear(2, 1))
-    with sf.simulate(policy):
-        model(np.ones((1, 2)))
-    assert model.path == "" and model.head.weight.path == "head.weight"
-    seen = sf.Recorder()
-    with sf.simulate("bf16-standard", observer=seen):
-        wrapper(np.ones((1, 2)))
-    assert {key.path for key, _ in seen.entries()} == {"0.hidden.0", "0.head", "1"}
 
 
 class Where(sf.nn.Module):

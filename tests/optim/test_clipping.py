@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.optim.clipping import FEW, sequential_sum, sum_of_squares
 from tests.bits import assert_bits
 from tests.rounded import Rounded
 
@@ -81,19 +82,6 @@ def test_gradients_that_need_no_clipping_do_not_change():
     assert_bits(mine[0].grad, [0.1, -sf.round(0.15, sf.BF16)])
 
 
-def test_clipping_comes_after_unscaling():
-    # 1e-8 is no number of FP16; unscale_ leaves it in the format of the master copy, and so does clipping.
-    [p] = parameters([np.array([1e-8, 3e-8]) * 2.0**16])
-    optimizer, scaler = sf.optim.SGD([p], lr=1.0), sf.optim.StaticLossScale(2.0**16)
-    with sf.simulate("fp16-master"):
-        scaler.unscale_(optimizer)
-        norm = sf.optim.clip_grad_norm_(optimizer.params, 1e-8)
-        scaler.step(optimizer)
-    assert norm == pytest.approx(np.hypot(1e-8, 3e-8), rel=1e-6)
-    assert (p.grad != 0).all() and (p.grad != sf.round(p.grad, sf.FP16)).all()
-    np.testing.assert_allclose(p.grad, np.array([1e-8, 3e-8]) * (1e-8 / (norm + 1e-6)), rtol=1e-6)
-
-
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_a_norm_that_is_not_finite_is_an_error_only_where_asked_for(value):
     mine = parameters([np.array([1.0, value]), np.array([2.0])])
@@ -155,3 +143,34 @@ def test_wrong_arguments_are_refused_by_name(make, message):
 def test_clipping_needs_a_policy(clip):
     with pytest.raises(ValueError, match="needs a policy in force"):
         clip(parameters([np.ones(2)]), 1.0)
+
+
+def as_stated(x):
+    """The definition, number by number."""
+    values = [float(value) * float(value) for value in x.ravel()]
+    while len(values) > FEW:
+        half = (len(values) + 1) // 2
+        values = [values[i] + values[half + i] if half + i < len(values) else values[i] for i in range(half)]
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (FEW,), (FEW + 1,), (129,), (13, 17), (5, 4, 31)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_squares_are_added_in_the_order_that_is_stated(shape, dtype, rng):
+    x = (rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 9, shape)).astype(dtype)
+    kept = x.copy()
+    assert sum_of_squares(x) == as_stated(x)
+    assert sum_of_squares(np.asfortranarray(x)) == as_stated(x)
+    assert_bits(x, kept)
+
+
+def test_what_is_not_finite_stays_so_without_a_warning():
+    assert sum_of_squares(np.array([np.inf, 1.0])) == np.inf and np.isnan(sum_of_squares(np.array([np.inf, np.nan])))
+    assert sum_of_squares(np.full(2, 1e200)) == np.inf
+
+
+def test_numbers_are_added_one_after_another():
+    assert sequential_sum([1.0, 1e16, -1e16]) == 0.0 and sequential_sum([]) == 0.0

@@ -56,74 +56,60 @@ def test_every_layer_has_the_factor_of_the_formula_and_weights_that_of_the_layer
     assert scales["0.weight"] == scale > 1, "or this would show nothing"
 
 
-def test_where_nothing_underflows_scaling_changes_no_bit():
-    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, gradients=sf.FP16)
-    sf.nn.seed(2)
-    model = sf.nn.MLP([12, 8, 8, 8, 3])
-    plain, _ = backward(model, None, data(), 2.0**3, policy)
-    # With so small a share factors are taken although they are not needed.
-    got, scales = backward(model, sf.optim.LayerwiseLossScale(underflow=1e-12), data(), 2.0**3, policy)
-    assert max(scales.values()) > 1
-    for path in plain:
-        assert_bits(got[path], plain[path])
-
-
-def test_small_gradients_survive_in_deep_layers():
-    sf.nn.seed(3)
-    model = sf.nn.MLP([12, *[16] * 8, 3])
-    small = 2.0**-21
-    exact, _ = backward(model, None, data(), small, "fp64")
-    plain, _ = backward(model, None, data(), small)
-    got, scales = backward(model, sf.optim.LayerwiseLossScale(), data(), small)
-    first = "hidden.0.weight"
-
-    def error(gradients):
-        return np.linalg.norm(gradients[first] - exact[first]) / np.linalg.norm(exact[first])
-
-    assert scales[first] > 16 and error(got) < 0.5 * error(plain)
-    assert (got[first] != 0).sum() > (plain[first] != 0).sum()
-
-
 class Residual(sf.nn.Module):
     """x + f(x), whose two branches meet with different scales."""
 
     def __init__(self):
         super().__init__()
-        self.inner, self.outer = sf.nn.Linear(12, 12), sf.nn.Linear(12, 3)
-        self.first = sf.nn.Linear(12, 12)
+        self.inner, self.outer, self.first = (sf.nn.Linear(12, n) for n in (12, 3, 12))
 
     def forward(self, x):
         x = self.first(x)
         return self.outer(x + self.inner(x))
 
 
-def test_gradients_that_meet_are_brought_to_one_scale():
-    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, gradients=sf.FP16)
-    sf.nn.seed(4)
-    model = Residual()
-    plain, _ = backward(model, None, data(), 2.0**3, policy)
-    got, scales = backward(model, sf.optim.LayerwiseLossScale(underflow=1e-12), data(), 2.0**3, policy)
-    assert scales["first.weight"] > scales["inner.weight"] > scales["outer.weight"] == 1
-    for path in plain:
-        assert_bits(got[path], plain[path])
+class Parted(sf.nn.Module):
+    """Two parts of one result, whose gradients are put together in one scale."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.short, self.long = sf.nn.Linear(12, 8), sf.nn.Linear(4, 4), sf.nn.MLP([4, 6, 4])
+
+    def forward(self, x):
+        left, right = self.first(x).split(4, 1)
+        return self.short(left) + self.long(right)
 
 
-def test_gradients_of_parts_are_put_together_in_one_scale():
-    class Parted(sf.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.short, self.long = sf.nn.Linear(12, 8), sf.nn.Linear(4, 4), sf.nn.MLP([4, 6, 4])
+class Attention(sf.nn.Module):
+    """A convolution, and a product of activations."""
 
-        def forward(self, x):
-            left, right = self.first(x).split(4, 1)
-            return self.short(left) + self.long(right)
+    def __init__(self):
+        super().__init__()
+        self.conv, self.query = sf.nn.Conv2d(2, 3, 3), sf.nn.Linear(6, 4, bias=False)
 
+    def forward(self, x):
+        x = self.conv(x).reshape(len(x) * 3, 6)
+        return self.query(x) @ self.query(x).T
+
+
+IMAGES = np.float32(np.random.default_rng(1).standard_normal((2, 2, 4, 5)))
+
+
+@pytest.mark.parametrize("make, x, small, options, falling", [
+    (lambda: sf.nn.MLP([12, 8, 8, 8, 3]), data(), 8.0, {}, ["hidden.0.weight", "head.weight"]),
+    (Residual, data(), 8.0, {}, ["first.weight", "inner.weight", "outer.weight"]),
+    (Parted, data(), 8.0, {}, ["first.weight", "long.hidden.0.weight", "long.head.weight"]),
+    (Attention, IMAGES, 1.0, {"max_factor": 4.0}, ["conv.weight", "query.weight"]),
+])  # fmt: skip
+def test_where_nothing_underflows_scales_rise_towards_the_input_and_change_no_bit(make, x, small, options, falling):
     policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, gradients=sf.FP16)
     sf.nn.seed(8)
-    model = Parted()
-    plain, _ = backward(model, None, data(), 2.0**3, policy)
-    got, scales = backward(model, sf.optim.LayerwiseLossScale(underflow=1e-12), data(), 2.0**3, policy)
-    assert scales["first.weight"] > scales["long.hidden.0.weight"] > 1
+    model = make()
+    plain, _ = backward(model, None, x, small, policy)
+    # With so small a share factors are taken although they are not needed.
+    got, scales = backward(model, sf.optim.LayerwiseLossScale(underflow=1e-12, **options), x, small, policy)
+    factors = [scales[path] for path in falling]
+    assert factors == sorted({*factors}, reverse=True) and factors[0] > 1
     for path in plain:
         assert_bits(got[path], plain[path])
 
@@ -158,26 +144,6 @@ def test_a_step_that_is_not_finite_is_skipped_and_leaves_the_scale(bad):
     assert scaler.get_scale() == 2.0
     for path, weights in model.state_dict().items():
         assert_bits(weights, before[path])
-
-
-def test_convolutions_and_products_of_activations_take_factors_too():
-    class Attention(sf.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.query = sf.nn.Conv2d(2, 3, 3), sf.nn.Linear(6, 4, bias=False)
-
-        def forward(self, x):
-            x = self.conv(x).reshape(len(x) * 3, 6)
-            return self.query(x) @ self.query(x).T
-
-    sf.nn.seed(7)
-    model, x = Attention(), np.float32(np.random.default_rng(1).standard_normal((2, 2, 4, 5)))
-    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, gradients=sf.FP16)
-    plain, _ = backward(model, None, x, 1.0, policy)
-    got, scales = backward(model, sf.optim.LayerwiseLossScale(underflow=1e-12, max_factor=4.0), x, 1.0, policy)
-    assert scales["conv.weight"] > scales["query.weight"] > 1
-    for path in plain:
-        assert_bits(got[path], plain[path])
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])

@@ -1,5 +1,9 @@
-"""Loss scaling: its methods, and invalid uses."""
+"""Loss scaling: its methods, its rules, its states, and invalid uses."""
 
+import copy
+import json
+import math
+import pickle
 from collections import namedtuple
 
 import numpy as np
@@ -7,7 +11,7 @@ import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
-from tests.optim.scalers import parameters
+from tests.optim.scalers import parameters, scales
 
 
 @pytest.mark.parametrize("policy, format", [
@@ -103,17 +107,6 @@ def test_a_gradient_that_becomes_infinite_when_it_is_unscaled_is_not_finite():
     assert p.data == 1.0
 
 
-def test_several_optimizers_share_one_update():
-    a, b = parameters([1.0], [1.0])
-    first, second, scaler = sf.optim.SGD([a], 0.5), sf.optim.SGD([b], 0.5), sf.optim.DynamicLossScale(4.0)
-    a.grad, b.grad = np.float32([np.inf]), np.float32([4.0])
-    with sf.simulate("fp32"):
-        scaler.step(first)
-        scaler.step(second)
-    scaler.update()
-    assert a.data == 1.0 and b.data == 0.5 and scaler.get_scale() == 2.0
-
-
 @pytest.mark.parametrize("verbs, message", [
     (["unscale_", "unscale_"], "unscale_ was already called for this optimizer since the last update"),
     (["step", "unscale_"], "step was already called for this optimizer since the last update"),
@@ -182,3 +175,186 @@ def test_update_takes_a_scale_too():
 def test_invalid_scales_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(sf.optim)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: sf.optim.StaticLossScale(1024.0),
+    lambda: sf.optim.DynamicLossScale(growth_interval=3, hysteresis=2),
+    sf.optim.LogNormalLossScale,
+])  # fmt: skip
+def test_a_state_goes_through_json_and_continues_with_the_same_scales(make):
+    largest = [np.inf, 1.5, 0.0, 3.0, 7.0, np.inf, np.inf, 2.0] * 3
+    whole, first, second = make(), make(), make()
+    expected = scales(whole, largest)
+    assert scales(first, largest[:11]) == expected[:11]
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert scales(second, largest[11:]) == expected[11:]
+
+
+def test_a_state_of_numpys_numbers_becomes_one_of_pythons():
+    scaler = sf.optim.LogNormalLossScale()
+    scales(scaler, [3.0, 5.0])
+    other = sf.optim.LogNormalLossScale()
+    other.load_state_dict({name: np.array(value)[()] for name, value in scaler.state_dict().items()})
+    assert json.dumps(other.state_dict()) == json.dumps(scaler.state_dict())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])
+def test_copies_of_a_scaler_in_the_middle_of_a_step_know_what_was_found(copied):
+    scaler, optimizer = sf.optim.DynamicLossScale(8.0), sf.optim.SGD(parameters([1.0], [2.0]), lr=1.0)
+    with sf.simulate("fp32"):
+        for parameter, g in zip(optimizer.params, ([8.0], [np.inf]), strict=True):
+            parameter.grad = np.float32(g)
+        scaler.unscale_(optimizer)
+        scaler, optimizer = copied((scaler, optimizer))
+        assert optimizer.params[0].grad == 1 and scaler.is_skipping(optimizer)
+        with pytest.raises(ValueError, match="unscale_ was already called for this optimizer since the last update"):
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert optimizer.params[0].data == 1 and scaler.get_scale() == 4
+
+
+def test_a_state_that_does_not_fit_is_refused_and_nothing_of_it_taken():
+    scaler = sf.optim.DynamicLossScale()
+    before = scaler.state_dict()
+    for state, message in [
+        (sf.optim.StaticLossScale(2.0).state_dict(), "The state is not DynamicLossScale's: missing .'growth_factor'"),
+        ({**before, "speed": 1}, r"unknown \['speed'\]"),
+        ({**before, "scale": 8.0, "_growth_tracker": -1}, "_growth_tracker must be an integer of at least 0, got -1"),
+        ({**before, "scale": np.nan}, "init_scale must be a finite number"),
+        ([], "takes a result of DynamicLossScale.state_dict, got a list"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            scaler.load_state_dict(state)
+        assert scaler.state_dict() == before
+
+
+@pytest.mark.parametrize("text", [
+    "StaticLossScale(8.0)", "DynamicLossScale(65536.0)", "DynamicLossScale(4.0, growth_interval=3, hysteresis=2)",
+    "LogNormalLossScale()", "LogNormalLossScale(overflow=65536.0)", "LayerwiseLossScale(1.0, max_factor=4.0)",
+])  # fmt: skip
+def test_a_scaler_prints_as_the_call_that_makes_it(text):
+    assert repr(eval(f"sf.optim.{text}")) == text
+
+
+class WithMine(sf.optim.DynamicLossScale):
+    """A subclass with an entry of its own, which passes the initial scale on by position."""
+
+    state_names = {**sf.optim.DynamicLossScale.state_names, "mine": False}
+
+    def __init__(self, scale=4.0, *, mine=3, **options):
+        super().__init__(scale, **options)
+        self.mine = mine
+
+
+def test_entries_of_a_subclass_are_loaded():
+    loaded = WithMine()
+    loaded.load_state_dict(WithMine(8.0, mine=7, growth_interval=5).state_dict())
+    assert (loaded.get_scale(), loaded.mine, loaded.growth_interval) == (8.0, 7, 5)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_dynamic_scale_takes_the_way_of_torchs_grad_scaler(seed):
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    random = np.random.default_rng(seed)
+    options = dict(
+        init_scale=2.0 ** random.integers(-20, 126),
+        growth_factor=random.choice([2.0, 1.5, 3.7]),
+        backoff_factor=random.choice([0.5, 0.7, 0.25]),
+        growth_interval=int(random.integers(1, 4)),
+    )
+    ours, theirs = sf.optim.DynamicLossScale(**options), torch.amp.GradScaler("cpu", **options)
+    ps = parameters([1.0, 2.0], [3.0])
+    ts = [torch.tensor(p.data.copy(), requires_grad=True) for p in ps]
+    first, second = sf.optim.SGD(ps[:1], 0.5), sf.optim.SGD(ps[1:], 0.5)
+    theirs_first, theirs_second = torch.optim.SGD(ts[:1], 0.5), torch.optim.SGD(ts[1:], 0.5)
+    theirs.scale(torch.ones(()))
+    for _ in range(100):
+        for p, t in zip(ps, ts, strict=True):
+            g = np.float32(random.standard_normal(p.shape) * 1e-3 * ours.get_scale())
+            g[..., 0] = random.choice([g[..., 0], np.inf, np.nan], p=[0.8, 0.1, 0.1])
+            p.grad, t.grad = g.copy(), torch.tensor(g)
+        with sf.simulate("fp32"):
+            if random.random() < 0.5:
+                ours.unscale_(first)
+                theirs.unscale_(theirs_first)
+            for mine, other in ((first, theirs_first), (second, theirs_second)):
+                ours.step(mine)
+                theirs.step(other)
+        ours.update()
+        theirs.update()
+        assert ours.get_scale() == theirs.get_scale()
+        for p, t in zip(ps, ts, strict=True):
+            assert_bits(p.data, t.detach().numpy())
+            assert_bits(p.grad, t.grad.numpy())
+    state = theirs.state_dict()
+    assert {name: ours.state_dict()[name] for name in state} == state
+    ours.load_state_dict(state)
+
+
+def test_a_growth_to_infinity_is_not_carried_out_and_a_scale_never_vanishes():
+    assert scales(sf.optim.DynamicLossScale(2.0**127, growth_interval=1), [0.0, 0.0]) == [2.0**127] * 2
+    assert scales(sf.optim.DynamicLossScale(2.0**-125), [np.inf] * 3) == [2.0**-126] * 3
+
+
+def test_apexs_rule_has_a_largest_scale():
+    scaler = sf.optim.DynamicLossScale.apex()
+    assert scaler.get_scale() == 2.0**16
+    scaler.growth_interval = 1
+    assert scales(scaler, [0.0] * 10)[-3:] == [2.0**24] * 3
+
+
+def test_megatrons_rule_starts_high_forgives_one_overflow_and_does_not_fall_below_one():
+    scaler = sf.optim.DynamicLossScale.megatron()
+    assert scaler.get_scale() == 2.0**32 and scaler.growth_interval == 1000
+    assert scales(scaler, [np.inf] * 40) == [2.0**32, *(2.0**n for n in range(31, 0, -1)), *[1.0] * 8]
+
+
+def test_hysteresis_forgives_the_first_overflows_since_a_clean_step():
+    scaler = sf.optim.DynamicLossScale(16.0, growth_interval=2, hysteresis=2, min_scale=4.0)
+    bad, good = np.inf, 1.0
+    #       forgiven, halved, halved; restored, forgiven, count starts again, growth, forgiven, halved, and not below 4
+    steps = [bad, bad, bad, good, bad, good, good, bad, bad, bad, bad]
+    assert scales(scaler, steps) == [16, 8, 4, 4, 4, 4, 8, 8, 4, 4, 4]
+
+
+def log_normal(largest, overflow=16.0):
+    """The scales by the textbook formulas: averages corrected for their start, mean square less squared mean."""
+    mean = square = center = 0.0
+    t, scale, found = 0, 1.0, []
+    for g in largest:
+        if g:
+            x, t = (math.log2(g) if math.isfinite(g) else overflow), t + 1
+            mean, center = 0.99 * mean + 0.01 * x, 0.999 * center + 0.001 * x
+            square = 0.999 * square + 0.001 * x * x
+            m1, m2 = center / (1 - 0.999**t), square / (1 - 0.999**t)
+            spread = mean / (1 - 0.99**t) + 3.09 * math.sqrt(max(m2 - m1 * m1, 0.0))
+            scale = 2 ** min(max(16 - spread, 0), 14)
+        found.append(scale)
+    return found
+
+
+def test_the_log_normal_scale_follows_the_largest_gradients():
+    assert sf.optim.LogNormalLossScale().get_scale() == 1.0
+    assert scales(sf.optim.LogNormalLossScale(), [2.0**5] * 3) == [2.0**11] * 3
+    assert scales(sf.optim.LogNormalLossScale(), [1.0]) == [2.0**14]
+    random = np.random.default_rng(2)
+    largest = np.float32(2 ** random.normal(6, 2, 200)).tolist()
+    largest[20], largest[30], largest[31] = math.inf, 0.0, math.nan
+    got = scales(sf.optim.LogNormalLossScale(), largest)
+    np.testing.assert_allclose(got, log_normal(largest), rtol=1e-6)
+    assert all(s == np.float32(s) for s in got) and got[29] == got[30]
+
+
+def test_the_references_quirk_holds_the_scale_at_one_for_thousands_of_steps():
+    quirk = sf.optim.LogNormalLossScale(overflow=2.0**16)
+    for _ in range(100):
+        quirk.adapt(True, 2.0**5)
+    assert quirk.get_scale() == 2.0**11
+    quirk.adapt(False, math.inf)
+    steps = 0
+    while quirk.get_scale() == 1.0:
+        quirk.adapt(True, 2.0**5)
+        steps += 1
+    assert 10_000 < steps < 14_000

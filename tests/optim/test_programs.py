@@ -110,24 +110,15 @@ def ran(monkeypatch):
 def test_a_program_is_its_operations_in_every_mode_and_format(kind, update, ran, one_by_one):
     rng = np.random.default_rng(len(kind) + len(update))
     cases = [sf.Policy(compute=format, rounding=mode, update=update) for format in FORMATS for mode in MODES]
-    cases = [cases[i] for i in rng.permutation(len(cases))[:4]]
+    cases = [cases[i] for i in rng.permutation(len(cases))[:2]]
     cases += [sf.Policy(compute=sf.BF16, optimizer_state=sf.FP32, update=update)]
     cases += [sf.Policy(compute=sf.FP16, weights=sf.FP32, optimizer_state=sf.E5M2, update=update)]
     seeds = range(len(cases))
     got = [trained(kind, policy, np.random.default_rng(seed)) for seed, policy in zip(seeds, cases, strict=True)]
-    assert ran.count(True) > len(ran) // 2, "FP32 with long draws is computed one by one"
+    assert ran.count(True) > len(ran) // 4, "FP32 with long draws is computed one by one"
     one_by_one()
     for seed, policy, found in zip(seeds, cases, got, strict=True):
         assert_same(found, trained(kind, policy, np.random.default_rng(seed)))
-
-
-@every_kind
-def test_presets_are_updated_by_the_same_operations(kind, one_by_one):
-    names = [name for name in sf.policies if name != "nvfp4"]
-    got = [trained(kind, name, np.random.default_rng(1), steps=2) for name in names]
-    one_by_one()
-    for name, found in zip(names, got, strict=True):
-        assert_same(found, trained(kind, name, np.random.default_rng(1), steps=2))
 
 
 def recorded(kind, policy, seed, path=None):
@@ -147,9 +138,9 @@ def recorded(kind, policy, seed, path=None):
     return recorder.entries(), ([p.data for p in parameters], optimizer.state, None)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "SGD with momentum", "AdamW", "NAdam"])
+@pytest.mark.parametrize("kind", ["SGD with momentum", "NAdam"])
 def test_an_observer_counts_the_same_of_a_program_and_changes_no_bit(kind, ran, one_by_one):
-    cases = [sf.Policy(compute=format, rounding=mode) for format in FORMATS for mode in (sf.nearest_even, sf.to_odd)]
+    cases = [sf.Policy(compute=format, rounding=mode) for format, mode in zip(FORMATS, MODES, strict=False)]
     cases += ["bf16-stochastic", "bf16-kahan", "bf16-standard"]
     got = [recorded(kind, policy, seed) for seed, policy in enumerate(cases)]
     assert ran.count(True) > len(ran) // 8, "and what has infinities is counted one by one"

@@ -221,12 +221,9 @@ def finished(q, w, u, m, update):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("shape", [(2, 3), (3, 2)])
+@pytest.mark.parametrize("case, shape", [*((case, (2, 3)) for case in CASES), ("Muon", (3, 2)), ("Adafactor", (1, 4))])
 def test_steps_equal_a_computation_written_out(case, policy, shape):
     (kind, options, rule), policy = CASES[case], POLICIES[policy]
-    if shape == (3, 2) and kind != "Muon":
-        shape = (1, 4)
     rng, recipe = np.random.default_rng(3), policy.recipe()
     q, s = (Rounded(format, recipe.rounding) for format in (recipe.weights, recipe.optimizer_state))
     parameter = sf.Parameter(rng.standard_normal(shape))

@@ -33,45 +33,6 @@ def test_small_updates_are_cancelled_or_not(policy, exponent, moves):
     assert (w.data[0] > 1) == moves
 
 
-def test_stochastic_updates_move_on_average():
-    steps, u = 256, 2.0**-9
-    w, _ = run("bf16-stochastic", np.ones(2000), -np.ones(2000), u, steps)
-    # 256 times 2^-9 from 1: mean 1.5; a quarter of a gap each, so the variance is 256 * 3/16 gaps squared.
-    deviation = np.sqrt(steps * 0.25 * 0.75) * 2.0**-7
-    assert abs(w.data.mean() - 1.5) < 5 * deviation / np.sqrt(2000)
-    assert abs(w.data.std() / deviation - 1) < 5 / np.sqrt(4000)
-
-
-def test_gradients_of_any_float_type_are_read_exactly():
-    values = np.array([0.1, -3.0, 2.0**-24], np.float16)
-    results = []
-    for gradient in (values, values.astype(np.float64), values.tolist()):
-        w = parameter(np.ones(3))
-        w.grad = gradient
-        with sf.simulate("fp64"):
-            sf.optim.SGD([w], 0.5).step()
-        results.append(w.data)
-    assert_bits(results[0], 1.0 - 0.5 * values.astype(np.float64))
-    assert_bits(results[1], results[0])
-    assert_bits(results[2], results[0])
-
-
-@pytest.mark.parametrize("bad, message", [
-    (np.ones(1), r"the gradient of second must have the shape of its data, \(2,\), got \(1,\)"),
-    (np.ones((3, 2)), r"the shape of its data, \(2,\), got \(3, 2\)"),
-    (1.0, r"the shape of its data, \(2,\), got \(\)"),
-    (np.ones(2, complex), "the gradient of second must hold real numbers"),
-    ([[1.0], [1.0, 2.0]], "the gradient of second must be a rectangular array"),
-    (["a", "b"], "the gradient of second must"),
-])  # fmt: skip
-def test_a_gradient_that_does_not_fit_is_refused_where_it_is_assigned(bad, message):
-    model = sf.nn.Module()
-    model.second = parameter([3.0, 4.0])
-    with pytest.raises(ValueError, match=message):
-        model.second.grad = bad
-    assert model.second.grad is None
-
-
 def test_a_gradient_that_no_longer_fits_is_refused_before_anything_is_updated():
     model = sf.nn.Module()
     model.first, model.second = parameter([1.0, 2.0]), parameter([3.0, 4.0])
@@ -93,30 +54,11 @@ def test_a_state_that_no_longer_fits_is_refused_before_anything_is_updated():
     assert w.data.tolist() == [1.0, 2.0]
 
 
-def test_options_are_checked_when_they_are_used():
-    w = parameter([1.0])
-    w.grad = np.ones(1)
-    optimizer = sf.optim.SGD([w], np.float32(0.25))
-    with sf.simulate("fp64"):
-        optimizer.step()
-        assert w.data[0] == 0.75
-        for option, value in (("lr", np.nan), ("momentum", "0.9"), ("weight_decay", -1), ("nesterov", 1)):
-            before = getattr(optimizer, option)
-            setattr(optimizer, option, value)
-            with pytest.raises(ValueError, match=f"{option} must"):
-                optimizer.step()
-            setattr(optimizer, option, before)
-        optimizer.nesterov = True
-        with pytest.raises(ValueError, match="Nesterov momentum needs"):
-            optimizer.step()
-    assert w.data[0] == 0.75
-
-
 @pytest.mark.parametrize("option", ["lr", "momentum", "weight_decay", "dampening"])
-@pytest.mark.parametrize("value", [10**30, 10**400, 2**53 + 1, np.nan, np.inf, -np.inf, 1j, "0.1", True, None, [0.1]])
-def test_numbers_that_cannot_be_operands_are_refused(option, value):
-    with pytest.raises(ValueError, match=f"{option} must be a "):
-        sf.optim.SGD([parameter([1.0])], **{"lr": 0.1, option: value})
+def test_numbers_that_cannot_be_operands_are_refused(option):
+    for value in (10**30, 10**400, 2**53 + 1, np.nan, np.inf, -np.inf, 1j, "0.1", True, None, [0.1]):
+        with pytest.raises(ValueError, match=f"{option} must be a "):
+            sf.optim.SGD([parameter([1.0])], **{"lr": 0.1, option: value})
 
 
 def test_optimizers_print_as_the_call_that_makes_them_and_their_size():
@@ -128,15 +70,10 @@ def test_optimizers_print_as_the_call_that_makes_them_and_their_size():
 
 @pytest.mark.parametrize("make, message", [
     (lambda: sf.optim.SGD([], 0.1), "needs parameters; got none"),
-    (lambda: sf.optim.SGD([sf.Tensor([1.0])], 0.1), "takes model.parameters.., got a Tensor among them"),
     (lambda: sf.optim.SGD(parameter([1.0]), 0.1), "a list of parameters in their order, got a Parameter"),
-    (lambda: sf.optim.SGD({parameter([1.0])}, 0.1), "a list of parameters in their order, got a set"),
     (lambda: sf.optim.SGD(sf.nn.MLP([2, 2]), 0.1), "takes model.parameters.. or a list .* got a MLP"),
-    (lambda: sf.optim.SGD([parameter([1.0])] * 2, 0.1), "parameter 1 was given twice"),
     (lambda: sf.optim.SGD(parameter([1.0]) for _ in range(0)), "got none"),
-    (lambda: sf.optim.SGD([parameter([1.0])], -0.1), "lr must not be negative, got -0.1"),
     (lambda: sf.optim.SGD([parameter([1.0])], 0.1, momentum=-1), "momentum must not be negative"),
-    (lambda: sf.optim.SGD([parameter([1.0])], 0.1, nesterov=True), "Nesterov momentum needs a momentum"),
 ])  # fmt: skip
 def test_bad_options_are_refused(make, message):
     with pytest.raises(ValueError, match=message):

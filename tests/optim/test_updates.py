@@ -61,18 +61,8 @@ def test_choices_by_path_hold_for_that_parameter_alone(kind, role, value):
 
 
 @every_kind
-def test_moments_are_kept_in_optimizer_state_and_weights_in_weights(kind):
-    policy = sf.Policy(compute=sf.FP16, weights=sf.FP32, optimizer_state=sf.E5M2)
-    model, optimizer = trained(kind, policy)
-    for p, state in zip(model.parameters(), optimizer.state, strict=True):
-        assert (p.data != sf.round(p.data, sf.FP16)).any(), "the master copy has more digits"
-        for name in state.keys() - COUNTERS:
-            assert_bits(state[name], sf.round(state[name], sf.E5M2))
-
-
-@every_kind
 @pytest.mark.parametrize("policy", [
-    "bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master",
+    "bf16-kahan", "fp16-master",
     sf.Policy(compute=sf.BF16, rounding=sf.stochastic(), optimizer_state=sf.FP16),
 ], ids=str)  # fmt: skip
 def test_a_restored_state_continues_with_the_same_bits(kind, policy):
@@ -128,26 +118,15 @@ def test_parameters_without_a_gradient_stay_and_keep_nothing(kind):
 
 
 @every_kind
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
-def test_empty_parameters_are_stepped_over(kind, shape):
-    p = sf.Parameter(np.zeros(shape, np.float32))
-    p.grad = np.zeros(shape)
-    optimizer = optimizer_of(kind, [p])
+def test_empty_parameters_are_stepped_over(kind):
+    parameters = [sf.Parameter(np.zeros(shape, np.float32)) for shape in ((0, 3), (3, 0))]
+    optimizer = optimizer_of(kind, parameters)
+    for p in parameters:
+        p.grad = np.zeros(p.shape)
     with sf.simulate("bf16-kahan"):
         optimizer.step()
         optimizer.step()
-    assert p.data.shape == shape
-
-
-@every_kind
-def test_a_tied_parameter_is_updated_once(kind):
-    tied, alone = Model(), Model()
-    tied.second = tied.first
-    trained(kind, "bf16-standard", tied)
-    optimizer = optimizer_of(kind, [alone.first])
-    assert len(list(tied.parameters())) == 1
-    train(optimizer, sf.simulate("bf16-standard", seed=3), 3)
-    assert_bits(tied.first.data, alone.first.data)
+    assert [p.data.shape for p in parameters] == [(0, 3), (3, 0)]
 
 
 @every_kind
@@ -169,17 +148,16 @@ def test_memory_order_and_type_of_gradients_change_no_bit(kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Muon"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -0.0, 0.0, 1e-45, 3e38])
-def test_extreme_gradients_pass_as_ieee_says(kind, value):
-    p = sf.Parameter(np.ones((2, 2), np.float32))
-    p.grad = np.full((2, 2), value, np.float32)
-    optimizer = optimizer_of(kind, [p])
-    with sf.simulate("bf16-standard"):
-        optimizer.step()
-    # Only NaN, and infinity over infinity, make NaN of a weight.
-    assert np.isnan(p.data).any() <= (not np.isfinite(value) or value == np.float32(3e38))
-    if kind in ("SGD", "Lion") and np.isfinite(value):
-        assert np.isfinite(p.data).all()
+def test_extreme_gradients_pass_as_ieee_says(kind):
+    for value in (np.nan, np.inf, -0.0, 0.0, 1e-45, 3e38):
+        p = sf.Parameter(np.ones((2, 2), np.float32))
+        p.grad = np.full((2, 2), value, np.float32)
+        optimizer = optimizer_of(kind, [p])
+        with sf.simulate("bf16-standard"):
+            optimizer.step()
+        # Only NaN, and infinity over infinity, make NaN of a weight.
+        assert np.isnan(p.data).any() <= (not np.isfinite(value) or value == np.float32(3e38))
+        assert kind not in ("SGD", "Lion") or not np.isfinite(value) or np.isfinite(p.data).all()
 
 
 def test_parameters_with_no_axes_have_arrays_for_state():
@@ -220,23 +198,3 @@ def test_the_products_of_muon_are_chosen_by_the_operation_update():
     assert_bits(local.first.data, want.first.data)
     assert_bits(local.second.data, other.second.data)
     assert (other.first.data != want.first.data).any()
-
-
-@pytest.mark.parametrize("decay", [1e-5, 1e-4])
-def test_decay_by_the_optimizer_meets_the_master_copy_and_a_regularizer_in_the_loss_the_gradients_format(decay):
-    # OpenSeq2Seq, mixed precision: lambda * w underflows in FP16, and does not where it is added to the master copy.
-    start = np.full((1, 1), 1e-4, np.float32)
-    results = []
-    for by_optimizer in (True, False):
-        layer = sf.nn.Linear(1, 1, bias=False)
-        layer.weight.data = start
-        optimizer = sf.optim.SGD(layer.parameters(), lr=1.0, weight_decay=decay if by_optimizer else 0.0)
-        with sf.simulate("fp16-master"):
-            loss = layer(np.zeros((1, 1))).sum()
-            if not by_optimizer:
-                loss = loss + 0.5 * decay * (layer.weight * layer.weight).sum()
-            loss.backward()
-            optimizer.step()
-        results.append(layer.weight.data)
-    assert_bits(results[0], sf.subtract(start, sf.multiply(decay, start, sf.FP32), sf.FP32))
-    assert_bits(results[1], start)

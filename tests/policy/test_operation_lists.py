@@ -80,12 +80,6 @@ def test_a_denied_operation_runs_in_its_format_whatever_the_policy_says():
     assert exact.accumulate == sf.exact, "no sum is wider"
 
 
-def test_a_denied_contraction_rotates_nothing():
-    policy = sf.policies["nvfp4"]
-    assert policy.deny("linear").recipe("", "linear").rotation is None
-    assert policy.deny("linear").allow("linear").recipe("", "linear") == policy.recipe("", "linear")
-
-
 def test_lists_print_and_are_read_as_overrides():
     policy = BASE.allow("linear", "matmul").deny("exp", "sum")
     assert eval(repr(policy), vars(sf)) == sf.Policy.from_toml(policy.to_toml()) == policy
@@ -189,18 +183,7 @@ def test_a_linear_layer_under_amp_computes_in_fp16_with_its_bias_and_keeps_fp32_
     assert_bits(head.weight.grad, sf.matmul(given.T, h, inputs=sf.FP16, accumulate=sf.FP32, output=sf.FP16))
 
 
-def test_a_sum_of_unlike_formats_under_amp_is_in_the_wider_one():
-    model, x = sf.nn.Linear(3, 3, rng=0), sf.Tensor(np.float32([[1, 2, 3]]))
-    with sf.simulate("amp-fp16"):
-        y = model(x)
-        assert (y + y).format == y.relu().format == sf.FP16
-        assert (y + x).format == (y + model.bias).format == sf.FP32
-        assert y.softmax().format == y.sum().format == y.exp().format == (x * 1.0).format == sf.FP32
-        assert y.mean().format == y.max().format == sf.FP16
-        assert sf.nn.mse_loss(y, np.zeros((1, 3))).format == sf.FP32
-
-
-@settings(max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(strategies.policies(), st.lists(st.sampled_from(sorted(OPERATIONS.keys() - {"update"})), min_size=1, max_size=4))
 def test_whatever_the_policy_a_denied_operation_is_wide_and_an_inferred_one_follows_its_operands(policy, names):
     denied = policy.deny(*names)

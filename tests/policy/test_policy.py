@@ -8,7 +8,6 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.policy.roles import ROLES
-from tests.bits import assert_bits
 
 E4M3 = sf.Policy(compute="e4m3", compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.BF16)
 
@@ -84,25 +83,6 @@ def test_a_matrix_unit_makes_no_other_sums():
         assert recipe.accumulate == recipe.accumulate_gradients == accumulate
         assert recipe.reduce == sf.sequential(sf.FP32)
     assert sf.Policy(compute=sf.BF16, accumulate=unit, reduce=unit).recipe().reduce == unit
-
-
-def test_one_matrix_unit_serves_operands_of_two_formats(rng):
-    unit = sf.tensor_core("hopper")
-    policy = sf.Policy(
-        compute=sf.E4M3, compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.BF16, accumulate=unit
-    )
-    model, x, y = sf.nn.MLP([4, 3, 2]), rng.standard_normal((5, 4)), rng.standard_normal((5, 2))
-    with sf.simulate(policy):
-        sf.nn.mse_loss(model(x), y).backward()
-    gradient = model.head.weight.grad
-    apart = {
-        "accumulate": sf.tensor_core("hopper", sf.E4M3),
-        "accumulate_gradients": sf.tensor_core("hopper", (sf.E5M2, sf.E4M3)),
-    }
-    model.zero_grad()
-    with sf.simulate(policy.override("*", **apart)):
-        sf.nn.mse_loss(model(x), y).backward()
-    assert_bits(model.head.weight.grad, gradient)
 
 
 def test_none_in_an_override_goes_back_to_the_role_that_is_followed():
@@ -268,7 +248,7 @@ def test_a_policy_file_is_pleasant_to_write():
     (lambda: E4M3.override("head", compute=None), "compute=.* it has no default, got None"),
     (lambda: E4M3.override(operation=5, compute=sf.BF16), "Unknown operation 5"),
     (lambda: E4M3.override("head"), "got no role"),
-    (lambda: E4M3.override("head", computes=sf.BF16), "unknown role 'computes'. Roles: compute"),
+    (lambda: E4M3.override("head", wieghts=sf.BF16), "unknown role 'wieghts'. Roles: compute.*Did you mean 'weights'"),
     (lambda: E4M3.override(compute=sf.BF16), "needs a path, an operation, or both"),
     (lambda: E4M3.override(operation="sofmax", compute=sf.BF16), "Did you mean 'softmax'"),
     (
@@ -276,7 +256,7 @@ def test_a_policy_file_is_pleasant_to_write():
         r"Override 'haed' matches no layer and no parameter. Paths: hidden, hidden.0, .* Did you mean 'head'\?",
     ),
     (lambda: sf.Policy.from_dict({}), "needs the key 'compute'"),
-    (lambda: sf.Policy.from_dict({"compute": "bf16", "wieghts": "bf16"}), "has no key 'wieghts'. Keys: name"),
+    (lambda: sf.Policy.from_dict({"compute": "bf16", "wieghts": "bf16"}), "no key 'wieghts'.*Did you mean 'weights'"),
     (lambda: sf.Policy.from_dict({"compute": 16}), "compute must be a text such as 'BF16', got 16"),
     (lambda: sf.Policy.from_dict({"compute": "bf17"}), "compute: Unknown format 'bf17'"),
     (lambda: sf.Policy.from_dict({"compute": "bf16", "overrides": [{"layer": "a"}]}), "An override has no key"),
@@ -328,10 +308,3 @@ def test_presets_print_as_the_table_of_their_sources():
         line.startswith(name) and line.endswith(sf.policies[name].source)
         for name, line in zip(sf.policies, lines[1:], strict=True)
     )
-
-
-def test_the_error_for_a_wrong_name_has_the_nearest_name():
-    with pytest.raises(ValueError, match="unknown role 'wieghts'.*Did you mean 'weights'"):
-        sf.policies["fp32"].override("head", wieghts=sf.BF16)
-    with pytest.raises(ValueError, match="no key 'acumulate'.*Did you mean 'accumulate'"):
-        sf.Policy.from_toml("compute = 'fp16'\nacumulate = 'fp16'")

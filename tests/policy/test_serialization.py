@@ -14,9 +14,9 @@ from simfloat.policy.text import parse
 from tests.policy import strategies
 
 FEW = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-MANY = settings(FEW, max_examples=60)
+MANY = settings(FEW, max_examples=30)
 
 
 @FEW

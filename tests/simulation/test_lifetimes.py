@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import signal
+import sys
 import threading
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.simulation import context
 from simfloat.simulation.context import current_context
 from simfloat.simulation.simulation import current
 
@@ -146,15 +149,6 @@ def test_a_forgotten_generator_leaves_nothing_behind():
         current()
 
 
-def test_a_generator_that_turns_recording_off_does_so_for_itself():
-    def quiet():
-        with sf.no_grad():
-            yield is_recording()
-
-    for inside in quiet():
-        assert not inside and is_recording()
-
-
 @contextlib.contextmanager
 def managed(policy):
     with sf.simulate(policy), sf.no_grad():
@@ -172,17 +166,6 @@ def test_context_managers_made_of_generators_hold_for_their_with_statement():
     assert is_recording()
     with pytest.raises(ValueError, match=NOT_IN_FORCE):
         current()
-
-
-def test_a_managed_block_inside_a_generator_is_the_generators():
-    def batches():
-        with managed("fp64"):
-            yield policy_in_force()
-
-    with sf.simulate("fp32"):
-        for inside in batches():
-            assert (inside, policy_in_force()) == ("fp64", "fp32")
-            assert is_recording()
 
 
 @pytest.fixture
@@ -284,3 +267,47 @@ def test_a_simulation_prints_as_its_call_whatever_its_recorder_counted():
     with simulation:
         sf.Tensor([1.0]) + 1.0
     assert repr(simulation) == "simulate('bf16-standard', seed=3, observer=Recorder())"
+
+
+@pytest.fixture
+def _ctrl_c_at_ends(monkeypatch):
+    """Send Ctrl-C, as a terminal does, at every point at the end of a block."""
+
+    def interrupted():
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it is held back
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(context, "_holder", interrupted)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_at_ends")
+@pytest.mark.parametrize(
+    "block", [sf.simulate("fp32"), sf.no_grad(), sf.simulate("fp32").aside()], ids=["simulate", "no_grad", "aside"]
+)
+def test_a_block_that_has_ended_is_not_in_force(block):
+    before = context.current_context()
+    with pytest.raises(KeyboardInterrupt), block:
+        assert context.current_context() != before
+    assert context.current_context() == before
+    assert not getattr(sys.modules.get("torch.nn.modules.module"), "_global_forward_pre_hooks", None)
+
+
+def test_evaluating_aside_may_be_interrupted_anywhere(monkeypatch):
+    """Streams and observer are as they were, also where the block had hardly begun."""
+    sim = sf.simulate("bf16-stochastic", seed=1, observer=sf.Recorder())
+    with sim:
+        sf.Tensor(1.0) + 2.0**-10
+        state, observer = sim.state, sim.observer
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        for name in ("_activate", "stream_positions"):
+            monkeypatch.setattr(sim, name, interrupted)
+            with pytest.raises(KeyboardInterrupt), sim.trial_run():
+                pass
+            monkeypatch.undo()
+            assert sim.state == state and sim.observer is observer

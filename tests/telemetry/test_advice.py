@@ -1,9 +1,11 @@
-"""Advice: its rules on known counts, and on models with gradients that underflow."""
+"""Advice: its rules on known counts and on models, the range of formats, and overrides that can be run."""
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.telemetry.advice import Binades, RangeCounts, count_in_range, format_binades, remedy
+from simfloat.telemetry.entries import Key
 
 
 def recorded(x, format, phase="forward"):
@@ -21,58 +23,31 @@ def advised(x, format=sf.FP16, told=None, phase="forward", **limits):
 MANY, TINY, HUGE = [1.0] * 50, [2.0**-30] * 5, [1e6] * 5
 
 
-def test_results_within_the_range_need_nothing():
-    assert advised(MANY) == advised(MANY, told=sf.FP16) == []
-    assert advised([0.0, np.inf], told="fp16") == [], "what was infinite before is not lost"
-    assert advised([np.nan], told="fp16") == [("data without NaN", None)], "nor what was NaN, which is named"
+FP16, WIDER, SOME_SCALE = {"told": sf.FP16}, [("a wider format", None)], [("a scale", None)]
+SPARSE = [0.0] * 1000 + [1.0] * 99 + [2.0**-30]
 
 
-def test_results_lost_below_need_a_scale():
-    assert advised(MANY + TINY) == [("a scale", None)]
-    assert advised(MANY + TINY, told=sf.FP16) == [("a scale", 2.0**15)], "one may become 2^15, and no more"
-
-
-def test_results_lost_beyond_need_a_smaller_scale():
-    assert advised(MANY + HUGE) == [("a scale", None)]
-    assert advised(MANY + HUGE, told=sf.FP16) == [("a scale", 0.5)]
-    assert advised(MANY + HUGE + [2.0**-20]) == [("a wider format", None)], "a smaller scale would lose subnormals"
-
-
-def test_results_lost_on_both_sides_need_a_wider_format():
-    assert advised(MANY + TINY + HUGE) == advised(MANY + TINY + HUGE, told=sf.FP16) == [("a wider format", None)]
-
-
-def test_a_format_without_room_above_is_too_narrow():
-    assert advised([*MANY, *TINY, 40000.0], told=sf.FP16) == [("a wider format", None)]
-
-
-def test_after_a_run_in_a_wide_format_a_narrow_one_is_judged():
-    assert advised(MANY + TINY, sf.FP32) == []
-    assert advised(MANY + TINY, sf.FP32, told=sf.FP16) == [("a scale", 2.0**15)]
-    assert advised(MANY + [2.0**-60] * 5, sf.FP32, told=sf.FP16) == [("a wider format", None)]
-    assert advised(MANY + HUGE, sf.FP32, told=sf.FP16) == [("a scale", 2.0**-4)], "1e6 < 2^20 = 2^16 / 2^-4"
-
-
-def test_a_scale_is_a_number_however_wide_the_format_is():
-    assert advised([2.0**-900] * 9, sf.FP64, told=sf.FP32) == [("a scale", 2.0**1023)], "1027 would fit"
-    assert advised([2.0**900] * 9, sf.FP64, told=sf.E8M0) == [("a scale", 2.0**-773)]
-
-
-def test_advice_for_an_update_has_no_scale():
-    assert advised(MANY + TINY, told=sf.FP16, phase="update") == [("a wider format", None)]
-
-
-def test_limits_are_shares_of_results_that_are_not_exactly_zero():
-    x = [0.0] * 1000 + [1.0] * 99 + [2.0**-30]
-    assert advised(x) == [] and advised(x, lost=0.0099) == [("a scale", None)]
-    assert advised([*MANY, 1e6]) == [("a scale", None)] and advised([*MANY, 1e6], overflow=0.02) == []
-
-
-@pytest.mark.parametrize("told, scale", [(None, None), (sf.FP16, 2.0**15)])
-def test_tolerated_overflows_do_not_exclude_a_scale(told, scale):
-    x = MANY + TINY + HUGE[:1]
-    assert advised(x, told=told) == [("a wider format", None)]
-    assert advised(x, told=told, overflow=0.02) == [("a scale", scale)]
+@pytest.mark.parametrize("x, options, need", [
+    (MANY, {}, []), (MANY, FP16, []),
+    ([0.0, np.inf], FP16, []), ([np.nan], FP16, [("data without NaN", None)]),  # what was not finite before is not lost
+    (MANY + TINY, {}, SOME_SCALE), (MANY + TINY, FP16, [("a scale", 2.0**15)]),  # 1 may become 2^15, and no more
+    (MANY + HUGE, {}, SOME_SCALE), (MANY + HUGE, FP16, [("a scale", 0.5)]),
+    (MANY + HUGE + [2.0**-20], {}, WIDER),  # a smaller scale would lose subnormals
+    (MANY + TINY + HUGE, {}, WIDER), (MANY + TINY + HUGE, FP16, WIDER),
+    ([*MANY, *TINY, 40000.0], FP16, WIDER),  # there is no room above
+    (MANY + TINY, {"format": sf.FP32}, []), (MANY + TINY, {"format": sf.FP32, **FP16}, [("a scale", 2.0**15)]),
+    (MANY + [2.0**-60] * 5, {"format": sf.FP32, **FP16}, WIDER),
+    (MANY + HUGE, {"format": sf.FP32, **FP16}, [("a scale", 2.0**-4)]),  # 1e6 < 2^20 = 2^16 / 2^-4
+    ([2.0**-900] * 9, {"format": sf.FP64, "told": sf.FP32}, [("a scale", 2.0**1023)]),  # 1027 would fit
+    ([2.0**900] * 9, {"format": sf.FP64, "told": sf.E8M0}, [("a scale", 2.0**-773)]),
+    (MANY + TINY, {"phase": "update", **FP16}, WIDER),
+    (SPARSE, {}, []), (SPARSE, {"lost": 0.0099}, SOME_SCALE),  # shares of results that are not exactly zero
+    ([*MANY, 1e6], {}, SOME_SCALE), ([*MANY, 1e6], {"overflow": 0.02}, []),
+    (MANY + TINY + HUGE[:1], {}, WIDER), (MANY + TINY + HUGE[:1], {"overflow": 0.02}, SOME_SCALE),
+    (MANY + TINY + HUGE[:1], FP16, WIDER), (MANY + TINY + HUGE[:1], {"overflow": 0.02, **FP16}, [("a scale", 2.0**15)]),
+])  # fmt: skip
+def test_results_lost_below_need_a_scale_beyond_a_smaller_one_and_on_both_sides_a_wider_format(x, options, need):
+    assert advised(x, **options) == need
 
 
 def test_sums_that_lose_their_addends_need_more_precision():
@@ -148,3 +123,113 @@ def test_an_addend_that_is_lost_next_to_numbers_of_all_sizes_needs_more_precisio
     recorder = sf.Recorder()
     sf.add(2.0 ** np.arange(20), 2.0**-4, sf.BF16, observer=recorder)
     assert [each.need for each in recorder.advise()] == ["more precision"]
+
+
+@pytest.mark.parametrize("format, binades", [
+    (sf.FP16, (-24, -14, 15)), (sf.E4M3, (-9, -6, 8)), (sf.E8M0, (-127, -127, 127)),
+    (sf.FP64, (-1074, -1022, 1023)), (sf.Format(5, 10, subnormals=False), (-14, -14, 15)),
+], ids=str)  # fmt: skip
+def test_the_binades_of_a_format_begin_at_its_smallest_number(format, binades):
+    assert format_binades(format) == Binades(*binades)
+
+
+def test_zeros_are_neither_kept_nor_lost():
+    histogram = {-25: 1, -24: 2, 0: 4, 15: 8, 16: 16, "zero": 1000}
+    assert count_in_range(histogram, format_binades(sf.FP16)) == RangeCounts(below=1, within=14, beyond=16)
+    assert count_in_range({"zero": 3}, format_binades(sf.FP16)).share == 1
+    counted = {np.int64(key) if key != "zero" else key: number for key, number in histogram.items()}
+    assert count_in_range(counted, format_binades(sf.FP16)) == count_in_range(histogram, format_binades(sf.FP16)), (
+        "NumPy's integers are exponents too"
+    )
+
+
+@pytest.mark.parametrize("k", [-20, 0, 3, 15])
+def test_a_scale_keeps_what_rounding_the_scaled_values_keeps(k, rng):
+    # Significands of 1 lie on no border within their binade: rounding agrees with the histogram exactly.
+    x = 2.0 ** rng.integers(-60, 30, 4000)
+    recorder = sf.Recorder()
+    sf.round(x, sf.FP64, observer=recorder)
+    y = sf.round(x * 2.0**k, sf.FP16)
+    within = int((np.isfinite(y) & (y != 0)).sum())
+    assert count_in_range(recorder.histogram(), format_binades(sf.FP16).shift(k)).within == within
+
+
+RNG = np.random.default_rng(5)
+X, LABELS = RNG.standard_normal((16, 4)), np.arange(16) % 3
+
+
+def trained(policy, scale=1.0, steps=6):
+    recorder, model = sf.Recorder(), sf.nn.MLP([4, 8, 3], rng=0)
+    optimizer = sf.optim.Adam(model.parameters(), lr=1e-2, eps=1e-4)
+    with sf.simulate(policy, observer=recorder):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            (sf.nn.cross_entropy(model(X), LABELS) * scale).backward()
+            optimizer.step()
+    return recorder
+
+
+@pytest.mark.parametrize("name, scale", [("bf16-standard", 1.0), ("fp16-standard", 2.0**-10)])
+def test_with_all_overrides_nothing_is_left_to_advise(name, scale):
+    policy = sf.policies[name]
+    found = trained(policy, scale).advise()
+    roles = {each.override.partition(", ")[2].partition("=")[0] for each in found}
+    assert roles >= {"weights", "optimizer_state"} and len(found) > 5
+    for call in dict.fromkeys(each.override for each in found):
+        policy = eval(call, {"policy": policy, "sf": sf})
+    left = trained(policy, scale).advise()
+    assert {(each.path, each.operation, each.phase) for each in found}.isdisjoint(each[:3] for each in left), left
+
+
+SEEN = [
+    Key("head", "linear", "forward"), Key("head", "linear", "backward"), Key("head.weight", "linear", "backward"),
+    Key("head.weight", "update", "update"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key, call", [
+    (("head", "linear", "forward"), "'head', activations"),
+    (("head", "cast_input", "forward"), "'head', compute"),
+    (("head", "cast_weight", "forward"), "'head', compute_weights"),
+    (("head", "cast_gradient", "backward"), "'head', compute_gradients"),
+    (("head", "linear", "backward"), "'head', activation_gradients"),
+    (("head.weight", "linear", "backward"), "'head.weight', weight_gradients"),
+    (("head.weight", "update", "update"), "'head.weight', weights"),
+    (("head.weight.update", "divide", "update"), "'head.weight', weights"),
+    (("head.weight.unscale", "multiply", "update"), "'head.weight', weights"),
+    (("clip", "multiply", "update"), "'*', weights"),
+    (("head.weight.exp_avg_sq", "moment", "update"), "'head.weight', optimizer_state"),
+    (("", "add", "forward"), "operation='add', activations"),
+    (("", "add", "backward"), "operation='add', activation_gradients"),
+])  # fmt: skip
+def test_each_place_has_the_role_that_rounds_it(key, call):
+    assert str(remedy(Key(*key), SEEN, is_fp32=False)) == f"policy.override({call}=sf.FP32)"
+    assert str(remedy(Key(*key), SEEN[:3], is_fp32=True)) == f"policy.override({call}=sf.FP64)"
+
+
+@pytest.mark.parametrize(
+    "operation, phase, role",
+    [("linear", "forward", "accumulate"), ("linear", "backward", "accumulate_gradients"), ("sum", "forward", "reduce")],
+)
+def test_sums_that_overflow_need_an_accumulator(operation, phase, role):
+    assert str(remedy(Key("head", operation, phase), SEEN, is_fp32=False, sums=True)).endswith(f", {role}=sf.FP32)")
+
+
+def test_results_outside_of_policies_have_no_override():
+    recorder = sf.Recorder()
+    sf.round([1e9], "fp16", observer=recorder)
+    assert recorder.advise()[0].override == ""
+
+
+@pytest.mark.parametrize("format, better", [("bf16", "FP32"), ("fp32", "FP64"), ("tf32", "FP32")])
+def test_sums_need_more_than_the_precision_that_they_have(format, better):
+    recorder = sf.Recorder()
+    sf.add([1.0], [2.0**-60], format, observer=recorder)
+    assert recorder.advise()[0].override.endswith(f"activations=sf.{better})")
+
+
+@pytest.mark.parametrize("format, better", [("fp16", "FP32"), ("bf16", "FP64"), ("fp32", "FP64")])
+def test_results_beyond_a_format_need_more_than_its_range(format, better):
+    recorder = sf.Recorder()
+    sf.multiply([1e38, 1e30], [1e38, 1e-30], format, observer=recorder)
+    assert recorder.advise()[0].override.endswith(f"activations=sf.{better})")

@@ -22,7 +22,7 @@ def more(call):
     "rounding", [sf.nearest_even, sf.toward_zero, sf.toward_positive.saturating(), sf.to_odd, sf.stochastic()], ids=repr
 )
 @pytest.mark.parametrize("format", [sf.FP16, sf.E4M3, sf.E2M1, sf.E4M3FNUZ], ids=str)
-def test_saturated_and_inexact_results_are_counted_if_asked_for(format, rounding, rng):
+def test_events_are_those_of_the_results_and_saturated_and_inexact_ones_are_counted_if_asked_for(format, rounding, rng):
     x = rng.standard_normal(70_000) * 2.0 ** rng.integers(-35, 20, 70_000)
     x[:3] = np.inf, -np.inf, format.max
     if format.has_nan:
@@ -30,11 +30,23 @@ def test_saturated_and_inexact_results_are_counted_if_asked_for(format, rounding
     seen, y = more(lambda r: sf.round(x, format, rounding, stream=sf.BitStream(0), observer=r))
     wide = sf.Format(format.exponent_bits + 3, format.mantissa_bits, bias=format.bias)
     unbounded = sf.round(x, wide, rounding, stream=sf.BitStream(0))
+    nonzero = np.isfinite(y) & (y != 0)
+    assert {kind: seen[kind] for kind in COUNTS} == {
+        "total": x.size,
+        "overflow": int(((np.abs(unbounded) > format.max) & np.isfinite(x)).sum()),
+        "underflow": int(((y == 0) & (x != 0)).sum()),
+        "subnormal": int((nonzero & (np.abs(y) < format.smallest_normal)).sum()),
+        "nan": int(np.isnan(y).sum()),
+        "unchanged": 0,
+    }
     assert seen["saturated"] == int(((np.abs(unbounded) > format.max) & (np.abs(y) == format.max)).sum())
     assert seen["inexact"] == int(((x != y) & ~np.isnan(y)).sum()) > 1000
     plain, again = sf.Recorder(), sf.round(x, format, rounding, stream=sf.BitStream(0))
     sf.round(x, format, rounding, stream=sf.BitStream(0), observer=plain)
     assert (again == y)[~np.isnan(y)].all() and {kind: seen[kind] for kind in COUNTS} == plain.counts()
+    exponents, occurrences = np.unique(np.floor(np.log2(np.abs(y[nonzero]))).astype(int), return_counts=True)
+    want = dict(zip(exponents.tolist(), occurrences.tolist(), strict=True))
+    assert plain.histogram() == {**want, "zero": int((y == 0).sum())}
 
 
 def test_results_are_inexact_where_the_exact_ones_have_more_bits_than_float64_holds():

@@ -249,7 +249,7 @@ def test_an_observer_that_begins_later_is_reported(observer, tmp_path):
     toy.fit("fp32", 5, observer=observer(), resume=tmp_path, allow="observer")
 
 
-@pytest.mark.parametrize("other", [None, 3, "a", [1], (1,), {}, {0: 1}, True, np.ones((2, 2))], ids=str)
+@pytest.mark.parametrize("other", [None, 3, "a", [1], {}, np.ones((2, 2))], ids=str)
 def test_a_checkpoint_of_another_kind_is_refused_by_name_and_stays(tmp_path, other):
     def train(**folders):
         model, optimizer, _ = toy.parts()

@@ -246,12 +246,6 @@ def test_parts_that_do_not_belong_together_are_refused():
         sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), optimizer)
 
 
-def test_an_override_of_a_parameter_is_known_to_fit():
-    policy = sf.policies["fp32"].override("head.bias", weights=sf.BF16)
-    model, _ = fitted(policy=policy)
-    assert_bits(model.head.bias.data, sf.round(model.head.bias.data, sf.BF16))
-
-
 def test_a_bar_shows_loss_and_scale(capsys):
     pytest.importorskip("rich", reason="draws the bar")
     fitted(progress=True)

@@ -67,12 +67,6 @@ def test_sums_over_replicas_follow_the_format_of_weight_gradients_unless_they_ha
     assert model.weight.grad.dtype == np.float32
 
 
-def test_one_replica_is_no_replica():
-    (plain, first), (one, second) = trained(), trained(replicas=1)
-    assert_bits(plain.weight.data, one.weight.data)
-    assert first["loss"] == second["loss"]
-
-
 def test_the_loss_is_the_mean_of_the_replicas_and_metrics_are_measured_by_each():
     sizes = []
     _, history = trained("fp64", 4, metrics={"rows": lambda output, y: sizes.append(len(y)) or len(y)})
