@@ -93,8 +93,8 @@ def matmul(
     Returns:
         float32 if both operands are float32 and the output format fits into float32, otherwise float64. With
         ``flags=True`` a pair: the results, and a uint8 array with the exceptions that the steps of each sum and its
-        rounding to `output` raise together, with the bits of :func:`simfloat.round`. A chunk of an aligned sum is inexact
-        if the alignment cuts bits off a term, or if the total is rounded.
+        rounding to `output` raise together, with the bits of :func:`simfloat.round`. A chunk of an aligned sum is
+        inexact if the alignment cuts bits off a term, or if the total is rounded.
 
     Raises:
         ValueError: if the inner sizes differ, or if operands are too wide for exact steps.
