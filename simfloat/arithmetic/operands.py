@@ -82,7 +82,7 @@ def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArr
     sequences, also mixed with floats. Raises ValueError for other contents, and for masked arrays.
     """
     on_gpu, array = is_on_gpu(x), cast(Any, x)
-    if on_gpu and array.dtype in (FLOAT32, FLOAT64):
+    if (on_gpu or type(x) is ndarray) and array.dtype in (FLOAT32, FLOAT64):
         return array
     return _convert_operand(x, name, on_gpu, reads_texts)
 

@@ -95,11 +95,16 @@ def operate(
 
 
 def compute(
-    operation: str, arrays: list[NDArray], target: Target, routes: dict[Any, Route] | None = None
+    operation: str,
+    arrays: list[NDArray],
+    target: Target,
+    routes: dict[Any, Route] | None = None,
+    out: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
     """Compute an operation on float arrays and check only the shapes; the observer receives it by this name.
 
-    `routes` are the routes of earlier calls with the same target, by operation, type and device.
+    `routes` are the routes of earlier calls with the same target, by operation, type and device. Results are written to
+    `out`, if that is given, which has their shape and dtype.
     """
     if target.observer is not None and target.operation != operation:
         target = target._replace(operation=operation)
@@ -110,7 +115,7 @@ def compute(
     route = routes.get(key)
     if route is None:
         route = routes[key] = route_of(operation, target.format, target.rounding, *key[1:])
-    return _compute_results(route, arrays, target, draw)
+    return _compute_results(route, arrays, target, draw, out)
 
 
 def compute_with_draw(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
