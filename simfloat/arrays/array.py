@@ -166,6 +166,9 @@ class Array(ArrayOperators, NumpyProtocol):
     name_in_messages: ClassVar[str] = "arrays of a format"
     bypassed_rule: ClassVar[str] = "the format"
     writes_out: ClassVar[bool] = True
+
+    #: Operators of pandas leave arrays to this class, which refuses them, instead of computing in float64.
+    __pandas_priority__: ClassVar[int] = 10_000
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
