@@ -116,6 +116,9 @@ class ArrayArithmetic:
         target = self._target(arrays)
         if target.dtype != out.dtype or np.broadcast_shapes(*(x.shape for x in arrays)) != out.shape:
             return False
+        # A loop that writes to the memory of an operand is not vectorised: another array and a copy take a third.
+        if any([np.may_share_memory(out, x) for x in arrays]):
+            return False
         compute(operation, arrays, target, out=out)
         return True
 
