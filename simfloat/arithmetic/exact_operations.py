@@ -59,9 +59,13 @@ def operate_exactly(
     observer: Observer | None,
     flags: bool,
     out: NDArray[np.floating] | None,
+    operands: Sequence[Any] = (),
 ) -> Any:
-    """Compute a public operation, or ROUND, in float64 with arguments of the user that `exact_operand` has read."""
-    there, arrays = any(map(is_on_gpu, arrays)), list(map(on_cpu, arrays))
+    """Compute a public operation, or ROUND, in float64 with arguments of the user that `exact_operand` has read.
+
+    If one of the `operands` of the user or of the arrays is on a GPU, so are the results.
+    """
+    there, arrays = any(map(is_on_gpu, [*operands, *arrays])), list(map(on_cpu, arrays))
     if flags is not False:
         check_flags(flags=flags)
     target = as_target([np.zeros(0)], format, rounding, stream, observer, operation)

@@ -88,7 +88,14 @@ class NumpyProtocol:
     #: Alternatives to other functions, if they differ from `ALTERNATIVES`.
     alternatives: ClassVar[Mapping[str, str]] = {}
 
+    #: True if ufuncs accept an `out` of this kind.
+    writes_out: ClassVar[bool] = False
+
     numbers: NDArray
+
+    def _write_out(self, out: Any, operation: str, operands: Sequence[Any]) -> Any:
+        """Write the results of a ufunc into `out`."""
+        raise NotImplementedError
 
     def _as_operand_array(self, x: Any) -> Any:
         """Return an operand as an array of this kind."""
@@ -111,6 +118,8 @@ class NumpyProtocol:
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
         own = UFUNCS.get(name, name)
         is_method = hasattr(np, name) and hasattr(self, own)
+        if is_method and self.writes_out and set(options) == {"out"} and type(options["out"][0]) is type(self):
+            return self._write_out(options["out"][0], own, inputs)
         if options and (is_method or name in TESTS):
             raise ValueError(
                 f"numpy.{name} of {self.name_in_messages} takes no {', '.join(options)}: it takes its operands, and "

@@ -82,7 +82,7 @@ def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArr
     sequences, also mixed with floats. Raises ValueError for other contents, and for masked arrays.
     """
     on_gpu, array = is_on_gpu(x), cast(Any, x)
-    if on_gpu and array.dtype in (FLOAT32, FLOAT64):
+    if (on_gpu or type(x) is ndarray) and array.dtype in (FLOAT32, FLOAT64):
         return array
     return _convert_operand(x, name, on_gpu, reads_texts)
 
@@ -112,7 +112,9 @@ def _convert_operand(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDAr
         if on_gpu:
             array = operand.get()
         # NumPy converts integers among floats to floats, so they can be found only in the sequence itself.
-        return _from_objects(array.astype(object) if dtype.kind in "iu" else np.array(x, object), name, reads_texts)
+        objects = array.astype(object) if dtype.kind in "iu" else np.array(x, object)
+        exact = _from_objects(objects, name, reads_texts)
+        return wide if on_gpu and exact.dtype != object else exact
     return wide
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +41,14 @@ from simfloat.arithmetic.sources import Elements, InFloat64ByMode, NumbersOfForm
 from simfloat.arithmetic.target import Observer, Target, carrier_of, check_inexact, check_precision
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP64, as_format, nearest_even
+from simfloat.formats import FP64, Format, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exceptions import INEXACT
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.kernels.rounding.events import wants_optional_counts
+
+#: What zeros become in a scale format, which has none.
+Zero = Literal["nan", "smallest"]
 
 
 def operate(
@@ -65,7 +69,7 @@ def operate(
     if not arrays:
         arrays = list(map(exact_operand, operands, operation.operands))
         if any(x.dtype == object for x in arrays):
-            return operate_exactly(operation.name, arrays, format, rounding, stream, observer, flags, out)
+            return operate_exactly(operation.name, arrays, format, rounding, stream, observer, flags, out, operands)
     if flags is not False:
         check_flags(flags=flags)
     if flags and device_of(*arrays) is not CPU:
@@ -91,11 +95,16 @@ def operate(
 
 
 def compute(
-    operation: str, arrays: list[NDArray], target: Target, routes: dict[Any, Route] | None = None
+    operation: str,
+    arrays: list[NDArray],
+    target: Target,
+    routes: dict[Any, Route] | None = None,
+    out: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
     """Compute an operation on float arrays and check only the shapes; the observer receives it by this name.
 
-    `routes` are the routes of earlier calls with the same target, by operation, type and device.
+    `routes` are the routes of earlier calls with the same target, by operation, type and device. Results are written to
+    `out`, if that is given, which has their shape and dtype.
     """
     if target.observer is not None and target.operation != operation:
         target = target._replace(operation=operation)
@@ -106,7 +115,7 @@ def compute(
     route = routes.get(key)
     if route is None:
         route = routes[key] = route_of(operation, target.format, target.rounding, *key[1:])
-    return _compute_results(route, arrays, target, draw)
+    return _compute_results(route, arrays, target, draw, out)
 
 
 def compute_with_draw(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
@@ -229,6 +238,7 @@ def round(
     observer: Observer | None = None,
     flags: Literal[False] = False,
     out: NDArray[np.floating] | None = None,
+    zero: Zero | None = None,
 ) -> NDArray[np.floating]: ...
 @overload
 def round(
@@ -240,6 +250,7 @@ def round(
     observer: Observer | None = None,
     flags: Literal[True],
     out: NDArray[np.floating] | None = None,
+    zero: Zero | None = None,
 ) -> tuple[NDArray[np.floating], Flags]: ...
 def round(
     x: OperandLike,
@@ -250,6 +261,7 @@ def round(
     observer: Observer | None = None,
     flags: bool = False,
     out: NDArray[np.floating] | None = None,
+    zero: Zero | None = None,
 ) -> NDArray[np.floating] | tuple[NDArray[np.floating], Flags]:
     """Round each element of `x` to a number of `format`.
 
@@ -271,6 +283,8 @@ def round(
         observer: receives the counts of rounding events.
         flags: True to return the IEEE exceptions as well.
         out: an array to write the results to, of their shape and dtype. It may be `x` itself.
+        zero: what a zero becomes in a scale format, which has none: ``"nan"``, as in ml_dtypes (the default), or
+            ``"smallest"``, as in CUDA, PyTorch and ONNX: 2^-127 in E8M0.
 
     Returns:
         An array of the shape of x. It is float32 if x is float32 and the format fits into it (`format.fits_float32`),
@@ -282,14 +296,15 @@ def round(
         * 4, overflow: the value, rounded as if the exponent had no bounds, is beyond the largest number, whatever it
           becomes. An infinity in a format without infinities overflows as well.
         * 8, division by zero: raised only by operations, as IEEE 754-2019 section 7 defines it.
-        * 16, invalid: a negative value in an unsigned format, or zero in a scale format. In operations it is defined by
-          IEEE 754-2019 section 7, and fma of 0 and inf is invalid whatever is added, as in RISC-V. NaN operands raise
-          nothing, since signalling NaN are not modelled.
+        * 16, invalid: a negative value in an unsigned format, or a zero that becomes NaN in a scale format. In
+          operations it is defined by IEEE 754-2019 section 7, and fma of 0 and inf is invalid whatever is added, as in
+          RISC-V. NaN operands raise nothing, since signalling NaN are not modelled.
 
     Raises:
         ValueError: if x has a NaN and the format does not, or if x is not real.
         ValueError: if the mode is stochastic and `stream` is missing.
         ValueError: if `format` or `rounding` is invalid, or `out` has another shape or dtype.
+        ValueError: if `zero` is given for a format that has a zero, or is another text.
 
     Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
 
@@ -303,6 +318,8 @@ def round(
         >>> sf.round([0.5, 465.0, 1e-9], sf.E4M3, flags=True)
         (array([0.5, nan, 0. ]), array([0, 5, 3], dtype=uint8))
     """
+    if zero is not None and _raises_zeros(zero, as_format(format)):
+        return _round_with_zeros(x, as_format(format), rounding, stream, observer, flags, out)
     try:
         numbers = as_operand(x)
     except ValueError:  # texts, numbers that float64 cannot represent, or invalid operands
@@ -310,7 +327,7 @@ def round(
     if numbers is None:
         numbers = exact_operand(x)
         if numbers.dtype.hasobject:
-            return operate_exactly(ROUND, [numbers], format, rounding, stream, observer, flags, out)
+            return operate_exactly(ROUND, [numbers], format, rounding, stream, observer, flags, out, [x])
     x = numbers
     if flags is not False:
         check_flags(flags=flags)
@@ -334,6 +351,36 @@ def round(
         raised = round_flagged(Elements(vector), plan, results, target, draw)
         return copied_to_out(results, out), raised
     return round_vector(flat(x), plan, x.shape, target, draw, out)
+
+
+def _raises_zeros(zero: Zero, format: Format) -> bool:
+    """Return True if zeros become the smallest number of a scale format; ValueError for another format or text."""
+    if zero not in get_args(Zero):
+        raise ValueError(f"zero must be one of {', '.join(map(repr, get_args(Zero)))}; got {zero!r}.")
+    if format.has_zero:
+        raise ValueError(f"zero={zero!r} is for formats without a zero, such as E8M0; {format} has one. Omit zero=.")
+    return zero == "smallest"
+
+
+@in_usual_environment
+def _round_with_zeros(
+    x: OperandLike,
+    format: Format,
+    rounding: RoundingLike,
+    stream: Stream | None,
+    observer: Observer | None,
+    flags: bool,
+    out: NDArray[np.floating] | None,
+) -> Any:
+    """Round to a scale format, in which zeros become the smallest number; this is inexact."""
+    numbers = exact_operand(x).copy()
+    are_zeros = numbers == 0
+    numbers[are_zeros] = format.smallest_normal
+    if not flags:
+        return round(numbers, format, rounding, stream=stream, observer=observer, out=out)
+    results, raised = round(numbers, format, rounding, stream=stream, observer=observer, flags=flags, out=out)
+    raised[are_zeros] = INEXACT
+    return results, raised
 
 
 @lru_cache(maxsize=512)

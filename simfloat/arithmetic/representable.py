@@ -38,7 +38,7 @@ def operate_representable(
     """Compute a public operation with the arguments of the user; return its results, or a pair of results and flags."""
     arrays = list(map(exact_operand, operands, operation.operands))
     if any(x.dtype == object for x in arrays):
-        return operate_exactly(operation.name, arrays, format, rounding, stream, observer, flags, out)
+        return operate_exactly(operation.name, arrays, format, rounding, stream, observer, flags, out, operands)
     if flags is not False:
         check_flags(flags=flags)
     device = device_of(*arrays)

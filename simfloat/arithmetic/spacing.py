@@ -165,15 +165,28 @@ def _number_at(place: NDArray[np.int64], format: Format) -> NDArray[np.float64]:
 
 def larger(a: NDArray, b: NDArray) -> NDArray:
     """Return the larger of two values: NaN if one is NaN, and +0 for zeros of unlike signs."""
-    return -smaller(-a, -b)
+    return _extremes(np.maximum, a, b, 1)
 
 
 def smaller(a: NDArray, b: NDArray) -> NDArray:
     """Return the smaller of two values: NaN if one is NaN, and -0 for zeros of unlike signs."""
+    return _extremes(np.minimum, a, b, -1)
+
+
+def _extremes(choose: np.ufunc, a: NDArray, b: NDArray, sign: int) -> NDArray:
+    """Return the larger (sign 1) or the smaller (sign -1) values."""
     a, b = a[()], b[()]  # a single number becomes a scalar, which arrays on any device accept
-    # Zeros compare as equal, so their signs decide. A NaN in a is tested explicitly. A NaN in b makes each comparison
-    # false, and so is chosen.
-    return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
+    with np.errstate(all="ignore"):  # of a signalling NaN, or of sums that are not used
+        chosen = choose(a, b)
+        # NumPy does not define which of several zeros it returns.
+        if not is_on_gpu(chosen):
+            if not (chosen == 0).any():
+                return as_array(chosen)
+            if not np.ndim(b) and b == 0 and np.signbit(b) == (sign < 0):  # this zero is chosen before another one
+                return as_array(chosen + 0.0 if sign > 0 else -(0.0 - chosen))
+        are_zeros = (a == 0) & (b == 0)
+        # A sum of zeros is -0 only if both are.
+        return np.where(are_zeros, sign * (sign * a + sign * b), chosen)
 
 
 def largest(rows: NDArray) -> NDArray:

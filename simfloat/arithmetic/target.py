@@ -22,6 +22,7 @@ from simfloat.arithmetic.operands import FloatType, are_float32
 from simfloat.environment import in_callers_environment, in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format
 from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exact_numbers import EXACT
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.kernels.rounding.events import (
     BEYOND,
@@ -356,8 +357,8 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False) 
     raise ValueError(
         f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
         f"{format} has precision {format.precision}, and the mode is {rounding}. Use at most {MOST_PRECISION - 1} "
-        "mantissa bits, or simfloat.FP64 with simfloat.nearest_even. Sums and + - * / sqrt fma have FP64 in every "
-        "deterministic mode."
+        f"mantissa bits, or simfloat.FP64 with simfloat.nearest_even. Sums and {', '.join(sorted(EXACT))} have FP64 in "
+        "every deterministic mode."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -106,6 +106,22 @@ class ArrayArithmetic:
             return self._in_dtype(compute_exactly(operation, arrays, self._target(arrays)))
         return self._in_dtype(compute(operation, arrays, self._target(arrays)))
 
+    def compute_into(self, out: NDArray[np.floating], operation: str, *operands: NDArray) -> bool:
+        """Compute an operation of the catalog into an array; return False, and do nothing, if it cannot be written
+        directly.
+        """
+        arrays = list(operands)
+        if any([type(x) is not np.ndarray or x.dtype.kind != "f" for x in (out, *arrays)]):
+            return False
+        target = self._target(arrays)
+        if target.dtype != out.dtype or np.broadcast_shapes(*(x.shape for x in arrays)) != out.shape:
+            return False
+        # A loop that writes to the memory of an operand is not vectorised: another array and a copy take a third.
+        if any([np.may_share_memory(out, x) for x in arrays]):
+            return False
+        compute(operation, arrays, target, out=out)
+        return True
+
     def compute_representable(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
         """Compute an operation with a result that float64 represents, such as fmod."""
         arrays = list(operands)
@@ -156,6 +172,10 @@ class ArrayArithmetic:
         return numbers if numbers.dtype == self.dtype else numbers.astype(self.dtype)
 
 
+#: The options of an arithmetic.
+OPTIONS = tuple(field.name for field in fields(ArrayArithmetic))
+
+
 def as_arithmetic(
     format: FormatLike,
     rounding: RoundingLike,
@@ -166,6 +186,25 @@ def as_arithmetic(
 ) -> ArrayArithmetic:
     """Return the arithmetic with these options; ValueError if one of them is invalid."""
     format, rounding = as_format(format), as_rounding(rounding)
+    if stream is None and observer is None and accumulate is None and complex_products == "rounded":
+        return _plain_arithmetic(id(format), format, rounding)
+    return _checked_arithmetic(format, rounding, accumulate, stream, complex_products, observer)
+
+
+@lru_cache(maxsize=64)
+def _plain_arithmetic(identity: int, format: Format, rounding: Rounding) -> ArrayArithmetic:
+    """Return the arithmetic with default options. Equal formats may have different names, so they are told apart."""
+    return _checked_arithmetic(format, rounding, None, None, "rounded", None)
+
+
+def _checked_arithmetic(
+    format: Format,
+    rounding: Rounding,
+    accumulate: Accumulator | FormatLike | None,
+    stream: Stream | None,
+    complex_products: ComplexProducts,
+    observer: Observer | None,
+) -> ArrayArithmetic:
     check_precision(format, rounding, is_exact=True)
     check_stream(stream)
     check_observer(observer)
@@ -200,4 +239,4 @@ def choose_exactly(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y:
 def with_options(arithmetic: ArrayArithmetic, **changed: Any) -> ArrayArithmetic:
     """Return the arithmetic with the options that are not None replaced and checked."""
     options = {name: value for name, value in changed.items() if value is not None}
-    return as_arithmetic(**{field.name: getattr(arithmetic, field.name) for field in fields(arithmetic)} | options)
+    return as_arithmetic(**{name: getattr(arithmetic, name) for name in OPTIONS} | options)

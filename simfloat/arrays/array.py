@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.catalog import REPRESENTABLE
+from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
@@ -30,7 +30,7 @@ from simfloat.arrays.arithmetic import (
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
 from simfloat.environment import in_usual_environment
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.formats.catalog import CATALOG, FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
@@ -84,6 +84,9 @@ def _complex(z: Any) -> str:
 #: Advice for operations that are not available for complex arrays.
 _PARTS = "write it in x.real and x.imag"
 _ALTERNATIVES = {"power": "write it in products"}
+
+#: The integers up to which float32 represents all, and the magnitudes of its normal numbers.
+EXACT_INTEGERS, SMALLEST_NORMAL, LARGEST = 2**24, FP32.smallest_normal, FP32.max
 
 #: Types of scalars that are exact operands, together with the types of gmpy2.
 SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
@@ -162,6 +165,10 @@ class Array(ArrayOperators, NumpyProtocol):
 
     name_in_messages: ClassVar[str] = "arrays of a format"
     bypassed_rule: ClassVar[str] = "the format"
+    writes_out: ClassVar[bool] = True
+
+    #: Operators of pandas leave arrays to this class, which refuses them, instead of computing in float64.
+    __pandas_priority__: ClassVar[int] = 10_000
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
@@ -347,6 +354,10 @@ class Array(ArrayOperators, NumpyProtocol):
         if isinstance(x, Array):
             self._check_same(x)
             return x.numbers
+        if type(x) is int and -EXACT_INTEGERS <= x <= EXACT_INTEGERS:
+            return np.array(x, np.float32)
+        if type(x) is float and SMALLEST_NORMAL <= abs(x) <= LARGEST and float(narrow := np.float32(x)) == x:
+            return np.array(narrow)
         if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
             return narrow_scalar(read_numbers(x))
         if isinstance(x, np.ndarray) or is_on_gpu(x):
@@ -405,6 +416,23 @@ class Array(ArrayOperators, NumpyProtocol):
             raise ValueError(f"{operation} of complex arrays is not supported: {_ALTERNATIVES.get(operation, _PARTS)}.")
         return new_array(complex_parts.compute(u, operation, *operands), u)
 
+    def _write_out(self, out: Array, operation: str, operands: Sequence[Any]) -> Array:
+        """Write the results of a ufunc into another array of the format."""
+        first = self._as_operand_array(operands[0])
+        if operation in FUNCTIONS:
+            return out._compute_into(operation, first, *operands[1:])
+        out._check_same(first)
+        return out._write_in_place(getattr(first, operation)(*operands[1:]))
+
+    def _compute_into(self, operation: str, first: Array, *others: Any) -> Array:
+        """Write the results of an operation into this array, which may be an operand; without a copy if possible."""
+        self._check_same(first)
+        operands = [first.numbers, *map(first._operand, others)]
+        u = first._result_arithmetic(*others)
+        if operation not in REPRESENTABLE and u.compute_into(self._writable_numbers(), operation, *operands):
+            return self
+        return self._write_in_place(first._compute(operation, *others))
+
     def _round_choice(
         self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round"
     ) -> Array:
@@ -416,7 +444,12 @@ class Array(ArrayOperators, NumpyProtocol):
         if x.dtype == object or y.dtype == object:
             return new_array(u.round(choose_exactly(choose, x, y), operation), u)
         machine = device_of(x, y)
-        return new_array(u.round(as_array(choose(machine.to_device(x), machine.to_device(y))), operation), u)
+        chosen = as_array(choose(machine.to_device(x), machine.to_device(y)))
+        # An element of an array, or zero, needs no rounding; but draws are taken, and events are counted.
+        is_number = isinstance(other, Array) or (not y.ndim and y == 0 and not np.signbit(y) and self.format.has_zero)
+        if is_number and chosen.dtype == u.dtype and u.stream is None and u.current_observer is None:
+            return new_array(chosen, u)
+        return new_array(u.round(chosen, operation), u)
 
     def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """Compare the values with others of any format; a comparison rounds nothing."""

@@ -432,6 +432,10 @@ class ArrayOperators(ArrayFunctions):
         """Return an operand as an array."""
         raise NotImplementedError
 
+    def _compute_into(self, operation: str, first: Any, *others: Any) -> Self:
+        """Write the results of an operation of the catalog into this array."""
+        raise NotImplementedError
+
     def _write_in_place(self, result: Any) -> Self:
         """Write the values of `result` into this array."""
         raise NotImplementedError
@@ -486,19 +490,19 @@ class ArrayOperators(ArrayFunctions):
         return self.abs()
 
     def __iadd__(self, other: Any) -> Self:
-        return self._write_in_place(self.add(other))
+        return self._compute_into("add", self, other)
 
     def __isub__(self, other: Any) -> Self:
-        return self._write_in_place(self.subtract(other))
+        return self._compute_into("subtract", self, other)
 
     def __imul__(self, other: Any) -> Self:
-        return self._write_in_place(self.multiply(other))
+        return self._compute_into("multiply", self, other)
 
     def __itruediv__(self, other: Any) -> Self:
-        return self._write_in_place(self.divide(other))
+        return self._compute_into("divide", self, other)
 
     def __ipow__(self, other: Any) -> Self:
-        return self._write_in_place(self.power(other))
+        return self._compute_into("power", self, other)
 
     def __imatmul__(self, other: Any) -> Self:
         return self._write_in_place(self.matmul(other))

@@ -259,6 +259,12 @@ def as_format(x: Any) -> Format:
     name = x if isinstance(x, str) else _dtype_name(x)
     if name is None:
         raise ValueError(f"A format is a simfloat.Format, its name or a dtype, got {x!r} of type {type(x).__name__}.")
+    if re.fullmatch(r"\|?V\d+|void\d*", name):
+        raise ValueError(
+            f"{x!r} is NumPy's type for bytes without a meaning. np.load returns it for arrays of ml_dtypes, because a "
+            "file has no names of their types. Decode the array in its format: simfloat.decode(array, simfloat.BF16) "
+            "for V2, and an FP8 format such as simfloat.E4M3 for V1."
+        )
     format = read_format(name)
     if format is None:
         answer = advice_for(name) or f"{_nearest_names(name)}; or write e5m10 for 5 and 10 bits"

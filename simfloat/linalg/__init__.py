@@ -11,10 +11,11 @@ from simfloat.linalg.jacobi import eigh, svd
 from simfloat.linalg.krylov import cg, gmres
 from simfloat.linalg.matrices import solve_triangular
 from simfloat.linalg.newton import newton_inverse, newton_sqrt
+from simfloat.linalg.operators import as_linear_operator
 from simfloat.linalg.orthogonal import lstsq, qr
 from simfloat.linalg.solvers import solve
 
 __all__ = [
-    "cg", "cholesky", "cond", "det", "eigh", "gmres", "inv", "lstsq", "lu", "newton_inverse", "newton_sqrt", "norm",
-    "qr", "solve", "solve_triangular", "svd",
+    "as_linear_operator", "cg", "cholesky", "cond", "det", "eigh", "gmres", "inv", "lstsq", "lu", "newton_inverse",
+    "newton_sqrt", "norm", "qr", "solve", "solve_triangular", "svd",
 ]  # fmt: skip

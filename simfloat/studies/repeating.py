@@ -126,5 +126,15 @@ def compute_runs(job: Job) -> Result:
 def _results_of(function: Callable[[sf.BitStream], Any], job: Job) -> Result:
     """Return the results of the runs of a job."""
     seeds = range(job["seed"], job["seed"] + job["runs"])
-    results = [np.asarray(function(sf.BitStream(seed)), np.float64) for seed in seeds]
-    return {"results": np.stack(results).tolist()}
+    return {"results": np.stack([_as_numbers(function(sf.BitStream(seed)), seed) for seed in seeds]).tolist()}
+
+
+def _as_numbers(result: Any, seed: int) -> NDArray[np.float64]:
+    """Return the result of a run as numbers; ValueError for anything else, such as None, which NumPy reads as NaN."""
+    array = np.asarray(result)
+    if array.dtype.kind not in "fiubO" or (array.dtype.hasobject and None in array.reshape(-1).tolist()):
+        raise ValueError(
+            f"The function must return a number or an array of numbers; with simfloat.BitStream({seed}) it returned "
+            f"{result!r}. Does it end with a return statement?"
+        )
+    return array.astype(np.float64)

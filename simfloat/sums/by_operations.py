@@ -2,6 +2,10 @@
 
 Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
 modes other than to nearest even. The exact totals of chunks of products are computed with plain NumPy.
+
+A step of an aligned sum raises the flags of its roundings. It is inexact if the alignment cuts bits off a term, or if
+the total is rounded. It underflows if it is inexact and its total is tiny. It overflows if the rounded total is beyond
+the largest number. It is invalid if a term is 0 * inf, or if the sum is NaN and no term is NaN.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_with_draw, compute_with_flags
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding
+from simfloat.formats.exceptions import INEXACT, INVALID, UNDERFLOW, thresholds_of
 from simfloat.sums.accumulator import Accumulator, Region
 from simfloat.sums.blocked import SumOfLanes, SumOfSums
 from simfloat.sums.fused import Fused
 from simfloat.sums.one_format import InOneFormat, Kahan, Pairwise
+from simfloat.sums.operands import OperandBounds
 from simfloat.sums.sequential import SequentialSum
 from simfloat.sums.trees import ADD, InProgramOrder, NumPySum, TreeSum
+from simfloat.sums.units import TensorCore
 
 #: The exponent of zeros that take no part in the alignment: it is below the exponent of every product.
 NO_TERM_EXPONENT = -900
@@ -32,11 +39,14 @@ NO_TERM_EXPONENT = -900
 Factors = tuple[NDArray, NDArray]
 
 
-def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least: tuple[int, int]) -> NDArray:
+def chunk_total(
+    fused: Fused, factors: Sequence[Factors], so_far: NDArray, least: tuple[int, int], flags: NDArray | None = None
+) -> NDArray:
     """Return the exact totals of a chunk of products and the partial sums; `least` is emin of the formats of both
     factors.
 
-    Infinities and NaN are those of plain float64 sums.
+    Infinities and NaN are those of plain float64 sums. `flags` receives the flags of the products, of the alignment and
+    of the sum.
     """
     with np.errstate(all="ignore"):
         missing = [np.zeros_like(so_far)] * (fused.terms - len(factors))
@@ -56,9 +66,24 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
         # A term is below 2^(F + 2) units of the last bit that is kept, F is at most 40, and a chunk has at most 1024
         # terms: float64 adds such integers without error in any order.
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
-        total, plain = reduce(np.add, _align_terms(terms, unit, fused.align.steps)) * unit, reduce(np.add, terms)
+        units = _align_terms(terms, unit, fused.align.steps)
+        total, plain = reduce(np.add, units) * unit, reduce(np.add, terms)
+        if flags is not None:
+            is_cut = (units * unit != terms).any(axis=0) & np.isfinite(plain)
+            flags |= is_cut * np.uint8(INEXACT) | invalid_sums(factors, so_far, plain) * np.uint8(INVALID)
     # With an infinite operand the unit is not finite; the plain sum is then the result of IEEE 754, an infinity or NaN.
     return np.where(np.isfinite(plain), total, plain)
+
+
+def invalid_sums(factors: Sequence[Factors], start: NDArray, sums: NDArray) -> NDArray[np.bool_]:
+    """Return True for sums that are NaN although no term is, and for sums with a product of 0 and inf."""
+    with np.errstate(all="ignore"):
+        of_nan, invalid = np.isnan(start), np.zeros(sums.shape, bool)
+        for x, y in factors:
+            product_is_nan = np.isnan(x * y)
+            of_nan = of_nan | product_is_nan
+            invalid |= product_is_nan & ~np.isnan(x) & ~np.isnan(y)
+    return invalid | np.isnan(sums) & ~of_nan
 
 
 def _exponent(x: NDArray, least: int) -> NDArray:
@@ -80,8 +105,8 @@ def _align_terms(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
     return np.where(is_cut & (cut % 2 == 0), cut + np.sign(terms), cut)
 
 
-#: Accumulators that consist of rounded operations, in messages.
-OF_OPERATIONS = "sequential, kahan, pairwise, numpy_sum and tree sums, and blocked ones and lanes of these"
+#: Accumulators with flags, in messages.
+OF_OPERATIONS = "sequential, kahan, pairwise, numpy_sum, tree, fused and exact sums, tensor cores, blocked and lanes"
 
 #: The draw of a call with given draws in its steps: it only provides the positions of elements.
 PLACE_ONLY = Draw(0, 0)
@@ -121,6 +146,23 @@ def consists_of_operations(accumulator: Accumulator) -> bool:
     if isinstance(accumulator, SumOfSums):
         return consists_of_operations(accumulator.inner) and consists_of_operations(accumulator.outer)
     return isinstance(accumulator, SequentialSum | Kahan | Pairwise | TreeSum | NumPySum)
+
+
+def has_flags(accumulator: Accumulator) -> bool:
+    """Return True if the steps are rounded operations, or chunks of terms that are aligned and rounded."""
+    if isinstance(accumulator, SumOfSums):
+        return has_flags(accumulator.inner) and has_flags(accumulator.outer)
+    return consists_of_operations(accumulator) or isinstance(accumulator, Fused | TensorCore)
+
+
+def least_exponents(accumulator: Accumulator, x: OperandBounds, y: OperandBounds) -> tuple[int, int]:
+    """Return emin of the formats of both operands: of the unit, if the products are those of a tensor core."""
+    while isinstance(accumulator, SumOfSums):
+        accumulator = accumulator.inner
+    if isinstance(accumulator, TensorCore) and accumulator.inputs is not None:
+        a, b = accumulator.inputs
+        return a.emin, b.emin
+    return x.known_or_array_format.emin, y.known_or_array_format.emin
 
 
 def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
@@ -206,6 +248,9 @@ class _Operations:
             case SumOfSums():
                 totals = list(self._totals(accumulator, factors, start, least))
                 return self.sum(accumulator.outer, totals, start, _least_exponents(accumulator))
+            case TensorCore():
+                steps, ordered = accumulator.as_steps(factors)
+                return self.sum(steps, ordered, start, least)
         for total in self.running_sums(accumulator, factors, start, least):
             start = total
         return start
@@ -300,10 +345,13 @@ class _Operations:
     ) -> Iterator[NDArray]:
         do = self._operations_in(accumulator.output, accumulator.mode, total.shape)
         for first in range(0, len(factors), accumulator.terms):
-            chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
+            raised = None if self._flags is None else np.zeros(total.shape, np.uint8)
+            chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least, raised)
             # The chunk is exact, so adding zero rounds it once, with its draw. A matrix unit has no -0: + 0.0 turns -0
             # into +0.
             total = do("add", chunk, np.zeros_like(total)) + 0.0
+            if self._flags is not None and raised is not None:
+                self._flags |= raised | _underflow_of_cut(chunk, raised, accumulator)
             if accumulator.conversion == "truncated":
                 # Toward zero, the operation returns the largest number, but the total of a tensor core becomes
                 # infinite.
@@ -336,6 +384,13 @@ def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
     """Return emin of the two factors of an outer sum: ones, and the sums of runs."""
     assert accumulator.inner.result is not None
     return FP32.emin, accumulator.inner.result.emin
+
+
+def _underflow_of_cut(totals: NDArray, raised: NDArray, fused: Fused) -> NDArray[np.uint8]:
+    """Return the flag underflow for tiny totals with terms that were cut: inexact, even if the total is a number."""
+    negative, tiny = totals < 0, thresholds_of(fused.output, fused.mode)
+    least = np.where(negative, tiny.must_be_normal_below, tiny.must_be_normal)
+    return (totals != 0) * (np.abs(totals) < least) * (raised & INEXACT) * np.uint8(UNDERFLOW)
 
 
 class _ReadyWords(GivenBits):

@@ -21,8 +21,15 @@ from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.target import SumObserver, Target, check_precision
 from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, takes_stacks
 from simfloat.sums.bounds import bounds_of
-from simfloat.sums.by_operations import OF_OPERATIONS, PLACE_ONLY, OperationsEngine, consists_of_operations, take_words
-from simfloat.sums.exact import Fractions
+from simfloat.sums.by_operations import (
+    OF_OPERATIONS,
+    PLACE_ONLY,
+    OperationsEngine,
+    has_flags,
+    least_exponents,
+    take_words,
+)
+from simfloat.sums.exact import Fractions, exact
 from simfloat.sums.operands import OperandBounds, Problem, ScaledOperand, first_outside_format
 from simfloat.sums.plan import MOST_SHORT_TERMS, Options, PreparedSum, ProductPlan
 from simfloat.sums.scales import Scales, engine_by_blocks, scales_of_blocks, with_scales
@@ -168,7 +175,7 @@ def prepare_by_operations(
     if draws:
         assert isinstance(target.stream, GivenBits)
         words = take_words(plan.accumulator, math.prod(shape), depth, target.stream)
-    least = x.known_or_array_format.emin, y.known_or_array_format.emin
+    least = least_exponents(plan.accumulator, x, y)
     engine = OperationsEngine(plan.accumulator, words, least, flags)
     draw = PLACE_ONLY if draws or flags is not None else None
     return x.array, y.array, PreparedSum(plan.device, engine, False, False, draw, None, initial)
@@ -179,11 +186,13 @@ def check_flaggable(options: Options, scales: Scales | None) -> None:
     plan = options.plan
     if scales is not None or plan.is_scaled:
         raise ValueError("flags=True is for sums without scales; pass plain operands, such as q.values().")
-    if not consists_of_operations(plan.accumulator):
+    if plan.accumulator != exact and not has_flags(plan.accumulator):
         raise ValueError(
             f"{plan.accumulator} has no flags, because not all of its steps are rounded operations. Sums with flags "
             f"are {OF_OPERATIONS}; simfloat.round and elementwise operations return the flags of one rounding."
         )
+    if plan.accumulator == exact and plan.drawing:
+        raise ValueError("flags=True of an exact sum is for casts and outputs without stochastic rounding.")
 
 
 def _sums_are_results(plan: ProductPlan, engine: Engine, target: Target) -> bool:

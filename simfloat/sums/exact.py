@@ -21,6 +21,7 @@ from simfloat.arithmetic.operands import FloatType, empty
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP64, Format, Rounding
 from simfloat.formats.definition import round_value
+from simfloat.formats.exceptions import flags_of
 from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.operands import Problem
@@ -155,7 +156,7 @@ class Exact(Accumulator):
         if inside and exact_products and summands.high + growth - summands.low <= 53:
             # Every partial sum is a float64 value: float64 additions are exact in any order, and the total may be
             # divided.
-            return _HardwareSum()
+            return HardwareSum()
         if not inside or problem.divisor != 1:
             return fractions_for(problem)
         _check_output(problem.output, problem.rounding)
@@ -171,7 +172,7 @@ class Exact(Accumulator):
 exact = Exact()
 
 
-class _HardwareSum(NamedTuple):
+class HardwareSum(NamedTuple):
     """Sums that float64 can represent."""
 
     carrier: FloatType = np.float64
@@ -294,6 +295,23 @@ class Fractions(NamedTuple):
         is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
         # Rounding to odd distinguishes an exact tie of a narrower format from the values next to it.
         return near if error == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, error))
+
+
+def flags_in_fp64(
+    a: NDArray, b: NDArray, initial: NDArray, rounding: Rounding, finite: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
+    """Return the flags of finite sums of the products of `a` and `b` and start values, rounded to FP64.
+
+    The sums are computed one by one, with fractions.
+    """
+    flags = np.zeros(finite.shape, np.uint8)
+    left = np.broadcast_to(a, (*finite.shape[:-1], a.shape[-1])).astype(np.float64)
+    right = np.broadcast_to(b, (*finite.shape[:-2], *b.shape[-2:])).swapaxes(-1, -2).astype(np.float64)
+    for at in map(tuple, np.argwhere(finite)):
+        factors = zip(left[at[:-1]].tolist(), right[(*at[:-2], at[-1])].tolist(), strict=True)
+        total = sum((Fraction(x) * Fraction(y) for x, y in factors), Fraction(float(initial[at])))
+        flags[at] = flags_of(total, (), FP64, rounding)
+    return flags
 
 
 def fractions_for(problem: Problem, block: int | None = None) -> Fractions:

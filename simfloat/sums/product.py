@@ -27,12 +27,15 @@ from simfloat.environment import (
     call_in_usual_environment,
     in_usual_environment,
 )
-from simfloat.formats import as_format, nearest_even
+from simfloat.formats import FP64, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exceptions import INVALID
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
 from simfloat.sums import contraction
 from simfloat.sums.accumulator import Accumulator
+from simfloat.sums.by_operations import invalid_sums
 from simfloat.sums.contraction import check_flaggable, prepare_by_operations, prepare_sum, round_sums
+from simfloat.sums.exact import HardwareSum, exact, flags_in_fp64
 from simfloat.sums.plan import Casts, Options, product_plan
 from simfloat.sums.scales import Scales, as_scales, unpack_blocks
 from simfloat.sums.sequential import as_accumulator
@@ -84,12 +87,14 @@ def matmul(
         stream: the random bits of stochastic modes in the accumulator, the casts or `rounding` (`BitStream` or
             `GivenBits`).
         observer: receives the rounding events of the casts and of the results.
-        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations.
+        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
+            aligned sums, tensor cores without scales, and `exact`.
 
     Returns:
         float32 if both operands are float32 and the output format fits into float32, otherwise float64. With
         ``flags=True`` a pair: the results, and a uint8 array with the exceptions that the steps of each sum and its
-        rounding to `output` raise together, with the bits of :func:`simfloat.round`.
+        rounding to `output` raise together, with the bits of :func:`simfloat.round`. A chunk of an aligned sum is
+        inexact if the alignment cuts bits off a term, or if the total is rounded.
 
     Raises:
         ValueError: if the inner sizes differ, or if operands are too wide for exact steps.
@@ -97,8 +102,7 @@ def matmul(
         ValueError: if `rounding` is given although `output` is the format of the accumulator.
         ValueError: if `initial` would enlarge the result, or has values outside the format of the partial sum.
         ValueError: if scales are infinite, given twice, or not in the scale format of the accumulator.
-        ValueError: if `flags` is true, and steps of the accumulator are not rounded operations, or operands have
-            scales.
+        ValueError: if `flags` is true, and the accumulator has no flags or the operands have scales.
 
     Examples:
         >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
@@ -166,7 +170,8 @@ def dot(
         initial: the start value of the sum, in the format of the partial sum; by default +0.
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
         observer: receives the rounding events of the casts and of the result.
-        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations.
+        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
+            aligned sums, tensor cores without scales, and `exact`.
 
     Returns:
         An array without axes. It is float32 if both vectors are float32 and the output format fits into float32,
@@ -232,7 +237,8 @@ def sum(
         initial: start values of the sums, in the format of the partial sum; by default +0.
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
         observer: receives the rounding events of the cast and of the results.
-        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations.
+        flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
+            aligned sums, tensor cores without scales, and `exact`.
 
     Returns:
         An array without `axis`. It is float32 if x is float32 and the output format fits into float32, otherwise
@@ -406,12 +412,32 @@ def multiply_with_flags(
         pair = multiply_with_flags(on_cpu(a), on_cpu(b), there, None, initial, shape, True)
         return tuple(map(plan.device.to_device, pair))
     shape = matrices if shape is None else shape
+    if plan.accumulator == exact:
+        return _exact_sums_with_flags(a, b, options, initial, matrices, shape)
     raised = np.zeros(math.prod(matrices), np.uint8)
     a, b, work = prepare_by_operations(a, b, shape, a.shape[-1], options, None, initial, raised)
     sums = sums_of_matrices(matrices, a, b, work)
     if target.format != plan.result or target.rounding.saturates:
         raised |= operations.round(sums.reshape(-1), target.format, target.rounding, flags=True)[1]
     return round_sums(sums, shape, options, work, a, b), raised.reshape(shape)
+
+
+def _exact_sums_with_flags(
+    a: NDArray, b: NDArray, options: Options, initial: NDArray | None, matrices: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[NDArray, NDArray[np.uint8]]:
+    """Return exact sums, and the flags of their one rounding."""
+    target = options.target
+    a, b, work = prepare_sum(a, b, shape, a.shape[-1], options, initial=initial)
+    sums = sums_of_matrices(matrices, a, b, work).reshape(matrices)
+    raised = operations.round(sums, target.format, target.rounding, flags=True)[1]
+    start = np.zeros(matrices) if work.initial is None else work.initial.reshape(matrices)
+    if not np.isfinite(sums).all():
+        columns_and_rows = [(a[..., k : k + 1], b[..., k : k + 1, :]) for k in range(a.shape[-1])]
+        raised |= invalid_sums(columns_and_rows, start, sums) * np.uint8(INVALID)
+    if target.format == FP64 and not isinstance(work.engine, HardwareSum):
+        finite = np.isfinite(a).all(-1)[..., np.newaxis] & np.isfinite(b).all(-2)[..., np.newaxis, :]
+        raised |= flags_in_fp64(a, b, start, target.rounding, finite & np.isfinite(start))
+    return round_sums(sums.reshape(-1), shape, options, work, a, b), raised.reshape(shape)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from simfloat.formats import (
 )
 from simfloat.formats.catalog import FormatLike
 from simfloat.sums.accumulator import Accumulator, Engine, Region, around_operands
-from simfloat.sums.blocked import RunLengths, RunsEngine
+from simfloat.sums.blocked import Blocked, RunLengths, RunsEngine
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.fused import E8M13, Fused, FusedEngine, binade_powers
 from simfloat.sums.integers import (
@@ -105,6 +105,10 @@ INSTRUCTIONS: dict[NvidiaArchitecture, tuple[str, str]] = {"hopper": ("wgmma", "
 #: numbers of the lower half of every word, HMMA from zero, numbers of the upper half, HMMA, and FADD or HADD2.)
 TWO_STEPS = Instruction(FP8, FP32_AND_FP16, 32, 25)
 STEP_TERMS = 16
+
+#: The products of 32 in the order of the two steps. A word contains four FP8 numbers, and the lower two take part in
+#: the first step.
+STEP_ORDER = np.array([k for first in (0, 2) for k in range(TWO_STEPS.terms) if k % 4 - first in (0, 1)])
 
 #: The units of `mma` on these architectures.
 MMA = (
@@ -266,6 +270,23 @@ class TensorCore(Accumulator):
         # Units with 13 fraction bits (FP8 on Ada and Hopper) return sums of 14 significant bits in FP32.
         return Fused(terms, bits, E8M13 if bits == 13 else FP32, zero_exponent=wide)
 
+    def as_steps(self, factors: list[Any]) -> tuple[Accumulator, list[Any]]:
+        """Return the accumulator of the same sums without block scales, and the factors in the order of its products.
+
+        Factors are pairs of arrays, for each product.
+        """
+        if self.row is DOUBLE:
+            return SequentialSum(FP64), factors
+        if TF32 in self._formats:
+            factors = [(cut_to_tf32(x), cut_to_tf32(y)) for x, y in factors]
+        if self.row is not TWO_STEPS or not factors:
+            return self.unit, factors
+        zeros = tuple(map(np.zeros_like, factors[0]))
+        factors = factors + [zeros] * (-len(factors) % TWO_STEPS.terms)
+        firsts = np.arange(0, len(factors), TWO_STEPS.terms)[:, np.newaxis]
+        steps = Blocked(TWO_STEPS.terms, inner=self.unit, outer=SequentialSum(self.output))
+        return steps, [factors[k] for k in (firsts + STEP_ORDER).ravel()]
+
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """Return bounds on a sum of `terms` products with the given bounds."""
         return products.after_summation(terms).within_format(self.output)
@@ -345,15 +366,10 @@ def _two_step_engine(steps: Engine, output: Format, problem: Problem) -> Engine:
 
 
 def _by_steps(a: NDArray, b: NDArray, out: NDArray, region: Region) -> tuple[NDArray, NDArray, NDArray]:
-    """Place the products k with k mod 4 < 2 of every 32 products before the others.
-
-    The machine code determines this order: a word contains four FP8 numbers. The lower two take part in the first step,
-    and the upper two in the second.
-    """
+    """Place the products k with k mod 4 < 2 of every 32 products before the others."""
     a, b = pad_to_chunks(a, b, TWO_STEPS.terms)
-    k = np.arange(TWO_STEPS.terms, like=a)
-    order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])
-    order = (np.arange(0, a.shape[1], k.size, like=a)[:, np.newaxis] + order).ravel()
+    firsts = np.arange(0, a.shape[1], TWO_STEPS.terms, like=a)
+    order = (firsts[:, np.newaxis] + np.asarray(STEP_ORDER, like=a)).ravel()
     return np.ascontiguousarray(a[:, order], like=a), b[order], out
 
 

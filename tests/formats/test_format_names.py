@@ -175,3 +175,9 @@ def test_pickles_hold_fields_and_no_hash(format):
 def test_a_policy_keeps_its_formats_as_text(format):
     policy = sf.Policy(compute=sf.BF16, activations=format, gradients=format)
     assert sf.Policy.from_dict(policy.to_dict()) == policy
+
+
+@pytest.mark.parametrize("name", ["V2", "|V1", np.dtype("V2"), np.void])
+def test_bytes_that_np_load_returns_are_no_format(name):
+    with pytest.raises(ValueError, match=r"bytes without a meaning.*simfloat\.decode\(array, simfloat\.BF16\) for V2"):
+        sf.as_format(name)

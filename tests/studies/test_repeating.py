@@ -45,3 +45,9 @@ def test_the_statistics_are_those_of_theory():
 def test_arguments_of_repetitions_are_checked(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("answer", [None, "1.0", [1.0, None]])
+def test_results_that_are_no_numbers_are_refused(answer):
+    with pytest.raises(sf.studies.JobError, match=r"must return a number .*BitStream\(3\) it returned"):
+        sf.studies.repeat(lambda stream: answer, 2, seed=3, workers=1)

@@ -1,0 +1,63 @@
+"""Arrays in SciPy, Matplotlib and pandas: they take an array, or a message says what to pass."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+X = sf.array([1.0, 2.0, 0.3], sf.BF16)
+
+
+def matrix(rng, n=12):
+    return rng.standard_normal((n, n)) + 8 * np.eye(n)
+
+
+@pytest.mark.parametrize("format, accumulate", [(sf.BF16, None), (sf.FP16, sf.FP32), (sf.E4M3, sf.kahan(sf.FP16))])
+def test_an_operator_of_scipy_multiplies_in_the_format(format, accumulate, rng):
+    pytest.importorskip("scipy")
+    a, x = matrix(rng), rng.standard_normal((12, 3))
+    operator = sf.linalg.as_linear_operator(a, format=format, accumulate=accumulate)
+    options = dict(inputs=format, accumulate=accumulate or format, output=format)
+    assert (operator.shape, operator.dtype) == ((12, 12), np.float64)
+    assert_bits(operator.matvec(x[:, 0]), sf.matmul(a, x[:, 0], **options))
+    assert_bits(operator @ x, sf.matmul(a, x, **options))
+    assert_bits(operator.H @ x[:, :1], sf.matmul(a.T, x[:, :1], **options))
+    array = sf.array(a, format, accumulate=accumulate)
+    assert_bits(sf.linalg.as_linear_operator(array) @ x, operator @ x)
+
+
+def test_solvers_of_scipy_take_the_operator(rng):
+    solvers = pytest.importorskip("scipy.sparse.linalg")
+    a = matrix(rng)
+    spd = a @ a.T
+    for solve, one, rtol in ((solvers.gmres, a, 1e-2), (solvers.cg, spd, 1e-2), (solvers.bicgstab, a, 1e-2)):
+        x, failed = solve(sf.linalg.as_linear_operator(one, format=sf.FP16), one @ np.ones(12), rtol=rtol)
+        assert not failed and abs(x - 1).max() < 0.05
+    with pytest.raises(ValueError, match="beyond the largest number of E4M3"):
+        sf.linalg.as_linear_operator(np.eye(2), format=sf.E4M3) @ np.array([1e3, 1.0])
+    with pytest.raises(ValueError, match=r"past the format: .*np\.asarray"):
+        pytest.importorskip("scipy.linalg").solve(sf.array(a, sf.BF16), np.ones(12))
+
+
+def test_pandas_reads_arrays_and_does_not_compute_with_them():
+    pandas = pytest.importorskip("pandas")
+    values = X.numbers.tolist()
+    assert pandas.Series(X).tolist() == values and pandas.DataFrame({"x": X})["x"].tolist() == values
+    column = pandas.Series([1.0, 2.0, 0.3])
+    assert sf.array(column, sf.BF16).numbers.tolist() == values == sf.round(column, sf.BF16).tolist()
+    for operation in (lambda: column + X, lambda: X * column, lambda: pandas.DataFrame({"x": column}) - X):
+        with pytest.raises(ValueError, match=r"got (Series|DataFrame); simfloat\.array\(x, 'BF16'\) rounds it"):
+            operation()
+    assert (X + sf.array(column, sf.BF16)).format == sf.BF16
+
+
+def test_matplotlib_draws_arrays():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.subplots()
+    assert axes.plot(X, X)[0].get_ydata().tolist() == X.numbers.tolist()
+    axes.hist(X)
+    axes.errorbar(X, X, yerr=X)
+    assert axes.pcolormesh(sf.array(np.eye(3), sf.E4M3)).get_array().sum() == 3
+    axes.set_xlim(X[0], X[1])
+    assert axes.get_xlim() == (1.0, 2.0)
