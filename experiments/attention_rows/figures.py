@@ -15,7 +15,7 @@ from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
 #: Lines of the left figure: the measure, its label, and its style.
-SHARES = [("ones", "several weights are 1", 2), ("small", "little else (below 2^-9)", 3), ("both", "both", 6)]
+SHARES = [("ones", "several weights are 1", 2), ("small", "little else (below $2^{-9}$)", 3), ("both", "both", 6)]
 
 
 @drawn_as("rows.png")

@@ -1,4 +1,1 @@
 """Under equal recipes, what does a training in FP4 owe to its format, to stochastic rounding, and to a rotation?"""
-
-#: The number of seeds that decide the claims.
-SEEDS = 6

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 import simfloat as sf
-from experiments.norm_gains.jobs import HELD_OUT, RATE, batches, loss_of
-from experiments.norm_gains.model import WIDTH, Student, taught
+from experiments.norm_gains.jobs import RATE, batches, held_out_inputs, loss_of
+from experiments.norm_gains.model import Student, taught
 from experiments.options import Options
 from simfloat.studies import Job, Result
 
@@ -75,7 +73,7 @@ def run(job: Job) -> Result:
     """Train the student of a seed under an arm; return held-out losses, computed in FP32."""
     seed, steps, arm = job["seed"], TINY_STEPS if job["tiny"] else STEPS, ARMS[job["arm"]]
     student, teacher = Student(seed), taught(seed)
-    x = np.random.default_rng([seed, 3]).standard_normal((HELD_OUT, WIDTH))
+    x = held_out_inputs(seed, job["tiny"])
     optimizer = sf.optim.AdamW(student.parameters(), lr=RATE, weight_decay=0.01)
     every, held_out = max(1, steps // RECORDS), []
     with sf.simulate("fp32" if arm is None else arm.policy, seed=seed):

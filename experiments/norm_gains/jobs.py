@@ -23,8 +23,11 @@ ARMS: dict[str, tuple[str | None, str | None]] = {
     "floor, gains in FP32": ("floor", None),
 }
 
-#: Steps of AdamW, in a tiny run too; its rate and decay; the examples of a batch, and held-out ones.
-STEPS, TINY_STEPS, RATE, DECAY, BATCH, HELD_OUT = 200, 4, 3e-3, 0.2, 64, 256
+#: Steps of AdamW, in a tiny run too; its rate and decay; and the examples of a batch.
+STEPS, TINY_STEPS, RATE, DECAY, BATCH = 200, 4, 3e-3, 0.2, 64
+
+#: The number of held-out examples, and in a tiny run.
+HELD_OUT, TINY_HELD_OUT = 256, 16
 
 #: The number of times that the gains are measured in a run.
 RECORDS = 10
@@ -48,7 +51,7 @@ def run(job: Job) -> Result:
     seed, steps = job["seed"], TINY_STEPS if job["tiny"] else STEPS
     operands, gains = ARMS[job["arm"]]
     student, teacher = Student(seed, gains), taught(seed)
-    x = np.random.default_rng([seed, 3]).standard_normal((HELD_OUT, WIDTH))
+    x = held_out_inputs(seed, job["tiny"])
     optimizer = sf.optim.AdamW(student.parameters(), lr=RATE, weight_decay=DECAY)
     every, losses, held_out, saturated, means = max(1, steps // RECORDS), [], [], [], []
     for step, batch in enumerate(batches(seed, steps), 1):
@@ -83,6 +86,11 @@ def batches(seed: int, steps: int) -> Iterator[NDArray[np.float64]]:
     rng = np.random.default_rng([seed, 1])
     for _ in range(steps):
         yield rng.standard_normal((BATCH, WIDTH))
+
+
+def held_out_inputs(seed: int, tiny: bool) -> NDArray[np.float64]:
+    """Return the inputs on which the student of a seed is judged."""
+    return np.random.default_rng([seed, 3]).standard_normal((TINY_HELD_OUT if tiny else HELD_OUT, WIDTH))
 
 
 def loss_of(student: Student, teacher: Any, x: NDArray) -> sf.Tensor:
