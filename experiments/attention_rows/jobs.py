@@ -14,8 +14,11 @@ from experiments.options import Options
 from experiments.problem import turned
 from simfloat.studies import Job, Result
 
-#: Letters of a context, width, blocks, heads, and held-out pieces of text; those of a tiny run.
-CONTEXT, WIDTH, BLOCKS, HEADS, HELD_OUT, TINY_HELD_OUT = 64, 32, 2, 2, 16, 2
+#: Letters of a context, and held-out pieces of text; those of a tiny run.
+CONTEXT, TINY_CONTEXT, HELD_OUT, TINY_HELD_OUT = 64, 20, 16, 2
+
+#: The width, the number of blocks, and the number of heads.
+WIDTH, BLOCKS, HEADS = 32, 2, 2
 
 #: Steps of Adam after which rows are measured; those of a tiny run; its rate, and pieces of text in a batch.
 STAGES, TINY_STAGES, RATE, BATCH = (0, 100, 400), (0, 1), 3e-3, 8
@@ -32,11 +35,12 @@ def jobs(options: Options) -> list[Job]:
 def run(job: Job) -> Result:
     """Train a model, and return a row for each stage and factor."""
     stages, factors = (TINY_STAGES, TINY_FACTORS) if job["tiny"] else (STAGES, FACTORS)
+    context, number = (TINY_CONTEXT, TINY_HELD_OUT) if job["tiny"] else (CONTEXT, HELD_OUT)
     text, count = letters()
-    pieces = np.lib.stride_tricks.sliding_window_view(turned(text, job["seed"]), CONTEXT + 1)
+    pieces = np.lib.stride_tricks.sliding_window_view(turned(text, job["seed"]), context + 1)
     train, test = np.split(pieces, [9 * len(pieces) // 10])
-    held_out = test[CONTEXT :: len(test) // (TINY_HELD_OUT if job["tiny"] else HELD_OUT)]
-    model = GPT(count, CONTEXT, WIDTH, BLOCKS, HEADS, seed=job["seed"])
+    held_out = test[context :: len(test) // number]
+    model = GPT(count, context, WIDTH, BLOCKS, HEADS, seed=job["seed"])
     optimizer = sf.optim.Adam(model.parameters(), lr=RATE)
     rng = np.random.default_rng([job["seed"], 1])
     rows: list[dict[str, Any]] = []

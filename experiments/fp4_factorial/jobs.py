@@ -11,7 +11,7 @@ from experiments.options import Options
 from simfloat.studies import Job, Result
 
 #: Steps of AdamW, in a tiny run too; and the number of evaluations.
-STEPS, TINY_STEPS, RECORDS = 120, 3, 10
+STEPS, TINY_STEPS, RECORDS = 120, 1, 10
 
 #: The scales of each format: MXFP4 has powers of two, rounded up, NVFP4 E4M3 numbers.
 SCALES = {"MXFP4": sf.block(32, sf.E8M0), "NVFP4": sf.block(16, sf.E4M3)}

@@ -24,7 +24,7 @@ ARMS: dict[str, tuple[str | None, str | None]] = {
 }
 
 #: Steps of AdamW, in a tiny run too; its rate and decay; and the examples of a batch.
-STEPS, TINY_STEPS, RATE, DECAY, BATCH = 200, 4, 3e-3, 0.2, 64
+STEPS, TINY_STEPS, RATE, DECAY, BATCH = 200, 2, 3e-3, 0.2, 64
 
 #: The number of held-out examples, and in a tiny run.
 HELD_OUT, TINY_HELD_OUT = 256, 16

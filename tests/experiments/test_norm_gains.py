@@ -37,7 +37,7 @@ def test_operands_in_mxfp8_and_gains_are_rounded_where_the_arm_says():
 
 def test_a_run_in_fp32_measures_the_gradient_of_every_rule():
     result = run({"arm": "fp32", "seed": 3, "tiny": True})
-    assert len(result["loss"]) == 4
+    assert len(result["loss"]) == 2
     assert all(0 < result[f"cosine_{rule}"] <= 1 for rule in RULES)
 
 
