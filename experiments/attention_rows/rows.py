@@ -24,8 +24,10 @@ def heads(model: GPT, tokens: NDArray[np.int64]) -> list[tuple[NDArray, NDArray,
     with sf.simulate("fp32"), sf.no_grad():
         x = model.token(tokens) + model.position(np.arange(tokens.shape[1]))
         for block in model.blocks:
+            assert isinstance(block, sf.nn.TransformerEncoderLayer)
             attention = block.self_attn
-            joint = (block.norm1(x) @ attention.in_proj_weight.swapaxes(0, 1) + attention.in_proj_bias).data
+            weights = dict(attention.named_parameters())
+            joint = (block.norm1(x) @ weights["in_proj_weight"].swapaxes(0, 1) + weights["in_proj_bias"]).data
             parts = (
                 part.reshape(*tokens.shape, attention.num_heads, -1).swapaxes(1, 2) for part in np.split(joint, 3, -1)
             )

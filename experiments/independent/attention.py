@@ -14,7 +14,8 @@ BF16, CONTEXT = 8, 64
 
 def rotary() -> tuple[Remade, Remade, Remade]:
     """Rotate queries and keys by angles, tables or products in bfloat16, at positions up to 131072."""
-    positions, errors = 2 ** np.arange(8, 18), {}
+    positions = 2 ** np.arange(8, 18)
+    errors: dict[tuple[int, str], list[float]] = {}
     for seed in seeds(5):
         for position in positions:
             for name, error in rotary_errors(seed, int(position)).items():
@@ -81,9 +82,9 @@ def trained_rows() -> tuple[Remade, Remade]:
     shares, biases = [], []
     for seed in seeds(5):
         query, key, value = trained_heads(seed)
-        scores = np.float32(query @ key.swapaxes(-1, -2) / 4)
+        scores = (query @ key.swapaxes(-1, -2) / 4).astype(np.float32)
         scores = np.where(np.tril(np.ones((CONTEXT, CONTEXT), bool)), scores, -np.inf)[..., 16:, :]
-        weights = np.exp(np.float64(scores - scores.max(-1, keepdims=True)))
+        weights = np.exp((scores - scores.max(-1, keepdims=True)).astype(np.float64))
         narrow = to_nearest(weights, BF16)
         product = narrow @ value
         biases.append(float(np.mean(to_nearest(product, BF16) / product - 1)) * 2**BF16)
@@ -128,7 +129,8 @@ def trained_heads(seed: int) -> list[Array]:
 
     def logits(x: Any) -> Any:
         hidden, parts = project(x)
-        mixed = scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
+        query, key, value = parts
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
         hidden = hidden + mixed @ weights["out"]
         hidden = hidden + torch.nn.functional.gelu(layer_norm(hidden, (32,)) @ weights["up"]) @ weights["down"]
         return layer_norm(hidden, (32,)) @ weights["token"].T

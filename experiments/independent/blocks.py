@@ -123,7 +123,8 @@ def gains() -> tuple[Remade, Remade, Remade]:
     import torch
 
     down, up = (quantizer(E4M3, 32, rule) for rule in ("floor", "up"))
-    shares, turns = [], {}
+    shares: list[float] = []
+    turns: dict[str, list[float]] = {}
     for seed in seeds(5):
         network = Network(seed)
         network.train(200, 0.2, None, None, None)

@@ -62,7 +62,7 @@ def run(job: Job) -> Result:
             optimizer.step()
         losses.append(float(loss.item()))
         if step % every == 0:
-            values = np.array([block.gain.data for block in student.blocks])
+            values = student.gains()
             saturated.append({rule: share_saturated(values, rule) for rule in RULES})
             means.append(float(values.mean()))
             with sf.simulate(policy(operands), seed=seed), sf.no_grad():
@@ -122,7 +122,7 @@ def biases(student: Student, teacher: Any, x: NDArray) -> dict[str, float]:
             found[f"bias_{rule}{name}"] = float(other @ exact / (exact @ exact)) - 1
             found[f"cosine_{rule}{name}"] = float(other @ exact / np.sqrt((exact @ exact) * (other @ other)))
     normalized = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
-    active = normalized * student.blocks[0].gain.data
+    active = normalized * student.gains()[0]
     return {**found, **{f"active_{rule}": share_saturated(active, rule) for rule in RULES}}
 
 

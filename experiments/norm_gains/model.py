@@ -53,6 +53,10 @@ class Student(nn.Module):
         rng = np.random.default_rng(seed)
         self.blocks = nn.ModuleList(Block(rng, rule) for _ in range(BLOCKS))
 
+    def gains(self) -> NDArray[np.floating]:
+        """Return the gains of all blocks (blocks, WIDTH), not rounded."""
+        return np.array([parameter.data for name, parameter in self.named_parameters() if name.endswith("gain")])
+
     def forward(self, x: NDArray) -> sf.Tensor:
         """Return the output (examples, WIDTH) for inputs of the same shape."""
         y = sf.Tensor(x)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import simfloat as sf
 from experiments.options import Options
@@ -52,7 +52,7 @@ def measure(job: Job, position: int, keys: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each variant: the error of scores of random queries at a position with keys before them."""
     rng = np.random.default_rng([job["seed"], position])
     pairs = TINY_PAIRS if job["tiny"] else PAIRS
-    vectors = np.float64(sf.round(rng.standard_normal((2, pairs, SIZE)), sf.BF16))
+    vectors = as_float64(sf.round(rng.standard_normal((2, pairs, SIZE)), sf.BF16))
     distances = rng.integers(0, DISTANCE if keys == NEAR else position, pairs)
     places = np.full(pairs, position), position - distances
     exact = scores(*(turned(x, frequencies() * at[:, np.newaxis]) for x, at in zip(vectors, places, strict=True)))
@@ -81,16 +81,21 @@ def rotate(x: NDArray, places: NDArray, narrow: tuple[str, ...], is_exact: bool)
     if is_exact:
         angles = places[:, np.newaxis] * frequencies()
     else:
-        column = np.float64(sf.round(places, formats["positions"]))[:, np.newaxis]
-        angles = np.float64(sf.multiply(column, sf.round(frequencies(), formats["frequencies"]), formats["angles"]))
-    cos, sin = (np.float64(sf.round(table(angles), formats["tables"])) for table in (np.cos, np.sin))
+        column = as_float64(sf.round(places, formats["positions"]))[:, np.newaxis]
+        angles = as_float64(sf.multiply(column, sf.round(frequencies(), formats["frequencies"]), formats["angles"]))
+    cos, sin = (as_float64(sf.round(table(angles), formats["tables"])) for table in (np.cos, np.sin))
     first, second = np.split(x, 2, axis=1)
     wanted = formats["rotation"]
     halves = (
         sf.subtract(sf.multiply(first, cos, wanted), sf.multiply(second, sin, wanted), wanted),
         sf.add(sf.multiply(second, cos, wanted), sf.multiply(first, sin, wanted), wanted),
     )
-    return np.float64(sf.round(np.concatenate(halves, axis=1), sf.BF16))
+    return as_float64(sf.round(np.concatenate(halves, axis=1), sf.BF16))
+
+
+def as_float64(x: ArrayLike) -> NDArray[np.float64]:
+    """Return numbers of a narrower format as float64."""
+    return np.asarray(x, np.float64)
 
 
 def scores(query: NDArray, key: NDArray) -> NDArray[np.float64]:
