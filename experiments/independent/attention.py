@@ -112,6 +112,7 @@ def trained_heads(seed: int) -> list[Array]:
     import torch
     from torch.nn.functional import cross_entropy, layer_norm, scaled_dot_product_attention
 
+    torch.set_num_threads(1)  # these products are too small for threads
     generator = torch.Generator().manual_seed(seed)
     text = "".join(pydoc_data.topics.topics.values())
     letters = sorted(set(text))
