@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.independent import accumulation, scaling, sums, trainings
+from experiments.independent import accumulation, attention, blocks, scaling, sums, trainings
 from experiments.independent.narrow import Remade
 
 #: The repeated findings, the fastest first.
@@ -26,6 +26,7 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     accumulation.muon,
     accumulation.long_sums,
     accumulation.replicas,
+    attention.rotary,
     sums.accumulator_bits,
     sums.stochastic_sums,
     trainings.least_squares,
@@ -35,6 +36,9 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     scaling.dynamic_scale,
     trainings.sixteen_bits,
     trainings.tuned_rates,
+    blocks.gains,
+    attention.trained_rows,
+    blocks.fp4,
 )
 
 #: A row of findings: its claim first, its verdict last.

@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.curves import curves, draw_losses, last, short
 from experiments.experiment import drawn_as
-from experiments.layer_switching.findings import share
+from experiments.layer_switching.findings import MOST_IN_A_ROW, share, skipped_in_a_row
 from experiments.layer_switching.policies import VARIANTS
 from experiments.measurement import select
 from simfloat.plots import (
@@ -21,7 +21,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
-from simfloat.plots.figure import GREY, add_title
+from simfloat.plots.figure import GREY, add_title, foreground
 from simfloat.studies import Result
 
 TITLES = {
@@ -63,15 +63,18 @@ def draw_traces(results: list[Result], path: Path) -> None:
 
 @drawn_as("costs.png", kind="switching")
 def draw_costs(results: list[Result], path: Path) -> None:
-    """Draw the share of steps in FP8 and of skipped steps for every rule, and the loss of digits with large pixels."""
+    """Draw shares of steps and skipped steps in a row for every rule, and the loss of digits with large pixels."""
     digits, camera = select(results, problem="digits"), select(results, problem="camera")
-    figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.3)
+    figure, (left, middle, right) = new_figure(1, 3, FULL_WIDTH, 3.3)
     variants = VARIANTS["digits"][1:]
     keys = {"narrow": "steps in FP8", "skipped": "steps skipped"}
     groups = {label: [100 * share(digits, each.key, key) for each in variants] for key, label in keys.items()}
     labels = [each.label for each in variants]
     draw_points(left, labels, groups, xlabel="share of steps (%)", title="Digits", log=False)
-    left.legend(loc="center right", frameon=False, fontsize=SMALL)
+    left.legend(loc="lower right", frameon=False, fontsize=SMALL)
+    rows = {"steps": [skipped_in_a_row(digits, each.key) for each in variants]}
+    draw_points(middle, [""] * len(variants), rows, xlabel="skipped in a row, at most", title="Digits", log=False)
+    middle.axvline(MOST_IN_A_ROW, color=foreground(), linewidth=0.8, linestyle=":")
     styles = {each.key: style for style, each in enumerate(VARIANTS["camera"])}
     lines = curves(camera, "loss", styles)
     title, loss = TITLES["camera"]

@@ -50,7 +50,8 @@ def longest_row(skipped: list[bool]) -> int:
     return max((sum(1 for _ in group) for was_skipped, group in groupby(skipped) if was_skipped), default=0)
 
 
-def _in_a_row(results: list[Result], variant: str) -> NDArray[np.int64]:
+def skipped_in_a_row(results: list[Result], variant: str) -> NDArray[np.int64]:
+    """Return the largest number of steps that were skipped in a row, for each seed."""
     return np.array([longest_row(run["trace"]["skipped"]) for run in runs_of(results, variant)])
 
 
@@ -89,7 +90,7 @@ def _fp8_suffices(results: list[Result]) -> Measured:
     f"in every run no more than {MOST_IN_A_ROW} steps skipped in a row, or no more than with the layer in FP16",
 )
 def _few_in_a_row(results: list[Result], rule: str) -> Measured:
-    longest, fixed = _in_a_row(results, rule), _in_a_row(results, "fp16")
+    longest, fixed = skipped_in_a_row(results, rule), skipped_in_a_row(results, "fp16")
     label = runs_of(results, rule)[0]["label"]
     test = every_test(int(((longest > MOST_IN_A_ROW) & (longest > fixed)).sum()), len(longest))
     skipped, narrow = share(results, rule, "skipped"), share(results, rule, "narrow")

@@ -47,7 +47,9 @@ def findings(results: list[Result]) -> list[Finding]:
 def losses(results: list[Result], problem: str, key: str, reference: str = "fp32") -> tuple[NDArray, NDArray, str]:
     """Return held-out losses at the end, those of the reference, and their ratio as text."""
     found, beside = final(results, problem, key), final(results, problem, reference)
-    return found, beside, spread(found / beside, 3)
+    diverged = int((~np.isfinite(found)).sum())
+    text = f"{diverged} of {len(found)} runs diverged" if diverged else spread(found / beside, 3)
+    return found, beside, text
 
 
 @claim("{problem}: O1 trains as FP32", f"loss / O0's loss within a factor of {MATCH}")

@@ -1,0 +1,192 @@
+"""Findings on block formats: a residual network in PyTorch, with products and gains rounded in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from experiments.independent.narrow import Remade, lies_between, ratio_above, seeds
+
+#: A function that rounds a tensor in blocks along its last axis.
+Quantizer = Callable[[Any], Any]
+
+#: Significant bits after the first, least exponent, and largest number.
+E4M3, E2M1 = (3, -6, 448.0), (1, 0, 6.0)
+
+
+def quantizer(format: tuple[int, int, float], size: int, scales: str) -> Quantizer:
+    """Return a rounding in blocks; scales are "floor" and "up", which are powers of two, or "E4M3"."""
+    import torch
+
+    _, _, largest = format
+    top = np.floor(np.log2(largest))
+
+    def rounded(x: Any) -> Any:
+        blocks = x.unflatten(-1, (-1, size)).double()
+        amax = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+        if scales == "floor":
+            scale = torch.exp2(amax.log2().floor() - top)
+        elif scales == "up":
+            scale = torch.exp2((amax / largest).log2().ceil())
+        else:
+            whole = 448 * largest / amax.max()
+            scale = (nearest(amax / largest * whole, E4M3) / whole).clamp(min=1e-30)
+        return (nearest(blocks / scale, format) * scale).flatten(-2).float()
+
+    return rounded
+
+
+def nearest(x: Any, format: tuple[int, int, float]) -> Any:
+    """Return the nearest numbers of the format, ties to even, saturated."""
+    import torch
+
+    bits, least, largest = format
+    quantum = torch.exp2(x.abs().clamp(min=1e-30).log2().floor().clamp(min=least) - bits)
+    return ((x / quantum).round() * quantum).clamp(-largest, largest)
+
+
+def product(x: Any, weight: Any, forward: Quantizer | None, backward: Quantizer | None) -> Any:
+    """Return x @ weight.T; operands of all three products are rounded along the axis of their sums."""
+    import torch
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Any, weight: Any) -> Any:
+            context.save_for_backward(x, weight)
+            return operand(x, forward) @ operand(weight, forward).T
+
+        @staticmethod
+        def backward(context: Any, g: Any) -> Any:
+            x, weight = context.saved_tensors
+            to_x = operand(g, backward) @ operand(weight.T, forward).T
+            return to_x, operand(g.T, backward) @ operand(x.T, forward).T
+
+    def operand(x: Any, quantize: Quantizer | None) -> Any:
+        return x if quantize is None else quantize(x)
+
+    return Product.apply(x, weight)
+
+
+class Network:
+    """Two residual blocks of width 64 with layer norms and gains, and a teacher without norms."""
+
+    def __init__(self, seed: int) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # these products are too small for threads
+        torch.manual_seed(seed)
+        self._shapes = [(128, 64), (64, 128)] * 2
+        self._teacher = [torch.randn(shape) / shape[1] ** 0.5 for shape in self._shapes]
+        start = [(2 * torch.rand(shape) - 1) / shape[1] ** 0.5 for shape in self._shapes]
+        self.weights = [each.requires_grad_() for each in start]
+        self.gains = [torch.ones(64, requires_grad=True) for _ in range(2)]
+
+    def loss(self, x: Any, forward: Quantizer | None, backward: Quantizer | None, gains: Quantizer | None) -> Any:
+        """Return the mean square of the difference to the teacher."""
+        from torch.nn.functional import gelu, layer_norm
+
+        wanted, found = x, x
+        for number, gain in enumerate(self.gains):
+            first, second = self._teacher[2 * number : 2 * number + 2]
+            wanted = wanted + (wanted @ first.T).relu() @ second.T
+            used = gain if gains is None else gain + (gains(gain) - gain).detach()
+            inside, out = self.weights[2 * number : 2 * number + 2]
+            hidden = gelu(product(layer_norm(found, (64,)) * used, inside, forward, backward))
+            found = found + product(hidden, out, forward, backward)
+        return (found - wanted).square().mean()
+
+    def train(self, steps: int, decay: float, *operands: Quantizer | None) -> None:
+        """Make steps of AdamW with these quantizers of forward and backward operands and of gains."""
+        import torch
+
+        optimizer = torch.optim.AdamW([*self.weights, *self.gains], lr=3e-3, weight_decay=decay)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            self.loss(torch.randn(64, 64), *operands).backward()
+            optimizer.step()
+
+    def gradient(self, x: Any, *operands: Quantizer | None) -> Any:
+        """Return the gradient of all parameters as one vector."""
+        import torch
+
+        return torch.cat(
+            [g.flatten() for g in torch.autograd.grad(self.loss(x, *operands), [*self.weights, *self.gains])]
+        )
+
+
+def gains() -> tuple[Remade, Remade, Remade]:
+    """Train in float32 with weight decay; count saturated gains, and compare gradients with gains in blocks or not."""
+    import torch
+
+    down, up = (quantizer(E4M3, 32, rule) for rule in ("floor", "up"))
+    shares: list[float] = []
+    turns: dict[str, list[float]] = {}
+    for seed in seeds(5):
+        network = Network(seed)
+        network.train(200, 0.2, None, None, None)
+        x = torch.randn(256, 64)
+        exact = network.gradient(x, None, None, None)
+        for name, operands in (("down", (down, down, down)), ("down alone", (down, down, None)), ("up", (up, up, up)),
+                               ("up alone", (up, up, None))):  # fmt: skip
+            cosine = torch.nn.functional.cosine_similarity(network.gradient(x, *operands), exact, dim=0)
+            turns.setdefault(name, []).append(1 - float(cosine))
+        values = torch.stack(network.gains).detach().unflatten(-1, (-1, 32))
+        scale = torch.exp2(values.abs().amax(-1, keepdim=True).log2().floor() - 8)
+        shares.append(float((values / scale > 464).float().mean()))
+    ratios = [np.divide(turns[name], turns[f"{name} alone"]) for name in ("down", "up")]
+    return (
+        Remade(
+            "norm-gains",
+            "with weight decay, scales rounded down",
+            f"{100 * np.mean(shares):.0f} % of gains",
+            lies_between(shares, 0.1, np.inf),
+        ),
+        Remade(
+            "norm-gains",
+            "scales rounded down: gains in MXFP8 turn",
+            f"{np.mean(ratios[0]):.1f} times 1 - cosine",
+            ratio_above(ratios[0], np.ones(5), 2),
+        ),
+        Remade(
+            "norm-gains",
+            "scales rounded up: gains in MXFP8 leave",
+            f"{np.mean(ratios[1]):.1f} times 1 - cosine",
+            lies_between(np.log(ratios[1]), -np.inf, np.log(2)),
+        ),
+    )
+
+
+def fp4() -> tuple[Remade, Remade]:
+    """Train with all operands in FP4, with gradients alone, with the others alone, and in float32."""
+    import torch
+
+    kinds: dict[str, tuple[Quantizer | None, Quantizer | None]] = {"FP32": (None, None)}
+    for name, size, scales in (("MX", 32, "up"), ("NV", 16, "E4M3")):
+        narrow = quantizer(E2M1, size, scales)
+        kinds |= {name: (narrow, narrow), f"{name} gradients": (None, narrow), f"{name} others": (narrow, None)}
+    ends: dict[str, list[float]] = {}
+    for seed in seeds(5):
+        for name, (forward, backward) in kinds.items():
+            network = Network(seed)
+            network.train(120, 0.01, forward, backward, None)
+            torch.manual_seed(seed + 10_000)
+            with torch.no_grad():
+                loss = float(network.loss(torch.randn(2048, 64), None, None, None))
+            ends.setdefault(name, []).append(loss)
+    gaps = {name: 100 * np.log(np.divide(values, ends["FP32"])) for name, values in ends.items()}
+    return (
+        Remade(
+            "fp4-factorial",
+            "bare: MXFP4 trains worse",
+            f"gap {np.mean(gaps['MX']):.2f} against {np.mean(gaps['NV']):.2f} %",
+            lies_between(gaps["MX"] - gaps["NV"], 0, np.inf),
+        ),
+        Remade(
+            "fp4-factorial",
+            "MXFP4, bare: gradients in FP4 cost more",
+            f"gap {np.mean(gaps['MX gradients']):.2f} against {np.mean(gaps['MX others']):.2f} %",
+            lies_between(gaps["MX gradients"] - gaps["MX others"], 0, np.inf),
+        ),
+    )
