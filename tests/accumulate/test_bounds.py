@@ -13,22 +13,13 @@ from simfloat.sums.operands import operand_bounds, raw_bounds_in_format
 SINGLE, DOUBLE = CARRIERS
 
 
-@pytest.mark.parametrize(
-    "x, bounds",
-    [
-        ([1.0], Bounds(1, 0, 0, 1)),
-        ([1.5, -6.0], Bounds(2, -1, 0, 3)),
-        ([0.0, -0.0], Bounds(1, 0, 0, 1)),
-        ([np.inf, 3.0], Bounds(2, 0, 1, 2, False)),
-        ([np.nan], Bounds(1, 0, 0, 1, False)),
-        ([2.0**-1074, 1.0], Bounds(53, -1074, -1074, 1)),
-        ([2.0**-1074], Bounds(53, -1074, -1074, -1021)),
-        ([], Bounds(1, 0, 0, 1)),
-    ],
-    ids=str,
-)
-def test_bounds_hold_the_finite_numbers(x, bounds):
-    assert bounds_of(np.array(x)) == bounds
+def test_bounds_hold_the_finite_numbers():
+    for x, bounds in (
+        *(([1.0], Bounds(1, 0, 0, 1)), ([1.5, -6.0], Bounds(2, -1, 0, 3)), ([0.0, -0.0], Bounds(1, 0, 0, 1))),
+        *(([np.inf, 3.0], Bounds(2, 0, 1, 2, False)), ([np.nan], Bounds(1, 0, 0, 1, False)), ([], Bounds(1, 0, 0, 1))),
+        *(([2.0**-1074, 1.0], Bounds(53, -1074, -1074, 1)), ([2.0**-1074], Bounds(53, -1074, -1074, -1021))),
+    ):
+        assert bounds_of(np.array(x)) == bounds, x
 
 
 def test_facts_of_operations_hold_for_all_numbers(rng):
@@ -67,12 +58,10 @@ def holds(bounds, x):
 
 @pytest.mark.parametrize("format", [sf.FP16, sf.E4M3, sf.E2M1, sf.BF16], ids=str)
 def test_numbers_of_a_format_are_inside_it_and_no_other_numbers(format):
-    assert bounds_of(np.array([0.0, format.smallest_subnormal])).are_in_format(format)
-    assert bounds_of(np.array([1.0, 1.0 + format.eps])).are_in_format(format)
-    assert bounds_of(np.array([2.0**format.emax])).are_in_format(format)
-    assert not bounds_of(np.array([format.smallest_subnormal / 2])).are_in_format(format)
-    assert not bounds_of(np.array([1.0 + format.eps / 2])).are_in_format(format)
-    assert not bounds_of(np.array([format.max * 2])).are_in_format(format)
+    for x in ([0.0, format.smallest_subnormal], [1.0, 1.0 + format.eps], [2.0**format.emax]):
+        assert bounds_of(np.array(x)).are_in_format(format)
+    for x in (format.smallest_subnormal / 2, 1.0 + format.eps / 2, format.max * 2):
+        assert not bounds_of(np.array([x])).are_in_format(format)
 
 
 def test_facts_of_an_operand_are_found_once(monkeypatch):

@@ -9,23 +9,20 @@ import simfloat as sf
 from simfloat.arithmetic import threads
 from simfloat.sums import convolution
 from tests.bits import assert_bits
+from tests.checks import with_threads
 
 STOCHASTIC = sf.sequential(sf.FP16, rounding=sf.stochastic())
 
 #: Images, kernels and options; the last ones have few pixels and many channels.
 CASES = [
-    ((2, 3, 7, 6), (4, 3, 3, 3), {}),
-    ((2, 3, 7, 6), (4, 3, 3, 2), dict(padding=1)),
+    ((2, 3, 7, 6), (4, 3, 3, 3), {}), ((2, 3, 7, 6), (4, 3, 3, 2), dict(padding=1)),
     ((1, 4, 9, 8), (6, 2, 3, 3), dict(padding=(2, 1), stride=2, groups=2)),
     ((3, 4, 8, 11), (4, 1, 2, 3), dict(stride=(1, 3), dilation=(3, 2), groups=4)),
     ((2, 2, 5, 4), (3, 2, 2, 2), dict(padding=(0, 5), dilation=(1, 3))),
-    ((1, 1, 2, 3), (2, 1, 1, 1), dict(padding=4, stride=3)),
-    ((2, 5, 6, 6), (3, 5, 1, 1), {}),
-    ((2, 6, 6, 6), (4, 3, 1, 1), dict(groups=2, stride=2)),
-    ((1, 2, 4, 5), (3, 2, 4, 5), {}),
-    ((2, 4, 3, 3), (40, 2, 3, 3), dict(padding=1, groups=2)),
-    ((2, 3, 40, 33), (5, 3, 3, 3), dict(padding=1)),
-]
+    ((1, 1, 2, 3), (2, 1, 1, 1), dict(padding=4, stride=3)), ((2, 5, 6, 6), (3, 5, 1, 1), {}),
+    ((2, 6, 6, 6), (4, 3, 1, 1), dict(groups=2, stride=2)), ((1, 2, 4, 5), (3, 2, 4, 5), {}),
+    ((2, 4, 3, 3), (40, 2, 3, 3), dict(padding=1, groups=2)), ((2, 3, 40, 33), (5, 3, 3, 3), dict(padding=1)),
+]  # fmt: skip
 
 
 def patches(x, window, stride, padding, dilation):
@@ -88,17 +85,12 @@ def test_threads_tiles_and_layouts_give_the_same_bits(accumulate, images, kernel
     want = sf.conv2d(x, w, accumulate=accumulate, stream=sf.BitStream(7), **options)
     monkeypatch.setattr(threads, "LEAST_WORK", 1)
     layouts = (x, np.asfortranarray(x), x[::-1, :, ::-1].copy()[::-1, :, ::-1], np.broadcast_to(x, x.shape))
-    count_before = sf.get_threads()
-    try:
-        for count, gathered in itertools.product((1, 2, 5), (1, 1 << 18)):
-            sf.set_threads(count)
+    monkeypatch.setattr(convolution, "LEAST_PIXELS", 1)
+    for _ in with_threads(1, 2, 5):
+        for gathered, layout in itertools.product((1, 1 << 18), layouts):
             monkeypatch.setattr(convolution, "PATCH_ELEMENTS", gathered)
-            monkeypatch.setattr(convolution, "LEAST_PIXELS", 1)
-            for layout in layouts:
-                got = sf.conv2d(layout, w, accumulate=accumulate, stream=sf.BitStream(7), **options)
-                assert_bits(got, want)
-    finally:
-        sf.set_threads(count_before)
+            got = sf.conv2d(layout, w, accumulate=accumulate, stream=sf.BitStream(7), **options)
+            assert_bits(got, want)
 
 
 def test_places_in_the_padding_count():
@@ -144,12 +136,10 @@ def test_an_observer_receives_the_events_of_the_results(rng):
 
 @pytest.mark.parametrize(
     "images, kernels, shape",
-    [
-        ((0, 3, 4, 4), (2, 3, 3, 3), (0, 2, 2, 2)),
-        ((2, 3, 4, 4), (0, 3, 3, 3), (2, 0, 2, 2)),
-        ((2, 0, 4, 4), (5, 0, 3, 3), (2, 5, 2, 2)),
-    ],
-)
+    [((0, 3, 4, 4), (2, 3, 3, 3), (0, 2, 2, 2)),
+     ((2, 3, 4, 4), (0, 3, 3, 3), (2, 0, 2, 2)),
+     ((2, 0, 4, 4), (5, 0, 3, 3), (2, 5, 2, 2))],
+)  # fmt: skip
 def test_empty_convolutions(images, kernels, shape):
     got = sf.conv2d(np.ones(images), np.ones(kernels), accumulate=sf.FP16)
     assert_bits(got, np.zeros(shape))
@@ -157,27 +147,25 @@ def test_empty_convolutions(images, kernels, shape):
 
 @pytest.mark.parametrize(
     "options, message",
-    [
-        (dict(x=np.ones((3, 8, 8))), r"conv2d needs x \(N, C, H, W\).*got shapes \(3, 8, 8\) and \(6, 4, 3, 3\)"),
-        (dict(w=np.ones((6, 4))), r"got shapes \(2, 4, 8, 8\) and \(6, 4\)"),
-        (dict(groups=2), r"C and O multiples of groups, got shapes .* with groups=2"),
-        (dict(w=np.ones((5, 2, 3, 3)), groups=2), r"\(5, 2, 3, 3\) with groups=2"),
-        (dict(groups=0), "groups must be a positive integer, got 0"),
-        (dict(groups=1.0), "groups must be a positive integer, got 1.0"),
-        (dict(stride=0), r"stride must be an integer of at least 1, or a pair \(rows, columns\) of them; got 0"),
-        (dict(stride=(1, 2, 3)), r"stride must be .* got \(1, 2, 3\)"),
-        (dict(padding=-1), "padding must be an integer of at least 0, .* got -1"),
-        (dict(padding="same"), "padding must be .* got 'same'"),
-        (dict(dilation=(1, 0)), r"dilation must be an integer of at least 1, .* got \(1, 0\)"),
-        (dict(dilation=True), "dilation must be .* got True"),
-        (dict(dilation=4), r"with dilation \(4, 4\) spans 9 x 9, x of shape .* with padding \(0, 0\) has 8 x 8"),
-        (dict(w=np.ones((6, 4, 0, 3))), "at least one element"),
-        (dict(accumulate=sf.exact), "pass output="),
-        (dict(accumulate=STOCHASTIC), "pass stream="),
-        (dict(inputs=(sf.FP16,) * 3), "a pair of formats"),
-        (dict(rounding="nearest"), "rounding must be"),
-    ],
-)
+    [(dict(x=np.ones((3, 8, 8))), r"conv2d needs x \(N, C, H, W\).*got shapes \(3, 8, 8\) and \(6, 4, 3, 3\)"),
+     (dict(w=np.ones((6, 4))), r"got shapes \(2, 4, 8, 8\) and \(6, 4\)"),
+     (dict(groups=2), r"C and O multiples of groups, got shapes .* with groups=2"),
+     (dict(w=np.ones((5, 2, 3, 3)), groups=2), r"\(5, 2, 3, 3\) with groups=2"),
+     (dict(groups=0), "groups must be a positive integer, got 0"),
+     (dict(groups=1.0), "groups must be a positive integer, got 1.0"),
+     (dict(stride=0), r"stride must be an integer of at least 1, or a pair \(rows, columns\) of them; got 0"),
+     (dict(stride=(1, 2, 3)), r"stride must be .* got \(1, 2, 3\)"),
+     (dict(padding=-1), "padding must be an integer of at least 0, .* got -1"),
+     (dict(padding="same"), "padding must be .* got 'same'"),
+     (dict(dilation=(1, 0)), r"dilation must be an integer of at least 1, .* got \(1, 0\)"),
+     (dict(dilation=True), "dilation must be .* got True"),
+     (dict(dilation=4), r"with dilation \(4, 4\) spans 9 x 9, x of shape .* with padding \(0, 0\) has 8 x 8"),
+     (dict(w=np.ones((6, 4, 0, 3))), "at least one element"),
+     (dict(accumulate=sf.exact), "pass output="),
+     (dict(accumulate=STOCHASTIC), "pass stream="),
+     (dict(inputs=(sf.FP16,) * 3), "a pair of formats"),
+     (dict(rounding="nearest"), "rounding must be")],
+)  # fmt: skip
 def test_bad_input_is_refused(options, message):
     given = dict(x=np.ones((2, 4, 8, 8)), w=np.ones((6, 4, 3, 3)), accumulate=sf.FP32) | options
     with pytest.raises(ValueError, match=message):

@@ -7,28 +7,21 @@ import pytest
 
 import simfloat as sf
 from simfloat.tools.selftest.checks import hard_operands
+from tests.accumulate.definition import MODES, check
 from tests.bits import assert_bits
-from tests.reference import matrix_product, sequential_dot
 
 FORMATS = [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.E4M3FNUZ, sf.Format(8, 15), sf.Format(4, 6, bias=-20)]
-MODES = [sf.nearest_even, sf.toward_negative, sf.stochastic(8)]
-
-CASES = [*product(FORMATS, MODES, ("large", "small"))]
 
 
-@pytest.mark.parametrize("format, rounding, end", CASES, ids=str)
-def test_sums_at_the_ends_of_the_range_follow_the_definition(format, rounding, end, rng):
-    exponent = (format.emin - format.mantissa_bits if end == "small" else format.emax) // 2
-    inputs = (sf.FP32, sf.BF16)[CASES.index((format, rounding, end)) % 4 // 2]
-    scaled = (np.ldexp(x, exponent) for x in hard_operands(rng, inputs, 2, 20, 2))
-    a, b = (sf.round(x, inputs, sf.nearest_even.saturating()) for x in scaled)
-    for products in (None, format, sf.FP16):
-
-        def dot(x, y, element, products=products):
-            return sequential_dot(x, y, format, rounding, products, element, seed=3)
-
-        accumulate = sf.sequential(format, rounding=rounding, products=products)
-        assert_bits(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(3)), matrix_product(a, b, dot))
+def test_sums_at_the_ends_of_the_range_follow_the_definition(rng):
+    modes = [MODES[sf.kahan][place] for place in (0, 1, -1)]
+    for place, (format, rounding, end) in enumerate(product(FORMATS, modes, ("large", "small"))):
+        exponent = (format.emin - format.mantissa_bits if end == "small" else format.emax) // 2
+        inputs = (sf.FP32, sf.BF16)[place % 4 // 2]
+        scaled = (np.ldexp(x, exponent) for x in hard_operands(rng, inputs, 2, 20, 2))
+        a, b = (sf.round(x, inputs, sf.nearest_even.saturating()) for x in scaled)
+        for products in (None, format, sf.FP16):
+            check(sf.sequential(format, rounding=rounding, products=products), a, b)
 
 
 def test_terms_below_half_the_smallest_number_add_up_to_zero():
@@ -48,23 +41,16 @@ def test_infinite_products_clamp_where_the_largest_number_is_no_float32():
 @pytest.mark.parametrize(
     "format", [sf.Format(8, 1, bias=26), sf.Format(8, 7, bias=226), sf.Format(5, 4, bias=160)], ids=str
 )
-@pytest.mark.parametrize("rounding", [*MODES, sf.nearest_even.saturating()], ids=str)
-def test_sums_that_a_bias_takes_beyond_float32_are_those_of_the_format(format, rounding):
+def test_sums_that_a_bias_takes_beyond_float32_are_those_of_the_format(format):
     # Operands are float32 numbers; their products, the sums and what they start from are not.
     far = 2.0 ** (80 if format.emax > 160 else -80)
-    steps = sf.sequential(format, rounding=rounding)
-    for accumulate in (
-        steps,
-        sf.sequential(format, rounding=rounding, products=format),
-        sf.kahan(format, rounding=rounding),
-        sf.blocked(2, steps, steps),
-        sf.pairwise(format, rounding=rounding),
-    ):
-        x = np.full((8, 1), far)
-        for operand in (x, x.astype(np.float32)):
-            squares = sf.matmul(operand, operand.T, accumulate=accumulate, stream=sf.BitStream(3))
-            assert_bits(squares, np.full((8, 8), far * far))
-            if not isinstance(accumulate, type(sf.pairwise(format))):
-                zeros = np.zeros_like(operand)
-                start = sf.matmul(zeros, zeros.T, accumulate=accumulate, initial=far * far, stream=sf.BitStream(3))
-                assert_bits(start, np.full((8, 8), far * far))
+    orders = [order(format, rounding=mode) for order in MODES for mode in MODES[order]]
+    orders += [sf.sequential(format, rounding=mode, products=format) for mode in MODES[sf.kahan]]
+    orders += [sf.blocked(2, steps, steps) for steps in orders[:3]]
+    for accumulate, dtype in product(orders, (np.float64, np.float32)):
+        x = np.full((8, 1), far, dtype)
+        squares = sf.matmul(x, x.T, accumulate=accumulate, stream=sf.BitStream(3))
+        assert_bits(squares, np.full((8, 8), far * far))
+        if accumulate.takes_initial:
+            start = sf.matmul(0 * x, 0 * x.T, accumulate=accumulate, initial=far * far, stream=sf.BitStream(3))
+            assert_bits(start, np.full((8, 8), far * far))

@@ -4,98 +4,55 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.sums.trees import ADD
-from simfloat.tools.selftest.definitions import operate
-from simfloat.tools.selftest.orders import fused_dot
+from simfloat.tools.selftest import definitions, orders
+from simfloat.tools.selftest.orders import dot
 from tests.bits import assert_bits
 
 RANDOM = sf.stochastic(4)
 
 
-def by_definition(accumulator, a, b, draws, start=0.0):
-    """One sum, which takes its draws from an iterator."""
-    rounding = accumulator.rounding if hasattr(accumulator, "rounding") else None
+@pytest.fixture
+def by_definition(monkeypatch):
+    """The sum of the definition, which takes its draws from an iterator: those of a tree's products come first."""
+    draws_of = {}
 
-    def do(operation, *operands, format=None):
-        draw = next(draws) if rounding.is_stochastic else 0
-        return operate(operation, format or accumulator.format, rounding, *operands, random=draw)
+    def draw(rounding, element, step, seed, call, stage):
+        if not rounding.is_stochastic:
+            return 0
+        return draws_of["products"][step] if stage == 2 and "products" in draws_of else next(draws_of["draws"])
 
-    pairs = list(zip(a, b, strict=True))
-    match accumulator.maker:
-        case "sequential":
-            for x, y in pairs:
-                if accumulator.products is None:
-                    start = do("fma", x, y, start)
-                else:
-                    start = do("add", start, do("multiply", x, y, format=accumulator.products))
-            return start
-        case "kahan":
-            c = 0.0
-            for x, y in pairs:
-                p = do("multiply", x, y)
-                y = do("subtract", p, c)
-                t = do("add", start, y)
-                c = do("subtract", do("subtract", t, start), y)
-                start = t
-            return start
-        case "pairwise":
-            nodes = [do("multiply", x, y) for x, y in pairs]
-            while len(nodes) > 1:
-                last = nodes[-1:] if len(nodes) % 2 else []
-                nodes = [do("add", *nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)] + last
-            return nodes[0]
-        case "tree" | "numpy_sum":
-            numbers, waiting = [*(do("multiply", x, y) for x, y in pairs), 0.0], []
-            for k in [2, 0, 1, ADD, 4, ADD, ADD, 3, ADD, 5, 6, ADD, ADD] if accumulator.maker == "tree" else NUMPY:
-                waiting.append(do("add", *reversed([waiting.pop(), waiting.pop()])) if k == ADD else numbers[k])
-            return waiting[0]
-        case "fused":
-            for first in range(0, len(a), accumulator.terms):
-                within = slice(first, first + accumulator.terms)
-                wide = sf.fused(accumulator.terms, accumulator.fraction_bits, sf.FP64, align=accumulator.align)
-                total = fused_dot(wide, a[within], b[within], (-1022, -1022), start)
-                start = operate("add", accumulator.output, rounding, total, 0.0, random=next(draws))
-            return start
-        case "blocked" | "lanes":
-            size = accumulator.size if accumulator.maker == "blocked" else 0
-            lanes = (
-                [slice(lane, None, accumulator.count) for lane in range(min(accumulator.count, len(a)))]
-                if not size
-                else []
-            )
-            places = [slice(i, i + size) for i in range(0, len(a), size)] if size else lanes
-            runs = [(a[place], b[place]) for place in places]
-            sums = [by_definition(accumulator.inner, *run, draws) for run in runs]
-            return by_definition(accumulator.outer, sums, [1.0] * len(sums), draws, start)
+    def total(accumulator, a, b, draws, start=0.0):
+        draws_of.clear()
+        draws_of["draws"] = draws
+        if accumulator.maker == "tree":
+            draws_of["products"] = [next(draws) for _ in a]
+        return dot(accumulator, a, b, (-1022, -1022), start)
+
+    for module in (definitions, orders):
+        monkeypatch.setattr(module, "step_draw", draw)
+    return total
 
 
 ACCUMULATORS = [
-    sf.sequential(sf.FP16, rounding=RANDOM),
-    sf.sequential(sf.BF16, rounding=RANDOM, products=sf.FP16),
-    sf.kahan(sf.BF16, rounding=RANDOM),
-    sf.pairwise(sf.E5M2, rounding=RANDOM),
+    sf.sequential(sf.FP16, rounding=RANDOM), sf.sequential(sf.BF16, rounding=RANDOM, products=sf.FP16),
+    sf.kahan(sf.BF16, rounding=RANDOM), sf.pairwise(sf.E5M2, rounding=RANDOM),
     sf.blocked(3, sf.sequential(sf.BF16, rounding=RANDOM), sf.kahan(sf.BF16, rounding=RANDOM)),
     sf.blocked(4, sf.FP16, sf.sequential(sf.FP16, rounding=RANDOM)),
     sf.lanes(3, sf.sequential(sf.BF16, rounding=RANDOM), sf.pairwise(sf.BF16, rounding=RANDOM)),
     sf.fused(3, 6, sf.BF16, rounding=RANDOM, align=sf.to_odd),
     sf.blocked(5, sf.fused(2, 9, sf.FP16, rounding=RANDOM), sf.fused(2, 7, sf.BF16, rounding=RANDOM)),
-    sf.tree("2 + (0 + 1 + 4) + 3 + (5 + 6)", sf.BF16, rounding=RANDOM),
-    sf.numpy_sum(sf.BF16, rounding=RANDOM),
-]
-#: NumPy's order of seven products; the eighth number is the zero that it starts from.
-NUMPY = [7, 0, 1, ADD, 2, ADD, 3, ADD, 4, ADD, 5, ADD, 6, ADD, ADD]
+    sf.tree("2 + (0 + 1 + 4) + 3 + (5 + 6)", sf.BF16, rounding=RANDOM), sf.numpy_sum(sf.BF16, rounding=RANDOM),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("accumulator", ACCUMULATORS, ids=str)
-@pytest.mark.parametrize("shape", [(3, 7, 2), (1, 7, 5), (70, 5, 2)])
-def test_elements_in_c_order_take_a_draw_for_each_rounding(accumulator, shape, rng):
-    m, k, n = shape if accumulator.maker not in ("tree", "numpy_sum") else (3, 7, 2)
-    a, b = sf.round(rng.standard_normal((m, k)), sf.BF16), sf.round(rng.standard_normal((k, n)), sf.BF16)
-    integers = rng.integers(0, 16, 5 * m * n * k + 5)
-    draws = iter(integers.tolist())
-    want = [[by_definition(accumulator, x.tolist(), y.tolist(), draws) for y in b.T] for x in a]
-    stream = sf.GivenBits(integers)
-    assert_bits(sf.matmul(a, b, accumulate=accumulator, stream=stream), want)
+def test_elements_in_c_order_take_a_draw_for_each_rounding(accumulator, by_definition, rng):
+    for m, k, n in ((3, 7, 2), (1, 7, 5), (70, 5, 2))[: 2 if accumulator.maker == "tree" else None]:
+        a, b = sf.round(rng.standard_normal((m, k)), sf.BF16), sf.round(rng.standard_normal((k, n)), sf.BF16)
+        integers = rng.integers(0, 16, 5 * m * n * k + 5)
+        draws, stream = iter(integers.tolist()), sf.GivenBits(integers)
+        want = [[by_definition(accumulator, x.tolist(), y.tolist(), draws) for y in b.T] for x in a]
+        assert_bits(sf.matmul(a, b, accumulate=accumulator, stream=stream), want)
     # The next call goes on behind them.
     assert_bits(
         sf.round(1 + 1 / 17, sf.E2M1, RANDOM, stream=stream),
@@ -103,7 +60,7 @@ def test_elements_in_c_order_take_a_draw_for_each_rounding(accumulator, shape, r
     )
 
 
-def test_dots_sums_convolutions_and_initial_values(rng):
+def test_dots_sums_convolutions_and_initial_values(by_definition, rng):
     accumulator, integers = sf.sequential(sf.BF16, rounding=RANDOM), rng.integers(0, 16, 400)
     x, w = sf.round(rng.standard_normal((1, 2, 4, 4)), sf.BF16), sf.round(rng.standard_normal((3, 2, 3, 3)), sf.BF16)
     got = sf.conv2d(x, w, accumulate=accumulator, stream=sf.GivenBits(np.tile(integers, 3)))

@@ -25,14 +25,9 @@ FORMATS = (sf.FP16, sf.BF16, sf.TF32, sf.E4M3, sf.E5M2, sf.E2M1, sf.E3M2, sf.E4M
 UNITS = [
     *(sf.tensor_core(arch, sf.FP16).unit for arch in ("volta", "ampere", "hopper")),
     *(sf.tensor_core(arch, sf.FP16, sf.FP16).unit for arch in ("volta", "hopper")),
-    *(sf.tensor_core(arch, sf.E4M3).unit for arch in ("hopper", "blackwell")),
-    sf.fused(1, 24),
-    sf.fused(7, 23, zero_exponent=-126),
-    sf.fused(8, 26),
-    sf.fused(56, 24),
-    sf.fused(19, 13, sf.FP16),
-    sf.fused(10, 20, E8M13),
-    sf.fused(127, 14, E8M13),
+    *(sf.tensor_core(arch, sf.E4M3).unit for arch in ("hopper", "blackwell")), sf.fused(1, 24),
+    sf.fused(7, 23, zero_exponent=-126), sf.fused(8, 26), sf.fused(56, 24), sf.fused(19, 13, sf.FP16),
+    sf.fused(10, 20, E8M13), sf.fused(127, 14, E8M13),
     sf.fused(1, 24, sf.FP16, rounding=sf.stochastic(7), align=sf.nearest_even),
     sf.fused(3, 23, rounding=sf.stochastic()),
     sf.fused(16, 26, sf.BF16, rounding=sf.stochastic(13, "B").saturating(), align=sf.to_odd),
@@ -41,11 +36,9 @@ UNITS = [
     sf.fused(4, 24, sf.Format(8, 23, subnormals=False)),
     sf.fused(4, 14, FLUSHED, rounding=sf.toward_positive, align=sf.to_odd),
     sf.fused(5, 14, FLUSHED_BEFORE, rounding=sf.to_odd.saturating()),
-    sf.fused(7, 23, sf.FP16, rounding=sf.nearest_even.saturating()),
-    sf.fused(8, 24, sf.FP64),
-    sf.fused(16, 26, sf.FP64, align=sf.to_odd),
-    sf.fused(3, 13, sf.FP64, align=sf.nearest_even),
-]
+    sf.fused(7, 23, sf.FP16, rounding=sf.nearest_even.saturating()), sf.fused(8, 24, sf.FP64),
+    sf.fused(16, 26, sf.FP64, align=sf.to_odd), sf.fused(3, 13, sf.FP64, align=sf.nearest_even),
+]  # fmt: skip
 
 
 def operands(rng, format, kind, shape):
@@ -104,7 +97,7 @@ def test_sums_in_32_bits_are_those_in_float64(unit, rng):
     assert len(pairs) >= 25
     draw = Draw(3, 11) if unit.mode.is_stochastic else None
     upright, turned = (region._replace(first=5, row_step=300, column_step=7, draw=draw) for region in (UPRIGHT, TURNED))
-    for pair in rng.permutation(np.array(pairs, object))[:6]:
+    for pair in rng.permutation(np.array(pairs, object))[:3]:
         compare(rng, pair, (upright, unit.engine_for_all(*pair)), (turned, unit.engine_for_all(*pair[::-1])))
 
 
@@ -116,7 +109,7 @@ def test_sums_of_cdna3_in_32_bits_are_those_in_float64(inputs, rng):
     pair = inputs if isinstance(inputs, tuple) else (inputs, inputs)
     a, b = (operand_bounds(np.ones((1, 1), np.float32), format) for format in pair)
     engine = sf.matrix_core("cdna3", inputs).engine(Problem(a, b, 1, sf.FP32))
-    for _ in range(4):
+    for _ in range(2):
         compare(rng, pair, (UPRIGHT, engine))
 
 
@@ -142,13 +135,9 @@ def test_the_largest_products_do_not_overflow_an_integer():
 def test_units_without_room_keep_float64():
     assert isinstance(sf.fused(8, 24).engine_for_all(sf.FP16, sf.FP16), IntegerEngine)
     for unit, format in [
-        (sf.fused(8, 40), sf.FP16),
-        (sf.fused(64, 26), sf.FP16),
-        (sf.fused(8, 20), sf.FP16),
-        (sf.fused(8, 24, zero_exponent=0), sf.FP16),
-        (sf.fused(8, 24), sf.Format(8, 12)),
-        (sf.fused(8, 24), sf.Format(9, 3)),
-        (sf.fused(8, 24, sf.FP64, rounding=sf.toward_zero.saturating()), sf.FP16),
+        (sf.fused(8, 40), sf.FP16), (sf.fused(64, 26), sf.FP16), (sf.fused(8, 20), sf.FP16),
+        (sf.fused(8, 24, zero_exponent=0), sf.FP16), (sf.fused(8, 24), sf.Format(8, 12)),
+        (sf.fused(8, 24), sf.Format(9, 3)), (sf.fused(8, 24, sf.FP64, rounding=sf.toward_zero.saturating()), sf.FP16),
         (sf.fused(8, 24, sf.Format(8, 0, special="fn", subnormals=False)), sf.FP16),
-    ]:
+    ]:  # fmt: skip
         assert isinstance(unit.engine_for_all(format, format), FusedEngine)

@@ -37,20 +37,12 @@ def counted_pieces(monkeypatch):
 
 
 ACCUMULATORS = [
-    sf.sequential(sf.FP16),
-    sf.sequential(sf.BF16, rounding=sf.stochastic(bits=8)),
-    sf.sequential(sf.Format(8, 20), products=sf.FP16, rounding=sf.to_odd),
-    sf.sequential(sf.FP64),
-    sf.kahan(sf.FP16),
-    sf.pairwise(sf.BF16),
-    sf.blocked(16, sf.FP16, sf.FP32),
-    sf.blocked(16, sf.kahan(sf.FP16), sf.kahan(sf.FP16)),
-    sf.lanes(4, sf.FP16, sf.pairwise(sf.FP16)),
-    sf.fused(8, 12),
-    sf.tensor_core("hopper", sf.FP16),
-    sf.tensor_core("hopper", sf.E4M3),
-    sf.matrix_core("cdna2", sf.FP16),
-]
+    sf.sequential(sf.FP16), sf.sequential(sf.BF16, rounding=sf.stochastic(bits=8)),
+    sf.sequential(sf.Format(8, 20), products=sf.FP16, rounding=sf.to_odd), sf.sequential(sf.FP64), sf.kahan(sf.FP16),
+    sf.pairwise(sf.BF16), sf.blocked(16, sf.FP16, sf.FP32), sf.blocked(16, sf.kahan(sf.FP16), sf.kahan(sf.FP16)),
+    sf.lanes(4, sf.FP16, sf.pairwise(sf.FP16)), sf.fused(8, 12), sf.tensor_core("hopper", sf.FP16),
+    sf.tensor_core("hopper", sf.E4M3), sf.matrix_core("cdna2", sf.FP16),
+]  # fmt: skip
 
 
 def computed(accumulate):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.tools.selftest.orders import dot, fused_dot
+from simfloat.tools.selftest.orders import fused_dot
+from tests.accumulate.definition import check
 from tests.bits import assert_bits
-from tests.reference import matrix_product
 
 ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
 DETERMINISTIC = (
@@ -31,15 +31,6 @@ def operands(rng, inputs, depth=27):
     return (sf.round(x, inputs, sf.nearest_even.saturating()) for x in (a, b))
 
 
-def follows_the_definition(unit, inputs, rng, **options):
-    a, b = operands(rng, inputs)
-    emins = (inputs.emin, inputs.emin)
-    got = sf.matmul(a, b, inputs=inputs, accumulate=unit, stream=sf.BitStream(7), **options)
-    starts = np.broadcast_to(options.get("initial", 0.0), got.shape).ravel().tolist()
-    want = matrix_product(a, b, lambda x, y, i: fused_dot(unit, x, y, emins, starts[i], element=i, seed=7))
-    assert_bits(got, want)
-
-
 @pytest.mark.parametrize("align", ALIGNMENTS, ids=str)
 @pytest.mark.parametrize("output", OUTPUTS, ids=str)
 def test_any_output_in_any_mode_follows_the_definition(output, align, rng):
@@ -48,7 +39,7 @@ def test_any_output_in_any_mode_follows_the_definition(output, align, rng):
     shift = OUTPUTS.index(output) + ALIGNMENTS.index(align)
     for place, rounding in [*enumerate((None, *DETERMINISTIC, *RANDOM))][shift % 3 :: 3]:
         inputs = (sf.E4M3, sf.Format(8, 18))[place % 2]
-        follows_the_definition(sf.fused(4, 9, output, rounding=rounding, align=align), inputs, rng)
+        check(sf.fused(4, 9, output, rounding=rounding, align=align), *operands(rng, inputs), inputs=inputs, seed=7)
 
 
 @pytest.mark.parametrize("align", ALIGNMENTS, ids=str)
@@ -59,7 +50,7 @@ def test_sums_start_from_any_number_of_the_output(inputs, align, rng):
         for scale in ((-120, -10, 30), (-40, 0, 110))[place % 2]:
             c = sf.round(rng.standard_normal((3, 3)) * 2.0**scale, output)
             unit = sf.fused(4, 24, output, rounding=rounding, align=align)
-            follows_the_definition(unit, inputs, rng, initial=c)
+            check(unit, *operands(rng, inputs), inputs=inputs, initial=c)
     with pytest.raises(ValueError, match="initial= of a fused sum must hold numbers within"):
         sf.dot([1.0], [1.0], accumulate=sf.fused(4, 9, sf.FP64), initial=1e-250)
 
@@ -90,7 +81,6 @@ def test_running_sums_are_those_after_each_chunk(rng):
 
 def test_chunks_of_runs_and_lanes_draw_at_places_of_their_own(rng):
     a, b = operands(rng, sf.E4M3)
-    emins = (sf.E4M3.emin, sf.E4M3.emin)
     random = sf.fused(3, 8, sf.BF16, rounding=sf.stochastic(9), align=sf.to_odd)
     for unit in (
         sf.blocked(7, random, sf.FP32),
@@ -98,8 +88,7 @@ def test_chunks_of_runs_and_lanes_draw_at_places_of_their_own(rng):
         sf.lanes(4, random, random),
         sf.blocked(14, sf.lanes(2, random, sf.sequential(sf.BF16, rounding=sf.stochastic())), random),
     ):
-        got = sf.matmul(a, b, inputs=sf.E4M3, accumulate=unit, stream=sf.BitStream(7))
-        assert_bits(got, matrix_product(a, b, lambda x, y, i, it=unit: dot(it, x, y, emins, element=i, seed=7)))
+        check(unit, a, b, inputs=sf.E4M3)
 
 
 def test_infinities_and_nan_are_converted_to_the_output_format():
@@ -164,16 +153,4 @@ def test_a_policy_of_ones_own_unit_is_printed_written_and_trained_with(rng):
                 sf.nn.cross_entropy(model(np.ones((6, 5))), np.arange(6) % 2).backward()
                 optimizer.step()
         results.append(model.head.weight.data)
-    assert_bits(*results)
-
-
-def test_any_number_of_threads_gives_the_same_draws(rng):
-    a, b = sf.round(rng.standard_normal((2, 150, 150)), sf.E4M3)
-    unit, before, results = sf.fused(7, 20, sf.BF16, rounding=sf.stochastic()), sf.get_threads(), []
-    try:
-        for count in (1, 3):
-            sf.set_threads(count)
-            results.append(sf.matmul(a, b, accumulate=unit, stream=sf.BitStream(1)))
-    finally:
-        sf.set_threads(before)
     assert_bits(*results)

@@ -10,7 +10,6 @@
 
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 import simfloat as sf
@@ -99,35 +98,3 @@ def test_the_columns_of_a_systolic_array_change_no_bit():
     for rows, columns, name in ((0, 1, "rows"), (1, 1.5, "columns")):
         with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1"):
             sf.systolic(rows, columns)
-
-
-def test_hoppers_unit_is_the_same_as_its_parts(rng):
-    a, b = sf.round(rng.standard_normal((2, 40, 40)), sf.E4M3)
-    own = sf.fused(32, 13, sf.Format(8, 13))
-    assert_bits(
-        sf.matmul(a, b, inputs=sf.E4M3, accumulate=own),
-        sf.matmul(a, b, inputs=sf.E4M3, accumulate=sf.tensor_core("hopper", sf.E4M3)),
-    )
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_published_machines_train(name):
-    accumulate, inputs, _ = MACHINES[name]
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((32, 6))
-    y = (x[:, 0] * x[:, 1] > 0).astype(int)
-    losses = {}
-    policy = sf.Policy(compute=inputs, activations=sf.BF16, weights=sf.FP32, accumulate=accumulate)
-    assert sf.Policy.from_toml(policy.to_toml()) == policy
-    for used in (policy, sf.policies["fp32"]):
-        model = sf.nn.MLP([6, 16, 2], rng=0)
-        optimizer = sf.optim.SGD(model.parameters(), lr=0.5)
-        with sf.simulate(used, seed=0):
-            for _ in range(12):
-                optimizer.zero_grad()
-                loss = sf.nn.cross_entropy(model(x), y)
-                loss.backward()
-                optimizer.step()
-        losses[used] = float(loss)
-    assert losses[policy] < 0.69  # below that of a guess, log 2
-    assert losses[policy] != losses[sf.policies["fp32"]]

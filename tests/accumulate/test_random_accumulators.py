@@ -1,16 +1,18 @@
 """Compare accumulators of random formats, modes and nesting, on operands of any size, with the definition."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.formats.format import TININESS
-from simfloat.tools.selftest.checks import DETERMINISTIC, hard_operands
-from simfloat.tools.selftest.orders import dot, fused_dot, matrix
+from simfloat.tools.selftest.checks import hard_operands
+from simfloat.tools.selftest.orders import dot, matrix
+from tests.accumulate.definition import MODES, check
 from tests.bits import assert_bits
 
 KNOWN = [format for format in sf.CATALOG.values() if format.precision <= 50 and format.signed and format.has_nan]
-MODES = [*DETERMINISTIC, sf.stochastic(), sf.stochastic(5, "A"), sf.stochastic(9, "B")]
 NARROW = (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.E2M1, sf.E3M2)
 
 
@@ -25,15 +27,15 @@ def random_format(rng):
 
 
 def random_accumulator(rng, depth=0):
-    format, rounding = random_format(rng), rng.choice(MODES)
-    rounding = rounding.saturating() if rng.random() < 0.2 else rounding
     kind = rng.integers(4 if depth < 2 else 3)
-    if kind == 0:
-        products = random_format(rng) if rng.random() < 0.5 else None
-        return sf.sequential(format, rounding=rounding, products=products)
     if kind == 3:
         return sf.blocked(int(rng.integers(1, 14)), *(random_accumulator(rng, depth + 1) for _ in range(2)))
-    return (sf.pairwise if kind == 1 else sf.kahan)(format, rounding=rounding)
+    order, modes = list(MODES.items())[kind]
+    products = {"products": random_format(rng)} if kind == 0 and rng.random() < 0.5 else {}
+    rounding = rng.choice(MODES[sf.kahan] if products else modes)
+    rounding = rounding.saturating() if rng.random() < 0.2 else rounding
+    format = random_format(rng) if order is sf.sequential or not rounding.is_stochastic else sf.FP16
+    return order(format, rounding=rounding, **products)
 
 
 def random_operands(rng, accumulator):
@@ -55,15 +57,12 @@ def test_random_accumulators_follow_the_definition(seed):
     rng = np.random.default_rng(seed)
     for _ in range(60):
         accumulator = random_accumulator(rng)
-        a, b = random_operands(rng, accumulator)
-        got = sf.matmul(a, b, accumulate=accumulator, output=sf.FP64, stream=sf.BitStream(3))
-        want = matrix(a, b, lambda x, y, element, it=accumulator: dot(it, x, y, element=element, seed=3))
-        assert_bits(got, want)
+        check(accumulator, *random_operands(rng, accumulator))
 
 
 def random_parts(rng):
     """The rounding of totals and the alignment of terms in a custom unit."""
-    rounding = None if rng.random() < 0.2 else rng.choice(MODES)
+    rounding = None if rng.random() < 0.2 else rng.choice(MODES[sf.sequential])
     return dict(rounding=rounding, align=rng.choice([sf.toward_zero, sf.nearest_even, sf.to_odd]))
 
 
@@ -84,10 +83,7 @@ def test_random_fused_sums_follow_the_definition(seed):
             unit = sf.fused(*parts, rng.choice([sf.FP32, sf.FP16, sf.Format(8, 13)]), zero_exponent=zero)
         else:
             unit = sf.fused(*parts, random_format(rng), **random_parts(rng), zero_exponent=zero)
-        emins = formats[0].emin, formats[1].emin
-        want = matrix(a, b, lambda x, y, i, unit=unit, emins=emins: fused_dot(unit, x, y, emins, element=i, seed=3))
-        got = sf.matmul(a, b, inputs=formats, accumulate=unit, output=sf.FP64, stream=sf.BitStream(3))
-        assert_bits(got, want)
+        check(unit, a, b, inputs=formats)
 
 
 CLAMPED = sf.nearest_even.saturating()
@@ -99,15 +95,11 @@ def test_operands_beyond_float32_follow_the_definition(seed):
     rng = np.random.default_rng(100 + seed)
     for _ in range(60):
         accumulator = random_accumulator(rng)
-        a, b = random_operands(rng, accumulator)
-        scale = 2.0 ** int(rng.integers(-900, 901))
+        (a, b), scale = random_operands(rng, accumulator), 2.0 ** int(rng.integers(-900, 901))
         with np.errstate(over="ignore"):
             a, b = a * scale, b / scale
-        if not (np.isfinite(a).all() and np.isfinite(b).all()):
-            continue
-        got = sf.matmul(a, b, accumulate=accumulator, output=sf.FP64, stream=sf.BitStream(3))
-        want = matrix(a, b, lambda x, y, element, it=accumulator: dot(it, x, y, element=element, seed=3))
-        assert_bits(got, want)
+        if np.isfinite(a).all() and np.isfinite(b).all():
+            check(accumulator, a, b)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -135,18 +127,14 @@ def test_random_sums_of_fused_sums_follow_the_definition(seed):
         assert_bits(got[np.isfinite(want)], want[np.isfinite(want)])
 
 
-@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2], ids=str)
-@pytest.mark.parametrize("rounding", [CLAMPED, sf.toward_zero.saturating(), sf.stochastic(8).saturating()], ids=repr)
-def test_a_clamped_infinity_is_a_large_part_of_the_sum(format, rounding):
+def test_a_clamped_infinity_is_a_large_part_of_the_sum():
     # Its bits lie far above those of the other terms, which alone would let the sum be carried in few bits.
     x = np.array([[np.inf, -32.0, 1.0, 1.0, -3.0, 2.0**-9, -np.inf, 4.0, 8.0]])
-    ones = np.ones((x.size, 1))
-    for accumulator in (
-        sf.sequential(format, rounding=rounding),
-        sf.sequential(format, rounding=rounding, products=sf.E5M2),
-        sf.pairwise(format, rounding=rounding),
-        sf.kahan(format, rounding=rounding),
-        sf.blocked(2, sf.E5M2, sf.sequential(format, rounding=rounding)),
-    ):
-        got = sf.matmul(x, ones, accumulate=accumulator, output=sf.FP64, stream=sf.BitStream(3))
-        assert_bits(got, matrix(x, ones, lambda a, b, element, it=accumulator: dot(it, a, b, element=element, seed=3)))
+    modes = CLAMPED, sf.toward_zero.saturating(), sf.stochastic(8, "A").saturating()
+    for format, rounding in itertools.product((sf.FP16, sf.BF16, sf.E4M3, sf.E5M2), modes):
+        steps = sf.sequential(format, rounding=rounding)
+        for accumulator in (
+            *(steps, sf.pairwise(format, rounding=rounding), sf.blocked(2, sf.E5M2, steps)),
+            *(sf.sequential(format, rounding=CLAMPED, products=sf.E5M2), sf.kahan(format, rounding=CLAMPED)),
+        ):
+            check(accumulator, x, np.ones((x.size, 1)))

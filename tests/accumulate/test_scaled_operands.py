@@ -18,11 +18,19 @@ def quantized(rng, format=sf.E4M3, scale=sf.E8M0, depth=96):
     return sf.block_quantize(a, format, scale=scale), sf.block_quantize(b, format, scale=scale, axis=0)
 
 
-@pytest.mark.parametrize("accumulate", [MX, sf.FP32, sf.blocked(32, MX, sf.FP32), sf.exact], ids=str)
-def test_quantized_operands_bring_their_scales(accumulate, rng):
+def test_quantized_operands_bring_their_scales(rng):
     a, b = quantized(rng)
-    want = sf.matmul(a.elements, b.elements, scales=(a.scales, b.scales), accumulate=accumulate, output=sf.FP32)
-    assert_bits(sf.matmul(a, b, accumulate=accumulate, output=sf.FP32), want)
+    promoting = sf.blocked(32, MX, sf.FP32)
+    for accumulate in (MX, promoting, sf.FP32, sf.exact, sf.blocked(32, sf.FP16, sf.FP32)):
+        want = sf.matmul(a.elements, b.elements, scales=(a.scales, b.scales), accumulate=accumulate, output=sf.FP32)
+        assert_bits(sf.matmul(a, b, accumulate=accumulate, output=sf.FP32), want)
+        if accumulate not in (MX, promoting):
+            assert_bits(want, sf.matmul(a.values(), b.values(), accumulate=accumulate, output=sf.FP32))
+    total = np.zeros((5, 4))
+    for i in range(3):
+        k, scales = slice(32 * i, 32 * i + 32), (a.scales[:, [i]], b.scales[[i]])
+        total = sf.add(total, sf.matmul(a.elements[:, k], b.elements[k], scales=scales, accumulate=MX), sf.FP32)
+    assert_bits(sf.matmul(a, b, accumulate=promoting), total)
 
 
 def test_the_other_operand_may_have_no_scales(rng):
@@ -48,6 +56,8 @@ def test_vectors_and_batches_may_be_quantized(rng):
 
 def test_a_short_last_block_is_a_block(rng):
     a, b = quantized(rng, depth=70)
+    with pytest.raises(ValueError, match="one scale for each block of k"):
+        sf.matmul(a.elements, b.elements, scales=(a.scales, b.scales), accumulate=sf.FP32)
     assert_bits(sf.matmul(a, b, accumulate=sf.FP32), sf.matmul(a.values(), b.values(), accumulate=sf.FP32))
     padded = sf.matmul(np.pad(a.elements, ((0, 0), (0, 26))), np.pad(b.elements, ((0, 26), (0, 0))),
                        scales=(a.scales, b.scales), accumulate=MX)  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 import simfloat as sf
 from simfloat.sums import tiles
 from tests.bits import assert_bits
+from tests.checks import with_threads
 
 RANDOM = sf.stochastic(8)
 
@@ -27,16 +28,10 @@ DRAWING = [
 
 #: Shapes of operands whose leading axes broadcast, and of one matrix for all; wide and narrow, long and empty.
 SHAPES = [
-    ((3, 5, 9), (3, 9, 70)),
-    ((2, 1, 5, 8), (3, 8, 4)),
-    ((6, 8), (5, 8, 7)),
-    ((70, 8), (4, 8, 3)),
-    ((4, 70, 6), (4, 6, 3)),
-    ((4, 3, 0), (4, 0, 2)),
-    ((0, 3, 4), (0, 4, 2)),
-    ((4, 0, 3), (4, 3, 2)),
+    ((3, 5, 9), (3, 9, 70)), ((2, 1, 5, 8), (3, 8, 4)), ((6, 8), (5, 8, 7)), ((70, 8), (4, 8, 3)),
+    ((4, 70, 6), (4, 6, 3)), ((4, 3, 0), (4, 0, 2)), ((0, 3, 4), (0, 4, 2)), ((4, 0, 3), (4, 3, 2)),
     ((0, 3), (4, 3, 0)),
-]
+]  # fmt: skip
 
 
 def numbers(shape, seed=0):
@@ -44,8 +39,8 @@ def numbers(shape, seed=0):
     return sf.round(values, sf.E2M3)
 
 
-@pytest.mark.parametrize("accumulate", DETERMINISTIC, ids=str)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("accumulate", DETERMINISTIC, ids=str)
 def test_the_product_of_stacks_is_the_stack_of_products(accumulate, shapes):
     a, b = (numbers(shape, seed) for seed, shape in enumerate(shapes))
     stack = sf.matmul(a, b, accumulate=accumulate)
@@ -69,18 +64,15 @@ def test_a_draw_belongs_to_its_element_of_the_whole_result(accumulate, shape):
 
 @pytest.mark.parametrize(
     "accumulate",
-    [sf.FP32, sf.blocked(4, sf.FP16, sf.FP32), sf.sequential(sf.FP16, RANDOM), sf.tensor_core("hopper", sf.FP16)],
+    [sf.FP32, sf.blocked(4, sf.FP16, sf.FP32), sf.sequential(sf.FP16, RANDOM), sf.tensor_core("hopper", sf.FP16),
+     sf.fused(7, 20, sf.BF16, rounding=sf.stochastic())],
     ids=str,
-)
+)  # fmt: skip
 def test_no_result_of_a_stack_depends_on_the_number_of_threads(accumulate):
     a, b = numbers((300, 20, 24)), numbers((300, 24, 33), 1)
-    before, results = sf.get_threads(), []
-    try:
-        for count in (1, 3):
-            sf.set_threads(count)
-            results.append(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(0)))
-    finally:
-        sf.set_threads(before)
+    results = []
+    for _ in with_threads(1, 3):
+        results.append(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(0)))
     assert_bits(*results)
 
 

@@ -59,20 +59,18 @@ def test_operands_broadcast_and_draws_come_from_a_stream(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [
-        ("3C00 1000 3C00", "A case of add has 4 fields: operands \\(2\\), result and flags; got 3"),
-        ("3C00 1000 3C00 01 01", "got 5"),
-        ("3C00 1000 03C00 01", "A code of FP16 has 4 hexadecimal digits, got '03C00'"),
-        ("3C00_300_3C00_01", "A code of FP16 has 4 hexadecimal digits, got '300'"),
-        ("0x00 1000 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '0x00'"),
-        ("3C00 10G0 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '10G0'"),
-        ("3C00 1000 3C00 1", "Flags are two hexadecimal digits from 00 to 1f, got '1'"),
-        ("3C00 1000 3C00 20", "got '20'"),
-        ("01", "got 1"),
-        ("+0F.000 +0F.000 => +10.001 ....x  expected +10.400 .....", "A code of FP16 has 4 .*, got '\\+10.400'"),
-        ("+0F.000 => +10.001 ....x  expected +10.000 .....", "A case of add has 4 fields"),
-    ],
-)
+    [("3C00 1000 3C00", "A case of add has 4 fields: operands \\(2\\), result and flags; got 3"),
+     ("3C00 1000 3C00 01 01", "got 5"),
+     ("3C00 1000 03C00 01", "A code of FP16 has 4 hexadecimal digits, got '03C00'"),
+     ("3C00_300_3C00_01", "A code of FP16 has 4 hexadecimal digits, got '300'"),
+     ("0x00 1000 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '0x00'"),
+     ("3C00 10G0 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '10G0'"),
+     ("3C00 1000 3C00 1", "Flags are two hexadecimal digits from 00 to 1f, got '1'"),
+     ("3C00 1000 3C00 20", "got '20'"),
+     ("01", "got 1"),
+     ("+0F.000 +0F.000 => +10.001 ....x  expected +10.400 .....", "A code of FP16 has 4 .*, got '\\+10.400'"),
+     ("+0F.000 => +10.001 ....x  expected +10.000 .....", "A case of add has 4 fields")],
+)  # fmt: skip
 def test_wrong_files_are_refused_with_the_line(line, message, tmp_path):
     path = tmp_path / "cases"
     path.write_text(f"3C00 1000 3C00 01\n{line}\n")
@@ -85,10 +83,7 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
     calls = [
         (lambda: sf.write_vectors(path, "plus", 1.0, 1.0, sf.FP16), "operation is 'round' or one of add, subtract"),
         (lambda: sf.write_vectors(path, "add", 1.0, sf.FP16), "takes a path, 'add', its 2 operands, a format"),
-        (
-            lambda: sf.write_vectors(path, "add", 1.0, 0.1, sf.FP16),
-            "0.1.* is not a number of FP16",
-        ),
+        (lambda: sf.write_vectors(path, "add", 1.0, 0.1, sf.FP16), "0.1.* is not a number of FP16"),
         (lambda: sf.write_vectors(path, "f80_mulAdd", 1.0, 1.0, 1.0, sf.FP16), "got 'f80_mulAdd'. Did you mean 'fma'"),
         (lambda: sf.write_vectors(path, "f16_add", 1.0, 1.0, sf.FP32), "on FP16, got the format FP32"),
         (lambda: sf.write_vectors(path, "f16_add", 1.0), "its 2 operands, and a rounding"),
@@ -149,20 +144,18 @@ def test_a_difference_that_testfloat_reports_is_read_with_the_expected_result(tm
 
 @pytest.mark.parametrize(
     ("operation", "line", "operands", "result"),
-    [
-        ("f16_to_f32", "3C01 3F802000 00", [1 + 2.0**-10], np.float32(1 + 2.0**-10)),
-        ("f32_to_bf16", "3F808001 3F81 01", [np.float32(1 + 2.0**-8 + 2.0**-23)], 1 + 2.0**-7),
-        ("f16_to_i32", "C500 FFFFFFFB 00", [-5.0], np.int32(-5)),
-        ("f16_to_ui64_rx_minMag", "4500 0000000000000005 00", [5.0], np.uint64(5)),
-        ("i32_to_f16", "FFFFFFFB C500 00", [np.int32(-5)], -5.0),
-        ("ui64_to_f32", "8000000000000000 5F000000 00", [np.uint64(2**63)], 2.0**63),
-        ("f16_rem", "4500 4200 BC00 00", [5.0, 3.0], -1.0),
-        ("f16_roundToInt", "3E00 4000 00", [1.5], 2.0),
-        ("f16_le", "3C00 3C00 1 00", [1.0, 1.0], np.True_),
-        ("f64_lt_quiet", "7FF8000000000000 3FF0000000000000 0 00", [np.nan, 1.0], np.False_),
-        ("bf16_mulAdd", "3F80 4000 4040 40A0 00", [1.0, 2.0, 3.0], 5.0),
-    ],
-)
+    [("f16_to_f32", "3C01 3F802000 00", [1 + 2.0**-10], np.float32(1 + 2.0**-10)),
+     ("f32_to_bf16", "3F808001 3F81 01", [np.float32(1 + 2.0**-8 + 2.0**-23)], 1 + 2.0**-7),
+     ("f16_to_i32", "C500 FFFFFFFB 00", [-5.0], np.int32(-5)),
+     ("f16_to_ui64_rx_minMag", "4500 0000000000000005 00", [5.0], np.uint64(5)),
+     ("i32_to_f16", "FFFFFFFB C500 00", [np.int32(-5)], -5.0),
+     ("ui64_to_f32", "8000000000000000 5F000000 00", [np.uint64(2**63)], 2.0**63),
+     ("f16_rem", "4500 4200 BC00 00", [5.0, 3.0], -1.0),
+     ("f16_roundToInt", "3E00 4000 00", [1.5], 2.0),
+     ("f16_le", "3C00 3C00 1 00", [1.0, 1.0], np.True_),
+     ("f64_lt_quiet", "7FF8000000000000 3FF0000000000000 0 00", [np.nan, 1.0], np.False_),
+     ("bf16_mulAdd", "3F80 4000 4040 40A0 00", [1.0, 2.0, 3.0], 5.0)],
+)  # fmt: skip
 def test_operations_are_read_by_testfloats_own_names(operation, line, operands, result, tmp_path):
     cases = read(tmp_path, line, operation)
     assert len(cases.operands) == len(operands)

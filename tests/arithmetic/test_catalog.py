@@ -107,15 +107,15 @@ def test_every_function_is_part_of_the_selftest():
     assert set(FUNCTIONS) == {*operations.PAIRS, "fma", "power", "atan2", "zeta", *operations.UNARY_FUNCTIONS}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_function_agrees_with_mpfr(name, rng, gmpy2):
+def test_every_function_of_several_operands_agrees_with_mpfr(rng, gmpy2):
     from tests import mpfr
 
-    count = len(FUNCTIONS[name].operands)
-    operands = sf.round(rng.standard_normal((count, 300)) * 2.0 ** rng.integers(-6, 6, (count, 300)), sf.BF16)
-    exact = mpfr.to_odd(mpfr.ORACLES[name], *operands)
-    for rounding in DETERMINISTIC:
-        assert_bits(getattr(sf, name)(*operands, sf.FP16, rounding), sf.round(exact, sf.FP16, rounding), *operands)
+    for name in mpfr.ORACLES.keys() - mpfr.UNARY.keys():  # the others: test_functions.py
+        count = len(FUNCTIONS[name].operands)
+        operands = sf.round(rng.standard_normal((count, 300)) * 2.0 ** rng.integers(-6, 6, (count, 300)), sf.BF16)
+        exact = mpfr.to_odd(mpfr.ORACLES[name], *operands)
+        for rounding in DETERMINISTIC:
+            assert_bits(getattr(sf, name)(*operands, sf.FP16, rounding), sf.round(exact, sf.FP16, rounding), *operands)
 
 
 def test_operands_are_named_in_messages():
@@ -138,14 +138,12 @@ def test_calls_that_are_prepared_once_keep_formats_modes_and_operand_types_apart
 
 @pytest.mark.parametrize(
     "format, rounding, message",
-    [
-        ([sf.FP16], sf.nearest_even, "A format is a simfloat.Format"),
-        ({}, sf.nearest_even, "A format is a simfloat.Format"),
-        (sf.FP16, [sf.nearest_even], "rounding must be a simfloat.Rounding"),
-        (sf.FP16, "nearest", "rounding must be a simfloat.Rounding"),
-        (None, sf.nearest_even, "A format is a simfloat.Format"),
-    ],
-)
+    [([sf.FP16], sf.nearest_even, "A format is a simfloat.Format"),
+     ({}, sf.nearest_even, "A format is a simfloat.Format"),
+     (sf.FP16, [sf.nearest_even], "rounding must be a simfloat.Rounding"),
+     (sf.FP16, "nearest", "rounding must be a simfloat.Rounding"),
+     (None, sf.nearest_even, "A format is a simfloat.Format")],
+)  # fmt: skip
 def test_an_invalid_format_or_mode_is_refused_however_often(format, rounding, message):
     for _ in range(2):
         with pytest.raises(ValueError, match=message):

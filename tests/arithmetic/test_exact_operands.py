@@ -39,13 +39,9 @@ def rounded_by_codes(x, format, rounding):
         rest = size - magnitude_of(low, format)
         side = (rest > magnitude_of(high, format) - size) - (rest < magnitude_of(high, format) - size)
         away = {
-            "nearest_even": side > 0 or (side == 0 and low % 2 == 1),
-            "nearest_away": side >= 0,
-            "toward_zero": False,
-            "toward_positive": not negative,
-            "toward_negative": negative,
-            "to_odd": low % 2 == 0,
-        }[rounding.mode]
+            "nearest_even": side > 0 or (side == 0 and low % 2 == 1), "nearest_away": side >= 0, "toward_zero": False,
+            "toward_positive": not negative, "toward_negative": negative, "to_odd": low % 2 == 0,
+        }[rounding.mode]  # fmt: skip
         code = low + bool(rest and away)
     if code <= format.max_code:
         value = float(magnitude_of(code, format))
@@ -76,23 +72,14 @@ def decimal_text(x):
 
 @pytest.mark.parametrize(
     "x, format, result",
-    [
-        ("17.328679084777833", sf.FP32, 17.32868003845215),
-        (2**60 + 2**36 + 1, sf.FP32, 2.0**60 + 2.0**37),
-        ("0x8a4.d047p-140", sf.FP64, float.fromhex("0x8a4.d047p-140")),
-        ("1/3", sf.FP32, float(np.float32(1 / 3))),
-        (THIRD, sf.BF16, 0.333984375),
-        (Decimal("0.1"), sf.FP16, 0.0999755859375),
-        (10**400, sf.FP16, math.inf),
-        ("-0", sf.FP16, -0.0),
-        ("-inf", sf.FP16, -math.inf),
-        ("nan", sf.E4M3, math.nan),
-        (" +1_0.5e-1 ", sf.FP16, 1.0498046875),
-        (np.uint64(2**63 + 2**39 + 1), sf.FP32, 2.0**63 + 2.0**40),
-        (np.int64(-(2**53) - 1), sf.FP64, -(2.0**53)),
-    ],
+    [("17.328679084777833", sf.FP32, 17.32868003845215), (2**60 + 2**36 + 1, sf.FP32, 2.0**60 + 2.0**37),
+     ("0x8a4.d047p-140", sf.FP64, float.fromhex("0x8a4.d047p-140")), ("1/3", sf.FP32, float(np.float32(1 / 3))),
+     (THIRD, sf.BF16, 0.333984375), (Decimal("0.1"), sf.FP16, 0.0999755859375), (10**400, sf.FP16, math.inf),
+     ("-0", sf.FP16, -0.0), ("-inf", sf.FP16, -math.inf), ("nan", sf.E4M3, math.nan),
+     (" +1_0.5e-1 ", sf.FP16, 1.0498046875), (np.uint64(2**63 + 2**39 + 1), sf.FP32, 2.0**63 + 2.0**40),
+     (np.int64(-(2**53) - 1), sf.FP64, -(2.0**53))],
     ids=repr,
-)
+)  # fmt: skip
 def test_a_number_of_any_precision_is_rounded_once(x, format, result):
     assert_bits(sf.round(x, format), np.array(result))
     assert_bits(sf.round([x], format), np.array([result]))
@@ -138,13 +125,10 @@ def test_arithmetic_of_fractions_is_rounded_once(format):
     rng = random.Random(2)
     a, b, c = (list(near_ties(format, rng, 25)) for _ in range(3))
     exact = {
-        "add": [x + y for x, y in zip(a, b, strict=True)],
-        "subtract": [x - y for x, y in zip(a, b, strict=True)],
-        "multiply": [x * y for x, y in zip(a, b, strict=True)],
-        "divide": [x / y for x, y in zip(a, b, strict=True)],
-        "fma": [x * y + z for x, y, z in zip(a, b, c, strict=True)],
-        "reciprocal": [1 / x for x in a],
-    }
+        "add": [x + y for x, y in zip(a, b, strict=True)], "subtract": [x - y for x, y in zip(a, b, strict=True)],
+        "multiply": [x * y for x, y in zip(a, b, strict=True)], "divide": [x / y for x, y in zip(a, b, strict=True)],
+        "fma": [x * y + z for x, y, z in zip(a, b, c, strict=True)], "reciprocal": [1 / x for x in a],
+    }  # fmt: skip
     for (name, results), rounding in ((item, mode) for item in exact.items() for mode in MODES):
         operands = (a, b, c)[: len(FUNCTIONS[name].operands)]
         expected = [rounded_by_codes(x, format, rounding) for x in results]
@@ -206,18 +190,16 @@ def test_functions_of_numbers_that_float64_lacks_are_rounded_once():
 
 @pytest.mark.parametrize(
     "call, result",
-    [
-        (lambda f: sf.log10(["0.001", "1e400", 10**23], f), [-3.0, 400.0, 23.0]),
-        (lambda f: sf.log2([2**2000, Fraction(1, 2**2000)], f), [2000.0, -2000.0]),
-        (lambda f: sf.power(["1/9", "0.01", "8/27"], [0.5, -0.5, THIRD], f), [1 / 3, 10.0, 2 / 3]),
-        (lambda f: sf.power([-THIRD, -THIRD, -THIRD], [2, 3, THIRD], f), [1 / 9, -1 / 27, np.nan]),
-        (lambda f: sf.power([0.0, -0.0, "1/3"], [THIRD, 2**53 + 1, "inf"], f), [0.0, -0.0, 0.0]),
-        (lambda f: sf.tanh(["1000000.1", "-1e300"], f), [1.0, -1.0]),
-        (lambda f: sf.exp(["-1e5000", "1e5000", 1, "inf"], f), [0.0, np.inf, math.e, np.inf]),
-        (lambda f: sf.log(["-1/3", "inf", 0], f), [np.nan, np.inf, -np.inf]),
-        (lambda f: sf.atan2(["0.1", "-0.1", "0.1"], [0.0, "-inf", "-0.1"], f), np.array([1 / 2, -1, 3 / 4]) * np.pi),
-    ],
-)
+    [(lambda f: sf.log10(["0.001", "1e400", 10**23], f), [-3.0, 400.0, 23.0]),
+     (lambda f: sf.log2([2**2000, Fraction(1, 2**2000)], f), [2000.0, -2000.0]),
+     (lambda f: sf.power(["1/9", "0.01", "8/27"], [0.5, -0.5, THIRD], f), [1 / 3, 10.0, 2 / 3]),
+     (lambda f: sf.power([-THIRD, -THIRD, -THIRD], [2, 3, THIRD], f), [1 / 9, -1 / 27, np.nan]),
+     (lambda f: sf.power([0.0, -0.0, "1/3"], [THIRD, 2**53 + 1, "inf"], f), [0.0, -0.0, 0.0]),
+     (lambda f: sf.tanh(["1000000.1", "-1e300"], f), [1.0, -1.0]),
+     (lambda f: sf.exp(["-1e5000", "1e5000", 1, "inf"], f), [0.0, np.inf, math.e, np.inf]),
+     (lambda f: sf.log(["-1/3", "inf", 0], f), [np.nan, np.inf, -np.inf]),
+     (lambda f: sf.atan2(["0.1", "-0.1", "0.1"], [0.0, "-inf", "-0.1"], f), np.array([1 / 2, -1, 3 / 4]) * np.pi)],
+)  # fmt: skip
 def test_functions_are_exact_or_special_where_they_are(call, result):
     assert_bits(call(sf.FP32), sf.round(result, sf.FP32))
 
@@ -240,11 +222,8 @@ def test_flags_are_those_of_the_exact_result():
         "exp": sf.exp(["0.1", "-1e4", "1e4", 0], sf.FP16, flags=True)[1],
     }
     assert {name: flags.tolist() for name, flags in results.items()} == {
-        "round": [1, 0, 5, 3, 0],
-        "divide": [0, 8, 16, 1],
-        "sqrt": [1, 1, 16, 0],
-        "exp": [1, 3, 5, 0],
-    }
+        "round": [1, 0, 5, 3, 0], "divide": [0, 8, 16, 1], "sqrt": [1, 1, 16, 0], "exp": [1, 3, 5, 0],
+    }  # fmt: skip
 
 
 def test_an_observer_counts_them_as_the_same_numbers_in_float64():
@@ -282,13 +261,11 @@ def test_results_are_written_to_out():
 
 @pytest.mark.parametrize(
     "x",
-    [
-        *("1e", "0x", "", "1/0", "0x.p1", "1,5", "1e999999999", "0x1p99999999999", "1e99999999999999999999"),
-        *("1" * 10**6, "0." + "1" * 10**6, "1/" + "7" * 10**5, 10**10**6, Fraction(1, 10**10**5)),
-        *(Decimal("1e999999"), Decimal("1" * 10**6), [[1.0, "x"]], "1e-10001"),
-    ],
+    [*("1e", "0x", "", "1/0", "0x.p1", "1,5", "1e999999999", "0x1p99999999999", "1e99999999999999999999"),
+     *("1" * 10**6, "0." + "1" * 10**6, "1/" + "7" * 10**5, 10**10**6, Fraction(1, 10**10**5)),
+     *(Decimal("1e999999"), Decimal("1" * 10**6), [[1.0, "x"]], "1e-10001")],
     ids=lambda x: str(type(x)),
-)
+)  # fmt: skip
 def test_what_is_no_number_or_out_of_reach_is_refused_at_once(x):
     start = time.process_time()
     for call in (lambda: sf.round(x, sf.FP16), lambda: sf.add(x, 1.0, sf.FP16), lambda: sf.array(x, sf.FP16)):
@@ -300,15 +277,13 @@ def test_what_is_no_number_or_out_of_reach_is_refused_at_once(x):
 
 @pytest.mark.parametrize(
     "call",
-    [
-        lambda x: sf.sum(x, accumulate=sf.FP32),
-        lambda x: sf.dot(x, x, accumulate=sf.FP32),
-        lambda x: sf.matmul([x], [x], accumulate=sf.FP32),
-        lambda x: sf.dot([1.0], [1.0], accumulate=sf.FP32, initial=x[0]),
-        lambda x: sf.Tensor(x),
-        lambda x: sf.block_quantize(x, sf.E4M3),
-    ],
-)
+    [lambda x: sf.sum(x, accumulate=sf.FP32),
+     lambda x: sf.dot(x, x, accumulate=sf.FP32),
+     lambda x: sf.matmul([x], [x], accumulate=sf.FP32),
+     lambda x: sf.dot([1.0], [1.0], accumulate=sf.FP32, initial=x[0]),
+     lambda x: sf.Tensor(x),
+     lambda x: sf.block_quantize(x, sf.E4M3)],
+)  # fmt: skip
 def test_what_does_not_take_them_says_how_they_are_rounded_once(call):
     for given, found in ((["0.5"], "got the text '0.5'"), ([THIRD], "float64 cannot hold exactly, such as 1/3")):
         with pytest.raises(ValueError, match=rf"{found}.*: pass simfloat.round\(.*rounds such numbers once"):

@@ -7,15 +7,15 @@ import simfloat as sf
 from tests.bits import FORMATS, assert_bits
 
 
-@pytest.mark.parametrize("format", [f for f in FORMATS if f.bits <= 16], ids=str)
-def test_texts_round_trip(format):
-    values = sf.decode(np.arange(2**format.bits), format)
-    if not format.subnormals and format.has_zero:
-        values = values[(values == 0) | ~(np.abs(values) < format.smallest_normal)]
-    texts = sf.to_hex(values, format)
-    assert {len(text) for text in texts.tolist()} == {-(-format.bits // 4)}
-    assert [int(text, 16) for text in texts] == sf.encode(values, format).tolist()
-    assert_bits(sf.decode(texts, format), sf.decode(sf.encode(values, format), format))
+def test_texts_round_trip():
+    for format in [f for f in FORMATS if f.bits <= 16]:
+        values = sf.decode(np.arange(2**format.bits), format)
+        if not format.subnormals and format.has_zero:
+            values = values[(values == 0) | ~(np.abs(values) < format.smallest_normal)]
+        texts = sf.to_hex(values, format)
+        assert {len(text) for text in texts.tolist()} == {-(-format.bits // 4)}
+        assert [int(text, 16) for text in texts] == sf.encode(values, format).tolist()
+        assert_bits(sf.decode(texts, format), sf.decode(sf.encode(values, format), format))
 
 
 def test_one_number_is_a_str_and_an_array_an_array_of_them():

@@ -15,19 +15,11 @@ ROOT = pathlib.Path(sf.__file__).parent
 
 #: What is plain numbers in the kernels' room, for every machine alike, and the machine that a GPU is.
 PLAIN = {
-    "compile.jit.is_compiled",
-    "gpu",
-    "rounding.codes.Coding",
-    "rounding.codes.Decoding",
-    "rounding.random.philox",
-    "rounding.random.words_at",
-    "units.aligned.NOTHING",
-    "units.aligned.codes_of_unit",
-    "units.integer_operands.IntegerUnit",
-    "units.integer_operands.PASS",
-    "units.integers.codes_of_unit",
+    "compile.jit.is_compiled", "gpu", "rounding.codes.Coding", "rounding.codes.Decoding", "rounding.random.philox",
+    "rounding.random.words_at", "units.aligned.NOTHING", "units.aligned.codes_of_unit",
+    "units.integer_operands.IntegerUnit", "units.integer_operands.PASS", "units.integers.codes_of_unit",
     "units.integers.fused_name",
-}
+}  # fmt: skip
 
 #: Modules there that hold nothing else.
 PLAIN_MODULES = {"compile.processor", "program_table", "rounding.events", "rounding.grid"}
@@ -181,13 +173,11 @@ def test_an_array_on_a_gpu_that_is_not_cupys_is_refused(arrays):
 
 @pytest.mark.parametrize(
     "call, name",
-    [
-        (lambda x: sf.round(x, sf.FP16), "x"),
-        (lambda x: sf.add(1.0, x, sf.FP16), "b"),
-        (lambda x: sf.matmul(x, np.ones((2, 2)), accumulate=sf.FP16), "a"),
-        (lambda x: sf.conv2d(np.ones((1, 1, 2, 2)), x, accumulate=sf.FP16), "w"),
-    ],
-)
+    [(lambda x: sf.round(x, sf.FP16), "x"),
+     (lambda x: sf.add(1.0, x, sf.FP16), "b"),
+     (lambda x: sf.matmul(x, np.ones((2, 2)), accumulate=sf.FP16), "a"),
+     (lambda x: sf.conv2d(np.ones((1, 1, 2, 2)), x, accumulate=sf.FP16), "w")],
+)  # fmt: skip
 def test_an_operand_on_a_gpu_is_refused_by_its_name(call, name):
     message = f"^{name} is an array on a GPU; pass one of CuPy's, cupy.asarray.{name}., or of NumPy's.$"
     with pytest.raises(ValueError, match=message):

@@ -45,16 +45,10 @@ def test_values_outside_of_the_format_are_not_written(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "3c00 4000\n4200",
-        "3C00\t4000\f\r\n42_00",
-        "// 3c00 zz\n3c00 /* 4000\n5000 */ 4000//end\n4200/**/",
-        "@0 3c00 4000 @2 4200",
-        "@10\n4200\n@0E 3c00 4000",
-        "@1_0 3c00 @11 4000 4200",
-        b"\xef\xbb\xbf3c00 // \xe4\xff\n4000 4200",
-    ],
-)
+    ["3c00 4000\n4200", "3C00\t4000\f\r\n42_00", "// 3c00 zz\n3c00 /* 4000\n5000 */ 4000//end\n4200/**/",
+     "@0 3c00 4000 @2 4200", "@10\n4200\n@0E 3c00 4000", "@1_0 3c00 @11 4000 4200",
+     b"\xef\xbb\xbf3c00 // \xe4\xff\n4000 4200"],
+)  # fmt: skip
 def test_white_space_comments_addresses_and_underscores(tmp_path, text):
     assert sf.readmemh(written(tmp_path, text), sf.FP16).tolist() == [1.0, 2.0, 3.0]
 
@@ -65,20 +59,18 @@ def test_an_image_without_words_is_an_empty_vector(tmp_path):
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        ("3c00\n3cxx", "line 2: '3cxx' has digits that are unknown (x) or not driven (z); a number has neither."),
-        ("3c00 zzzz", "line 1: 'zzzz' has digits that are unknown"),
-        ("0x3c00", "line 1: '0x3c00' has a prefix, but Verilog has only digits: write '3c00'."),
-        ("\n\n13c00", "line 3: Code '13c00' is not one of FP16, whose codes have 16 bits."),
-        ("3c00,4000", "line 1: A code of FP16 is hexadecimal digits such as '0001' or '0x0001', got '3c00,4000'."),
-        ("@ 10 3c00", "line 1: An address is @ and hexadecimal digits, without white space, as @1f; got '@'."),
-        ("@xx 3c00", "line 1: An address is @ and hexadecimal digits"),
-        ("3c00 4000\n@1 4200", "line 2: Address 1 has a word already."),
-        ("3c00 @1f 4000 @30 4200", "Address 1 has no word, though 0 and 1f have."),
-        ("3c00\n/* 4000\n4200", "line 2: The comment is never closed by */."),
-        ("3c00 / 4000", "line 1: A code of FP16 is hexadecimal digits"),
-    ],
-)
+    [("3c00\n3cxx", "line 2: '3cxx' has digits that are unknown (x) or not driven (z); a number has neither."),
+     ("3c00 zzzz", "line 1: 'zzzz' has digits that are unknown"),
+     ("0x3c00", "line 1: '0x3c00' has a prefix, but Verilog has only digits: write '3c00'."),
+     ("\n\n13c00", "line 3: Code '13c00' is not one of FP16, whose codes have 16 bits."),
+     ("3c00,4000", "line 1: A code of FP16 is hexadecimal digits such as '0001' or '0x0001', got '3c00,4000'."),
+     ("@ 10 3c00", "line 1: An address is @ and hexadecimal digits, without white space, as @1f; got '@'."),
+     ("@xx 3c00", "line 1: An address is @ and hexadecimal digits"),
+     ("3c00 4000\n@1 4200", "line 2: Address 1 has a word already."),
+     ("3c00 @1f 4000 @30 4200", "Address 1 has no word, though 0 and 1f have."),
+     ("3c00\n/* 4000\n4200", "line 2: The comment is never closed by */."),
+     ("3c00 / 4000", "line 1: A code of FP16 is hexadecimal digits")],
+)  # fmt: skip
 def test_an_invalid_image_of_numbers_is_refused_with_its_line(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
@@ -115,16 +107,14 @@ def test_binary_words_are_as_verilog_reads_them(tmp_path):
 
 @pytest.mark.parametrize(
     "call, words",
-    [
-        (lambda p: sf.readmemb(p("0012"), sf.E2M1), "digits such as '0001', got '0012'"),
-        (lambda p: sf.readmemb(p("0b01"), sf.E2M1), "has a prefix"),
-        (lambda p: sf.readmemb(p("00x1"), sf.E2M1), "unknown"),
-        (lambda p: sf.readmemb(p("10000"), sf.E2M1), "more than 4 bits"),
-        (lambda p: sf.readmemh(p("123"), sf.E2M1, per_word=2), "more than 8 bits, of 2 x E2M1"),
-        (lambda p: sf.readmemh(p("12"), sf.E2M1, per_word=0), "per_word, the number of codes in a word"),
-        (lambda p: sf.writememh(p(""), [1.0] * 3, sf.E2M1, per_word=2), "append 1 more"),
-    ],
-)
+    [(lambda p: sf.readmemb(p("0012"), sf.E2M1), "digits such as '0001', got '0012'"),
+     (lambda p: sf.readmemb(p("0b01"), sf.E2M1), "has a prefix"),
+     (lambda p: sf.readmemb(p("00x1"), sf.E2M1), "unknown"),
+     (lambda p: sf.readmemb(p("10000"), sf.E2M1), "more than 4 bits"),
+     (lambda p: sf.readmemh(p("123"), sf.E2M1, per_word=2), "more than 8 bits, of 2 x E2M1"),
+     (lambda p: sf.readmemh(p("12"), sf.E2M1, per_word=0), "per_word, the number of codes in a word"),
+     (lambda p: sf.writememh(p(""), [1.0] * 3, sf.E2M1, per_word=2), "append 1 more")],
+)  # fmt: skip
 def test_words_without_numbers_raise_value_error(tmp_path, call, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         call(lambda text: written(tmp_path, text))
@@ -156,17 +146,15 @@ def test_packed_codes_are_those_of_pytorch():
 
 @pytest.mark.parametrize(
     "call, words",
-    [
-        (lambda: sf.pack([1, 16], 4), "Code 16 at index 1 does not fit into 4 bits"),
-        (lambda: sf.pack([-1], 4), "Code -1"),
-        (lambda: sf.pack([0.5], 4), "codes must be integers, got dtype float64"),
-        (lambda: sf.pack([1], 0), "from 1 to 64; got 0"),
-        (lambda: sf.pack([1], 4, order="middle"), "'little' (first code in the lowest bits) or 'big'"),
-        (lambda: sf.unpack([1], 4, 3), "from 0 to 2"),
-        (lambda: sf.unpack(np.array([-1]), 4), "an unsigned dtype such as np.uint32; got int64"),
-        (lambda: sf.unpack([300], 4), "words must be bytes"),
-    ],
-)
+    [(lambda: sf.pack([1, 16], 4), "Code 16 at index 1 does not fit into 4 bits"),
+     (lambda: sf.pack([-1], 4), "Code -1"),
+     (lambda: sf.pack([0.5], 4), "codes must be integers, got dtype float64"),
+     (lambda: sf.pack([1], 0), "from 1 to 64; got 0"),
+     (lambda: sf.pack([1], 4, order="middle"), "'little' (first code in the lowest bits) or 'big'"),
+     (lambda: sf.unpack([1], 4, 3), "from 0 to 2"),
+     (lambda: sf.unpack(np.array([-1]), 4), "an unsigned dtype such as np.uint32; got int64"),
+     (lambda: sf.unpack([300], 4), "words must be bytes")],
+)  # fmt: skip
 def test_invalid_codes_and_words_raise_value_error(call, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         call()

@@ -52,14 +52,12 @@ def test_integers_that_float64_has_are_read_exactly(integers):
 
 @pytest.mark.parametrize(
     "integers",
-    [
-        *([2**53 + 1, 0.5], [2**63 + 1, -1], (1.0, -(2**53) - 1), [2**70 + 1], [[0.5, 1], [2, 2**54 + 1]], 2**53 + 1),
-        *(np.int64(2**53 + 1), np.array(2**53 + 1), np.array(2**63 + 1, np.uint64), np.array(2**53 + 1, object)),
-        *([np.int64(2**53 + 1), 0.5], [np.array(2**53 + 1), 0.5], [[np.array(2**53 + 1)], [0.5]]),
-        *([np.array(2**63 + 1, np.uint64), -1], np.array([np.array(2**53 + 1), 0.5], object)),
-    ],
+    [*([2**53 + 1, 0.5], [2**63 + 1, -1], (1.0, -(2**53) - 1), [2**70 + 1], [[0.5, 1], [2, 2**54 + 1]], 2**53 + 1),
+     *(np.int64(2**53 + 1), np.array(2**53 + 1), np.array(2**63 + 1, np.uint64), np.array(2**53 + 1, object)),
+     *([np.int64(2**53 + 1), 0.5], [np.array(2**53 + 1), 0.5], [[np.array(2**53 + 1)], [0.5]]),
+     *([np.array(2**63 + 1, np.uint64), -1], np.array([np.array(2**53 + 1), 0.5], object))],
     ids=repr,
-)
+)  # fmt: skip
 def test_integers_that_float64_cannot_represent_are_refused_by_sums(integers):
     refused = "integers that float64 cannot hold exactly, such as"
     for read in (as_operand, lambda x: sf.sum(x, accumulate=sf.FP32)):
@@ -77,9 +75,8 @@ def test_numbers_in_sequences_are_read_as_such_alone():
     assert as_operand(numbers).tolist() == [0.5, 0.25, 2.0, 3.0, 1.0, 2.0**53]
 
 
-@pytest.mark.parametrize(
-    "x, message",
-    [
+def test_containers_without_plain_numbers_are_refused():
+    for x, message in [
         (np.ma.masked_array([1.0, 2.0], [0, 1]), r"masked array, and masked elements have no number; pass x.filled"),
         ([[1.0, 2.0], np.ma.masked_array([1.0, 2.0], [0, 1])], "masked array, and masked elements have no number"),
         ([np.ma.masked, 1.0], "masked array, and masked elements have no number"),
@@ -89,11 +86,9 @@ def test_numbers_in_sequences_are_read_as_such_alone():
         ([1j], r"must hold real numbers .*, got dtype complex128; pass the parts, x.real and x.imag"),
         (b"0.1", r"must hold real numbers .*, got dtype \|S3; pass np.asarray\(x\).astype\(str\), the texts"),
         ({1.0}, "must hold real numbers .*, got set"),
-    ],
-)
-def test_containers_without_plain_numbers_are_refused(x, message):
-    with pytest.raises(ValueError, match=message):
-        sf.round(x, sf.FP16)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            sf.round(x, sf.FP16)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

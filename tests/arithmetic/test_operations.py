@@ -11,9 +11,10 @@ from simfloat.formats.exceptions import flags_of
 from simfloat.tools.selftest.checks import operands
 from simfloat.tools.selftest.operations import QUOTIENTS, SIX_BITS, by_fractions, every_pair, near_triples
 from tests.bits import DETERMINISTIC, assert_bits
+from tests.checks import assert_refused
 from tests.reference import draws, operate
 
-OPERATIONS = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3}
+OPERATIONS = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "reciprocal": 1}
 FORMATS = [
     *(sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.TF32, sf.E4M3FNUZ),
     *(sf.Format(11, 20), sf.Format(11, 49), sf.p3109(8, 1), sf.Format(5, 10, subnormals=False)),
@@ -40,54 +41,11 @@ def test_four_thousand_fused_triples_are_rounded_once(format, rng):
 
 
 @pytest.mark.parametrize("operation", QUOTIENTS)
-@pytest.mark.parametrize("format", [sf.p3109(8, 4), sf.p3109(8, 5, extended=False), *SIX_BITS], ids=str)
-def test_every_pair_of_these_numbers_too_is_rounded_once(format, operation):
+def test_every_pair_of_these_numbers_too_is_rounded_once(operation):
     # Every pair of the common 8-bit formats: tests/selftest.
-    for batch in every_pair(format, operation):
-        assert batch.first_difference() is None
-
-
-@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.Format(11, 30), sf.Format(11, 49)], ids=str)
-def test_sqrt_agrees_with_mpfr(format, rng, gmpy2):
-    x = np.abs(operands(rng, 600)[0])
-    x = np.concatenate([x[np.isfinite(x) & (x > 0)], (rng.integers(1, 2000, 100) / 64.0) ** 2])
-    for name, mode in [("nearest_even", gmpy2.RoundToNearest), ("toward_zero", gmpy2.RoundToZero),
-                       ("toward_positive", gmpy2.RoundUp), ("toward_negative", gmpy2.RoundDown)]:  # fmt: skip
-        with gmpy2.context(precision=format.precision, round=mode, emin=-2000, emax=2000):
-            want = np.array([float(gmpy2.sqrt(gmpy2.mpfr(float(v), 53))) for v in x])
-        # A root lies in the middle of the exponent range, so a 53-bit result fits; narrower formats may overflow.
-        inside = (want >= format.smallest_normal) & (want <= format.max)
-        assert_bits(sf.sqrt(x, format, getattr(sf, name))[inside], want[inside], x[inside])
-
-
-@pytest.mark.parametrize("rounding", [sf.to_odd, sf.nearest_away, sf.stochastic(), sf.stochastic(32, "A")], ids=repr)
-def test_sqrt_in_other_modes_brackets_the_exact_root(rounding, rng):
-    from fractions import Fraction
-
-    x = np.abs(rng.standard_normal(300)) * 2.0 ** rng.integers(-20, 20, 300)
-    for format in (sf.FP16, sf.FP32):
-        got = sf.sqrt(x, format, rounding, stream=sf.BitStream(2))
-        low, high = sf.sqrt(x, format, sf.toward_zero), sf.sqrt(x, format, sf.toward_positive)
-        assert ((got == low) | (got == high)).all()
-        if rounding is sf.to_odd:
-            inexact = low != high
-            assert (sf.encode(got[inexact], format) % 2 == 1).all()
-        if rounding is sf.nearest_away:
-            middle = [(Fraction(a) + Fraction(b)) / 2 for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-            above = np.array([Fraction(v) >= m * m for v, m in zip(x.tolist(), middle, strict=True)])
-            assert_bits(got, np.where(above, high, low), x)
-        if rounding.is_stochastic:
-            parts = draws(300, rounding, seed=2)
-            offset = Fraction(0) if rounding.variant == "A" else Fraction(1, 2)
-            for v, a, b, r, y in zip(x.tolist(), low.tolist(), high.tolist(), parts, got.tolist(), strict=True):
-                # Away when the root is at least low + (1 - (r + offset) / 2^32) of the gap; no root here meets it.
-                threshold = Fraction(a) + (Fraction(b) - Fraction(a)) * (1 - (r + offset) / Fraction(2**32))
-                assert y == (b if Fraction(v) >= threshold**2 else a)
-
-
-def test_sqrt_specials():
-    x = [0.0, -0.0, np.inf, -1.0, np.nan, 4.0]
-    assert_bits(sf.sqrt(x, sf.FP16), [0.0, -0.0, np.inf, np.nan, np.nan, 2.0])
+    for format in (sf.p3109(8, 4), sf.p3109(8, 5, extended=False), *SIX_BITS):
+        for batch in every_pair(format, operation):
+            assert batch.first_difference() is None
 
 
 def test_fp64_under_nearest_even_is_the_hardware(rng, gmpy2):
@@ -186,20 +144,15 @@ def test_broadcasting_and_dtypes(rng):
     assert stream.calls == 1
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
+def test_bad_input_is_refused():
+    assert_refused(
         (lambda: sf.add(1.0, 1.0, sf.Format(11, 51)), "precision 52, and the mode is nearest_even"),
         (lambda: sf.exp(1.0, sf.FP64, sf.toward_zero), "FP64 has precision 53, and the mode is toward_zero"),
         (lambda: sf.add([1.0, 2.0], [1.0, 2.0, 3.0], sf.FP16), r"Shapes \(2,\) and \(3,\) do not broadcast"),
         (lambda: sf.multiply(1.0, 1.0, sf.FP16, sf.stochastic()), "pass stream="),
         (lambda: sf.divide(0.0, 0.0, sf.E3M2), "E3M2 has no NaN"),
         (lambda: sf.fma(1.0, "x", 1.0, sf.FP16), "b must hold real numbers"),
-    ],
-)
-def test_bad_input_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )
 
 
 @pytest.mark.parametrize("format", [*FORMATS[:12], sf.Format(8, 20), sf.Format(11, 20)], ids=str)

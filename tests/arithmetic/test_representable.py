@@ -9,6 +9,7 @@ import simfloat as sf
 from simfloat.arithmetic.catalog import REPRESENTABLE
 from simfloat.formats.exact_numbers import exact_number, exact_result
 from tests.bits import DETERMINISTIC, assert_bits
+from tests.checks import assert_refused
 
 INF, NAN = math.inf, math.nan
 SPECIALS = (0.0, -0.0, INF, -INF, NAN)
@@ -80,20 +81,15 @@ def test_an_observer_receives_the_operation_and_the_cause_of_nan():
     assert "fmod" in str(recorder.first_nan) and "domain" in str(recorder.first_nan)
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
+def test_wrong_arguments_raise_value_error():
+    assert_refused(
         (lambda: sf.fmod([1, 2], [1, 2, 3], sf.FP16), "do not broadcast"),
         (lambda: sf.fmod(1, 0, sf.E2M1), "has no NaN"),
         (lambda: sf.rint("x", sf.FP16), "is not a number"),
         (lambda: sf.rint(1, sf.FP16, sf.stochastic(4)), "needs random bits"),
         (lambda: sf.rint(1, sf.FP16, flags=3), "flags must be True or False"),
         (lambda: sf.rint([1.0], sf.FP16, out=np.empty(2)), "out"),
-    ],
-)
-def test_wrong_arguments_raise_value_error(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
+    )
 
 
 def test_operands_of_two_types_have_the_range_of_the_wider_one():

@@ -9,6 +9,7 @@ import pytest
 import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.tools.selftest.orders import dot
+from tests.accumulate.definition import MODES as MODES_OF
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import draws, exact, operate
 
@@ -18,17 +19,12 @@ from tests import mpfr  # noqa: E402
 
 #: Smallest numbers 2^-1074 to 2^-1071; several bits and one, signed and not, with subnormals and without.
 FORMATS = (
-    sf.Format(11, 2, bias=1073),
-    sf.Format(11, 2, bias=1072),
-    sf.Format(11, 49, bias=1024),
-    sf.Format(6, 3, bias=1070),
-    sf.Format(6, 0, bias=1074, special="fn"),
-    sf.Format(6, 2, bias=1073, signed=False),
+    sf.Format(11, 2, bias=1073), sf.Format(11, 2, bias=1072), sf.Format(11, 49, bias=1024), sf.Format(6, 3, bias=1070),
+    sf.Format(6, 0, bias=1074, special="fn"), sf.Format(6, 2, bias=1073, signed=False),
     sf.Format(6, 2, bias=1073, subnormals=False),
     sf.Format(6, 2, bias=1073, subnormals=False, tininess="before_rounding"),
-    sf.Format(6, 0, bias=1075, special="fn", subnormals=False),
-    sf.Format(6, 2, bias=1070, special="fn"),
-)
+    sf.Format(6, 0, bias=1075, special="fn", subnormals=False), sf.Format(6, 2, bias=1070, special="fn"),
+)  # fmt: skip
 MODES = (*DETERMINISTIC, sf.stochastic(3), sf.stochastic(32, "A"))
 
 
@@ -51,12 +47,9 @@ def test_operations_round_values_below_the_smallest_float64(format, rng):
     large = tiny(rng, 96, 500, 530)
     for rounding in MODES:
         for operation, operands in (
-            ("multiply", (a, b)),
-            ("divide", (a, large)),
-            ("fma", (a, b, c)),
-            ("add", (c, c[::-1])),
+            ("multiply", (a, b)), ("divide", (a, large)), ("fma", (a, b, c)), ("add", (c, c[::-1])),
             ("subtract", (c, c[::-1])),
-        ):
+        ):  # fmt: skip
             got = getattr(sf, operation)(*operands, format, rounding, stream=sf.BitStream(0))
             down = rounding == sf.toward_negative
             values = [exact(operation, *numbers, negative_zero_sums=down) for numbers in zip(*operands, strict=True)]
@@ -84,16 +77,12 @@ def test_functions_round_values_below_the_smallest_float64(format, rng):
 @pytest.mark.parametrize("format", FORMATS[:4], ids=str)
 def test_sums_round_values_below_the_smallest_float64(format, rng):
     a, b = (sf.round(tiny(rng, 24, -540, -530), sf.Format(11, 5)) for _ in range(2))
-    for rounding in DETERMINISTIC:
-        for accumulator in (
-            sf.sequential(format, rounding=rounding),
-            sf.sequential(format, rounding=rounding, products=format),
-            sf.pairwise(format, rounding=rounding),
-            sf.kahan(format, rounding=rounding),
-            sf.blocked(5, sf.sequential(format, rounding=rounding), format),
-        ):
-            got = sf.dot(a, b, accumulate=accumulator)
-            assert_bits(got, dot(accumulator, a.tolist(), b.tolist()))
+    orders = [order(format, rounding=mode) for order in MODES_OF for mode in MODES_OF[order] if not mode.is_stochastic]
+    orders += [sf.sequential(format, rounding=mode, products=format) for mode in DETERMINISTIC]
+    orders += [sf.blocked(5, sf.sequential(format, rounding=mode), format) for mode in DETERMINISTIC]
+    for accumulator in orders:
+        got = sf.dot(a, b, accumulate=accumulator)
+        assert_bits(got, dot(accumulator, a.tolist(), b.tolist()))
     if format.emin - format.mantissa_bits < -1072:
         with pytest.raises(ValueError, match="An exact sum that leaves the range of float64 cannot be rounded to"):
             sf.dot(a, b, accumulate=sf.exact, output=format)

@@ -86,12 +86,10 @@ def test_a_value_outside_of_the_format_has_no_neighbour():
 
 @pytest.mark.parametrize(
     "x, format, message",
-    [
-        ([np.nan, 0.3], sf.FP16, "0.3 at index 1 is not a number of FP16; round to the format first"),
-        ([1.0, np.nan], sf.E2M1, "nan at index 1 is not a number of E2M1; it has no NaN"),
-        (0.3, sf.FP16, "^0.3 is not a number of FP16; round"),
-    ],
-)
+    [([np.nan, 0.3], sf.FP16, "0.3 at index 1 is not a number of FP16; round to the format first"),
+     ([1.0, np.nan], sf.E2M1, "nan at index 1 is not a number of E2M1; it has no NaN"),
+     (0.3, sf.FP16, "^0.3 is not a number of FP16; round")],
+)  # fmt: skip
 def test_nan_next_to_numbers_hides_no_number_outside_of_the_format(x, format, message):
     for y in (1.0, np.nan):
         with pytest.raises(ValueError, match=message):

@@ -13,17 +13,14 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic import threads
 from tests.bits import assert_bits
+from tests.checks import with_threads
 
 X = np.linspace(-3, 3, 1_000_000)
 
 
 def test_the_number_of_threads_can_be_set():
     before = sf.get_threads()
-    try:
-        sf.set_threads(3)
-        assert sf.get_threads() == 3
-    finally:
-        sf.set_threads(before)
+    assert [sf.get_threads() for _ in with_threads(3, 1)] == [3, 1] and sf.get_threads() == before
     for nonsense in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="integer of at least 1"):
             sf.set_threads(nonsense)
@@ -32,15 +29,11 @@ def test_the_number_of_threads_can_be_set():
 def test_events_are_the_same_for_any_number_of_threads(rng, monkeypatch):
     monkeypatch.setattr(threads, "LEAST_WORK", 1000)
     a, b = rng.standard_normal((2, 150_001)) * 2.0 ** rng.integers(-20, 12, (2, 150_001))
-    before, tables, results = sf.get_threads(), [], []
-    try:
-        for count in (1, 2, 5):
-            sf.set_threads(count)
-            recorder = sf.Recorder()
-            results.append(sf.add(a, b, sf.FP16, sf.stochastic(), stream=sf.BitStream(2), observer=recorder))
-            tables.append(recorder.entries()[0][1].tolist())
-    finally:
-        sf.set_threads(before)
+    tables, results = [], []
+    for _ in with_threads(1, 2, 5):
+        recorder = sf.Recorder()
+        results.append(sf.add(a, b, sf.FP16, sf.stochastic(), stream=sf.BitStream(2), observer=recorder))
+        tables.append(recorder.entries()[0][1].tolist())
     assert tables[1:] == tables[:-1]
     assert_bits(results[1], results[0])
     assert_bits(results[2], results[0])

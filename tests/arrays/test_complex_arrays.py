@@ -126,13 +126,11 @@ def test_complex_numbers_of_any_byte_order_are_read(dtype):
 
 @pytest.mark.parametrize(
     "data, words",
-    [
-        (np.ma.array([1 + 1j, 2], mask=[False, True]), r"data is a masked array.*data.filled\(value\)"),
-        ([np.ma.array([1 + 1j], mask=[True])], "data is a masked array"),
-        ([2**53 + 1, 1j], "data holds integers that float64 cannot hold exactly, such as 9007199254740993"),
-        ([[1j], [1, 2]], "data must be a rectangular array of numbers"),
-    ],
-)
+    [(np.ma.array([1 + 1j, 2], mask=[False, True]), r"data is a masked array.*data.filled\(value\)"),
+     ([np.ma.array([1 + 1j], mask=[True])], "data is a masked array"),
+     ([2**53 + 1, 1j], "data holds integers that float64 cannot hold exactly, such as 9007199254740993"),
+     ([[1j], [1, 2]], "data must be a rectangular array of numbers")],
+)  # fmt: skip
 def test_complex_data_are_checked_as_real_ones_are(data, words):
     for make in (lambda: sf.array(data, sf.FP32), lambda: sf.array([0j, 0j], sf.FP32).__setitem__(slice(None), data)):
         with pytest.raises(ValueError, match=words):

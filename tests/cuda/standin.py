@@ -18,12 +18,9 @@ LACKING = {"block", "insert", "spacing", "geomspace", "nanpercentile", "nanquant
 
 #: Ufuncs that have these methods in CuPy.
 METHODS = {
-    "__call__": None,
-    "reduce": {"add", "multiply"},
-    "accumulate": {"add", "multiply"},
-    "reduceat": {"add"},
+    "__call__": None, "reduce": {"add", "multiply"}, "accumulate": {"add", "multiply"}, "reduceat": {"add"},
     "at": {"add", "subtract", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"},
-}
+}  # fmt: skip
 
 
 class Flags:

@@ -37,22 +37,17 @@ def by_hand(accumulate, inputs=sf.FP16, output=sf.FP16):
 def test_one_chain_differs_nowhere():
     found = libraries.counted(by_hand(sf.tensor_core("hopper", sf.FP16)), SHAPE, "hopper")
     assert found == {
-        "product": "by hand",
-        "shape": [5, 7, 96],
-        "model": 'tensor_core("hopper", FP16)',
-        "results": 35,
+        "product": "by hand", "shape": [5, 7, 96], "model": 'tensor_core("hopper", FP16)', "results": 35,
         "differing": 0,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "accumulate, inputs",
-    [
-        (sf.blocked(64, sf.tensor_core("hopper", sf.E4M3), sf.FP32), sf.E4M3),
-        (sf.blocked(24, sf.FP32, sf.FP32), sf.FP32),
-    ],
+    [(sf.blocked(64, sf.tensor_core("hopper", sf.E4M3), sf.FP32), sf.E4M3),
+     (sf.blocked(24, sf.FP32, sf.FP32), sf.FP32)],
     ids=str,
-)
+)  # fmt: skip
 def test_the_order_of_another_sum_is_found_inside_the_product(accumulate, inputs):
     product = by_hand(accumulate, inputs, sf.FP32)
     counted = libraries.counted(product, SHAPE, "hopper")

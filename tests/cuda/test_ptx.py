@@ -84,17 +84,13 @@ def test_nothing_is_contracted_or_approximated(name):
 #: the steps with fewest and with most registers; the others have one sum.
 QUICKLY = "fused_native", "fused_halves", "pairs fused_halves", "fused_lifted_nearest", "unfused_cut_sticky"
 STEPS = {
-    "fused_native": (MATRIX, {"fma.rn.f32"}),
-    "fused_halves": (IMAGES, {"fma.rn.f16"}),
-    "fused_bfloats": (IMAGES, {"fma.rn.bf16"}),
-    "fused_toward_negative": (MATRIX, {"fma.rm.f32"}),
-    "pairs fused_halves": (PAIRS, {"fma.rn.f16x2"}),
-    "pairs unfused_bfloats": (PAIRS, {"fma.rn.bf16x2"}),
-    "unfused_toward_zero": (MATRIX, {"mul.rz.f32", "add.rz.f32"}),
-    "fused_cut_away": (MATRIX, {"fma.rz.f32"}),
+    "fused_native": (MATRIX, {"fma.rn.f32"}), "fused_halves": (IMAGES, {"fma.rn.f16"}),
+    "fused_bfloats": (IMAGES, {"fma.rn.bf16"}), "fused_toward_negative": (MATRIX, {"fma.rm.f32"}),
+    "pairs fused_halves": (PAIRS, {"fma.rn.f16x2"}), "pairs unfused_bfloats": (PAIRS, {"fma.rn.bf16x2"}),
+    "unfused_toward_zero": (MATRIX, {"mul.rz.f32", "add.rz.f32"}), "fused_cut_away": (MATRIX, {"fma.rz.f32"}),
     "fused_lifted_nearest": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
     "unfused_cut_sticky": (MATRIX, {"mul.rm.f32", "mul.rp.f32", "add.rm.f32", "add.rp.f32"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -144,15 +144,10 @@ def test_random_bits_are_the_same_and_continue_once(own):
 
 
 LAYOUTS = {
-    "rows": X,
-    "columns": X.T,
-    "every second": X[:, ::2],
-    "backwards": X[::-1, ::-2],
-    "repeated": np.broadcast_to(X[0], (3, 4)),
-    "backwards in rows alone": X[:, ::-1].T,
-    "a number": np.array(2.5),
+    "rows": X, "columns": X.T, "every second": X[:, ::2], "backwards": X[::-1, ::-2],
+    "repeated": np.broadcast_to(X[0], (3, 4)), "backwards in rows alone": X[:, ::-1].T, "a number": np.array(2.5),
     "nothing": X[:, :0],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("x", LAYOUTS.values(), ids=LAYOUTS)
@@ -165,11 +160,8 @@ def test_arrays_lie_on_the_gpu_as_they_lie_here(x):
 
 def test_types_that_cupy_does_not_have_stay_on_the_cpu(own):
     for x in (
-        np.array([1, 2], object),
-        np.ma.masked_array([1.0], [True]),
-        np.ones(2, np.longdouble),
-        np.ones(2, ">f4"),
-    ):
+        np.array([1, 2], object), np.ma.masked_array([1.0], [True]), np.ones(2, np.longdouble), np.ones(2, ">f4"),
+    ):  # fmt: skip
         with StandIn().present(), pytest.raises(NotMovable):
             Move(StandIn()).argument(x, "ArrayLike")
     own.beside(original("round"))(np.ones(2, ">f4"), sf.FP16)

@@ -34,11 +34,8 @@ def test_instructions_are_those_that_the_model_has():
     ]
     assert "mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e5m2.f16" in names[89] and len(names[89]) == 12
     assert [name.replace("wgmma.mma_async.sync.aligned.", "") for name in names[90][12:16]] == [
-        "m64n8k16.f32.f16.f16",
-        "m64n8k16.f16.f16.f16",
-        "m64n8k16.f32.bf16.bf16",
-        "m64n8k8.f32.tf32.tf32",
-    ]
+        "m64n8k16.f32.f16.f16", "m64n8k16.f16.f16.f16", "m64n8k16.f32.bf16.bf16", "m64n8k8.f32.tf32.tf32",
+    ]  # fmt: skip
     assert "wgmma.mma_async.sync.aligned.m64n8k32.f16.e5m2.e4m3" in names[90] and len(names[90]) == 24
 
 

@@ -16,19 +16,11 @@ NAMES = [None, "mine", "E4M3", "bf16", "half", "e4m3", "e5m10", "Format(4, 3)", 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_text_of_a_format_is_read_back_for_any_name(name):
+    options = ("bias", "special", "subnormals", "tininess", "signed")
     for format in [*FORMATS, sf.Format(4, 3), sf.Format(3, 2), sf.Format(5, 10, bias=3)]:
-        named = sf.Format(
-            format.exponent_bits,
-            format.mantissa_bits,
-            bias=format.bias,
-            special=format.special,
-            subnormals=format.subnormals,
-            tininess=format.tininess,
-            signed=format.signed,
-            name=name,
-        )
-        assert sf.as_format(str(named)) == named, str(named)
-        assert sf.as_format(repr(named)) == named
+        fields = {option: getattr(format, option) for option in options}
+        named = sf.Format(format.exponent_bits, format.mantissa_bits, name=name, **fields)
+        assert sf.as_format(str(named)) == sf.as_format(repr(named)) == named, str(named)
     assert str(sf.Format(5, 10, name="half")) == "half" and str(sf.Format(4, 3)) == "Format(4, 3)"
 
 
@@ -54,24 +46,16 @@ def test_the_name_of_a_dtype_may_be_shortened():
 
 @pytest.mark.parametrize(
     "format, names",
-    [
-        (sf.E4M3, "F8_E4M3 FLOAT8E4M3FN f8E4M3FN fp8e4nv float8e4nv fp8_e4m3 ocp_e4m3 float_e4m3_t"),
-        (sf.E5M2, "F8_E5M2 FLOAT8E5M2 f8E5M2 fp8e5 fp8_e5m2 ocp_e5m2"),
-        (sf.E4M3FNUZ, "FLOAT8E4M3FNUZ f8E4M3FNUZ fp8e4b8"),
-        (sf.E5M2FNUZ, "FLOAT8E5M2FNUZ f8E5M2FNUZ fp8e5b16"),
-        (sf.E8M0, "F8_E8M0 FLOAT8E8M0 f8E8M0FNU ocp_e8m0"),
-        (sf.E3M2, "F6_E3M2 f6E3M2FN ocp_e3m2"),
-        (sf.E2M3, "F6_E2M3 f6E2M3FN ocp_e2m3"),
-        (sf.E2M1, "F4 FLOAT4E2M1 f4E2M1FN ocp_e2m1"),
-        (sf.BF16, "bf16 BFLOAT16"),
-        (sf.FP16, "F16 FLOAT16 f16 binary16"),
-        (sf.FP32, "F32 f32 binary32"),
-        (sf.FP64, "F64 DOUBLE f64 binary64"),
-        (sf.p3109(8, 3), "p3109_k8p3se Binary8p3se"),
-        (sf.fixed(8, 6, symmetric=False), "ocp_int8"),
-    ],
+    [(sf.E4M3, "F8_E4M3 FLOAT8E4M3FN f8E4M3FN fp8e4nv float8e4nv fp8_e4m3 ocp_e4m3 float_e4m3_t"),
+     (sf.E5M2, "F8_E5M2 FLOAT8E5M2 f8E5M2 fp8e5 fp8_e5m2 ocp_e5m2"),
+     (sf.E4M3FNUZ, "FLOAT8E4M3FNUZ f8E4M3FNUZ fp8e4b8"), (sf.E5M2FNUZ, "FLOAT8E5M2FNUZ f8E5M2FNUZ fp8e5b16"),
+     (sf.E8M0, "F8_E8M0 FLOAT8E8M0 f8E8M0FNU ocp_e8m0"), (sf.E3M2, "F6_E3M2 f6E3M2FN ocp_e3m2"),
+     (sf.E2M3, "F6_E2M3 f6E2M3FN ocp_e2m3"), (sf.E2M1, "F4 FLOAT4E2M1 f4E2M1FN ocp_e2m1"),
+     (sf.BF16, "bf16 BFLOAT16"), (sf.FP16, "F16 FLOAT16 f16 binary16"), (sf.FP32, "F32 f32 binary32"),
+     (sf.FP64, "F64 DOUBLE f64 binary64"), (sf.p3109(8, 3), "p3109_k8p3se Binary8p3se"),
+     (sf.fixed(8, 6, symmetric=False), "ocp_int8")],
     ids=str,
-)
+)  # fmt: skip
 def test_names_in_files_and_compilers_are_read_in_any_case(format, names):
     for name in names.split():
         assert sf.as_format(name) == sf.as_format(name.lower()) == sf.as_format(name.upper()) == format, name
@@ -106,35 +90,27 @@ def test_unknown_names_are_refused(x):
 
 @pytest.mark.parametrize(
     "name, words",
-    [
-        ("posit16", r"Posits and takums are not supported: .* FP16, BF16"),
-        ("int1", r"fixed-point numbers of 2 to 54 bits: sf\.fixed\(8\)"),
-        ("int64", r"fixed-point numbers of 2 to 54 bits: sf\.fixed\(8\)"),
-        ("f8E4M3", r"OCP's E4M3, to 448, is f8E4M3FN in MLIR, .*has infinities and is E4M3_IEEE"),
-        ("float", r"FP32 in C, PyTorch and ONNX, and FP64 in Python"),
-        ("bfp16", r"sf\.cast\(sf\.fixed\(8, 6\), scale=sf\.block\(16, sf\.E8M0\)\)"),
-        ("nf4", r"a table of 16 numbers. .* E2M1 and sf\.fixed\(4\)"),
-        ("ue4m3", r"sf\.Format\(4, 3, signed=False\), with special='fn'"),
-        ("hf8", "HF8 is E4M3"),
-        ("int8", r"sf\.fixed\(8\) is -127 to 127"),
-        (np.dtype(np.int16), r"sf\.fixed\(16\) is -32767 to 32767, .*symmetric=False\) has -32768"),
-        ("uint8", r"sf\.fixed\(8, signed=False\) is 0 to 255"),
-        ("MXFP4", r"sf\.cast\(sf\.E2M1, scale=sf\.block\(32, sf\.E8M0\)\)"),
-        ("nvfp4", r"scale=sf\.block\(16, sf\.E4M3\)"),
-        ("MXINT8", r"sf\.cast\(sf\.fixed\(8, 6\), scale=sf\.block\(32, sf\.E8M0\)\)"),
-        ("fp8", "E4M3 .* or E5M2 .*; say which"),
-        ("lns8", "powers of two: E8M0"),
-        ("float128", "FP64 is the widest format"),
-        ("kahan", r"kahan is an order of sums, .*: sf\.kahan\(sf\.FP32\)"),
-        ("blocked", r"sf\.blocked\(32, sf\.FP16, sf\.FP32\)"),
-        ("fused", r"sf\.fused\(terms=16, fraction_bits=25\)"),
-        ("tensor_core", r"sf\.tensor_core\('hopper'\)"),
-        ("matrix_core", r"sf\.matrix_core\('cdna3', sf\.FP16\)"),
-        ("exact", r"is sf\.exact"),
-        ("banana", "There are FP64, FP32, .*; or write e5m10"),
-        ("bf17", "Nearest names: BF16; or write e5m10"),
-    ],
-)
+    [("posit16", r"Posits and takums are not supported: .* FP16, BF16"),
+     ("int1", r"fixed-point numbers of 2 to 54 bits: sf\.fixed\(8\)"),
+     ("int64", r"fixed-point numbers of 2 to 54 bits: sf\.fixed\(8\)"),
+     ("f8E4M3", r"OCP's E4M3, to 448, is f8E4M3FN in MLIR, .*has infinities and is E4M3_IEEE"),
+     ("float", r"FP32 in C, PyTorch and ONNX, and FP64 in Python"),
+     ("bfp16", r"sf\.cast\(sf\.fixed\(8, 6\), scale=sf\.block\(16, sf\.E8M0\)\)"),
+     ("nf4", r"a table of 16 numbers. .* E2M1 and sf\.fixed\(4\)"),
+     ("ue4m3", r"sf\.Format\(4, 3, signed=False\), with special='fn'"), ("hf8", "HF8 is E4M3"),
+     ("int8", r"sf\.fixed\(8\) is -127 to 127"),
+     (np.dtype(np.int16), r"sf\.fixed\(16\) is -32767 to 32767, .*symmetric=False\) has -32768"),
+     ("uint8", r"sf\.fixed\(8, signed=False\) is 0 to 255"),
+     ("MXFP4", r"sf\.cast\(sf\.E2M1, scale=sf\.block\(32, sf\.E8M0\)\)"),
+     ("nvfp4", r"scale=sf\.block\(16, sf\.E4M3\)"),
+     ("MXINT8", r"sf\.cast\(sf\.fixed\(8, 6\), scale=sf\.block\(32, sf\.E8M0\)\)"),
+     ("fp8", "E4M3 .* or E5M2 .*; say which"), ("lns8", "powers of two: E8M0"),
+     ("float128", "FP64 is the widest format"), ("kahan", r"kahan is an order of sums, .*: sf\.kahan\(sf\.FP32\)"),
+     ("blocked", r"sf\.blocked\(32, sf\.FP16, sf\.FP32\)"), ("fused", r"sf\.fused\(terms=16, fraction_bits=25\)"),
+     ("tensor_core", r"sf\.tensor_core\('hopper'\)"), ("matrix_core", r"sf\.matrix_core\('cdna3', sf\.FP16\)"),
+     ("exact", r"is sf\.exact"), ("banana", "There are FP64, FP32, .*; or write e5m10"),
+     ("bf17", "Nearest names: BF16; or write e5m10")],
+)  # fmt: skip
 def test_an_unknown_format_is_answered_with_what_there_is_and_no_wrong_name(name, words):
     with pytest.raises(ValueError, match=words) as error:
         sf.as_format(name)
@@ -162,19 +138,15 @@ def test_a_sum_of_integers_is_theirs_up_to_float64s_bits():
             sf.fixed(*wrong)
 
 
-@pytest.mark.parametrize("format", FORMATS, ids=repr)
-def test_pickles_hold_fields_and_no_hash(format):
-    hash(format), format.max
-    assert set(format.__getstate__()) >= {"bias", "name"} and "_hash" not in format.__getstate__()
-    assert hash(pickle.loads(pickle.dumps(format))) == hash(format)
-
-
-@pytest.mark.parametrize(
-    "format", [*FORMATS, sf.Format(4, 3), sf.Format(3, 2, name="mine"), sf.Format(4, 3, name="E4M3")]
-)
-def test_a_policy_keeps_its_formats_as_text(format):
-    policy = sf.Policy(compute=sf.BF16, activations=format, gradients=format)
-    assert sf.Policy.from_dict(policy.to_dict()) == policy
+def test_pickles_hold_fields_and_no_hash_and_policies_keep_formats_as_text():
+    for format in [*FORMATS, sf.Format(4, 3), sf.Format(3, 2, name="mine"), sf.Format(4, 3, name="E4M3")]:
+        again = eval(repr(format), {"Format": sf.Format})
+        assert again == format and hash(again) == hash(format) and repr(again) == repr(format)
+        assert set(format.__getstate__()) >= {"bias", "name"} and "_hash" not in format.__getstate__()
+        copy = pickle.loads(pickle.dumps(format))
+        assert copy == format and copy.name == format.name and hash(copy) == hash(format)
+        policy = sf.Policy(compute=sf.BF16, activations=format, gradients=format)
+        assert sf.Policy.from_dict(policy.to_dict()) == policy
 
 
 @pytest.mark.parametrize("name", ["V2", "|V1", np.dtype("V2"), np.void])

@@ -14,12 +14,9 @@ from simfloat.terminal import ERASE_LINE, LINE, Notice, reserve_line
 
 # Compiles two kernels and, since patience is short, long enough to say so.
 CODE = """
-import sys
 import numpy as np
 from simfloat import terminal
 terminal.PATIENCE = 0.01
-if "worker" in sys.argv:
-    terminal.silence()
 from simfloat.kernels import fused_loops, rounding_loops
 x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
 fused_loops.fill_powers(x, 0.0, out)
@@ -28,13 +25,9 @@ assert out.tolist() == [[1.5, -3.0]], out
 """
 
 
-def errors_of(tmp_path, *arguments):
-    environment = {
-        **os.environ,
-        "NUMBA_CACHE_DIR": str(tmp_path),
-        "PYTHONPATH": str(Path(simfloat.__file__).parents[1]),
-    }
-    command = [sys.executable, "-W", "error", "-c", CODE, *arguments]
+def errors_of(tmp_path):
+    paths = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(simfloat.__file__).parents[1])}
+    environment, command = {**os.environ, **paths}, [sys.executable, "-W", "error", "-c", CODE]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     return done.stderr
@@ -43,11 +36,6 @@ def errors_of(tmp_path, *arguments):
 def test_compiling_is_said_once_and_loading_never(tmp_path):
     assert errors_of(tmp_path) == f"{LINE}\n"
     assert errors_of(tmp_path) == ""
-
-
-def test_workers_say_nothing(tmp_path):
-    assert errors_of(tmp_path, "worker") == ""
-    assert len([*tmp_path.glob("simfloat/*")]) == 2, "they keep what they compile"
 
 
 @pytest.fixture

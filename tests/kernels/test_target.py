@@ -31,12 +31,9 @@ PROCESSOR, FEATURES = WITH_FP16["x86_64" if platform.machine() in ("x86_64", "AM
 
 #: Sums in FP16, in every order that images are summed in.
 ORDERS = [
-    sf.FP16,
-    sf.sequential(sf.FP16, products=sf.FP16),
-    sf.pairwise(sf.FP16),
-    sf.kahan(sf.FP16),
+    sf.FP16, sf.sequential(sf.FP16, products=sf.FP16), sf.pairwise(sf.FP16), sf.kahan(sf.FP16),
     sf.blocked(4, "FP16", "FP16"),
-]
+]  # fmt: skip
 
 
 def python(*arguments, **environment):
@@ -55,34 +52,6 @@ def test_what_llvm_does_not_take_a_processor_to_have_is_not_used():
     arm = processor.ARCHITECTURE in ("aarch64", "arm64")
     assert features_of("generic", "")[1:3] == [str(arm), "False"]
     assert features_of(PROCESSOR, FEATURES)[1:3] == ["True", "True"]
-    assert (
-        features_of(PROCESSOR, FEATURES.replace("+avx512fp16", "-avx512fp16").replace("+full", "-full"))[2] == "False"
-    )
-
-
-#: What LLVM finds out about a processor on Linux or macOS, and whether that has arithmetic in FP16.
-FOUND = [
-    ("aarch64-unknown-linux-gnu", "neoverse-n1", "+aes,+crc,+fp-armv8,+lse,+neon,-rand,+sha2,-sve", True),
-    ("aarch64-unknown-linux-gnu", "cortex-a72", "+aes,+crc,+fp-armv8,+neon,+sha2", False),
-    ("aarch64-unknown-linux-gnu", "generic", "+fp-armv8,+neon", False),
-    ("arm64-apple-darwin23.0.0", "apple-m1", "", True),
-    ("arm64-apple-ios", "apple-a10", "", False),
-    ("x86_64-unknown-linux-gnu", "sapphirerapids", "+avx512f,+avx512vl,+avx512fp16", True),
-    ("x86_64-unknown-linux-gnu", "sapphirerapids", "-avx512fp16", False),
-    ("x86_64-unknown-linux-gnu", "icelake-server", "+avx512f,+avx512vl", False),
-]
-
-
-def test_arithmetic_in_fp16_is_found_where_it_follows_from_the_processors_name():
-    # LLVM names no feature of it on ARM. In a process of its own, which knows all processors, not this one's alone.
-    code = f"""
-import llvmlite.binding as llvm
-llvm.initialize_all_targets()
-llvm.initialize_all_asmprinters()
-from simfloat.kernels.compile.processor import computes_fp16
-print([computes_fp16(*found) for *found, _ in {FOUND}])
-"""
-    assert json.loads(python("-c", code).lower()) == [has for *_, has in FOUND]
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +63,9 @@ def assembly(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "processor, vector, fused, unfused",
-    [
-        ("sapphirerapids", "zmm", ("vfmadd", "ph"), [("vmulph", ""), ("vaddph", "")]),
-        ("neoverse-n1", ".8h", ("fmla", ""), [("fmul", ""), ("fadd", "")]),
-    ],
-)
+    [("sapphirerapids", "zmm", ("vfmadd", "ph"), [("vmulph", ""), ("vaddph", "")]),
+     ("neoverse-n1", ".8h", ("fmla", ""), [("fmul", ""), ("fadd", "")])],
+)  # fmt: skip
 def test_steps_in_fp16_are_the_processors_own_instructions(assembly, processor, vector, fused, unfused):
     def count(loop, start, end=""):
         lines = assembly[f"{processor} {loop}"]
@@ -175,6 +142,7 @@ def test_every_nan_among_images_becomes_the_one_nan():
 def products_in_fp16():
     """Sums in FP16 of what is hard to sum, in every order, as one vector; and the engine that makes them."""
     a, b = operands(np.random.default_rng(5))
+    a, b = a[:4], np.ascontiguousarray(b[:, :12])  # these loops may be plain Python
     engine = sf.sequential(sf.FP16).engine(Problem(operand_bounds(a), operand_bounds(b), 9, sf.FP16))
     kind = engine.engine.kind if isinstance(engine, Around) else type(engine).__name__
     start = sf.round(a[:, :1], sf.FP16)

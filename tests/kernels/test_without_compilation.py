@@ -22,7 +22,7 @@ ACCUMULATORS = [
 def results():
     """A little of everything, as one vector."""
     rng = np.random.default_rng(3)
-    a = sf.round(rng.standard_normal((3, 9)).astype(np.float32), sf.FP16)
+    a = sf.round(rng.standard_normal((2, 5)).astype(np.float32), sf.FP16)
     x = np.abs(a)
     parts = [
         sf.matmul(a, a.T, accumulate=accumulate, output=sf.FP32, stream=sf.BitStream(1)) for accumulate in ACCUMULATORS

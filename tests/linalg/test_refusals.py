@@ -5,6 +5,7 @@ import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.checks import assert_refused
 
 SINGULAR = [[1.0, 2.0], [2.0, 4.0]]
 EYE = np.eye(2)
@@ -13,27 +14,22 @@ SMALL = np.array([[1.0, 0.5], [2.0, 1.5]]) * 2.0**-14  # squares of such numbers
 LARGE = [[300.0, 1.0], [1.0, -300.0]]
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
+def test_problems_without_a_solution_are_refused():
+    assert_refused(
         (lambda: sf.linalg.lu(SINGULAR, format=sf.BF16), "no pivot in column 1: it is singular, or became so in BF16"),
         (lambda: sf.linalg.solve(SINGULAR, [1, 2], format=sf.BF16), "no pivot in column 1"),
         (lambda: sf.linalg.lu([[0, 1], [1, 0]], format=sf.BF16, pivot=False), "column 0: pass pivot=True"),
         (lambda: sf.linalg.lu([[1e-4, 6e4], [-1.0, 1]], format=sf.FP16, pivot=False), r"range of FP16.*65504.*2\*\*-1"),
-        (
-            lambda: sf.linalg.lu([[1e6]], format=sf.FP16),
-            r"A has values beyond the largest number of FP16, 65504.0.*2\*\*-4",
-        ),
+        (lambda: sf.linalg.lu([[1e6]], format=sf.FP16),
+         r"A has values beyond the largest number of FP16, 65504.0.*2\*\*-4"),
         (lambda: sf.linalg.lu([[1e300]], format=sf.Format(5, 4, bias=1000)), r"as by 2\*\*-1966"),
         (lambda: sf.linalg.lu([[np.nan]], format=sf.FP16), "A contains infinities or NaN"),
         (lambda: sf.linalg.lu([[np.inf]], format=sf.FP16), "A contains infinities or NaN"),
         (lambda: sf.linalg.lu([1.0], format=sf.FP16), r"A must be a matrix, got shape \(1,\)"),
         (lambda: sf.linalg.lu(EYE), "needs format=, or pass simfloat.array"),
         (lambda: sf.linalg.lu(EYE, format=sf.E8M0), "needs a signed format"),
-        (
-            lambda: sf.linalg.lu([[1j]], format=sf.BF16),
-            r"A is complex: only real matrices are factored; .* solve a comp",
-        ),
+        (lambda: sf.linalg.lu([[1j]], format=sf.BF16),
+         r"A is complex: only real matrices are factored; .* solve a comp"),
         (lambda: sf.linalg.cholesky(sf.array([[1j]], sf.BF16)), r"A is complex: only real matrices are factored"),
         (lambda: sf.linalg.svd([[1j]], format=sf.BF16), r"A is complex: only real matrices are decomposed; each value"),
         (lambda: sf.linalg.eigh([[1j]], format=sf.BF16), r"A is complex: only real matrices are decomposed; each val"),
@@ -42,19 +38,15 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.qr([[3e4j], [3e4]], format=sf.FP16), r"The factorization left the range of FP16.*2\*\*-15"),
         (lambda: sf.linalg.lstsq([[1j, 1j]] * 2, [1, 2], format=sf.BF16), "Column 1 depends on the columns before it"),
         (lambda: sf.linalg.inv(SINGULAR, format=sf.BF16), "no pivot in column 1"),
-        (
-            lambda: sf.linalg.det(1e4 * EYE, format=sf.FP16),
-            r"The determinant left the range of FP16.*by 2\*\*-6, which scales it by 2\*\*-12",
-        ),
+        (lambda: sf.linalg.det(1e4 * EYE, format=sf.FP16),
+         r"The determinant left the range of FP16.*by 2\*\*-6, which scales it by 2\*\*-12"),
         (lambda: sf.linalg.cond([[1, 1], [1, 1.001]], format=sf.E5M2), "no pivot in column 1"),
         (lambda: sf.linalg.qr(EYE, pivot=1, format=sf.BF16), "pivot must be True or False"),
         (lambda: sf.linalg.newton_inverse(EYE, format=sf.BF16, max_iterations=0), "max_iterations must be an integer"),
         (lambda: sf.linalg.newton_sqrt(EYE, format=sf.BF16, tolerance=-1), "tolerance must be a number of at least 0"),
         (lambda: sf.linalg.lu(EYE, format=sf.FP32, pivot=1), "pivot must be True or False"),
-        (
-            lambda: sf.linalg.lu(EYE / 3, format=sf.FP32, accumulate=sf.FP16),
-            "not a number of FP16.*use an accumulator with a wider",
-        ),
+        (lambda: sf.linalg.lu(EYE / 3, format=sf.FP32, accumulate=sf.FP16),
+         "not a number of FP16.*use an accumulator with a wider"),
         (lambda: sf.linalg.lu(EYE, format=sf.BF16, rounding=sf.stochastic()), "needs random bits"),
         (lambda: sf.linalg.cholesky([[1, 2], [2, 1]], format=sf.BF16), "column 1 is -3.0, not positive"),
         (lambda: sf.linalg.cholesky(np.ones((2, 3)), format=sf.BF16), r"square matrix, got shape \(2, 3\)"),
@@ -70,62 +62,40 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.svd(LARGE, format=sf.FP16), r"The decomposition left the range of FP16.*2\*\*-2"),
         (lambda: sf.linalg.svd(EYE, format=sf.FP16, full_matrices=1), "full_matrices must be True or False"),
         (lambda: sf.linalg.lstsq(np.ones((2, 3)), [1, 2], format=sf.BF16), "as many rows as columns"),
-        (
-            lambda: sf.linalg.lstsq(np.eye(3, 2)[:, :1] * [1, 0], [1, 2, 3], format=sf.BF16),
-            "Column 1 depends on the columns before it in BF16: ",
-        ),
+        (lambda: sf.linalg.lstsq(np.eye(3, 2)[:, :1] * [1, 0], [1, 2, 3], format=sf.BF16),
+         "Column 1 depends on the columns before it in BF16: "),
         (lambda: sf.linalg.lstsq(THIRDS, [1, 2, 3], format=sf.FP16), "Column 2 depends.*at most rcond = 1.5e-03 of it"),
         (lambda: sf.linalg.lstsq(EYE, [1, 2], format=sf.FP16, rcond=True), "number from 0 to below 1, got True"),
         (lambda: sf.linalg.lstsq(EYE, [1, 2], format=sf.FP16, rcond=1.0), "number from 0 to below 1, got 1.0"),
-        (
-            lambda: sf.linalg.solve_triangular([[0.0]], [1.0], format=sf.BF16),
-            "T is singular: its diagonal is zero at 0",
-        ),
+        (lambda: sf.linalg.solve_triangular([[0.0]], [1.0], format=sf.BF16),
+         "T is singular: its diagonal is zero at 0"),
         (lambda: sf.linalg.solve_triangular([[1e-4]], [6e4], format=sf.FP16), "The solution left.*scale b down"),
         (lambda: sf.linalg.solve([[1e-4]], [6e4], format=sf.FP16), "The solution left the range of FP16.*scale b down"),
         (lambda: sf.linalg.lstsq([[1e-4]], [6e4], format=sf.FP16), "The solution left the range of FP16.*scale b down"),
-        (
-            lambda: sf.linalg.solve(1e-7 * EYE, [1, 1], factor=sf.FP16, work=sf.FP32),
-            r"small.*scale it up, as by 2\*\*3",
-        ),
+        (lambda: sf.linalg.solve(1e-7 * EYE, [1, 1], factor=sf.FP16, work=sf.FP32),
+         r"small.*scale it up, as by 2\*\*3"),
         (lambda: sf.linalg.solve(EYE, [1, 2, 3], format=sf.BF16), r"a vector of 2 elements.*got shape \(3,\)"),
-        (
-            lambda: sf.linalg.solve(EYE, [1, 2], format=sf.BF16, work=sf.FP32),
-            "are options of refinement, which needs factor=",
-        ),
+        (lambda: sf.linalg.solve(EYE, [1, 2], format=sf.BF16, work=sf.FP32),
+         "are options of refinement, which needs factor="),
         (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16), "needs work="),
         (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, format=sf.FP32), "does not accept format="),
-        (
-            lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, refine="qr"),
-            'refine must be "lu" or "gmres", got \'qr\'',
-        ),
+        (lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, refine="qr"),
+         'refine must be "lu" or "gmres", got \'qr\''),
         (lambda: sf.linalg.solve(EYE, [1, 2], sf.FP16, sf.FP32, steps=sf.FP32), 'options of refine="gmres"'),
         (lambda: sf.linalg.solve(EYE, [1, 2], format=sf.FP16, refine="gmres"), "refinement, which needs factor="),
-        (
-            lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, work=sf.FP32, residual=sf.BF16),
-            "as wide as the working format FP32, got sequential",
-        ),
-        (
-            lambda: sf.linalg.solve(1e6 * EYE, [1, 2], factor=sf.FP16, work=sf.FP32),
-            "A has values beyond the largest number of FP16",
-        ),
+        (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, work=sf.FP32, residual=sf.BF16),
+         "as wide as the working format FP32, got sequential"),
+        (lambda: sf.linalg.solve(1e6 * EYE, [1, 2], factor=sf.FP16, work=sf.FP32),
+         "A has values beyond the largest number of FP16"),
         (lambda: sf.linalg.cg(EYE, EYE, format=sf.FP32), "one vector"),
-        (
-            lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, preconditioner=[1.0]),
-            r"preconditioner must have the shape \(2,\) or \(2, 2\), got \(1,\)",
-        ),
-        (
-            lambda: sf.linalg.gmres(EYE, [1, 1], format=sf.FP32, preconditioner=lambda r: 1.0),
-            r"preconditioner\(r\) must return 2 numbers, got shape \(\)",
-        ),
+        (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, preconditioner=[1.0]),
+         r"preconditioner must have the shape \(2,\) or \(2, 2\), got \(1,\)"),
+        (lambda: sf.linalg.gmres(EYE, [1, 1], format=sf.FP32, preconditioner=lambda r: 1.0),
+         r"preconditioner\(r\) must return 2 numbers, got shape \(\)"),
         (lambda: sf.linalg.gmres(EYE, [1, 1], format=sf.FP32, restart=0), "restart must be an integer of at least 1"),
         (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, tolerance="small"), "tolerance must be a number"),
         (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, max_iterations=0), "max_iterations must be an integer"),
-    ],
-)
-def test_problems_without_a_solution_are_refused(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("unread", [np.nan, np.inf, 1e9])
@@ -182,15 +152,12 @@ def test_saturated_values_are_refused_like_overflows(format, rounding):
     top, how = format.max, {"format": format, "rounding": rounding}
     large, small = [[top, 1.0], [1.0, -top]], [[2.0**-6, 0.0], [0.0, 2.0**-6]]
     for call in (
-        lambda: sf.linalg.qr(large, **how),
-        lambda: sf.linalg.lstsq(large, [1, 2], **how),
-        lambda: sf.linalg.lstsq([[1.0, 0.5], [0.5, 1.0]], [top, top], **how),
-        lambda: sf.linalg.svd(large, **how),
+        lambda: sf.linalg.qr(large, **how), lambda: sf.linalg.lstsq(large, [1, 2], **how),
+        lambda: sf.linalg.lstsq([[1.0, 0.5], [0.5, 1.0]], [top, top], **how), lambda: sf.linalg.svd(large, **how),
         lambda: sf.linalg.eigh([[7 * top / 8, 7 * top / 16], [7 * top / 16, 0.0]], **how),
-        lambda: sf.linalg.lu([[1.0, top], [-1.0, 3.0]], **how),
-        lambda: sf.linalg.solve(small, [top, 1], **how),
+        lambda: sf.linalg.lu([[1.0, top], [-1.0, 3.0]], **how), lambda: sf.linalg.solve(small, [top, 1], **how),
         lambda: sf.linalg.solve_triangular(small, [top, 1], **how),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="left the range of"):
             call()
     found = sf.linalg.cg([[4, 1], [1, 3]], [top / 2, top / 2], **how)

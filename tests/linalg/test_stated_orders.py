@@ -11,12 +11,9 @@ from tests.bits import assert_bits
 from tests.linalg import orders
 
 WAYS = [
-    (sf.BF16, sf.nearest_even),
-    (sf.FP16, sf.toward_negative),
-    (sf.FP32, sf.to_odd),
-    (sf.Format(5, 6), sf.toward_positive),
-    (sf.FP64, sf.nearest_even),
-]
+    (sf.BF16, sf.nearest_even), (sf.FP16, sf.toward_negative), (sf.FP32, sf.to_odd),
+    (sf.Format(5, 6), sf.toward_positive), (sf.FP64, sf.nearest_even),
+]  # fmt: skip
 
 
 @pytest.fixture(params=WAYS, ids=str)

@@ -60,13 +60,11 @@ def with_condition(n, kappa, rng):
 
 @pytest.mark.parametrize(
     "factor, work, residual, kappa",
-    [
-        (sf.FP16, sf.FP32, sf.FP64, 1e2),
-        (sf.BF16, sf.FP32, sf.FP64, 1e1),
-        (sf.FP16, sf.FP64, sf.exact, 1e2),
-        (sf.FP32, sf.FP64, sf.exact, 1e5),
-    ],
-)
+    [(sf.FP16, sf.FP32, sf.FP64, 1e2),
+     (sf.BF16, sf.FP32, sf.FP64, 1e1),
+     (sf.FP16, sf.FP64, sf.exact, 1e2),
+     (sf.FP32, sf.FP64, sf.exact, 1e5)],
+)  # fmt: skip
 def test_refinement_converges_to_working_accuracy_where_condition_times_roundoff_is_below_one(
     factor, work, residual, kappa, rng
 ):

@@ -11,16 +11,9 @@ DRAWING = (sf.stochastic(), sf.stochastic(8, "A"), sf.stochastic(5, "B"))
 
 #: Formats for each way of rounding: by instruction, in the image, on a plain grid, and without haste.
 FORMATS = (
-    sf.FP16,
-    sf.BF16,
-    sf.E4M3,
-    sf.FP32,
-    sf.FP64,
-    sf.E2M1,
-    sf.E8M0,
-    sf.p3109(8, 3),
+    sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.FP64, sf.E2M1, sf.E8M0, sf.p3109(8, 3),
     *(sf.Format(5, 3, subnormals=False, tininess=tininess) for tininess in TININESS),
-)
+)  # fmt: skip
 
 
 def numbers(format, dtype=np.float64, count=60):

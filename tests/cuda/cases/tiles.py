@@ -3,6 +3,7 @@
 import numpy as np
 
 import simfloat as sf
+from tests.cuda.cases.sums import product_of
 
 DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative)
 
@@ -18,7 +19,7 @@ STEPS = [
     *(sf.pairwise(sf.BF16), sf.kahan(sf.BF16)),
     *(sf.sequential(sf.FP32, rounding=mode) for mode in DIRECTED),
     *(sf.sequential(sf.FP32, products=sf.FP32, rounding=mode) for mode in DIRECTED),
-    *(sf.pairwise(sf.FP32, rounding=sf.toward_negative), sf.kahan(sf.FP32, rounding=sf.toward_positive)),
+    *(sf.pairwise(sf.FP32, rounding=sf.toward_zero), sf.kahan(sf.FP32, rounding=sf.toward_positive)),
     *(sf.sequential(sf.BF16, rounding=sf.toward_zero), sf.sequential(sf.BF16, rounding=sf.stochastic())),
 ]
 
@@ -31,9 +32,12 @@ UNITS = [
 
 #: Sums that are cut off after an instruction that rounds down, up or toward zero, in every order and mode.
 CUT = [
-    order(sf.TF32 if mode == sf.nearest_even else sf.BF16, rounding=mode)
-    for mode in (sf.nearest_even, sf.nearest_away, sf.to_odd, *DIRECTED)
-    for order in (sf.sequential, unfused, sf.kahan, sf.pairwise, sf.numpy_sum)
+    *(
+        order(sf.TF32 if mode == sf.nearest_even else sf.BF16, rounding=mode)
+        for mode in (sf.nearest_even, sf.nearest_away, sf.to_odd, *DIRECTED)
+        for order in (sf.sequential, unfused, sf.kahan, sf.pairwise, sf.numpy_sum)
+    ),
+    sf.pairwise(sf.FP32, rounding=sf.toward_negative),
 ]
 
 #: The same with sums that are lifted to float32's exponents; what overflows becomes infinite, NaN, or the largest one.
@@ -63,8 +67,10 @@ def tiles(move):
             # Rows begin where four numbers are read at once.
             yield from stepped(move, *hard_factors(m, n, 6, 12), accumulators)
         yield from stepped(move, *hard_factors(21, 5, 6, 124), [x for x in STEPS if x.result != sf.FP16])
-        yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
-        yield from stepped(move, *hard_factors(21, 3, 6, 12), LIFTED)
+        for reach, accumulators in ((124, CUT), (12, LIFTED)):
+            a, b, start = hard_factors(21, 3, 6, reach)
+            for accumulate in accumulators:
+                yield product_of(move, a, b, accumulate, inside(start, accumulate))
         for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:3]), (12, 16, STEPS[:1])):
             # Stacks, in which one matrix may serve all.
             a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
@@ -75,12 +81,18 @@ def tiles(move):
         thread_tiles.LEAST, thread_tiles.WARP = kept
 
 
+def inside(start, accumulate):
+    """What a sum may start from, as numbers of its format."""
+    if accumulate.maker in ("pairwise", "numpy_sum"):
+        return None
+    return sf.round(start, accumulate.result, sf.nearest_even.saturating())
+
+
 def stepped(move, a, b, start, accumulators):
     for accumulate in accumulators:
-        inside = sf.round(start, accumulate.result, sf.nearest_even.saturating())
-        initial = None if accumulate.maker in ("pairwise", "numpy_sum") else move(inside)
-        options = {"initial": initial, "output": sf.FP32, "stream": sf.BitStream(1)}
-        yield sf.matmul(move(a), move(b), accumulate=accumulate, **options)
+        initial = inside(start, accumulate)
+        options = {"output": sf.FP32, "stream": sf.BitStream(1), "accumulate": accumulate}
+        yield sf.matmul(move(a), move(b), initial=None if initial is None else move(initial), **options)
 
 
 def hard_factors(m, n, depth, reach):
