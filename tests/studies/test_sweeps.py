@@ -34,7 +34,7 @@ def test_the_table_has_all_combinations_the_last_axis_fastest():
     table = sf.studies.sweep(lambda a, b: {"sum": a + b}, {"a": [1, 2], "b": range(2)})
     assert table.rows == [{"a": a, "b": b, "sum": a + b} for a in (1, 2) for b in (0, 1)]
     assert table.axes == ("a", "b") and table.columns == ("a", "b", "sum") and table["sum"] == [1, 2, 2, 3]
-    assert table.where(a=2)["b"] == [0, 1] and len(table[1:3]) == 2 and table[-1]["sum"] == 3
+    assert table.where(a=2)["sum"] == [2, 3] and len(table[1:3]) == 2 and table[-1]["sum"] == 3
 
 
 def test_formats_accumulators_policies_numbers_and_texts_arrive_as_they_were_given():
