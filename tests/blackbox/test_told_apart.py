@@ -33,6 +33,7 @@ NEARLY = {
     "flushed to 2^-20": flushed(2.0**-20),
     "kahan flushed to 2^-20": flushed(2.0**-20, sf.kahan(sf.FP16)),
     "clamped to 60000": clamped(60000.0),
+    "clamped to 64000": clamped(64000.0),
     "clamped to 65472": clamped(65472.0),
 }
 
