@@ -30,12 +30,9 @@ FOUND_AGAIN = [
     (sf.sequential(sf.FP32), sf.FP32, None),
     (sf.sequential(sf.FP32, products=sf.FP32), sf.FP32, None),
     (sf.sequential(sf.FP16), sf.FP32, None),
-    (sf.sequential(sf.FP16, products=sf.FP16), sf.FP16, None),
+    (sf.sequential(sf.E4M3, products=sf.E4M3), sf.E4M3, None),
     (sf.sequential(sf.BF16, products=sf.FP32), sf.FP32, None),
-    (sf.sequential(sf.BF16), sf.BF16, None),
-    (sf.sequential(sf.E4M3), sf.E4M3, None),
     (sf.sequential(sf.Format(6, 9)), sf.FP32, None),
-    (sf.sequential(sf.FP64), sf.FP32, None),
     (sf.sequential(sf.FP64), sf.FP32, sf.FP32),
     (sf.sequential(sf.FP32), sf.BF16, sf.BF16),
     (sf.sequential(sf.FP16, sf.toward_zero), sf.FP32, None),
@@ -45,14 +42,11 @@ FOUND_AGAIN = [
     (sf.sequential(sf.FP16, sf.nearest_away), sf.FP32, None),
     (sf.sequential(sf.FP16, sf.nearest_even.saturating()), sf.FP32, None),
     (sf.pairwise(sf.FP32), sf.FP32, None),
-    (sf.pairwise(sf.FP16), sf.E4M3, None),
     # Cut toward zero, -M becomes smaller by whatever is added to it.
     (sf.pairwise(sf.FP32, rounding=sf.toward_zero), sf.FP32, None),
     (sf.lanes(3, sf.sequential(sf.FP16, sf.toward_zero), sf.FP32), sf.FP32, None),
     (sf.blocked(5, sf.FP16, sf.FP32), sf.FP32, None),
-    (sf.blocked(8, sf.FP32, sf.FP32), sf.FP32, None),
     (sf.blocked(7, sf.pairwise(sf.FP16), sf.kahan(sf.FP32)), sf.FP16, None),
-    (sf.kahan(sf.FP32), sf.FP32, None),
     (sf.kahan(sf.FP16), sf.FP16, None),
     (sf.fused(6, 20), sf.FP16, None),
     (sf.fused(6, 20, align=sf.nearest_even), sf.FP16, None),
@@ -94,10 +88,13 @@ def test_an_accumulator_with_the_bits_of_a_matrix_unit_is_found(unit, inputs):
     assert_gives_bits(found, black_box(unit, inputs), 37)
 
 
-@pytest.mark.parametrize(("accumulator", "inputs", "output"), FOUND_AGAIN[::8], ids=str)
-def test_of_three_products_an_accumulator_with_the_bits_is_found(accumulator, inputs, output):
-    f = black_box(accumulator, inputs, output)
-    found = sf.reveal(f, 3, inputs=inputs)
+@pytest.mark.parametrize("accumulator", [
+    sf.sequential(sf.FP32), sf.sequential(sf.FP64), sf.sequential(sf.FP16, sf.nearest_even.saturating()),
+    sf.kahan(sf.FP32), sf.library_sum("mkl-avx2"),
+], ids=str)  # fmt: skip
+def test_of_three_products_an_accumulator_with_the_bits_is_found(accumulator):
+    f = black_box(accumulator)
+    found = sf.reveal(f, 3)
     assert found.accumulator is not None, found
     assert_gives_bits(found, f, 3)
 
@@ -140,7 +137,7 @@ def test_a_last_part_in_more_bits_is_seen():
 
 
 @pytest.mark.parametrize(
-    "name, k", [*((name, k) for name in LIBRARIES for k in (8, 45)), ("numpy.dot", 2), ("numpy.sum", 7)]
+    "name, k", [*((name, 45) for name in LIBRARIES), ("numpy.dot", 2), ("numpy.sum", 7), ("numpy.sum", 8)]
 )
 def test_what_is_found_of_numpy_has_its_bits_or_says_why_not(name, k):
     f, inputs = LIBRARIES[name]
@@ -161,14 +158,7 @@ def test_torchs_dot_of_bf16_is_found_where_products_are_left_over(k):
 
 @pytest.mark.parametrize(
     ("name", "k"),
-    [
-        ("sum", 7),
-        ("sum", 45),
-        ("float32 matmul", 7),
-        ("float32 matmul", 45),
-        ("bfloat16 matmul", 7),
-        ("bfloat16 matmul", 16),
-    ],
+    [("sum", 7), ("sum", 45), ("float32 matmul", 45), ("bfloat16 matmul", 16)],
 )
 def test_what_is_found_of_torch_has_its_bits_or_says_why_not(name, k):
     torch = pytest.importorskip("torch")
@@ -199,9 +189,7 @@ def lanes_of_fused_multiply_adds(a, b):
 def test_an_order_that_no_accumulator_has_is_shown():
     found = sf.reveal(lanes_of_fused_multiply_adds, 10)
     assert found.accumulator is None
-    with pytest.raises(
-        ValueError, match="accumulator that gives the bits of the function, but none was found: .* other bits"
-    ):
+    with pytest.raises(ValueError, match="gives the bits of the function, but none was found: .* other bits"):
         found.dot([1.0], [1.0])
     assert str(found.tree) == "6 + 8 + 4 + 2 + 0 + (7 + 9 + 5 + 3 + 1)"
     assert str(found).startswith("no accumulator\n  order: 6 + 8 + 4") and "No probe" not in found.reason
@@ -248,9 +236,8 @@ def test_what_was_found_prints():
     assert (first, order) == ("sequential(FP32), rounded to BF16", "  order: 0 + 1 + ... + 20")
     told = r"  With output BF16 the accumulator gives the bits of all \d{3,5} sums that f computed\."
     assert re.fullmatch(told, reason)
-    assert excluded[0].startswith("  excluded: sequential(FP32) gives ") and len(excluded) == min(
-        3, len(found.excluded)
-    )
+    assert excluded[0].startswith("  excluded: sequential(FP32) gives ")
+    assert len(excluded) == min(3, len(found.excluded))
     assert repr(found) == f"<Revealed {found}>"
     x, ones = np.array([256.0, 1.0]), np.ones(2)
     assert (found.dot(x, ones), sf.dot(x, ones, accumulate=found.accumulator)) == (256, 257)

@@ -1,4 +1,4 @@
-"""More than twenty planted faults are found in both front ends; ten healthy models have none under four policies."""
+"""More than twenty planted faults are found in both front ends; ten healthy models have none under five policies."""
 
 from functools import partial
 
@@ -313,8 +313,16 @@ def diagnosed(f, model, loss, batch, policy, optimizer, steps=2, scaler=None):
     return sf.diagnose(model, loss(f), [(x, y)], policy, optimizer=made, steps=steps, scaler=scaler)
 
 
-@pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("name", FAULTS)
+#: Faults that test_diagnose.py plants in this package's models.
+PLANTED_ELSEWHERE = {
+    "eps of Adam underflows", "no loss scale", "lost updates", "overflow in the head", "overflow of a variance",
+    "swamped sums", "a scale that saturates", "second moments that never decay",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name, front", [(n, f) for n in FAULTS for f in FRONTS if f == "torch" or n not in PLANTED_ELSEWHERE]
+)
 def test_a_planted_fault_is_found(name, front):
     *given, (kinds, phase, cause, role) = FAULTS[name]
     steps = 6 if "grow" in name or "diverges" in name else 3 if "saturates" in name else 2
@@ -352,8 +360,10 @@ HEALTHY = {
 #: A mask of -1e9 or finfo.min overflows to -inf where activations are in FP16.
 POLICIES = ["fp32", "bf16-fp32-weights", "amp-bf16", "amp-fp16"]
 
-#: Every model under every policy, in one front end and the other by turns.
-RUNS = [(name, policy, [*FRONTS][(i + j) % 2]) for i, name in enumerate(HEALTHY) for j, policy in enumerate(POLICIES)]
+#: Every model under two of these policies, in one front end and the other by turns.
+RUNS = [
+    (name, POLICIES[j], [*FRONTS][(i // 2 + j // 2) % 2]) for i, name in enumerate(HEALTHY) for j in (i % 2, i % 2 + 2)
+]
 
 
 @pytest.mark.parametrize("name, policy, front", [*RUNS, *((name, "fp16-master", "simfloat") for name in HEALTHY)])

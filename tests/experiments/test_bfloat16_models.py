@@ -1,4 +1,4 @@
-"""Models of five kinds in BFloat16: measures, memory, and the judgement of results."""
+"""Models of five kinds in BFloat16: measures, data and memory."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ import simfloat as sf
 from experiments import datasets
 from experiments.bfloat16_models import speech
 from experiments.bfloat16_models.clicks import LateFlights, rows
-from experiments.bfloat16_models.findings import findings
 from experiments.bfloat16_models.memory import memory
 from experiments.bfloat16_models.policies import MIXED
 from experiments.bfloat16_models.problems import PROBLEMS, TASKS
@@ -18,7 +17,6 @@ from experiments.judging import accuracy, auc, perplexity
 from experiments.models import DLRM
 from experiments.options import Options
 from experiments.training import check_policy
-from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE
 
 RNG = np.random.default_rng(5)
 
@@ -89,45 +87,6 @@ def test_mixed_updates_keep_compensations_for_their_own_layers_only():
     share = sum(size for path, size in sizes.items() if path.startswith("tables.")) / sum(sizes.values())
     perceptrons, tables = (memory(problem, variant.policy)["kahan_bytes"] for variant in MIXED)
     assert (perceptrons, tables) == pytest.approx((2 * (1 - share), 2 * share))
-
-
-def synthetic(seed, problem, variant, value, growth, cancelled):
-    """A run whose measure has this value, and on training data grows linearly, as do the updates that are cancelled."""
-    measure = TASKS[problem].measure
-    kept = {"fp32": (4.0, 0.0), "bf16-kahan": (2.0, 2.0)}.get(variant, (2.0, 0.0))
-    curves = {measure: [value] * 10, f"train_{measure}": [value + growth * i for i in range(10)]}
-    curves["unchanged"] = [cancelled * i * (1 + seed / 100) for i in range(10)]
-    same = {"problem": problem, "variant": variant, "label": variant, "seed": seed, "iteration": [*range(1, 11)]}
-    return {**same, **curves, "weight_bytes": kept[0], "kahan_bytes": kept[1]}
-
-
-def judged(standard, remedy):
-    """Verdicts by claim of runs in which standard and remedied training differ from fp32 by these factors."""
-    results = []
-    for seed in range(4):
-        for problem in PROBLEMS:
-            fp32 = 5.0 if problem == "language" else 0.8
-            fp32 *= 1 + seed / 100
-            worse = {"fp32": 1.0, "bf16-standard": standard, **dict.fromkeys(REMEDIES, remedy)}
-            for variant, factor in worse.items():
-                factor = 1 / factor if problem == "language" else factor
-                results.append(synthetic(seed, problem, variant, fp32 * factor, factor * 1e-3, abs(1 - factor)))
-    return {finding.claim: finding.verdict for finding in findings(results)}
-
-
-REMEDIES = ("bf16-fp32-weights", "bf16-stochastic", "bf16-kahan", *(variant.key for variant in MIXED))
-
-
-def test_results_as_the_paper_has_them_reproduce_it():
-    verdicts = judged(standard=0.9, remedy=0.9999)
-    others = {claim: verdict for claim, verdict in verdicts.items() if verdict not in (REPRODUCED, EQUAL, WITHIN)}
-    assert list(others) == [claim for claim in verdicts if "raises AUC" in claim] and len(verdicts) == 43
-
-
-def test_training_that_loses_nothing_and_remedies_that_fail_reproduce_nothing():
-    verdicts = judged(standard=1.0, remedy=0.9)
-    others = {claim: verdict for claim, verdict in verdicts.items() if verdict not in (NOT_REPRODUCED, WORSE)}
-    assert all("memory of 16-bit" in claim or "closes most" in claim for claim in others), "there is no gap to close"
 
 
 def test_perplexities_fall_short_in_percent_above_and_shares_in_points_below():

@@ -1,13 +1,9 @@
-"""Rules for block scales, the data of the GPT, and claims on artificial results."""
+"""Rules for block scales, and the data of the GPT."""
 
-import numpy as np
-
-from experiments.block_scaling.findings import findings
 from experiments.block_scaling.policies import VARIANTS
 from experiments.block_scaling.problems import CONTEXT, gpt, letters
 from experiments.block_scaling.rules import FORMATS, RULES, measure_rules
 from experiments.problem import turned
-from simfloat.studies.verdicts import EQUAL, WITHIN, WORSE
 
 
 def test_scales_that_are_rounded_down_saturate_and_those_rounded_up_do_not():
@@ -32,18 +28,3 @@ def test_the_text_is_predicted_letter_by_letter_and_a_tenth_that_the_seed_choose
 
 def test_policies_that_are_compared_differ_in_their_operands():
     assert len({variant.policy for variant in VARIANTS}) == len(VARIANTS)
-
-
-def made_up(losses):
-    common = {"kind": "training", "problem": "gpt", "label": "mine", "iteration": [1, 2]}
-    return [
-        {**common, "variant": variant, "seed": seed, "loss": [9.0, loss * (1 + 0.001 * (seed * (1 + place) % 3))]}
-        for place, (variant, loss) in enumerate(losses.items())
-        for seed in range(5)
-    ]
-
-
-def test_a_given_policy_is_judged_against_bf16():
-    for loss, verdict in ((1.0, EQUAL), (1.02, WITHIN), (1.5, WORSE), (np.nan, WORSE)):
-        (found,) = findings(made_up({"bf16": 1.0, "given": loss}))
-        assert (found.verdict, found.claim) == (verdict, "GPT: mine: a loss as low as BF16's")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from experiments import command_line, display
 from experiments.__main__ import IMPORTED
@@ -87,8 +88,9 @@ SMALL = ("cheapest-policy", "harmonic-series", "replica-sums", "update-limits")
 
 @pytest.fixture
 def coarse(monkeypatch):
-    """Draw figures with few dots, which takes a third less time in most runs."""
+    """Draw figures with few dots and without a layout, which takes half the time of most runs."""
     monkeypatch.setattr(Figure, "savefig", partialmethod(Figure.savefig, dpi=20))
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: None)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -126,11 +128,10 @@ def test_a_run_in_processes_leaves_what_a_run_in_this_one_does(tmp_path):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["narrow", "fp32", "[/red]x $a$ _ü"])
+@pytest.mark.parametrize("name", ["fp32", "[/red]x $a$ _ü"])
 def test_a_policy_is_compared_with_fp32_whatever_its_name(name, tmp_path, coarse):
     policy = tmp_path / "narrow.toml"
-    text = f'name = "{name}"\ncompute = "e5m2"\nweights = "bf16"\n'
-    policy.write_text(text if name != "narrow" else text.split("\n", 1)[1], encoding="utf-8-sig")
+    policy.write_text(f'name = "{name}"\ncompute = "e5m2"\nweights = "bf16"\n', encoding="utf-8-sig")
     out = tmp_path / "out"
     arguments = ("run", "update-cancellation", "--tiny", "--seeds", "1", "--policy", policy, "--out", out)
     assert invoke(*arguments).exit_code == 0
@@ -159,7 +160,7 @@ def test_a_run_has_as_many_processes_as_are_asked_for(monkeypatch, with_toy, tmp
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("run", "update-cancelation"), "Did you mean 'update-cancellation'?"),
+        (("run", "update_cancelation"), "Did you mean 'update-cancellation'?"),
         (("run", "update-cancellation", "--policy", "bf17"), "Unknown policy 'bf17'. Policies: fp64"),
         (("run", "update-cancellation", "--policy", "fp23"), "Did you mean 'fp32'? Pass your own policy as"),
         (("run", "update-cancellation", "--policy", "missing.toml"), "missing.toml. Give the path of a file that"),
@@ -257,7 +258,7 @@ def test_values_that_are_not_finite_are_null(with_toy, tmp_path, monkeypatch):
     assert strict((tmp_path / "metrics.jsonl").read_text()) == {"seed": 0, "nan": None, "values": [None, 1.5]}
 
 
-@pytest.mark.parametrize("redirect, code", [(">&-", 0), ("> /dev/full", 1), ("| true; exit ${PIPESTATUS[0]}", 1)])
+@pytest.mark.parametrize("redirect, code", [(">&-", 0), ("> /dev/full", 1)])
 def test_output_that_nobody_reads_costs_no_results(redirect, code, tmp_path):
     script = (
         "import tests.experiments.toy as t, experiments.catalog as c, simfloat.studies as e\n"
@@ -281,24 +282,19 @@ def test_an_ascii_terminal_gets_question_marks(with_toy, tmp_path):
     assert result.exit_code == 0 and "measured (mean ? standard deviation" in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 109, 110, 200])
-def test_a_narrow_terminal_cuts_nothing_off(width, monkeypatch, capsys):
-    monkeypatch.setattr(display, "FILE_WIDTH", width)
-    finding = Finding("a long claim " * 9, "expect" * 5, "1.0 ± 0.1", "t, n = 5", "not reproduced")
-    display.show_findings(toy(), [finding])
-    output = capsys.readouterr().out
-    assert max(map(len, output.splitlines())) <= width
-    letters = "".join(letter for letter in output if letter.isalpha() or letter.isdigit())
-    assert "…" not in output and output.count("claim") >= 9
-    if width < 110:
-        assert "notreproduced" in letters and letters.replace("expectation", "").count("expect") >= 4
+def test_a_narrow_terminal_cuts_nothing_off(monkeypatch, capsys):
+    for width in (20, 80, 109, 110, 200):
+        monkeypatch.setattr(display, "FILE_WIDTH", width)
+        finding = Finding("a long claim " * 9, "expect" * 5, "1.0 ± 0.1", "t, n = 5", "not reproduced")
+        display.show_findings(toy(), [finding])
+        output = capsys.readouterr().out
+        assert max(map(len, output.splitlines())) <= width
+        letters = "".join(letter for letter in output if letter.isalpha() or letter.isdigit())
+        assert "…" not in output and output.count("claim") >= 9
+        if width < 110:
+            assert "notreproduced" in letters and letters.replace("expectation", "").count("expect") >= 4
 
 
 def test_names_are_no_markup(with_toy, capsys):
     display.show_findings(toy(), [Finding("[/red]x [bold]y", "e", "m", "t", None)])
     assert "[/red]x [bold]y" in capsys.readouterr().out
-
-
-def test_the_nearest_name_is_offered():
-    with pytest.raises(command_line.click.UsageError, match="Did you mean 'update-cancellation'"):
-        command_line.find("update_cancellation")

@@ -175,25 +175,18 @@ def test_without_a_server_the_message_names_the_file_and_where_to_put_it(tmp_pat
     assert names(tmp_path) == []
 
 
-def test_a_file_that_is_missing_on_the_server_is_reported(server, tmp_path):
-    download = server.offer("x.txt", b"abc")._replace(url=f"http://127.0.0.1:{server.server_port}/gone.txt")
-    with pytest.raises(ValueError, match="Cannot download .*gone.txt: 404"):
-        fetch(download, tmp_path / "cache")
-    assert names(tmp_path / "cache") == []
-
-
-def test_an_answer_that_ends_half_way_is_not_kept(server, tmp_path):
-    download = server.offer("x.txt", b"abc" * 1000)
-    server.cut = True
-    with pytest.raises(ValueError, match=r"Cannot download .*x.txt: .*1500"):
-        fetch(download, tmp_path / "cache")
-    assert names(tmp_path / "cache") == []
-
-
-def test_a_checksum_that_differs_is_named_and_nothing_is_kept(server, tmp_path):
-    download = server.offer("x.txt", b"abc")
-    (server.folder / "x.txt").write_bytes(b"another")
-    with pytest.raises(ValueError, match=f"is not the expected one: .*expected {download.checksum} but got"):
+@pytest.mark.parametrize("file, is_cut, on_server, message", [
+    ("gone.txt", False, b"abc", "Cannot download .*gone.txt: 404"),
+    ("x.txt", True, b"abc" * 1000, r"Cannot download .*x.txt: .*1500"),
+    ("x.txt", False, b"another", "is not the expected one: .*expected {} but got"),
+])  # fmt: skip
+def test_a_file_that_is_missing_cut_or_another_one_is_named_and_not_kept(
+    file, is_cut, on_server, message, server, tmp_path
+):
+    download = server.offer("x.txt", b"abc")._replace(url=f"http://127.0.0.1:{server.server_port}/{file}")
+    (server.folder / "x.txt").write_bytes(on_server)
+    server.cut = is_cut
+    with pytest.raises(ValueError, match=message.format(download.checksum)):
         fetch(download, tmp_path / "cache")
     assert names(tmp_path / "cache") == []
 
@@ -277,15 +270,11 @@ def test_cifar_10_is_five_batches_or_a_test_batch_of_pictures_after_their_class(
     assert server.asked == ["cifar.tar.gz"], "once for both parts"
 
 
-def test_tiny_shakespeare_is_a_text(server, tmp_path, monkeypatch):
+def test_tiny_shakespeare_is_a_text_and_the_bible_its_verses_a_line_each(server, tmp_path, monkeypatch):
     monkeypatch.setattr(text, "TINY_SHAKESPEARE", server.offer("plays.txt", b"First Citizen:\n"))
     assert datasets.tiny_shakespeare(folder=tmp_path / "cache") == "First Citizen:\n"
-
-
-def test_the_bible_is_its_verses_a_line_each(server, tmp_path, monkeypatch):
     verses = "".join(json.dumps({"text": verse, "verse": 1}) + "\n" for verse in ("In the beginning", "And God"))
-    offered = server.offer("bible.tar.gz", archive({text.VERSES: verses.encode()}))
-    monkeypatch.setattr(text, "BIBLE", offered)
+    monkeypatch.setattr(text, "BIBLE", server.offer("bible.tar.gz", archive({text.VERSES: verses.encode()})))
     assert datasets.king_james_bible(folder=tmp_path / "cache") == "In the beginning\nAnd God\n"
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from experiments.dynamic_scale.findings import findings, statement_findings
 from experiments.dynamic_scale.statements import (
     FAR_TOO_LARGE,
     FAR_TOO_SMALL,
@@ -13,7 +12,6 @@ from experiments.dynamic_scale.statements import (
     digits,
     unguarded_losses,
 )
-from simfloat.studies.verdicts import EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 
 
 def test_gradients_are_counted_by_their_result_in_fp16():
@@ -44,26 +42,3 @@ def test_nan_comes_from_overflow_and_underflow_leaves_the_loss_finite(scale, fir
 def test_a_skipped_step_changes_nothing_and_is_not_repeated():
     found = count_skipped(digits(0, True), 0, steps=8)
     assert found["skipped"] > 0 and found["skipped-changed"] == found["skipped-repeated"] == 0
-
-
-def run(variant, skipped, loss, seed):
-    trace = {"skipped": skipped}
-    return {"kind": "training", "problem": "digits", "variant": variant, "seed": seed, "loss": [loss], "trace": trace}
-
-
-def test_skipped_steps_are_judged_at_the_start_and_after_it():
-    clean, often = [False] * 4000, ([True] + [False] * 7) * 500
-    results = [
-        run(variant, skipped, 0.1 + 0.001 * seed, seed)
-        for variant, skipped in (
-            ("fp32", clean), ("interval-2000", clean), ("start-24", [True] * 6 + clean), ("interval-6", often),
-        )
-        for seed in range(3)
-    ]  # fmt: skip
-    counts = count_step(np.array([0.1])) | count_numbers() | {"skipped": 1, "skipped-repeated": 0, "skipped-changed": 0}
-    counts |= {"nan-underflow": 0, "nan-overflow": 9}
-    results += [{"kind": "statements", "seed": seed, "steps": 1, "counts": counts} for seed in range(3)]
-    verdicts = [finding.verdict for finding in findings(results)]
-    assert verdicts[:6] == [REPRODUCED, REPRODUCED, REPRODUCED, EQUAL, EQUAL, NOT_REPRODUCED]
-    assert [finding.verdict for finding in statement_findings(results[-3:])] == verdicts[6:]
-    assert set(verdicts[6:]) == {NOT_REPRODUCED, INCONCLUSIVE}, "what one case refutes, and what three do not show"

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 import simfloat as sf
 from experiments.few_bit_stochastic.bias import VARIANTS, chance_of_rounding_away, mean_bias, measure_bias
@@ -12,10 +11,9 @@ from experiments.few_bit_stochastic.updates import train
 from experiments.update_cancellation.problems import digits
 
 
-@pytest.mark.parametrize("variant, chances", [("A", (0, 0, 0.5)), ("B", (0, 0.5, 1)), ("C", (0, 0, 1))])
-def test_one_random_bit_cuts_a_fraction_down_or_rounds_it(variant, chances):
-    fractions = np.array([0.125, 0.25, 0.75])
-    assert chance_of_rounding_away(fractions, 1, variant).tolist() == list(chances)
+def test_one_random_bit_cuts_a_fraction_down_or_rounds_it():
+    found = [chance_of_rounding_away(np.array([0.125, 0.25, 0.75]), 1, variant).tolist() for variant in "ABC"]
+    assert found == [[0, 0, 0.5], [0, 0.5, 1], [0, 0, 1]]
 
 
 def test_the_bias_of_every_fraction_is_theorys():

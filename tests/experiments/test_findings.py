@@ -1,7 +1,12 @@
-"""Findings over all seeds and over the first seeds."""
+"""Findings over all seeds and over the first seeds, and those of a given policy."""
 
+import math
+
+import pytest
+
+from experiments.catalog import EXPERIMENTS
 from simfloat.studies import Finding, claim, findings_of, verdict_text
-from simfloat.studies.verdicts import Outcome
+from simfloat.studies.verdicts import BETTER, EQUAL, WITHIN, WORSE, Outcome
 from tests.experiments.toy import toy
 
 
@@ -48,3 +53,20 @@ def test_the_braces_of_a_claim_are_its_arguments_and_what_its_function_adds():
     found = trains([{}, {}], problem="digits")
     assert found == ("digits: FP16 trains as FP32, n = 2", "ratio within 1.05", "2 runs", "a test", "equal", 0.01, ())
     assert trains.__name__ == "trains"
+
+
+@pytest.mark.parametrize("name, reference, problems, claim_text", [
+    ("accumulator-width", "fp32", ("digits",), "digits: mine trains as with FP32 sums"),
+    ("block-scaling", "bf16", ("gpt",), "GPT: mine: a loss as low as BF16's"),
+    ("optimizer-state", "fp32", ("long-memory", "short-memory"), "mine: training as"),
+    ("update-cancellation", "fp32", ("synthetic", "diabetes", "digits"), "synthetic: mine comes close to fp32"),
+])  # fmt: skip
+def test_a_given_policy_is_judged_against_the_reference_on_every_problem(name, reference, problems, claim_text):
+    for ratio, verdict in ((1.0, EQUAL), (1.03, WITHIN), (1.5, WORSE), (0.5, BETTER), (math.nan, WORSE)):
+        found = EXPERIMENTS[name].findings([
+            {"kind": "training", "label": "mine", "iteration": [1, 2], "problem": problem, "variant": variant,
+             "seed": seed, "loss": [9.0, loss * (1 + 0.001 * seed)]}
+            for problem in problems for variant, loss in ((reference, 1.0), ("given", ratio)) for seed in range(3)
+        ])  # fmt: skip
+        assert [finding.verdict for finding in found] == [verdict] * len(problems)
+        assert claim_text in found[0].claim

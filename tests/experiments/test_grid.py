@@ -41,10 +41,7 @@ def test_commas_inside_of_brackets_separate_nothing(text, parts):
 
 
 @pytest.mark.parametrize("assignments, message", [
-    (
-        ["sed=1"],
-        r"Unknown axis 'sed'\. Did you mean 'seed'\? Axes:\n  size: a whole number\n  seed: a whole number",
-    ),
+    (["sed=1"], r"Unknown axis 'sed'\. Did you mean 'seed'\? Axes:\n  size: a whole number\n  seed: a whole number"),
     (["=1"], "Unknown axis ''"),
     (["seed"], "'seed' is not of the form AXIS=a,b,c"),
     (["seed=1,2,01"], "The axis seed has the value '01' twice"),

@@ -84,7 +84,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_continue(tmp_path,
         json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("delay", [0, 0.3, 0.8, 1.6])
+@pytest.mark.parametrize("delay", [0, 0.8])
 def test_a_run_can_be_interrupted_while_it_starts(tmp_path, delay):
     run = start_run(tmp_path)
     wait_for(lambda: is_listening(run))

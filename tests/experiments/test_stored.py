@@ -4,10 +4,6 @@ import math
 
 import numpy as np
 
-from experiments.options import Options
-from experiments.training import run_training, training_jobs
-from experiments.update_cancellation.policies import FP32
-from experiments.update_cancellation.problems import PROBLEMS
 from simfloat.studies import read_stored, write_stored
 
 
@@ -38,9 +34,3 @@ def test_numbers_that_json_lacks_come_back(tmp_path):
 def test_values_of_several_types_come_back_though_a_column_has_one(tmp_path):
     results = [{"found": found} for found in (True, 1, 0.1, "none", 2**70)]
     assert kept(results, tmp_path) == results and [type(each["found"]) for each in kept(results, tmp_path)][0] is bool
-
-
-def test_runs_of_a_problem_come_back(tmp_path):
-    jobs = training_jobs(["diabetes"], [FP32], Options(tiny=True, seeds=1))
-    results = [run_training(PROBLEMS, job) for job in jobs]
-    assert kept(results, tmp_path) == results

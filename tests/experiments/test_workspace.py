@@ -36,11 +36,8 @@ def test_files_of_the_user_stay_in_the_folder(tmp_path):
 def test_a_hidden_folder_of_somebody_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / HIDDEN_FOLDER).mkdir()
     (tmp_path / HIDDEN_FOLDER / "theirs").write_text("x")
-    with (
-        pytest.raises(ValueError, match="was not created by simfloat, 'theirs' is in it"),
-        Workspace(tmp_path, "experiments"),
-    ):
-        pass
+    with pytest.raises(ValueError, match="was not created by simfloat, 'theirs' is in it"):
+        Workspace(tmp_path, "experiments").__enter__()
     assert (tmp_path / HIDDEN_FOLDER / "theirs").read_text() == "x"
 
 
@@ -56,18 +53,14 @@ def test_two_runs_never_share_a_folder(tmp_path):
 
 def test_obstacles_are_found_before_the_work(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
-    with (
-        pytest.raises(ValueError, match="metrics.jsonl is a folder"),
-        Workspace(tmp_path, "experiments", ("metrics.jsonl",)),
-    ):
-        pass
+    with pytest.raises(ValueError, match="metrics.jsonl is a folder"):
+        Workspace(tmp_path, "experiments", ("metrics.jsonl",)).__enter__()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "file", "experiments"):
-        pass
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / HIDDEN_FOLDER).write_text("")
-    with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "other", "experiments"):
-        pass
+    for name in ("file", "other"):
+        with pytest.raises(ValueError, match="Cannot write to the folder"):
+            Workspace(tmp_path / name, "experiments").__enter__()
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[1]", '{"job": 1}', '{"result": {}}', "\0", '{"a":' * 100_000])

@@ -2,7 +2,6 @@
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 
@@ -72,10 +71,10 @@ def functions_are_what_their_rows_say():
     for name, values in exact.items():
         odd = np.array([round_value(v, sf.FP64, sf.to_odd) for v in values])
         assert_bits(to_odd(ORACLES[name], x), odd)
-        for mode in every_mode():
-            function_rounds_once(name, x, odd, mode)
+        for place, mode in enumerate(every_mode()):
+            function_rounds_once(name, x, odd, (sf.FP16, sf.E4M3)[place % 2], mode)
         # To others the mode is only passed on.
-        for mode in (sf.nearest_even, sf.toward_negative.saturating(), sf.to_odd, sf.stochastic(5, "A")):
+        for mode in (sf.toward_negative.saturating(), sf.stochastic(5, "A")):
             arrays_have_the_function(name, x, odd, mode)
             front_ends_have_the_function(name, x, odd, mode)
             sums_of_the_function_are_those_of_its_results(name, x, mode)
@@ -90,18 +89,16 @@ def functions_are_what_their_rows_say():
     assert (y.data, tensor.grad) == (0.75, 1 / 16)
 
 
-def function_rounds_once(name, x, odd, mode):
+def function_rounds_once(name, x, odd, format, mode):
     import cupy
 
     import simfloat as sf
 
-    function = getattr(sf, name)
-    for format in (sf.FP16, sf.E4M3):
-        recorder, rounded = sf.Recorder(), sf.Recorder()
-        want = sf.round(odd, format, mode, stream=sf.BitStream(3), observer=rounded)
-        assert_bits(function(x, format, mode, stream=sf.BitStream(3), observer=recorder), want, x)
-        assert recorder.counts() == rounded.counts()
-        assert_bits(function(cupy.asarray(x), format, mode, stream=sf.BitStream(3)).get(), want, x)
+    function, recorder, rounded = getattr(sf, name), sf.Recorder(), sf.Recorder()
+    want = sf.round(odd, format, mode, stream=sf.BitStream(3), observer=rounded)
+    assert_bits(function(x, format, mode, stream=sf.BitStream(3), observer=recorder), want, x)
+    assert recorder.counts() == rounded.counts()
+    assert_bits(function(cupy.asarray(x), format, mode, stream=sf.BitStream(3)).get(), want, x)
 
 
 def arrays_have_the_function(name, x, odd, mode):
@@ -178,9 +175,7 @@ FUNCTION = Extension(
         ),
         Row("docs/specification.md", "sinpi, cospi, asin", "softsign,"),
     ),
-    new={
-        "simfloat/kernels/functions/softsign.py": FUNCTION_TEXT,
-    },
+    new={"simfloat/kernels/functions/softsign.py": FUNCTION_TEXT},
 )
 
 
@@ -290,21 +285,17 @@ def accumulator_sums():
     a, b = (sf.round(x * 2.0 ** rng.integers(-9, 9, x.shape), sf.BF16) for x in rng.standard_normal((2, 2, 19)))
     b, start = b.T[:, :1], sf.round(rng.standard_normal((2, 1)), sf.E5M2)
     formats = (sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.Format(8, 30))
-    # Every mode, in two formats.
-    for first, (place, mode) in product((0, 2), enumerate(every_mode())):
-        format = formats[(first + place) % 5]
+    for place, mode in enumerate(every_mode()):
+        format = formats[place % 5]
         order = sf.neumaier(format, mode)
         for accumulate, initial in (
             (order, None),
             (order, sf.round(start, format)),
             (sf.blocked(7, order, order), None),
         ):
+            starts = np.zeros(2) if initial is None else initial[:, 0]
             want = [
-                dot(
-                    *(accumulate, row.tolist(), b[:, 0].tolist()),
-                    start=0.0 if initial is None else float(initial[i, 0]),
-                    **{"element": i, "seed": 3},
-                )
+                dot(accumulate, row.tolist(), b[:, 0].tolist(), start=float(starts[i]), **{"element": i, "seed": 3})
                 for i, row in enumerate(a)
             ]
             options = {"accumulate": accumulate, "stream": sf.BitStream(3)}

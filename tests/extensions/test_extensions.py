@@ -17,8 +17,10 @@ from tests.extensions.trainings import TRAININGS
 #: Rows of CONTRIBUTING's table that are tried nowhere: what is no code, and what differs every time.
 APART = {"a notebook", "a role of a policy", "an accumulator of another kind", "an algorithm of linear algebra"}
 
-#: What tests say of names, pages and tables when everything is written.
+#: What tests say of names, pages and tables when everything is written. The examples of pages do not change with it,
+#: and would compile every kernel of the copy.
 NAMED = (
+    "--deselect=tests/test_docs.py::test_the_examples_of_a_page_run",
     "tests/test_docs.py",
     "tests/test_structure.py",
     "tests/autodiff/test_table.py::test_every_pointwise_operation_has_a_derivative_for_each_operand",

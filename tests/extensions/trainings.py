@@ -1,7 +1,5 @@
 """Extensions of training, of the rules for PyTorch, and of displayed results."""
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -452,12 +450,15 @@ def exact(results: list[Result]) -> Measured:
 
 
 def experiment_runs():
-    folder = Path(tempfile.mkdtemp())
-    command = [sys.executable, "-m", "experiments", "run", "halves", "--seeds", "3", "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "short sums of halves" in done.stdout and "0 of 3" in done.stdout
-    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 3
+    from click.testing import CliRunner
+
+    from experiments.command_line import main
+    from simfloat.studies import one_by_one
+
+    with tempfile.TemporaryDirectory() as folder:
+        done = CliRunner().invoke(main, ["run", "halves", "--seeds", "3", "--out", folder], obj=one_by_one)
+        assert done.exit_code == 0 and "short sums of halves" in done.output and "0 of 3" in done.output
+        assert len(Path(folder, "metrics.jsonl").read_text().splitlines()) == 3
 
 
 EXPERIMENT = Extension("an experiment", experiment_runs, new={"experiments/halves/__init__.py": EXPERIMENT_TEXT})

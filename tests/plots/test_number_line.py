@@ -30,8 +30,7 @@ def test_every_number_of_a_small_format_has_a_tick_and_zero_a_dot():
 
 @pytest.mark.parametrize("format", [sf.E3M2, sf.E4M3, sf.E8M0, sf.p3109(8, 4)], ids=str)
 def test_ticks_and_dot_together_are_all_numbers_of_the_format(format):
-    limits = (-20.0, 20.0)
-    axes = drawn([format], limits=limits)
+    axes = drawn([format], limits=(-20.0, 20.0))
     places = sorted(sum(ticks(axes), []) + [0.0] * len(axes.lines))
     assert places == [x for x in format.values().tolist() if -20 <= x <= 20]
 
@@ -44,8 +43,7 @@ def test_a_logarithmic_line_shows_positive_numbers_by_their_exponents():
     assert ticks(drawn([sf.fixed(2)], log=True)) == [[0], []], "a number alone has room on both sides"
 
 
-@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.FP64], ids=str)
-@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("format, log", [(sf.FP16, False), (sf.BF16, True), (sf.FP32, False), (sf.FP64, True)], ids=str)
 def test_numbers_that_would_run_together_are_a_band_with_ticks_at_powers_of_two(format, log):
     axes = drawn([format], log=log, limits=(-8, 8))
     normal, subnormal = ticks(axes)
@@ -76,8 +74,7 @@ def test_names_stand_above_the_largest_numbers():
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
 
 
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("limits", [(1e9, 1e10), (0.9, 1.1)])
+@pytest.mark.parametrize("limits, log", [((1e9, 1e10), False), ((0.9, 1.1), True)])
 def test_a_line_on_which_a_format_has_few_numbers_or_none_is_drawn(limits, log):
     drawn([sf.E2M1, sf.FP64], limits=limits, log=log)
 

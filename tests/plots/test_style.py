@@ -1,10 +1,10 @@
 """The style of figures: the user's settings stay in force, and dark styles have a light reference."""
 
 import importlib.resources
+from itertools import product
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from matplotlib.colors import to_rgb
 
 from simfloat.plots import (
@@ -42,9 +42,8 @@ def luminance(color):
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
 
-@pytest.mark.parametrize("background", ["white", "black"])
-def test_all_other_lines_are_visible_on_white_and_on_black(background):
-    for style in STYLES[1:]:
+def test_all_other_lines_are_visible_on_white_and_on_black():
+    for style, background in product(STYLES[1:], ("white", "black")):
         lower, upper = sorted([luminance(style.color), luminance(background)])
         assert (upper + 0.05) / (lower + 0.05) > VISIBLE, style.color
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import io
+import os
 import random
 import subprocess
 import sys
@@ -314,7 +315,7 @@ def test_a_module_that_was_reloaded_is_another_function(tmp_path, monkeypatch):
     assert sf.studies.sweep(study.f, axes, folder=folder)["value"] == [2, 4]
     helper.write_text("LOSS = 1.0\ndef twice(x): return 20 * x  # now by ten\n")
     importlib.reload(study.a_helper_of_mine)
-    assert sf.studies.sweep(study.f, axes, folder=folder, workers=1)["value"] == [20, 40]
+    assert sf.studies.sweep(study.f, axes, folder=folder)["value"] == [20, 40]
     source.write_text("import a_helper_of_mine\ndef f(seed): return a_helper_of_mine.twice(seed) + 1\n")
     importlib.reload(study)
     assert sf.studies.sweep(study.f, axes, folder=folder, workers=1)["value"] == [21, 41]
@@ -354,9 +355,8 @@ print([function_digest(of_value(one())) for one, other in STATES.values()] + [fu
 
 def test_a_digest_is_the_same_in_every_process(capsys):
     program = PROGRAM.format(root=str(ROOT))
-    environment = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
-    there = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=200
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
+    command = [sys.executable, "-c", program]
+    there = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
     exec(program, {"__name__": "__main__"})
     assert there.stdout and there.stdout == capsys.readouterr().out, there.stderr
