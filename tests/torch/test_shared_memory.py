@@ -1,6 +1,5 @@
 """Parameters that are parts of one flat tensor: each part is recognised."""
 
-import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -70,12 +69,6 @@ def test_values_written_to_the_flat_vector_are_used_as_rounded():
         flat.fill_(0.1)
         assert model(torch.tensor([1.0, 0.0])).item() == 0.2001953125
 
-
-def test_parameters_that_overlap_in_part_are_refused_by_name():
-    model = nn.Linear(2, 2)
-    model.bias.data = model.weight.data.view(-1)[1:3]
-    with pytest.raises(ValueError, match=r"'weight' and 'bias' share a part of their memory.*p\.data\.clone"):
-        sf.torch.simulate(model, "fp32").__enter__()
 
 
 def test_gradients_have_memory_of_their_own_and_come_to_it_by_no_operation_that_is_met():
