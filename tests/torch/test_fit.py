@@ -191,13 +191,11 @@ WRONG = [
     (lambda m: {"loss_fn": lambda out, y: out}, r"must give a tensor of one number .*, got one of shape \(4, 2\)"),
     (lambda m: {"loss_fn": lambda out, y: 1.0}, "got a float"),
     (lambda m: {"loss_fn": lambda out, y: out.sum().detach()}, r"got one of shape \(\) without a gradient"),
-    (
-        lambda m: {"loss_fn": lambda out, y: (out * nn.Parameter(torch.ones(2))).sum()},
-        r"depends on a parameter of shape \(2,\), which does not belong to the model",
-    ),
+    (lambda m: {"loss_fn": lambda out, y: (out * nn.Parameter(torch.ones(2))).sum()},
+     r"depends on a parameter of shape \(2,\), which does not belong to the model"),
     (lambda m: {"model": perceptron()}, "a Sequential with parameters that are not those of the model which this"),
     (lambda m: {"batches": [(np.array(["a"]), 1)]}, "got an array of <U1"),
-]
+]  # fmt: skip
 
 
 def test_arguments_that_do_not_fit_and_a_model_outside_of_its_block_are_refused():

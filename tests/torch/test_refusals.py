@@ -37,10 +37,8 @@ REFUSED = [
     (lambda: torch.linalg.eig(torch.eye(2)), "linalg_eig"),
     (lambda: torch.linalg.cholesky(-torch.eye(2)), "not positive definite"),
     (lambda: torch.linalg.inv(torch.zeros(2, 2)), "singular|pivot"),
-    (
-        lambda: r(1).addbmm_(r(2, 5, 3), r(2, 3, 4)),
-        r"addbmm_.* of shape \(5, 4\) to a tensor of shape \(1,\); compute the result out of place",
-    ),
+    (lambda: r(1).addbmm_(r(2, 5, 3), r(2, 3, 4)),
+     r"addbmm_.* of shape \(5, 4\) to a tensor of shape \(1,\); compute the result out of place"),
     (lambda: torch.quantize_per_tensor(r(3), 0.1, 0, torch.qint8), "torch.fake_quantize_per_tensor_affine"),
     (lambda: entropy([0, -1]), "Class numbers must be .* got -1 to 0"),
     (lambda: entropy([[3] * 4] * 2, 2, 3, 4), "Class numbers must be .* got 3 to 3"),
@@ -49,10 +47,8 @@ REFUSED = [
     (lambda: entropy([0, 1], weight=r(4)), r"weight must have one element for each of 3 classes, got shape \(4,\)"),
     (lambda: F.binary_cross_entropy(torch.tensor([1.5]), r(1)), "For logits, use binary_cross_entropy_with"),
     (lambda: torch.grid_sampler(BLOCK, BLOCK[..., :3], 0, 0, False), r"takes a grid \(1, ..., 2\) .* got \(1, 1, 16"),
-    (
-        lambda: torch.grid_sampler(BLOCK, BLOCK[..., :2].expand(2, -1, -1, -1), 0, 0, False),
-        r"x of shape \(1, 1, 16, 16\), got \(2, 1, 16, 2\)",
-    ),
+    (lambda: torch.grid_sampler(BLOCK, BLOCK[..., :2].expand(2, -1, -1, -1), 0, 0, False),
+     r"x of shape \(1, 1, 16, 16\), got \(2, 1, 16, 2\)"),
     (lambda: torch.cdist(BLOCK, BLOCK, -1.0), "cdist takes p of at least 0, got -1.0"),
     (lambda: torch.special.hermite_polynomial_h(BLOCK, 10**10), "up to degree 65536; got 10000000000.*paused"),
     (lambda: spread([[1, 2]], [17], [2]), r"takes 1 input lengths, .* from 0 to 16; got \[17\]"),
@@ -61,10 +57,8 @@ REFUSED = [
     (lambda: spread([[1, 16]], [16], [2]), r"targets from 0 to 15, got \[1, 16\]"),
     (lambda: spread([1, 2], [16], [1]), r"1 concatenated, .* got \(2,\)"),
     (lambda: spread([[1, 2]], [16], [2], 16), "blank from 0 to 15, got 16"),
-    (
-        lambda: F.grouped_mm(BLOCK[0, 0], BLOCK[0].expand(2, -1, -1), offs=torch.tensor([9, 3], dtype=torch.int32)),
-        r"an end for each of 2 groups, ascending up to 16, .* got \[9, 3\]",
-    ),
+    (lambda: F.grouped_mm(BLOCK[0, 0], BLOCK[0].expand(2, -1, -1), offs=torch.tensor([9, 3], dtype=torch.int32)),
+     r"an end for each of 2 groups, ascending up to 16, .* got \[9, 3\]"),
     (lambda: torch.special.bessel_j1(torch.arange(4)), "special_bessel_j1.*cannot be simulated"),
     (lambda: torch.tensor([2**53 + 1]) / 2, "the integer 9007199254740993, which float64 cannot represent"),
 ]  # fmt: skip
@@ -182,47 +176,36 @@ SGD = partial(torch.optim.SGD, lr=0.1)
 #: Uses of the front end, and what is said.
 USES = [
     (lambda: sf.torch.simulate(3, "fp32"), "torch.nn.Module"),
-    (
-        lambda: sf.torch.simulate(sf.nn.MLP([1, 1]), "fp32"),
-        "got MLP; a model of simfloat.nn runs under simfloat.simulate",
-    ),
+    (lambda: sf.torch.simulate(sf.nn.MLP([1, 1]), "fp32"),
+     "got MLP; a model of simfloat.nn runs under simfloat.simulate"),
     (lambda: sf.torch.simulate(linear(), "fp23"), "Did you mean"),
     (lambda: sf.simulate(linear()), r"a Linear of PyTorch: write simfloat.torch.simulate\(model, policy\)"),
     (lambda: sf.torch.simulate("bf16-standard", linear()), "takes the model first, then the policy; got "),
     (lambda: sf.torch.simulate(sf.policies["fp32"], linear()), "takes the model first, then the policy; got "),
     (lambda: opened(linear(), "fp64"), "double"),
     (lambda: opened(linear().half(), "fp32"), "torch.float16.*or the policy 'as-written'"),
-    (
-        lambda: opened(nn.Sequential(nn.LazyLinear(3)), "fp32"),
-        "'0.weight' has no shape yet; call the model once on a sample",
-    ),
+    (lambda: opened(nn.Sequential(nn.LazyLinear(3)), "fp32"),
+     "'0.weight' has no shape yet; call the model once on a sample"),
     (overlapping, r"'weight' and 'bias' share a part of their memory.*p\.data\.clone"),
     (lambda: opened(linear(), sf.policies["fp32"].override("2.wieght", compute=sf.BF16)), "wieght"),
     (nested, "ModuleList"),
     (lambda: stepped(partial(SGD, differentiable=True), "the model"), "differentiable"),
     (lambda: stepped(SGD, "another one"), "ModuleList"),
-    (
-        lambda: sf.torch.simulate(torch.jit.trace(linear(2, 1), r(1, 2)), "fp32"),
-        "A ScriptModule hides its operations",
-    ),
-    (
-        lambda: sf.torch.simulate(nn.Sequential(nn.ReLU(), torch.jit.script(linear())), "fp32"),
-        "A ScriptModule, the layer '1', hides its operations",
-    ),
+    (lambda: sf.torch.simulate(torch.jit.trace(linear(2, 1), r(1, 2)), "fp32"), "A ScriptModule hides its operations"),
+    (lambda: sf.torch.simulate(nn.Sequential(nn.ReLU(), torch.jit.script(linear())), "fp32"),
+     "A ScriptModule, the layer '1', hides its operations"),
     (lambda: sf.torch.rule("mylib::op")(3), "The rule of mylib::op is a function of its arguments, got 3"),
     (lambda: sf.torch.rule("erfcx"), "mylib::op"),
     (lambda: F.mse_loss(OURS, THEIRS), r"takes tensors of PyTorch, got a simfloat.Tensor: .*x.data"),
     (lambda: torch.exp(OURS), r"takes tensors of PyTorch, got a simfloat.Tensor: .*x.data"),
-    (
-        lambda: sf.optim.SGD(linear().parameters()),
-        "An optimizer takes model.parameters.., got a torch.Parameter among them",
-    ),
+    (lambda: sf.optim.SGD(linear().parameters()),
+     "An optimizer takes model.parameters.., got a torch.Parameter among them"),
     (fitted_by_an_optimizer_of_ours, "optimizer of torch.optim, got a simfloat"),
     (lambda: explained(None), CANNOT.format("NoneType")),
     (lambda: explained(np.ones((2, 3))), CANNOT.format("ndarray")),
     (lambda: explained(()), CANNOT.format("")),
     (lambda: explained({"image": r(2, 3)}), CANNOT.format("Tensor")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
