@@ -158,7 +158,7 @@ def test_a_norm_in_fp32_returns_the_type_of_its_input():
 class RMSNorm(nn.Module):
     """The norm of Llama, with the upcast of its program or without."""
 
-    def __init__(self, is_wide, size=8):
+    def __init__(self, is_wide=False, size=8):
         super().__init__()
         self.weight, self.is_wide = nn.Parameter(torch.ones(size)), is_wide
 
@@ -198,12 +198,12 @@ def perceptron(*inner):
 class WithAutocast(nn.Module):
     """A model whose program runs under autocast."""
 
-    def __init__(self, net):
+    def __init__(self, net, dtype=torch.bfloat16):
         super().__init__()
-        self.net = net
+        self.net, self.dtype = net, dtype
 
     def forward(self, x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=self.dtype):
             return self.net(x)
 
 
