@@ -70,7 +70,7 @@ FUNCTIONS = {
 }  # fmt: skip
 
 ROWS, LENGTHS = torch.tensor([[1, 3, 1], [2, 1, 0]]), torch.tensor([2, 0, 2])
-LABELS = torch.tensor([[1, 4, -1, 2, 0, 0]]).expand(4, -1)
+LABELS = torch.tensor([[1, 0, -1, 2, 4, 0]]).expand(4, -1)
 SAMPLES = torch.rand(2, 3, 2, generator=RANDOM, dtype=torch.float64)
 
 
