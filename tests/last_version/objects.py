@@ -16,9 +16,8 @@ HERE = Path(__file__).parent
 PICKLES, CHECKPOINTS = HERE / "pickles.zip", HERE / "checkpoints"
 
 POLICY = sf.Policy(compute=sf.BF16, accumulate=sf.FP32, weights=sf.BF16, reduce=sf.fused(4, 25), name="mine")
-POLICY = POLICY.override("0", weights=sf.FP32).override(
-    "2", operation="linear", compute=sf.scaled(sf.E4M3, sf.per_tensor())
-)
+POLICY = POLICY.override("0", weights=sf.FP32)
+POLICY = POLICY.override("2", operation="linear", compute=sf.scaled(sf.E4M3, sf.per_tensor()))
 
 
 def numbers():
@@ -31,15 +30,8 @@ def numbers():
     yield "blocks", sf.block_quantize(np.linspace(-3, 3, 64).reshape(2, 32), sf.E4M3)
     yield "array", sf.array([1.5, 2.25], sf.BF16)
     yield "complex array", sf.array([1.5 + 2j], sf.FP16)
-    yield (
-        "casts",
-        [
-            sf.scaled(sf.FP16, sf.per_tensor()),
-            sf.scaled(sf.E5M2, sf.delayed(16)),
-            sf.scaled(sf.E4M3, sf.block(32, sf.E8M0)),
-            sf.hadamard(16),
-        ],
-    )
+    by_block = sf.scaled(sf.E4M3, sf.block(32, sf.E8M0))
+    yield "casts", [sf.scaled(sf.FP16, sf.per_tensor()), sf.scaled(sf.E5M2, sf.delayed(16)), by_block, sf.hadamard(16)]
 
 
 def sums():
@@ -66,12 +58,17 @@ def policies():
     yield "switching", sf.Switching("fp16-standard", "fp32", above=0.5)
 
 
-def train(steps, **options):
-    """A model after some steps, and its history."""
+def training():
+    """A model, its optimizer and its data."""
     rng = np.random.default_rng(0)
     model = sf.nn.Sequential(sf.nn.Linear(4, 8, rng=0), sf.nn.ReLU(), sf.nn.Linear(8, 2, rng=1), sf.nn.LayerNorm(2))
-    optimizer = sf.optim.AdamW(model.parameters(), lr=0.01)
     batches = sf.train.Batches(rng.standard_normal((16, 4)), rng.standard_normal((16, 2)), 8, epochs=4, seed=3)
+    return model, sf.optim.AdamW(model.parameters(), lr=0.01), batches
+
+
+def train(steps, **options):
+    """A model after some steps, and its history."""
+    model, optimizer, batches = training()
     with sf.simulate(sf.policies["bf16-stochastic"], seed=5):
         history = sf.train.fit(model, sf.nn.mse_loss, batches, optimizer, steps=steps, **options)
     return model, history
@@ -79,13 +76,10 @@ def train(steps, **options):
 
 def trained():
     """A model, its optimizer and all that a training leaves."""
-    rng = np.random.default_rng(0)
-    model = sf.nn.Sequential(sf.nn.Linear(4, 8, rng=0), sf.nn.ReLU(), sf.nn.Linear(8, 2, rng=1), sf.nn.LayerNorm(2))
-    optimizer = sf.optim.AdamW(model.parameters(), lr=0.01)
+    model, optimizer, batches = training()
     scale = sf.optim.DynamicLossScale(256.0)
     schedule = sf.optim.StepLR(optimizer, 2)
     recorder = sf.Recorder()
-    batches = sf.train.Batches(rng.standard_normal((16, 4)), rng.standard_normal((16, 2)), 8, epochs=4, seed=3)
     with sf.simulate(POLICY, observer=recorder, seed=5) as simulation:
         history = sf.train.fit(model, sf.nn.mse_loss, batches, optimizer, steps=4)
     yield "model", model
@@ -98,28 +92,14 @@ def trained():
 
 
 def other_models():
-    yield (
-        "layers",
-        [
-            sf.nn.Conv2d(1, 2, 3, rng=0), sf.nn.BatchNorm2d(2), sf.nn.LSTM(2, 3, rng=0),
-            sf.nn.MultiheadAttention(4, 2, rng=0), sf.nn.Embedding(5, 3, rng=0), sf.nn.Dropout(0.5), sf.nn.GELU(),
-            sf.nn.TransformerEncoderLayer(4, 2, 8, rng=0), sf.nn.MaxPool2d(2), sf.nn.CrossEntropyLoss(),
-            sf.nn.GroupNorm(1, 2), sf.nn.ModuleList([sf.nn.Linear(1, 1, rng=0)]),
-        ],
-    )  # fmt: skip
-    for name in (
-        "SGD",
-        "Adam",
-        "Adamax",
-        "NAdam",
-        "RAdam",
-        "RMSprop",
-        "Adagrad",
-        "Adadelta",
-        "Adafactor",
-        "Lion",
-        "Muon",
-    ):
+    yield "layers", [
+        sf.nn.Conv2d(1, 2, 3, rng=0), sf.nn.BatchNorm2d(2), sf.nn.LSTM(2, 3, rng=0),
+        sf.nn.MultiheadAttention(4, 2, rng=0), sf.nn.Embedding(5, 3, rng=0), sf.nn.Dropout(0.5), sf.nn.GELU(),
+        sf.nn.TransformerEncoderLayer(4, 2, 8, rng=0), sf.nn.MaxPool2d(2), sf.nn.CrossEntropyLoss(),
+        sf.nn.GroupNorm(1, 2), sf.nn.ModuleList([sf.nn.Linear(1, 1, rng=0)]),
+    ]  # fmt: skip
+    names = "SGD Adam Adamax NAdam RAdam RMSprop Adagrad Adadelta Adafactor Lion Muon".split()
+    for name in names:
         p = sf.Parameter(np.ones((2, 2)))
         optimizer = getattr(sf.optim, name)([p], lr=0.1)
         with sf.simulate(sf.policies["bf16-stochastic"], seed=5):

@@ -123,7 +123,7 @@ def step(x, g, w, heads):
     return result, back, grads
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_steps_of_a_gpt_block_equal_a_computation_of_rounded_matrices_bit_for_bit(seed):
     rng = np.random.default_rng(seed)
     block = sf.nn.TransformerEncoderLayer(

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import simfloat as sf
-from tests.bits import assert_all_bits
+from tests.bits import assert_all_bits, assert_bits
 
 
 class SingleOperations(TorchDispatchMode):
@@ -32,6 +32,13 @@ def three_ways(run):
         results.append(run(single))
     assert entries(observed) == entries(single) and observed.first_nan == single.first_nan
     return results
+
+
+def assert_alike(first, *others):
+    """Require the same bits of results, some of which may be None."""
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            assert (a is b is None) or assert_bits(b.detach().numpy(), a.detach().numpy()) is None
 
 
 class Function(nn.Module):
@@ -108,6 +115,34 @@ def assert_functions_alike(policies, theirs, ours, *arrays):
     """Require the same result and gradients of functions of a package and arrays in both front ends."""
     for name, policy in policies.items():
         assert_all_bits(of_ours(policy, ours, arrays), of_torch(policy, theirs, arrays), name)
+
+
+def made(kind, nn, *sizes):
+    """A model whose layers the function `build` of a class makes of a package's."""
+
+    def start(self):
+        nn.Module.__init__(self)
+        kind.build(self, nn, *sizes)
+
+    return type(kind.__name__, (kind, nn.Module), {"__init__": start})()
+
+
+def twins(kind, *sizes, seed=0, dtype=torch.float32):
+    """A model of PyTorch, and the same one of this package with its weights."""
+    torch.manual_seed(seed)
+    theirs, ours = made(kind, torch.nn, *sizes).to(dtype), made(kind, sf.nn, *sizes)
+    ours.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
+    return theirs, ours
+
+
+class Perceptron:
+    """Two layers."""
+
+    def build(self, nn, inputs=3, hidden=4, outputs=2):
+        self.first, self.second = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
+
+    def forward(self, x):
+        return self.second(self.first(x).tanh())
 
 
 def of_layer(layer, x, running):

@@ -8,17 +8,14 @@ import torch.nn.functional as F
 from torch import nn
 
 import simfloat as sf
+from tests.torch import test_same_bits as shared
+from tests.torch.compared import made
 
 #: Every role has a format of its own, so that a tensor with another role's would show.
 POLICY = sf.Policy(
-    compute=sf.BF16,
-    compute_gradients=sf.E5M2,
-    activations=sf.Format(8, 10),
-    activation_gradients=sf.Format(8, 12),
-    weight_gradients=sf.Format(8, 14),
-    weights=sf.Format(8, 16),
-    optimizer_state=sf.Format(8, 18),
-)
+    compute=sf.BF16, compute_gradients=sf.E5M2, activations=sf.Format(8, 10), activation_gradients=sf.Format(8, 12),
+    weight_gradients=sf.Format(8, 14), weights=sf.Format(8, 16), optimizer_state=sf.Format(8, 18),
+)  # fmt: skip
 
 
 def numbers(*shape):
@@ -39,12 +36,9 @@ class Adversaries(nn.Module):
             nn.ConvTranspose2d(6, 2, 4, 2, 1), nn.Tanh(),
         )  # fmt: skip
         self.discriminator = nn.Sequential(
-            nn.Conv2d(2, 6, 4, 2, 1),
-            nn.BatchNorm2d(6),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(6, 1, 3),
+            nn.Conv2d(2, 6, 4, 2, 1), nn.BatchNorm2d(6), nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(6, 1, 3),
             nn.Flatten(),
-        )
+        )  # fmt: skip
 
     def forward(self, noise):
         return self.discriminator(self.generator(noise[:, :, None, None]))
@@ -66,8 +60,7 @@ class UNet(nn.Module):
     def forward(self, x):
         high = self.down1(x)
         low = self.down2(F.max_pool2d(high, 2))
-        y = self.up2(self.middle(F.max_pool2d(low, 2)))
-        y = self.right2(torch.cat([low, y], 1))
+        y = self.right2(torch.cat([low, self.up2(self.middle(F.max_pool2d(low, 2)))], 1))
         return self.head(self.right1(torch.cat([high, self.up1(y)], 1))).mean((2, 3))
 
 
@@ -76,12 +69,8 @@ class Bert(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.words, self.places, self.segments = (
-            nn.Embedding(11, 8, padding_idx=0),
-            nn.Embedding(6, 8),
-            nn.Embedding(2, 8),
-        )
-        self.norm = nn.LayerNorm(8, eps=1e-12)
+        self.words, self.places = nn.Embedding(11, 8, padding_idx=0), nn.Embedding(6, 8)
+        self.segments, self.norm = nn.Embedding(2, 8), nn.LayerNorm(8, eps=1e-12)
         layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, activation="gelu", batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.pooler, self.head = nn.Linear(8, 8), nn.Linear(8, 3)
@@ -99,12 +88,11 @@ class Block(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(8), nn.LayerNorm(8)
         self.attention, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
-        self.up, self.down = nn.Linear(8, 32), nn.Linear(32, 8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
 
     def forward(self, x):
         q, k, v = (t.unflatten(-1, (2, 4)).transpose(1, 2) for t in self.attention(self.norm1(x)).chunk(3, -1))
-        steps = x.shape[1]
-        scores = (q @ k.transpose(-2, -1)) / 4**0.5
+        scores, steps = (q @ k.transpose(-2, -1)) / 4**0.5, x.shape[1]
         scores = scores.masked_fill(~torch.ones(steps, steps, dtype=torch.bool).tril(), float("-inf"))
         x = x + self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
@@ -123,85 +111,41 @@ class Gpt(nn.Module):
         return self.head(self.norm(self.blocks(x)))[:, -1, :3]
 
 
-class Llama(nn.Module):
-    """Root mean square normalization, rotary places, keys that heads share, and a gated linear unit."""
-
-    def __init__(self):
-        super().__init__()
-        self.words, self.norm1, self.norm2 = nn.Embedding(11, 8), nn.RMSNorm(8, eps=1e-6), nn.RMSNorm(8, eps=1e-6)
-        self.q, self.k, self.v = (nn.Linear(8, n, bias=False) for n in (8, 4, 4))
-        self.out, self.gate, self.up = (nn.Linear(8, n, bias=False) for n in (8, 12, 12))
-        self.down, self.head = nn.Linear(12, 8, bias=False), nn.Linear(8, 3, bias=False)
-        angles = torch.outer(torch.arange(6.0), 100.0 ** -torch.tensor([0.0, 0.5])).repeat(1, 2)
-        self.register_buffer("cosine", angles.cos().bfloat16().float())
-        self.register_buffer("sine", angles.sin().bfloat16().float())
-
-    def turned(self, x):
-        first, second = x.chunk(2, -1)
-        steps = x.shape[-2]
-        return x * self.cosine[:steps] + torch.cat((-second, first), -1) * self.sine[:steps]
-
-    def forward(self, words):
-        x = self.words(words)
-        y = self.norm1(x)
-        q, k, v = (p(y).unflatten(-1, (-1, 4)).transpose(1, 2) for p in (self.q, self.k, self.v))
-        k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
-        y = F.scaled_dot_product_attention(self.turned(q), self.turned(k), v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).flatten(2))
-        y = self.norm2(x)
-        return self.head(x + self.down(F.silu(self.gate(y)) * self.up(y)))[:, -1]
-
-
-class Residual(nn.Module):
-    """A ResNet: a stem, two blocks, the second of which halves images, and the mean of each channel."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(2, 4, 3, 1, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
-        self.first, self.second = self.body(4, 4, 1), self.body(4, 6, 2)
-        self.shortcut = nn.Sequential(nn.Conv2d(4, 6, 1, 2, bias=False), nn.BatchNorm2d(6))
-        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(6, 3)
-
-    def body(self, before, after, stride):
-        return nn.Sequential(
-            nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True),
-            nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after),
-        )  # fmt: skip
-
-    def forward(self, x):
-        x = self.stem(F.max_pool2d(x, 3, 1, 1))
-        x = F.relu(self.first(x) + x)
-        x = F.relu(self.second(x) + self.shortcut(x))
-        return self.head(self.pool(x).flatten(1))
+def of_both(kind):
+    """A model that both packages have, as one of PyTorch."""
+    return lambda: made(getattr(shared, kind), nn)
 
 
 MODELS = {
-    "dcgan": (Adversaries, numbers(4, 5)), "unet": (UNet, numbers(4, 2, 8, 8)), "bert": (Bert, tokens(4, 5)),
-    "gpt2": (Gpt, tokens(4, 5)), "llama": (Llama, tokens(4, 5)), "resnet": (Residual, numbers(4, 2, 6, 6)),
+    "dcgan": (Adversaries, numbers(4, 5)), "unet": (UNet, numbers(2, 2, 4, 4)), "bert": (Bert, tokens(4, 5)),
+    "gpt2": (Gpt, tokens(4, 5)), "llama": (of_both("Llama"), numbers(4, 3, 6)),
+    "resnet": (of_both("Residual"), numbers(4, 2, 4, 4)), "cnn": (of_both("Convolutional"), numbers(4, 2, 4, 4)),
 }  # fmt: skip
 CLASSES = torch.tensor([0, 2, 1, 1])
 
 
 def loss_of(z):
-    return F.cross_entropy(z, CLASSES) if z.shape[1] > 1 else F.binary_cross_entropy_with_logits(z, torch.ones_like(z))
+    if z.shape[1] == 1:
+        return F.binary_cross_entropy_with_logits(z, torch.ones_like(z))
+    return F.cross_entropy(z, CLASSES[: len(z)])
 
 
 def gradients(name, policy):
     torch.manual_seed(0)
     make, x = MODELS[name]
-    model, x = make().double(), x.clone()
-    if policy is None:
+    model = make().double()
+    with nullcontext() if policy is None else sf.torch.simulate(model, policy):
         value = loss_of(model(x))
         value.backward()
-    else:
-        with sf.torch.simulate(model, policy):
-            value = loss_of(model(x))
-            value.backward()
     return value, dict(model.named_parameters()), dict(model.named_buffers())
 
 
+def holds(format, tensor):
+    return bool((sf.round(tensor.detach().numpy(), format) == tensor.detach().numpy()).all())
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_under_fp64_are_those_of_plain_pytorch(name):
+def test_gradients_under_fp64_are_those_of_plain_pytorch_and_every_tensor_is_of_its_roles_format(name):
     (plain, expected, statistics), (value, found, buffers) = gradients(name, None), gradients(name, "fp64")
     torch.testing.assert_close(value, plain, rtol=1e-12, atol=0)
     largest = max(float(p.grad.abs().max()) for p in expected.values())
@@ -210,14 +154,6 @@ def test_gradients_under_fp64_are_those_of_plain_pytorch(name):
     for path, buffer in statistics.items():
         torch.testing.assert_close(buffers[path], buffer, rtol=1e-12, atol=1e-12)
 
-
-def holds(format, tensor):
-    return bool((sf.round(tensor.detach().numpy(), format) == tensor.detach().numpy()).all())
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_tensor_is_of_its_roles_format(name):
-    torch.manual_seed(0)
     make, x = MODELS[name]
     model, x = make(), x.float() if x.is_floating_point() else x
     results, passed = {}, []
@@ -235,9 +171,9 @@ def test_every_tensor_is_of_its_roles_format(name):
         loss_of(model(x)).backward()
         assert results and passed
         tables = {path for path, module in model.named_modules() if isinstance(module, nn.Embedding)}
-        for path, found in results.items():
+        for path, outputs in results.items():
             format = POLICY.weights if path in tables else POLICY.activations  # rows of a table are moved
-            assert all(holds(format, y) for y in found), path
+            assert all(holds(format, y) for y in outputs), path
         assert all(holds(POLICY.activation_gradients, g) for g in passed)
         assert all(holds(POLICY.weight_gradients, p.grad) for p in model.parameters())
         optimizer.step()
@@ -251,11 +187,10 @@ def test_every_tensor_is_of_its_roles_format(name):
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama"])
 def test_models_of_hugging_face_run_unchanged(name):
     transformers = pytest.importorskip("transformers", reason="not among the packages that tests install")
-    sizes = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = getattr(transformers, f"{name}Config")(
-        **sizes, intermediate_size=16, num_key_value_heads=1, max_position_embeddings=8, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, pad_token_id=0,
-        bos_token_id=1, eos_token_id=2,
+        vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        num_key_value_heads=1, max_position_embeddings=8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     kind = "BertForMaskedLM" if name == "Bert" else f"{name}LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM"
     words, found = tokens(2, 6), []

@@ -4,13 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import simfloat as sf
 
 FORMATS = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
 
-def is_narrow(x, policy):
+def is_narrow(x, policy="amp-bf16"):
     return torch.equal(x, x.to(FORMATS[policy]).to(x.dtype))
 
 
@@ -32,113 +33,88 @@ def wide(states):
     return (states.detach() + 2**-20 / 3).requires_grad_()
 
 
-@pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("policy", FORMATS)
-def test_recurrent_layers_are_narrow_whatever_states_they_begin_with(name, policy):
-    torch.manual_seed(0)
-    layer, x = LAYERS[name](), torch.randn(3, 5) if "Cell" in name else torch.randn(3, 2, 5)
-    with sf.torch.simulate(layer, policy):
-        found = layer(x)
-        begun = wide(found if "Cell" in name else found[1])
-        again = layer(x, begun)
-        leaves = torch.utils._pytree.tree_leaves((found, again))
-        sum(y.sum() for y in leaves).backward()
-    assert all(is_narrow(y, policy) for y in leaves)
-    assert all(state.grad.abs().max() > 0 for state in torch.utils._pytree.tree_leaves(begun))
+def test_recurrent_layers_are_narrow_whatever_states_they_begin_with(policy):
+    for name, make in LAYERS.items():
+        torch.manual_seed(0)
+        layer, x = make(), torch.randn(3, 5) if "Cell" in name else torch.randn(3, 2, 5)
+        with sf.torch.simulate(layer, policy):
+            found = layer(x)
+            begun = wide(found if "Cell" in name else found[1])
+            leaves = tree_leaves((found, layer(x, begun)))
+            sum(y.sum() for y in leaves).backward()
+        assert all(is_narrow(y, policy) for y in leaves), name
+        assert all(state.grad.abs().max() > 0 for state in tree_leaves(begun)), name
 
 
-def test_states_enter_a_recurrent_layer_rounded_as_autocast_casts_them():
+def test_states_enter_a_recurrent_layer_as_autocast_casts_them_and_unchanged_where_results_do_not_follow_operands():
     cell, x, h, c = nn.LSTMCell(3, 2), torch.zeros(1, 3), torch.zeros(1, 2), torch.tensor([[1 / 3, 0.7]])
     with torch.no_grad():
         for p in cell.parameters():
             p.zero_()
-    with sf.torch.simulate(cell, "amp-bf16"):
-        found = cell(x, (h, c))[1]
-    assert torch.equal(found, c.bfloat16().float() / 2)
+    for policy, entered in (
+        ("amp-bf16", c.bfloat16().float()), (sf.Policy(compute=sf.BF16, activations=sf.FP32), c)
+    ):  # fmt: skip
+        with sf.torch.simulate(cell, policy):
+            assert torch.equal(cell(x, (h, c))[1], entered / 2)
 
 
-def test_states_do_not_change_where_results_do_not_follow_their_operands():
-    cell, c = nn.LSTMCell(3, 2), torch.tensor([[1 / 3, 0.7]])
-    with torch.no_grad():
-        for p in cell.parameters():
-            p.zero_()
-    with sf.torch.simulate(cell, sf.Policy(compute=sf.BF16, activations=sf.FP32)):
-        assert torch.equal(cell(torch.zeros(1, 3), (torch.zeros(1, 2), c))[1], c / 2)
-
-
-DROPOUTS = {
-    name: getattr(F, name)
-    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
-}
-
-
-@pytest.mark.parametrize("name", DROPOUTS)
 @pytest.mark.parametrize("is_in_place", [False, True])
-def test_dropout_is_narrow_forward_and_backward(name, is_in_place):
-    torch.manual_seed(0)
-    axes = {"dropout2d": 2, "dropout3d": 3}.get(name, 1)
-    layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1](2, 3, 1)
-    x = torch.randn(2, 2, *[3] * axes)
-    with sf.torch.simulate(layer, "amp-bf16"):
-        hidden = layer(x)
-        hidden.retain_grad()
-        found = DROPOUTS[name](hidden * 1, 0.3, True, is_in_place)
-        found.sum().backward()
-    assert is_narrow(found, "amp-bf16") and is_narrow(hidden.grad, "amp-bf16")
+def test_dropout_is_narrow_forward_and_backward(is_in_place):
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"):
+        torch.manual_seed(0)
+        axes = {"dropout2d": 2, "dropout3d": 3}.get(name, 1)
+        layer, x = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1](2, 3, 1), torch.randn(2, 2, *[3] * axes)
+        with sf.torch.simulate(layer, "amp-bf16"):
+            hidden = layer(x)
+            hidden.retain_grad()
+            found = getattr(F, name)(hidden * 1, 0.3, True, is_in_place)
+            found.sum().backward()
+        assert is_narrow(found) and is_narrow(hidden.grad), name
 
 
-TARGETS = torch.tensor([0, 2, 1, 1])
-SIGNS = torch.ones(4, 6)
+TARGETS, SIGNS = torch.tensor([0, 2, 1, 1]), torch.ones(4, 6)
 
 #: By the lists of torch.autocast on CUDA: docs/source/amp.md and aten/src/ATen/autocast_mode.h.
-WIDE = {
-    **{name: getattr(torch, name) for name in ("log1p", "expm1", "cosh", "tan", "reciprocal")},
-    "softplus": F.softplus,
-    "group_norm": lambda x: F.group_norm(x, 2),
-    "layer_norm": lambda x: F.layer_norm(x, (6,)),
-    "prod": lambda x: x.prod(1),
-    "cumprod": lambda x: x.cumprod(1),
-    "cumsum": lambda x: x.cumsum(1),
-    "logsumexp": lambda x: x.logsumexp(1),
-    "norm": lambda x: x.norm(dim=1),
-    "cdist": lambda x: torch.cdist(x, x + 1),
-    "power": lambda x: x**3,
-    "softmax": lambda x: x.softmax(1),
-    "huber": lambda x: F.huber_loss(x, SIGNS, reduction="none"),
-    "soft margin": lambda x: F.soft_margin_loss(x, SIGNS, reduction="none"),
-    "multi margin": lambda x: F.multi_margin_loss(x, TARGETS, reduction="none"),
-}
-NARROW = {
-    **{
-        name: getattr(F, name)
-        for name in ("elu", "selu", "celu", "mish", "logsigmoid", "gelu", "silu", "glu", "hardswish", "leaky_relu")
-    },
-    **{name: getattr(torch, name) for name in ("sigmoid", "tanh", "sin", "exp2", "erf")},
-    "prelu": lambda x: F.prelu(x, torch.tensor([0.3])),
-    "logit": lambda x: x.sigmoid().logit(),
-    "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)),
-    "mean": lambda x: x.mean(1),
-}
+WIDE = [
+    torch.log1p, torch.expm1, torch.cosh, torch.tan, torch.reciprocal, F.softplus,
+    lambda x: F.group_norm(x, 2),
+    lambda x: F.layer_norm(x, (6,)),
+    lambda x: x.prod(1),
+    lambda x: x.cumprod(1),
+    lambda x: x.cumsum(1),
+    lambda x: x.logsumexp(1),
+    lambda x: x.norm(dim=1),
+    lambda x: torch.cdist(x, x + 1),
+    lambda x: x**3,
+    lambda x: x.softmax(1),
+    lambda x: F.huber_loss(x, SIGNS, reduction="none"),
+    lambda x: F.soft_margin_loss(x, SIGNS, reduction="none"),
+    lambda x: F.multi_margin_loss(x, TARGETS, reduction="none"),
+]  # fmt: skip
+NARROW = [
+    F.elu, F.selu, F.celu, F.mish, F.logsigmoid, F.gelu, F.silu, F.glu, F.hardswish, F.leaky_relu,
+    torch.sigmoid, torch.tanh, torch.sin, torch.exp2, torch.erf,
+    lambda x: F.prelu(x, torch.tensor([0.3])),
+    lambda x: x.sigmoid().logit(),
+    lambda x: torch.logaddexp(x, x.flip(0)),
+    lambda x: x.mean(1),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*WIDE, *NARROW])
-def test_functions_of_narrow_numbers_follow_the_lists(name):
-    torch.manual_seed(0)
-    layer = nn.Linear(5, 6)
+def test_functions_of_narrow_numbers_follow_the_lists_and_views_in_place_keep_their_format():
+    for function in (*WIDE, *NARROW):
+        torch.manual_seed(0)
+        layer = nn.Linear(5, 6)
+        with sf.torch.simulate(layer, "amp-bf16"):
+            hidden = layer(torch.randn(4, 5))
+            hidden.retain_grad()
+            found = function(hidden)
+            found.sum().backward()
+        assert is_narrow(found) == (function in NARROW), function
+        assert is_narrow(hidden.grad) or function in WIDE, function
     with sf.torch.simulate(layer, "amp-bf16"):
-        hidden = layer(torch.randn(4, 5))
-        hidden.retain_grad()
-        found = (WIDE | NARROW)[name](hidden)
-        found.sum().backward()
-    assert is_narrow(found, "amp-bf16") == (name in NARROW)
-    assert is_narrow(hidden.grad, "amp-bf16") or name in WIDE
-
-
-def test_in_place_views_keep_the_format_of_values():
-    layer = nn.Linear(3, 3)
-    with sf.torch.simulate(layer, "amp-bf16"):
-        found = layer(torch.randn(2, 3)).detach().unsqueeze_(0).transpose_(0, 1).tril_() * 1.5
-    assert is_narrow(found, "amp-bf16")
+        assert is_narrow(layer(torch.randn(6, 5)).detach().unsqueeze_(0).transpose_(0, 1).tril_() * 1.5)
 
 
 def mean_square(output):
@@ -148,8 +124,7 @@ def mean_square(output):
 
 @pytest.mark.parametrize("policy", FORMATS)
 def test_gradients_of_several_passes_are_added_as_wide_as_parameters_and_data_are(policy):
-    theirs, batches = nn.Linear(4, 3), [torch.randn(5, 4) for _ in range(3)]
-    own = sf.nn.Linear(4, 3)
+    theirs, own, batches = nn.Linear(4, 3), sf.nn.Linear(4, 3), [torch.randn(5, 4) for _ in range(3)]
     own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
     x, alone = torch.randn(5, 4, requires_grad=True), []
     own_x = sf.Tensor(x.detach().numpy().copy(), requires_grad=True)
@@ -171,7 +146,7 @@ def test_gradients_of_several_passes_are_added_as_wide_as_parameters_and_data_ar
     assert all(is_narrow(gradient, policy) for _, *gradients in alone for gradient in gradients)
 
 
-def test_a_gradient_that_is_brought_to_a_layers_format_is_so_once_and_counted_once():
+def test_a_gradient_that_enters_a_layer_is_rounded_once_a_pass_and_counted_once():
     torch.manual_seed(0)
     model, x = nn.Linear(4, 3), torch.randn(5, 4)
     recorder = sf.Recorder(more=True)
@@ -179,11 +154,9 @@ def test_a_gradient_that_is_brought_to_a_layers_format_is_so_once_and_counted_on
         (mean_square(model(x)) * 2.0**30).backward()
     brought = recorder.counts("", "backward", operation="add")
     assert brought["total"] == brought["overflow"] == 15
-
-
-def test_a_gradient_that_enters_a_layer_in_two_passes_is_rounded_in_each():
-    model, recorder = nn.Linear(4, 3), sf.Recorder()
+    recorder = sf.Recorder()
     with sf.torch.simulate(model, "amp-fp16", observer=recorder):
+        model.zero_grad()
         y = model(torch.ones(5, 4))
         (g,) = torch.autograd.grad(y.pow(2).sum(), y, retain_graph=True)
         for _ in range(2):
@@ -193,10 +166,9 @@ def test_a_gradient_that_enters_a_layer_in_two_passes_is_rounded_in_each():
 
 
 def test_the_gradient_of_a_bias_has_the_events_of_the_narrow_sum_that_it_is():
-    torch.manual_seed(0)
-    model, x, recorder = nn.Linear(4, 3), torch.randn(5, 4), sf.Recorder(more=True)
+    model, recorder = nn.Linear(4, 3), sf.Recorder(more=True)
     with sf.torch.simulate(model, "amp-fp16", observer=recorder):
-        model(x).backward(torch.full((5, 3), 20000.0))
+        model(torch.randn(5, 4)).backward(torch.full((5, 3), 20000.0))
     found = recorder.counts("bias", "backward", more=True)
     assert found["total"] == found["overflow"] == found["inexact"] == 3 and torch.isinf(model.bias.grad).all()
 

@@ -111,22 +111,23 @@ def test_a_planted_fault_is_found_first_and_its_override_fixes_it(name):
     assert all(fault.verified for fault in found.faults)
 
 
-@pytest.mark.parametrize("policy", ["fp8-hybrid", "amp-bf16"])
-@pytest.mark.parametrize("model, batch", [(mlp, (X, Y)), (images, (IMAGES, Y[:4])), (Sequences, (SEQUENCES, Y[:6]))])
-def test_a_healthy_training_raises_no_alarm(model, batch, policy):
-    model = model()
-    found = sf.diagnose(model, F.mse_loss, [batch], policy, optimizer=adamw(model, lr=1e-2), steps=3)
-    assert found.faults == ()
+def test_a_healthy_training_raises_no_alarm():
+    for make, batch, policy in (
+        (mlp, (X, Y), "fp8-hybrid"), (images, (IMAGES, Y[:4]), "amp-bf16"),
+        (Sequences, (SEQUENCES, Y[:6]), "fp8-hybrid"),
+    ):  # fmt: skip
+        model = make()
+        found = sf.diagnose(model, F.mse_loss, [batch], policy, optimizer=adamw(model, lr=1e-2), steps=2)
+        assert found.faults == ()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_data_that_are_nan_are_named(dtype):
-    good, bad = X.to(dtype), X.to(dtype, copy=True)
-    bad[3, 1] = float("nan")
-    model = mlp()
-    model.register_forward_pre_hook(lambda _, args: (args[0].float(),))
-    (fault,) = sf.diagnose(model, F.mse_loss, [(good, Y), (bad, Y)], "fp16-master", steps=2).faults
-    assert fault.kind == "NaN in data" and "(3, 1)" in fault.why
+def test_data_that_are_nan_are_named():
+    for dtype in (torch.float32, torch.bfloat16):
+        good, bad, model = X.to(dtype), X.to(dtype, copy=True), mlp()
+        bad[3, 1] = float("nan")
+        model.register_forward_pre_hook(lambda _, args: (args[0].float(),))
+        (fault,) = sf.diagnose(model, F.mse_loss, [(good, Y), (bad, Y)], "fp16-master", steps=2).faults
+        assert fault.kind == "NaN in data" and "(3, 1)" in fault.why
 
 
 def test_a_loss_scale_that_is_too_large_is_fixed_in_layers_without_parameters_too():
@@ -156,39 +157,29 @@ def test_model_optimizer_schedule_and_random_numbers_do_not_change():
     assert torch.equal(random, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize("change, words", [
+#: What is passed instead, and what is said.
+WRONG = [
     ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
     ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
     ({"scaler": 3, "optimizer": None}, "also pass optimizer="),
     ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
     ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
-])  # fmt: skip
-def test_nonsense_is_refused(change, words):
-    given = {"model": mlp(), "loss_fn": F.mse_loss, "batches": [(X, Y)], "policy": "fp32"}
-    with pytest.raises(ValueError, match=words):
-        sf.diagnose(**given | change)
+]
 
 
-def test_inside_of_another_block_it_is_refused():
+def test_nonsense_another_block_and_a_loss_that_holds_the_model_itself_are_refused_and_leave_its_gradients():
     model = mlp()
+    given = {"model": model, "loss_fn": F.mse_loss, "batches": [(X, Y)], "policy": "fp32"}
+    closure = {"optimizer": torch.optim.LBFGS(model.parameters())}, "LBFGS calls a closure"
+    for change, words in (*WRONG, closure):
+        with pytest.raises(ValueError, match=words):
+            sf.diagnose(**given | change)
     with sf.torch.simulate(model, "fp32"):
         model(X)
         with pytest.raises(ValueError, match="call it outside the block of simfloat.torch.simulate"):
-            sf.diagnose(model, F.mse_loss, [(X, Y)], "fp16-master")
-
-
-def test_a_loss_that_holds_the_model_itself_is_refused_and_leaves_its_gradients():
-    model = mlp()
-    for call in (sf.diagnose, sf.cost):
-        batch = (X, Y) if call is sf.cost else [(X, Y)]
-        with pytest.raises(
-            ValueError, match="loss_fn uses a parameter of shape .1, 8., which the copy of the model does not have"
-        ):
+            sf.diagnose(**given)
+    words = "loss_fn uses a parameter of shape .1, 8., which the copy of the model does not have"
+    for call, batch in ((sf.diagnose, [(X, Y)]), (sf.cost, (X, Y))):
+        with pytest.raises(ValueError, match=words):
             call(model, lambda output, y: F.mse_loss(output, y) + model[2].weight.sum(), batch, "fp32")
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_an_optimizer_that_needs_a_closure_is_refused():
-    model = mlp()
-    with pytest.raises(ValueError, match="LBFGS calls a closure"):
-        sf.diagnose(model, F.mse_loss, [(X, Y)], "fp32", optimizer=torch.optim.LBFGS(model.parameters()))

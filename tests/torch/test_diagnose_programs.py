@@ -5,6 +5,7 @@ import re
 import pytest
 
 import simfloat as sf
+from tests.torch.test_as_written import RMSNorm, WithAutocast
 
 torch = pytest.importorskip("torch")
 F, nn = torch.nn.functional, torch.nn
@@ -18,18 +19,6 @@ TOKENS, TARGETS = X.reshape(4, 4, 4), Y.reshape(4, 4, 1)
 def perceptron(*inner):
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(4, 8), *inner, nn.Linear(8, 1))
-
-
-class RMSNorm(nn.Module):
-    """The norm of Llama, with its upcast or without."""
-
-    def __init__(self, is_wide=False):
-        super().__init__()
-        self.weight, self.is_wide = nn.Parameter(torch.ones(8)), is_wide
-
-    def forward(self, x):
-        wide = x.float() if self.is_wide else x
-        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -48,16 +37,11 @@ class Attention(nn.Module):
         return torch.softmax(scores / self.gain**2, -1) @ self.v(x)
 
 
-class WithAutocast(nn.Module):
-    """A program that runs a model under autocast."""
-
-    def __init__(self, net, dtype):
-        super().__init__()
-        self.net, self.dtype = net, dtype
+class Autocast(WithAutocast):
+    """A program that runs a model under autocast, and has its results in float32."""
 
     def forward(self, x):
-        with torch.autocast("cpu", dtype=self.dtype):
-            return self.net(x).float()
+        return super().forward(x).float()
 
 
 def sgd(lr):
@@ -106,7 +90,7 @@ PROGRAMS = {
         ("weight decay lost", "update", "0.weight", "update"), r"a master copy of the weights.*torch.autocast",
     ),
     "gradients below FP16, under autocast": (
-        WithAutocast(perceptron(nn.Tanh()), HALF), small_loss, (X, Y), None, sgd(1e3),
+        Autocast(perceptron(nn.Tanh()), HALF), small_loss, (X, Y), None, sgd(1e3),
         ("underflow", "backward", "net.2", "linear"), r"a loss scale, torch.amp.GradScaler\(init_scale=\d+\)$",
     ),
     "gradients below FP16, with FP16 parameters": (
@@ -134,17 +118,14 @@ def test_a_fault_of_a_program_has_a_verified_remedy_in_the_program(name):
     assert type(found.policy) is sf.Policy
 
 
-@pytest.mark.parametrize("policy", ["as-written", "as-written-cuda"])
-@pytest.mark.parametrize("model, dtype", [
-    (perceptron(nn.LayerNorm(8), nn.GELU()), BF16), (WithAutocast(perceptron(RMSNorm()), BF16), None),
-], ids=["bfloat16", "autocast"])  # fmt: skip
-def test_a_healthy_program_raises_no_alarm(model, dtype, policy):
-    batch = (X, Y) if dtype is None else (X.to(dtype), Y.to(dtype))
-    model = model if dtype is None else model.to(dtype)
-    before = [p.clone() for p in model.parameters()]
-    optimizer = sgd(1.0 if dtype else 1e-2)(model)
-    assert sf.diagnose(model, F.mse_loss, [batch], policy, optimizer=optimizer, steps=2).faults == ()
-    assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
+def test_a_healthy_program_raises_no_alarm():
+    for policy, model, lr, batch in (
+        ("as-written", perceptron(nn.LayerNorm(8), nn.GELU()).to(BF16), 1.0, (X.to(BF16), Y.to(BF16))),
+        ("as-written-cuda", Autocast(perceptron(RMSNorm())), 1e-2, (X, Y)),
+    ):
+        before, optimizer = [p.clone() for p in model.parameters()], sgd(lr)(model)
+        assert sf.diagnose(model, F.mse_loss, [batch], policy, optimizer=optimizer, steps=2).faults == ()
+        assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
 
 
 def test_the_change_in_the_program_gives_the_losses_with_remedies():
@@ -170,7 +151,7 @@ def test_the_change_in_the_program_gives_the_losses_with_remedies():
 
 
 def test_a_loss_scale_that_skips_all_steps_is_replaced_by_a_smaller_one():
-    model = WithAutocast(perceptron(nn.Tanh()), HALF)
+    model = Autocast(perceptron(nn.Tanh()), HALF)
     optimizer, scaler = sgd(0.1)(model), torch.amp.GradScaler("cpu", init_scale=2.0**24)
     found = sf.diagnose(model, F.mse_loss, [(X, Y)], "as-written", optimizer=optimizer, scaler=scaler, steps=3)
     assert found.first.override == "in the program: a loss scale, torch.amp.GradScaler(init_scale=65536)"

@@ -14,10 +14,15 @@ def printed_by(number, capsys):
     return capsys.readouterr().out.splitlines(), namespace
 
 
-def test_the_first_example_counts_what_is_lost(capsys):
+def test_the_first_examples_count_what_is_lost_have_pytorchs_own_metric_and_continue_with_equal_bits(capsys):
     lines, namespace = printed_by(0, capsys)
-    assert namespace["recorder"].counts(phase="update")["total"] > 0
-    assert len(lines) == 6
+    assert namespace["recorder"].counts(phase="update")["total"] > 0 and len(lines) == 6
+    lines, namespace = printed_by(1, capsys)
+    error = (namespace["model"](namespace["x"]) - namespace["y"]).abs().mean().item()
+    assert float(lines[0]) == error and namespace["optimizer"].defaults["fused"]
+    assert printed_by(2, capsys)[0] == ["True"], "a training that was saved in the middle"
+    lines, namespace = printed_by(6, capsys)
+    assert namespace["history"].steps == 12 and "steps 12" in [" ".join(line.split()) for line in lines]
 
 
 def test_updates_cancel_but_for_the_two_ways_that_keep_them(capsys):
@@ -25,48 +30,24 @@ def test_updates_cancel_but_for_the_two_ways_that_keep_them(capsys):
     losses = {line.split()[0]: float(re.search(r"loss (\S+),", line)[1]) for line in lines}
     shares = {line.split()[0]: line.split()[-1].rstrip("%") for line in lines}
     stated = re.search(r"It prints (\d+) % for `bf16-standard`, and (\d+) % for", PAGE)
-    assert [shares["bf16-standard"], shares["bf16-stochastic"], shares["bf16-kahan"]] == [
-        stated[1],
-        stated[2],
-        stated[2],
-    ]
+    names = "bf16-standard", "bf16-stochastic", "bf16-kahan"
+    assert [shares[name] for name in names] == [stated[1], stated[2], stated[2]]
     assert losses["bf16-standard"] > 1.15 * losses["fp32"]
-    assert all(losses[policy] < 1.1 * losses["fp32"] for policy in ("bf16-stochastic", "bf16-kahan"))
+    assert all(losses[policy] < 1.1 * losses["fp32"] for policy in names[1:])
 
 
-def test_a_small_gpt_learns_on_hoppers_arithmetic(capsys):
+def test_a_small_gpt_learns_on_hoppers_arithmetic_and_the_first_layers_gradients_underflow_most(capsys):
     lines, namespace = printed_by(4, capsys)
     assert float(lines[-1].split()[1]) < float(lines[0].split()[1]) - 0.5
     assert 'tensor_core("hopper"' in repr(namespace["run"].policy)
-
-
-def test_the_first_layers_gradients_underflow_most(capsys):
     lines, _ = printed_by(5, capsys)
     shares = [float(line.split()[1].rstrip("%")) for line in lines if line.endswith("subnormal")]
     assert shares[0] > shares[-1]
 
 
-def test_a_training_continues_from_its_checkpoint(capsys):
-    lines, namespace = printed_by(6, capsys)
-    assert namespace["history"].steps == 12 and "steps 12" in [" ".join(line.split()) for line in lines]
-
-
-def test_a_script_in_three_lines_runs_and_its_metric_is_pytorchs_own(capsys):
-    lines, namespace = printed_by(1, capsys)
-    error = (namespace["model"](namespace["x"]) - namespace["y"]).abs().mean().item()
-    assert float(lines[0]) == error and namespace["optimizer"].defaults["fused"]
-
-
-def test_a_training_that_was_saved_in_the_middle_continues_with_equal_bits(capsys):
-    assert printed_by(2, capsys)[0] == ["True"]
-
-
-def test_a_program_for_a_blackwell_gpu_runs(capsys):
+def test_a_program_for_a_blackwell_gpu_runs_and_the_remedy_of_one_in_fp16_is_a_change_of_the_program(capsys):
     lines, namespace = printed_by(7, capsys)
     assert lines == ["torch.bfloat16 torch.Size([128, 128])"] and namespace["y"].isfinite().all()
-    assert len(EXAMPLES) == 9
-
-
-def test_the_remedy_of_a_program_in_fp16_is_a_change_of_the_program(capsys):
     lines, namespace = printed_by(8, capsys)
     assert lines == ["in the program: AdamW(..., eps=1e-07)"] and namespace["diagnosis"].first.verified
+    assert len(EXAMPLES) == 9

@@ -60,11 +60,5 @@ def test_accepted_operations_return_values_of_the_format():
 def test_the_search_for_a_way_ends_for_every_operation():
     packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
     found = [getattr(p, name) for p in packets if hasattr(p, "overloads") for name in p.overloads()]
-    assert {handler_of(func).how for func in found} <= {
-        "rule",
-        "decomposition",
-        "movement",
-        "loop",
-        "PyTorch",
-        "refused",
-    }
+    ways = {"rule", "decomposition", "movement", "loop", "PyTorch", "refused"}
+    assert {handler_of(func).how for func in found} <= ways

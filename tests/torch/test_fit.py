@@ -11,7 +11,7 @@ from torch import nn
 
 import simfloat as sf
 from simfloat.train.states import encode
-from tests.torch.perceptrons import Ours, Theirs
+from tests.torch.compared import Perceptron, twins
 from tests.train.test_saving import assert_same
 from tests.train.toy import batches
 
@@ -53,8 +53,7 @@ def by_hand(model, optimizer, run, scaler, schedule, given, accumulation, clip):
     return losses
 
 
-@pytest.mark.parametrize("make", [SGD, ADAMW], ids=["SGD", "AdamW"])
-@pytest.mark.parametrize("policy", ["bf16-stochastic", "fp16-master"])
+@pytest.mark.parametrize("make, policy", [(SGD, "fp16-master"), (ADAMW, "bf16-stochastic")])
 def test_a_training_has_the_bits_of_the_equivalent_loop(make, policy):
     found = []
     for fits in (True, False):
@@ -92,34 +91,12 @@ def resumed(policy, make, steps, seed=0, rule=None, **options):
     return [rows, stored(model, optimizer, scaler, schedule), run.state, recorder.state_dict(), torch.rand(2)]
 
 
-@pytest.mark.parametrize("policy, make", [
-    ("bf16-stochastic", ADAMW), ("bf16-kahan", SGD), ("fp8-hybrid", ADAMW),
-])  # fmt: skip
+@pytest.mark.parametrize("policy, make", [("bf16-stochastic", ADAMW), ("bf16-kahan", SGD), ("fp8-hybrid", ADAMW)])
 def test_a_training_resumed_after_any_step_has_the_bits_of_one_that_never_stopped(policy, make, tmp_path):
-    whole = resumed(policy, make, 5)
-    for stop in range(1, 6):
+    whole = resumed(policy, make, 4)
+    for stop in range(1, 5):
         last = resumed(policy, make, stop, seed=stop > 1 and 7, checkpoint=tmp_path, resume=tmp_path)
     assert_same(last, whole)
-
-
-def test_parts_that_are_saved_by_hand_continue_with_the_bits_of_a_training_that_never_stopped(tmp_path):
-    found = []
-    for lengths in ([6], [2, 4]):
-        for number, steps in enumerate(lengths):
-            model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
-            with torch.no_grad():
-                [parameter.fill_(0.5) for parameter in model.parameters()]
-            optimizer = SGD(model.parameters())
-            with sf.torch.simulate(model, "bf16-stochastic", seed=1) as run:
-                if number:
-                    sf.load(tmp_path / "parts", model=model, optimizer=optimizer, run=run)
-                for _ in range(steps):
-                    optimizer.zero_grad()
-                    model(torch.ones(4, 3)).square().mean().backward()
-                    optimizer.step()
-                sf.save(tmp_path / "parts", model=model, optimizer=optimizer, run=run)
-        found.append([parameter.detach() for parameter in model.parameters()])
-    assert all(map(torch.equal, *found))
 
 
 def test_a_policy_that_a_rule_switches_continues_too(tmp_path):
@@ -171,10 +148,9 @@ def test_a_manifest_identifies_a_pytorch_training_and_another_one_is_refused(tmp
     assert history["lr"] == [0.1, 0.1 * 0.9, 0.2]
 
 
-@pytest.mark.parametrize("policy", ["bf16-standard", "fp16-master", "amp-fp16", "apex-o2", "fp8-delayed"])
+@pytest.mark.parametrize("policy", ["fp16-master", "amp-fp16", "apex-o2", "fp8-delayed"])
 def test_the_history_of_a_perceptron_is_that_of_its_twin_in_our_layers(policy):
-    theirs = Theirs(3, 5, 2)
-    ours = Ours(theirs)
+    theirs, ours = twins(Perceptron, 3, 5, 2)
     given = [(x.astype(np.float32), y) for x, y in batches(5)]
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
     with sf.torch.simulate(theirs, policy):
@@ -202,7 +178,8 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
     assert torch.equal(other.weight, kept)
 
 
-@pytest.mark.parametrize("wrong, message", [
+#: What is passed instead, of the model, and what is said.
+WRONG = [
     (lambda m: {"optimizer": sf.optim.SGD([sf.Parameter([1.0])], lr=0.1)}, "torch.optim, got a simfloat.*SGD"),
     (lambda m: {"optimizer": torch.optim.LBFGS(m.parameters())}, "LBFGS calls a closure, which fit does not have"),
     (lambda m: {"optimizer": SGD(perceptron().parameters())}, "to the model: create it with model.parameters"),
@@ -214,31 +191,27 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
     (lambda m: {"loss_fn": lambda out, y: out}, r"must give a tensor of one number .*, got one of shape \(4, 2\)"),
     (lambda m: {"loss_fn": lambda out, y: 1.0}, "got a float"),
     (lambda m: {"loss_fn": lambda out, y: out.sum().detach()}, r"got one of shape \(\) without a gradient"),
+    (lambda m: {"loss_fn": lambda out, y: (out * nn.Parameter(torch.ones(2))).sum()},
+     r"depends on a parameter of shape \(2,\), which does not belong to the model"),
     (lambda m: {"model": perceptron()}, "a Sequential with parameters that are not those of the model which this"),
     (lambda m: {"batches": [(np.array(["a"]), 1)]}, "got an array of <U1"),
-])  # fmt: skip
-def test_arguments_that_do_not_fit_a_pytorch_training_are_refused(wrong, message):
-    model = perceptron()
-    given = {"model": model, "loss_fn": F.cross_entropy, "batches": tensors(1)} | wrong(model)
-    given.setdefault("optimizer", SGD(given["model"].parameters()))
-    if given.get("schedule") == "plateau":
-        given["schedule"] = torch.optim.lr_scheduler.ReduceLROnPlateau(given["optimizer"])
-    with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match=message):
-        sf.train.fit(**given)
+]  # fmt: skip
 
 
-def test_a_pytorch_model_outside_of_its_block_and_a_loss_of_others_parameters_are_refused():
-    model, other = perceptron(), nn.Parameter(torch.ones(2))
+def test_arguments_that_do_not_fit_and_a_model_outside_of_its_block_are_refused():
+    for wrong, message in WRONG:
+        model = perceptron()
+        given = {"model": model, "loss_fn": F.cross_entropy, "batches": tensors(1)} | wrong(model)
+        given.setdefault("optimizer", SGD(given["model"].parameters()))
+        if given.get("schedule") == "plateau":
+            given["schedule"] = torch.optim.lr_scheduler.ReduceLROnPlateau(given["optimizer"])
+        with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match=message):
+            sf.train.fit(**given)
     call = partial(sf.train.fit, model, F.cross_entropy, tensors(1), SGD(model.parameters()))
     with pytest.raises(ValueError, match="inside of `with simfloat.torch.simulate.* there is no such block here"):
         call()
     with sf.simulate("fp32"), pytest.raises(ValueError, match="there is no such block here"):
         sf.Tensor([1.0]) + 1.0
         call()
-    with sf.torch.simulate(model, "fp32") as run:
-        with run.paused(), pytest.raises(ValueError, match="the run is paused here"):
-            call()
-        with pytest.raises(
-            ValueError, match=r"depends on a parameter of shape \(2,\), which does not belong to the model"
-        ):
-            sf.train.fit(model, lambda out, y: (out * other).sum(), tensors(1), SGD(model.parameters()))
+    with sf.torch.simulate(model, "fp32") as run, run.paused(), pytest.raises(ValueError, match="run is paused here"):
+        call()

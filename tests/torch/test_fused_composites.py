@@ -34,19 +34,20 @@ def through(function, x=X, g=G, policy=POLICY):
     return y.detach().numpy(), leaf.grad.numpy()
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [
-    (lambda x: x.softmax(1), lambda x: x.softmax(1)),
-    (lambda x: x.log_softmax(1), lambda x: x.log_softmax(1)),
-    (lambda x: x.logsumexp(1), lambda x: x.logsumexp(1)),
-    (lambda x: F.layer_norm(x, (9,)), lambda x: sf.nn.LayerNorm(9, elementwise_affine=False)(x)),
-], ids=["softmax", "log_softmax", "logsumexp", "layer_norm"])  # fmt: skip
-def test_the_result_of_a_fused_composite_has_the_bits_of_our_own(theirs, ours):
-    fused = through(lambda x: torch.atleast_2d(theirs(x)))[0]
-    with sf.simulate(POLICY):
-        own = ours(sf.Tensor(X)).data
-    np.testing.assert_array_equal(fused.reshape(own.shape), own)
-    apart = through(lambda x: torch.atleast_2d(theirs(x)), policy="bf16-standard")[0]
-    assert not np.array_equal(fused, apart)
+def test_the_result_of_a_fused_composite_has_the_bits_of_our_own():
+    for theirs, ours in (
+        (lambda x: x.softmax(1), lambda x: x.softmax(1)),
+        (lambda x: x.log_softmax(1), lambda x: x.log_softmax(1)),
+        (lambda x: x.logsumexp(1), lambda x: x.logsumexp(1)),
+        (lambda x: F.layer_norm(x, (9,)), lambda x: sf.nn.LayerNorm(9, elementwise_affine=False)(x)),
+    ):
+        fused, apart = (
+            through(lambda x, of=theirs: torch.atleast_2d(of(x)), policy=p)[0] for p in (POLICY, "bf16-standard")
+        )
+        with sf.simulate(POLICY):
+            own = ours(sf.Tensor(X)).data
+        np.testing.assert_array_equal(fused.reshape(own.shape), own)
+        assert not np.array_equal(fused, apart)
 
 
 def test_the_gradient_of_a_fused_softmax_is_computed_in_fp32_and_rounded_once():
@@ -81,7 +82,7 @@ def test_a_policy_that_fuses_everything_trains_a_model():
     model, losses = torch.nn.Sequential(*layers), []
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     with sf.torch.simulate(model, replace(sf.policies["bf16-standard"], fused=True)):
-        for _ in range(8):
+        for _ in range(5):
             optimizer.zero_grad()
             loss = F.cross_entropy(model(torch.from_numpy(X)), torch.arange(5) % 3)
             loss.backward()

@@ -1,6 +1,6 @@
 """A module that is moved within a model has its new path from the next call or step."""
 
-from contextlib import ExitStack
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ class Blocks(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
+        torch.manual_seed(0)
         self.blocks = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)])
         self.head = torch.nn.Linear(3, 2)
 
@@ -48,16 +49,16 @@ def nest(model):
 MOVES = [(reverse, "blocks.0", 2), (exchange, "blocks.0", 2), (insert, "blocks.0", 2), (nest, "head.0", 1)]
 
 
-def trained(model, optimizer):
+def trained(model, optimizer, between=lambda: None):
     optimizer.zero_grad()
     model(X).sum().backward()
+    between()
     optimizer.step()
 
 
 @pytest.mark.parametrize(("move", "path", "times"), MOVES)
 def test_a_module_that_moves_within_a_block_has_its_new_path_from_then_on(move, path, times):
     """It and its parameters are counted and updated there, and overrides by their paths hold for them."""
-    torch.manual_seed(0)
     model, recorder = Blocks(), sf.Recorder()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     with sf.torch.simulate(model, "fp32", observer=recorder) as run:
@@ -68,44 +69,42 @@ def test_a_module_that_moves_within_a_block_has_its_new_path_from_then_on(move, 
     names = dict(model.named_parameters())
     narrow = {name for name, x in names.items() if torch.equal(x, x.to(torch.float8_e5m2).float())}
     assert narrow == {f"{path}.weight"}
-    for phase in ("backward", "update"):
-        assert recorder.counts(f"{path}.weight", phase)["total"] == names[f"{path}.weight"].numel() * times
-    assert recorder.counts(f"{path}.weight.exp_avg")["total"] == names[f"{path}.weight"].numel() * times
-    assert recorder.counts(path, "forward")["total"] > 0
+    size = names[f"{path}.weight"].numel() * times
+    assert {recorder.counts(f"{path}.weight", phase)["total"] for phase in ("backward", "update")} == {size}
+    assert recorder.counts(f"{path}.weight.exp_avg")["total"] == size and recorder.counts(path, "forward")["total"] > 0
 
 
-def trained_with_a_move(move, when, blocks):
-    """The trained weights and the calls of streams, if the model moves in one block or between two."""
-    torch.manual_seed(0)
-    model = Blocks()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    run = sf.torch.simulate(model, "bf16-stochastic", seed=3)
-    with ExitStack() as block:
-        block.enter_context(run)
-        trained(model, optimizer)
-        if when == "before a step":
-            optimizer.zero_grad()
-            model(X).sum().backward()
-        if blocks == 2:
-            block.close()
-        move(model)
-        if blocks == 2:
-            block.enter_context(run)
-        if when == "before a step":
-            optimizer.step()
-        trained(model, optimizer)
-    return list(model.named_parameters()), run.state
+@pytest.mark.parametrize("is_before_a_step", [False, True])
+def test_a_move_in_a_block_has_the_bits_and_the_draws_of_one_between_two_blocks(is_before_a_step):
+    for move, *_ in MOVES:
+        results = []
+        for is_inside in (True, False):
+            model = Blocks()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            run = sf.torch.simulate(model, "bf16-stochastic", seed=3)
 
+            def moved(model=model, run=run, is_inside=is_inside, move=move):
+                if not is_inside:
+                    run.__exit__(None, None, None)
+                move(model)
+                if not is_inside:
+                    run.__enter__()
 
-@pytest.mark.parametrize("when", ["between steps", "before a step"])
-@pytest.mark.parametrize("move", [move for move, _, _ in MOVES])
-def test_a_move_in_a_block_has_the_bits_and_the_draws_of_one_between_two_blocks(move, when):
-    inside, state = trained_with_a_move(move, when, 1)
-    between, other = trained_with_a_move(move, when, 2)
-    assert state == other
-    for (path, x), (same, y) in zip(inside, between, strict=True):
-        assert path == same and torch.equal(x.view(torch.int32), y.view(torch.int32))
-    assert {path for path, _ in inside} <= {stream["path"] for stream in state["streams"]}
+            with run if is_inside else nullcontext(run.__enter__()):
+                trained(model, optimizer)
+                if is_before_a_step:
+                    trained(model, optimizer, between=moved)
+                else:
+                    moved()
+                trained(model, optimizer)
+                if not is_inside:
+                    run.__exit__(None, None, None)
+            results.append((list(model.named_parameters()), run.state))
+        (inside, state), (between, other) = results
+        assert state == other
+        for (path, x), (same, y) in zip(inside, between, strict=True):
+            assert path == same and torch.equal(x.view(torch.int32), y.view(torch.int32))
+        assert {path for path, _ in inside} <= {stream["path"] for stream in state["streams"]}
 
 
 def test_a_submodule_that_runs_by_itself_keeps_its_path_in_the_model():

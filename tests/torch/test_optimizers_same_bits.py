@@ -65,6 +65,7 @@ def of_torch(kind, policy, options, **running):
             optimizer.zero_grad()
             (parameter * torch.from_numpy(gradient)).sum().backward()
             optimizer.step()
+    assert all(group.get("fused") == running.get("fused") for group in optimizer.param_groups)  # it stays what it is
     return parameter.detach().numpy(), optimizer.state_dict()["state"].get(0, {})
 
 
@@ -90,22 +91,15 @@ def states(kept):
 NARROW_WEIGHTS = ("moments of their own", "wide moments", "wide gradients")
 
 
-@pytest.mark.parametrize("kind, options", CASES)
-def test_an_optimizer_has_the_same_bits_and_the_same_state_under_both_front_ends(kind, options):
-    for policy in POLICIES:
-        if options.get("maximize") and policy in NARROW_WEIGHTS:
-            continue
+@pytest.mark.parametrize("number, case", list(enumerate(CASES)))
+def test_an_optimizer_has_the_same_bits_and_the_same_state_under_both_front_ends(number, case):
+    kind, options = case
+    names = [name for name in POLICIES if not (options.get("maximize") and name in NARROW_WEIGHTS)]
+    for policy in [names[(4 * number + i) % len(names)] for i in range(4)]:
         ours, own = of_ours(kind, policy, options)
         theirs, kept = of_torch(kind, policy, options, foreach=False)
         assert own.keys() == states(kept).keys()
         assert_all_bits([ours, *states(own).values()], [theirs, *(states(kept)[name] for name in own)], policy)
-        # Lists of tensors have these bits, too.
-        if (
-            policy in ("bf16-kahan", "bf16-fp32-weights", "wide moments")
-            and kind != "RAdam"
-            and "maximize" not in options
-        ):
-            assert_bits(ours, of_torch(kind, policy, options, foreach=True)[0], of=policy)
 
 
 FUSED = [
@@ -121,7 +115,7 @@ FUSED = [
 
 @pytest.mark.parametrize("kind, options", FUSED)
 def test_a_fused_optimizer_is_its_unfused_formula(kind, options):
-    for policy in ("fp64", "bf16-stochastic", "bf16-kahan", "wide moments"):
+    for policy in ("bf16-kahan", "wide moments"):
         (fused, kept), (plain, known) = (
             of_torch(kind, policy, options, **running) for running in ({"fused": True}, {"foreach": False})
         )
@@ -162,11 +156,11 @@ def test_an_optimizer_under_fp32_is_its_formula_one_rounding_at_a_time():
     for kind, options in options_in_pytorchs_list():
         ends = []
         for simulates in (False, True):
-            model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(start[0].copy()))])
+            model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(start[0, :2].copy()))])
             optimizer = kind(model.parameters(), foreach=False, **options)
             with sf.torch.simulate(model, "fp32") if simulates else SingleSteps():
-                for gradient in gradients:
-                    model[0].grad = torch.from_numpy(gradient[0].copy())
+                for gradient in gradients if kind is torch.optim.RAdam else gradients[:3]:
+                    model[0].grad = torch.from_numpy(gradient[0, :2].copy())
                     optimizer.step()
             ends.append(model[0].detach().numpy())
         assert_bits(*ends, of=f"{kind} {options}")

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
-from tests.torch.compared import SingleOperations
+from tests.torch.compared import SingleOperations, assert_alike
 
 
 def both_results(layer, x):
@@ -49,7 +49,6 @@ def inner_step(layer, x):
 LAYERS = {
     "LSTM": lambda: nn.LSTM(3, 4),
     "LSTM, deep, both ways": lambda: nn.LSTM(3, 4, 2, bidirectional=True, dropout=0.3),
-    "LSTM without biases": lambda: nn.LSTM(3, 4, bias=False, batch_first=True),
     "GRU": lambda: nn.GRU(3, 4),
     "RNN": lambda: nn.RNN(3, 4, 2),
     "RNN with relu": lambda: nn.RNN(3, 4, nonlinearity="relu", bias=False),
@@ -62,7 +61,7 @@ ROLES = sf.Policy(compute=sf.FP32, activations=sf.BF16, activation_gradients=sf.
 def found(make, loss, policy, **options):
     """The state after two steps, and the table of operations."""
     torch.manual_seed(0)
-    layer, x = make(), torch.randn(4, 2, 3, requires_grad=True)
+    layer, x = make(), torch.randn(3, 2, 3, requires_grad=True)
     optimizer, left = torch.optim.SGD(layer.parameters(), lr=0.1), []
     with sf.torch.simulate(layer, policy, **options) as run:
         for _ in range(2):
@@ -75,14 +74,9 @@ def found(make, loss, policy, **options):
     return left, {row[0] for row in run.table().rows}
 
 
-def has_same_bits(a, b):
-    return all(torch.equal(x.view(torch.int32), y.view(torch.int32)) for x, y in zip(a, b, strict=True))
-
-
 CASES = [
     ("LSTM", both_results, "fp8-hybrid"), ("LSTM", last_state, "bf16-standard"), ("LSTM", again, "fp32"),
-    ("LSTM", inner_step, ROLES), ("LSTM, deep, both ways", both_results, "bf16-standard"),
-    ("LSTM without biases", slope_of_slopes, "bf16-standard"), ("GRU", twice, ROLES),
+    ("LSTM", inner_step, ROLES), ("LSTM, deep, both ways", both_results, "bf16-standard"), ("GRU", twice, ROLES),
     ("GRU", slope_of_slopes, "bf16-standard"), ("RNN", inner_step, ROLES), ("RNN with relu", slope_of_slopes, ROLES),
 ]  # fmt: skip
 
@@ -94,14 +88,15 @@ def test_one_call_has_the_bits_of_single_operations(name, loss, policy):
         apart, watched = found(LAYERS[name], loss, policy)
     forward = {"aten.sigmoid_.default", "aten.tanh.default", "aten.relu.default"}
     assert not forward & table and forward & watched
-    assert has_same_bits(together, apart)
+    assert_alike(together, apart)
 
 
 def test_an_observer_an_override_and_draws_meet_single_operations():
     plain, _ = found(LAYERS["GRU"], both_results, "bf16-standard")
     recorder = sf.Recorder()
     observed, table = found(LAYERS["GRU"], both_results, "bf16-standard", observer=recorder)
-    assert has_same_bits(plain, observed) and "aten.sigmoid_.default" in table
+    assert_alike(plain, observed)
+    assert "aten.sigmoid_.default" in table
     for policy in (
         sf.policies["bf16-standard"].override(operation="sigmoid", activations=sf.FP32),
         sf.Policy(compute=sf.BF16, rounding=sf.stochastic()),

@@ -24,10 +24,6 @@ def found(tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(REPLICAS)]
 
 
-def test_every_replica_holds_the_same_numbers(found):
-    assert all(each["first"] == found[0]["first"] and each["last"] == found[0]["last"] for each in found)
-
-
 def test_gradients_of_a_bucket_are_added_around_a_ring_each_in_its_own_role(found):
     shares = []
     for rank in range(REPLICAS):
@@ -49,9 +45,9 @@ def test_gradients_of_a_bucket_are_added_around_a_ring_each_in_its_own_role(foun
     assert len(set(formats)) == 2
 
 
-def test_gradients_of_a_static_graph_are_shared_after_its_first_backward_pass(found):
+def test_every_replica_holds_the_same_numbers_also_of_a_static_graph_after_its_first_backward_pass(found):
     for replica in found:
-        assert replica["static"] == replica["first"]
+        assert replica["first"] == found[0]["first"] == replica["static"] and replica["last"] == found[0]["last"]
 
 
 def test_a_tensor_of_ones_own_is_added_as_by_an_addition(found):
@@ -60,11 +56,8 @@ def test_a_tensor_of_ones_own_is_added_as_by_an_addition(found):
     assert np.array_equal(found[0]["by_hand"], expected)
 
 
-def test_an_observer_counts_shares_and_sums_at_the_parameters_own_place(found):
+def test_an_observer_counts_shares_and_sums_and_an_invalid_sum_is_refused_and_none_left_to_pytorch(found):
     size = len(np.ravel(found[0]["first"][0]))
-    assert found[0]["counted"] == size + size  # a share's, and a sum's
-
-
-def test_an_invalid_sum_is_refused_and_nothing_is_left_to_pytorch(found):
+    assert found[0]["counted"] == size + size  # a share's, and a sum's, at the parameter's own place
     assert "ReduceOp.SUM" in found[0]["refused"]
     assert not [name for name in found[0]["by PyTorch"] if "c10d" in name]

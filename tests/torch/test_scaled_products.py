@@ -113,34 +113,25 @@ def test_scaled_mm_with_scales_of_wholes_and_rows_is_the_older_function():
         assert torch.equal(new, old)
 
 
-@pytest.mark.parametrize("change, message", [
-    (
-        lambda a, b, s: (a, b, [s], [2], [1], [s], [3], [1]),
-        "a has BlockWise1x16, b BlockWise1x32. For other scales",
-    ),
+#: Arguments of a product of a, its transpose b and scales s, and what is said.
+WRONG = [
+    (lambda a, b, s: (a, b, [s], [2], [1], [s], [3], [1]), "a has BlockWise1x16, b BlockWise1x32. For other scales"),
     (lambda a, b, s: (a, b, [s], [4], [0], [s], [5], [0]), "a has BlockWise1x128, b BlockWise128x128"),
     (lambda a, b, s: (a, b, [s], [2], [0], [s], [2], [0]), "SWIZZLE_32_4_4, .* got 512 of .*, NO_SWIZZLE"),
-    (
-        lambda a, b, s: (a, b, [s[:5]], [2], [1], [s], [2], [1]),
-        "of 16 by 2 blocks as 512 numbers .* got 5 of torch",
-    ),
+    (lambda a, b, s: (a, b, [s[:5]], [2], [1], [s], [2], [1]), "of 16 by 2 blocks as 512 numbers .* got 5 of torch"),
     (lambda a, b, s: (a, b, [s.float()], [2], [1], [s], [2], [1]), "got 512 of torch.float32"),
-    (
-        lambda a, b, s: (a, b, [torch.ones(())], [0], [], [torch.ones(())], [0], []),
-        "float4_e2m1fn_x2 with TensorWise",
-    ),
+    (lambda a, b, s: (a, b, [torch.ones(())], [0], [], [torch.ones(())], [0], []), "float4_e2m1fn_x2 with TensorWise"),
     (lambda a, b, s: (a.view(torch.float8_e4m3fn), b, [s], [2], [1], [s], [2], [1]), "float4 values only in both"),
     (lambda a, b, s: (a, a.t().contiguous(), [s], [2], [1], [s], [2], [1]), "in pairs along k"),
-])  # fmt: skip
-def test_scales_that_pytorch_does_not_take_or_that_have_no_rule_are_refused(change, message):
-    a, scales, _ = tensors(operand(16, 32), sf.E2M1, sf.E4M3, 16)
-    given = change(a, a.t(), scales)
-    with pytest.raises(ValueError, match=message):
-        simulated(lambda: torch._scaled_mm_v2(*given, None, torch.bfloat16))
+]
 
 
-def test_a_policy_that_scales_operands_itself_is_refused_scales_of_the_program():
+def test_scales_that_pytorch_does_not_take_have_no_rule_or_join_those_of_a_policy_are_refused():
     a, scales, _ = tensors(operand(16, 32), sf.E2M1, sf.E4M3, 16)
+    for change, message in WRONG:
+        given = change(a, a.t(), scales)
+        with pytest.raises(ValueError, match=message):
+            simulated(lambda given=given: torch._scaled_mm_v2(*given, None, torch.bfloat16))
     policy = AS_WRITTEN.override(operation="scaled_mm", compute=sf.scaled(sf.E2M1, sf.block(16, sf.E4M3)))
     with pytest.raises(ValueError, match="scaled_mm: The operands have scales already"):
         simulated(lambda: torch._scaled_mm(a, a.t(), scales, scales, out_dtype=torch.bfloat16), policy)

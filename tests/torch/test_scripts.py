@@ -1,6 +1,7 @@
-"""Parts of users' scripts: gradients as data, custom functions and hooks, handwritten updates and averages."""
+"""Parts of users' scripts: clipping, loss scaling, gradients as data, custom functions, hooks, averages, threads."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -24,6 +25,20 @@ def gradients(model, x, policy=POLICY):
     return [p.grad for p in model.parameters()]
 
 
+def is_bf16(x):
+    return torch.equal(x, x.bfloat16().float())
+
+
+def test_a_gradient_that_is_given_is_rounded_as_a_gradient_and_may_be_used_again():
+    model, recorder, ones = model_of(), sf.Recorder(), torch.ones(4, 3)
+    with sf.torch.simulate(model, POLICY, observer=recorder):
+        model(X).backward(ones)
+        assert recorder.counts("2", "backward", operation="cast_gradient")["total"] == 2 * 12
+        model.zero_grad()
+        (model(X) * ones).sum().backward()
+    assert all(map(torch.equal, gradients(model_of(), X), (p.grad for p in model.parameters())))
+
+
 def test_a_gradient_that_becomes_data_is_rounded_as_data():
     model, copy = model_of(), model_of()
     with sf.torch.simulate(model, POLICY):
@@ -36,13 +51,104 @@ def test_a_gradient_that_becomes_data_is_rounded_as_data():
     assert all(map(torch.equal, gradients(copy, worse.clone()), (p.grad for p in model.parameters())))
 
 
-def test_a_gradient_that_was_given_may_be_used_again():
-    model, ones = model_of(), torch.ones(4, 3)
-    with sf.torch.simulate(model, POLICY):
-        model(X).backward(ones)
-        model.zero_grad()
-        (model(X) * ones).sum().backward()
-    assert all(map(torch.equal, gradients(model_of(), X), (p.grad for p in model.parameters())))
+def test_gradients_of_several_backward_passes_add_up_in_the_weights_own_format():
+    model = model_of()
+    with sf.torch.simulate(model, sf.Policy(compute=sf.FP16, weight_gradients=sf.BF16)):
+        for scale in (1.0, 1.0 / 3.0):
+            (model(X) * scale).square().mean().backward()
+    assert all(is_bf16(p.grad) for p in model.parameters())
+
+
+def test_a_parameters_gradient_and_update_are_counted_once_at_its_path():
+    model, recorder = model_of(), sf.Recorder()
+    optimizer = torch.optim.Adam(model.parameters())
+    with sf.torch.simulate(model, "bf16-standard", observer=recorder):
+        model(X).square().mean().backward()
+        optimizer.step()
+    for path, parameter in model.named_parameters():
+        assert recorder.counts(path, "backward")["total"] == parameter.numel()
+        assert recorder.counts(path, "update")["total"] == parameter.numel()
+    assert recorder.counts("0.weight.exp_avg", "update", operation="moment")["total"] == 30
+
+
+def test_dropout_scales_what_it_keeps_and_loaders_work():
+    torch.manual_seed(0)  # with other numbers a sum may be zero by chance
+    model = nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), batch_size=2, shuffle=True)
+    with sf.torch.simulate(model, "bf16-standard"):
+        for (batch,) in loader:
+            z = model(batch)
+            z.sum().backward()
+        model.eval()
+        with torch.no_grad():
+            assert (model(X) != 0).all()
+    assert 0.2 < float((z == 0).float().mean()) < 0.8
+
+
+def test_a_cast_to_a_narrow_type_is_a_part_of_the_program():
+    model = model_of()
+    with sf.torch.simulate(model, "fp32"), torch.autocast("cpu", dtype=torch.bfloat16):
+        z = model(X)
+        F.mse_loss(z.float(), torch.zeros(4, 3)).backward()
+    assert z.dtype == torch.bfloat16 and is_bf16(model[2].weight.grad)
+    with sf.torch.simulate(model, "fp16-master"), torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(ValueError, match="neither contains the other"):
+            model(X)
+
+
+def test_clipped_gradients_are_rounded_to_weights_and_have_the_norm():
+    model = model_of()
+    with sf.torch.simulate(model, "bf16-standard"):
+        model(X).square().sum().backward()
+        torch.nn.utils.clip_grad_value_(model.parameters(), 0.3)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    assert all(is_bf16(p.grad) for p in model.parameters())
+    assert float(norm) > 0.1
+    assert abs(float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm()) - 0.1) < 0.002
+
+
+def test_linear_layers_and_convolutions_are_matmul_and_conv2d_of_the_same_operands():
+    policy = sf.Policy(compute=sf.E4M3, compute_gradients=sf.E5M2, activations=sf.BF16, accumulate=sf.FP16)
+    casts = {"accumulate": sf.FP16, "output": sf.BF16}
+    linear, conv, image = nn.Linear(6, 5, bias=False), nn.Conv2d(2, 3, 2, bias=False), torch.randn(2, 2, 4, 4)
+    g = torch.randn(4, 5)
+    with sf.torch.simulate(nn.ModuleList([linear, conv]), policy):
+        x = X.clone().requires_grad_()
+        y, pixels = linear(x), conv(image)
+        y.backward(g)
+    w, k = linear.weight.detach().numpy(), conv.weight.detach().numpy()
+    for theirs, ours in (
+        (y, sf.matmul(X.numpy(), w.T, inputs=sf.E4M3, **casts)),
+        (x.grad, sf.matmul(g.numpy(), w, inputs=(sf.E5M2, sf.E4M3), **casts)),
+        (linear.weight.grad, sf.matmul(g.numpy().T, X.numpy(), inputs=(sf.E5M2, sf.E4M3), **casts)),
+        (pixels, sf.conv2d(image.numpy(), k, inputs=sf.E4M3, **casts)),
+    ):
+        assert (theirs.detach().numpy() == ours).all()
+
+
+def test_a_scaled_loss_and_its_gradient_are_exact_and_unscaled_gradients_are_weights():
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**17)
+    with sf.torch.simulate(model, "fp16-master"):
+        loss = model(X).square().mean()
+        scaled = scaler.scale(loss * 2.0**-6)
+        assert scaled.item() == loss.item() * 2.0**11
+        scaled.backward()
+        assert all(torch.equal(p.grad, p.grad.half().float()) for p in model.parameters())
+        before = [p.grad.clone() for p in model.parameters()]
+        scaler.unscale_(optimizer)
+        assert all(torch.equal(p.grad, g * 2.0**-17) for p, g in zip(model.parameters(), before, strict=True))
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == 2.0**17
+        optimizer.zero_grad()
+        scaler.scale(model(X).square().sum() * 100).backward()
+        weights = [p.detach().clone() for p in model.parameters()]
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == 2.0**16
+        assert all(map(torch.equal, weights, model.parameters()))
 
 
 class Product(torch.autograd.Function):
@@ -67,20 +173,31 @@ class Reversed(torch.autograd.Function):
         return g * -0.3
 
 
+class Half(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
 class Applied(nn.Module):
-    def __init__(self, function):
+    """A function, behind a layer if there is one."""
+
+    def __init__(self, function, layer=None):
         super().__init__()
-        self.function = function
+        self.function, self.layer = function, layer
 
     def forward(self, x):
-        return self.function(x)
+        return self.function(x if self.layer is None else self.layer(x))
 
 
 def test_a_product_of_ones_own_has_the_bits_of_a_linear_layer():
     linear = nn.Linear(6, 5, bias=False)
-    own = Applied(lambda x: Product.apply(x, linear.weight))
+    own = Applied(lambda x: Product.apply(x, own.weight))
     own.weight = nn.Parameter(linear.weight.detach().clone())
-    own.function = lambda x: Product.apply(x, own.weight)
     assert torch.equal(gradients(own, X)[0], gradients(linear, X)[0])
 
 
@@ -94,25 +211,10 @@ def test_a_function_whose_forward_pass_computes_nothing_has_its_backward_pass_at
     plain = model_of(Applied(Reversed.apply))
     plain(X).sum().backward()
     torch.testing.assert_close(model[0].weight.grad, plain[0].weight.grad, rtol=0.05, atol=0.02)
-
-
-def test_a_function_behind_a_layer_of_its_module_has_its_backward_pass_at_the_modules_path():
-    model = nn.Sequential(Applied(Reversed.apply))
-    model[0].inner = nn.Linear(4, 2)
-    model[0].function = lambda x: Reversed.apply(model[0].inner(x))
-    with sf.torch.simulate(model, "bf16-standard") as run:
+    model = nn.Sequential(Applied(Reversed.apply, nn.Linear(4, 2)))
+    with sf.torch.simulate(model, policy) as run:
         model(X[:, :4]).sum().backward()
     assert {path for (func, _, path) in run.met if func is torch.ops.aten.mul.Tensor} == {"0"}
-
-
-class Half(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        return x * w
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
 
 
 def test_a_backward_pass_may_leave_a_parameter_without_a_gradient():
@@ -136,59 +238,43 @@ def test_hooks_see_gradients_and_may_change_them():
     assert torch.equal(model[2].bias.grad, torch.full((3,), float(sf.round(4 / 3, sf.BF16))))
 
 
-@pytest.mark.parametrize("way", ["no_grad", "data"])
-def test_an_update_by_hand_is_the_policys_last_addition(way):
-    model, recorder = nn.Linear(50, 20, bias=False), sf.Recorder()
-    nn.init.ones_(model.weight)
-    with sf.torch.simulate(model, "bf16-stochastic", 1, recorder):
-        if way == "data":
-            model.weight.data.add_(torch.full((20, 50), 2.0**-10))
-        else:
-            with torch.no_grad():
-                model.weight += torch.full((20, 50), 2.0**-10)
-    assert recorder.counts("weight", "update")["total"] == 1000
-    assert 0.05 < float((model.weight > 1).float().mean()) < 0.25
-
-
-def test_an_average_of_weights_that_is_made_inside_is_no_weight():
-    model, recorder = model_of(), sf.Recorder()
+def test_averages_and_copies_of_weights_are_no_weights():
+    model, other, recorder = model_of(), nn.Linear(2, 2, bias=False), sf.Recorder()
     with sf.torch.simulate(model, "bf16-stochastic", observer=recorder), torch.no_grad():
-        averages = [p.clone() for p in model.parameters()]
-        for average, p in zip(averages, model.parameters(), strict=True):
-            average.mul_(0.9).add_(p, alpha=0.1)
+        copy, average = (model[0].weight.detach().clone() for _ in range(2))
+        average.mul_(0.9).add_(model[0].weight, alpha=0.1)
+    with sf.torch.simulate(other, "bf16-standard", observer=recorder), torch.no_grad():
+        copy.mul_(0.3)  # in the block of another model
     assert recorder.counts(phase="update")["total"] == 0
-    assert torch.equal(averages[0], averages[0].bfloat16().float())
+    assert is_bf16(average) and torch.equal(copy, (model[0].weight.bfloat16().float() * 0.3).bfloat16().float())
 
 
-def test_a_copy_of_weights_may_be_written_to_in_the_block_of_another_model():
-    model, other = model_of(), nn.Linear(2, 2, bias=False)
-    with sf.torch.simulate(model, "bf16-standard"):
-        copy = model[0].weight.detach().clone()
-    with sf.torch.simulate(other, "bf16-standard", observer=(recorder := sf.Recorder())), torch.no_grad():
-        copy.mul_(0.3)
-    assert recorder.counts(phase="update")["total"] == 0
-    assert torch.equal(copy, (model[0].weight.bfloat16().float() * 0.3).bfloat16().float())
+def trained(order, in_threads=False):
+    """The parameters of two models whose steps run in an order, or in threads at the same time."""
+    models = [model_of(), model_of()]
+    runs = [sf.torch.simulate(model, "bf16-stochastic", seed) for seed, model in enumerate(models)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for model in models]
+
+    def step(number):
+        with runs[number]:
+            optimizers[number].zero_grad()
+            models[number](X).square().mean().backward()
+            optimizers[number].step()
+
+    if in_threads:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda number: [step(number) for _ in range(2)], range(2)))
+    else:
+        for number in order:
+            step(number)
+    return [p for model in models for p in model.parameters()]
 
 
-def test_blocks_of_two_models_may_take_turns():
-    def trained(takes_turns):
-        models = [model_of(), model_of()]
-        runs = [sf.torch.simulate(model, "bf16-stochastic", seed) for seed, model in enumerate(models)]
-        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
-        for number in (0, 1, 0, 1) if takes_turns else (0, 0, 1, 1):
-            with runs[number]:
-                optimizers[number].zero_grad()
-                models[number](X).square().mean().backward()
-                optimizers[number].step()
-        return [p for model in models for p in model.parameters()]
-
-    assert all(map(torch.equal, trained(True), trained(False)))
-
-
-def test_gradients_by_torch_func_are_refused():
-    model = model_of()
-    with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match=r"torch\.autograd\.grad"):
-        torch.func.grad(lambda x: model(x).sum())(X)
+def test_blocks_of_two_models_may_take_turns_or_be_open_in_two_threads():
+    expected = trained((0, 0, 1, 1))
+    assert all(map(torch.equal, expected, trained((0, 1, 0, 1))))
+    assert all(map(torch.equal, expected, trained((), in_threads=True)))
+    assert not torch.equal(expected[0], expected[4])
 
 
 def test_a_block_that_is_entered_in_another_thread_knows_that_threads_operations():
@@ -212,9 +298,29 @@ def test_a_block_that_is_entered_in_another_thread_knows_that_threads_operations
     assert len(found) == 3 and all(map(torch.equal, found[0], found[1])) and all(map(torch.equal, *found[1:]))
 
 
-def test_a_compiled_model_is_simulated_all_the_same():
+def test_a_forward_pass_in_another_thread_is_refused():
     model = model_of()
-    compiled = torch.compile(model, backend="eager")
-    with sf.torch.simulate(model, POLICY):
-        compiled(X).sum().backward()
-    assert all(map(torch.equal, gradients(model_of(), X), (p.grad for p in model.parameters())))
+    with ThreadPoolExecutor(1) as pool, sf.torch.simulate(model, "bf16-standard") as run:
+        with pytest.raises(ValueError, match="Sequential is simulated in another thread's block"):
+            pool.submit(model, X).result()
+        with pytest.raises(ValueError, match="open in another thread"):
+            pool.submit(run.__enter__).result()
+        rounded = model(X)
+    assert is_bf16(rounded)
+    with ThreadPoolExecutor(1) as pool:
+        assert torch.equal(pool.submit(model, X).result(), model(X)), "after the block it is PyTorch's again"
+
+
+def test_a_plain_block_around_a_pytorch_model_warns_and_blocks_that_may_do_without_one_do_not():
+    with pytest.warns(UserWarning, match=r"no operation of simfloat ran.*simfloat\.torch\.simulate"):
+        with sf.simulate("bf16-standard"):
+            model_of()(X)
+    with sf.simulate("bf16-standard") as sim:
+        sf.Tensor(model_of()(X).detach().numpy()) + 1.0
+    with sim, pytest.raises(KeyError):
+        raise KeyError
+    with sf.simulate("bf16-standard"):
+        with sf.torch.simulate(model := model_of(), "bf16-standard"):
+            model(X)
+    with sf.torch.simulate(nn.Tanh(), "bf16-standard"):
+        pass

@@ -1,6 +1,5 @@
 """Parameters that are parts of one flat tensor: each part is recognised."""
 
-import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -10,72 +9,49 @@ import simfloat as sf
 POLICY = sf.policies["bf16-standard"].override("2.bias", weights=sf.FP32)
 
 
-def model_of(*, flat):
+def flatten(model):
+    vector_to_parameters(parameters_to_vector(model.parameters()), model.parameters())
+
+
+def flatten_gradients(model):
+    sizes = [p.numel() for p in model.parameters()]
+    for p, part in zip(model.parameters(), torch.zeros(sum(sizes)).split(sizes), strict=True):
+        p.grad = part.view_as(p)
+
+
+def trained(prepare=None, start=None, after=None):
+    """All parameters and gradients after two steps, and the operations; parts are changed at three times."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    if flat:
-        vector_to_parameters(parameters_to_vector(model.parameters()), model.parameters())
-    return model
-
-
-def trained(model, change=lambda model: None):
+    if prepare:
+        prepare(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     with sf.torch.simulate(model, POLICY) as run:
         for _ in range(2):
             optimizer.zero_grad()
+            if start:
+                start(model)
             model(torch.linspace(-1, 1, 12).reshape(4, 3)).square().mean().backward()
             optimizer.step()
-            change(model)
-    return [x.detach().clone() for p in model.parameters() for x in (p, p.grad)], run
+            if after:
+                after(model)
+    return [x.detach().clone() for p in model.parameters() for x in (p, p.grad)], run.met
 
 
-def test_parts_of_a_flat_vector_are_trained_as_parameters_with_memory_of_their_own():
-    expected, run = trained(model_of(flat=False))
-    found, flat_run = trained(model_of(flat=True))
-    assert all(map(torch.equal, found, expected)) and flat_run.met == run.met
-
-
-def test_parameters_become_parts_of_a_flat_vector_inside_of_the_block():
-    def flattened(model):
-        vector_to_parameters(parameters_to_vector(model.parameters()), model.parameters())
-
-    expected, _ = trained(model_of(flat=False))
-    assert all(map(torch.equal, trained(model_of(flat=False), flattened)[0], expected))
-
-
-def test_gradients_in_one_flat_tensor_belong_each_to_its_parameter():
-    def begun(model):
-        flat = torch.zeros(sum(p.numel() for p in model.parameters()))
-        for p, part in zip(model.parameters(), flat.split([p.numel() for p in model.parameters()]), strict=True):
-            p.grad = part.view_as(p)
-
-    def stepped(flat):
-        model = model_of(flat=False)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with sf.torch.simulate(model, POLICY):
-            if flat:
-                begun(model)
-            model(torch.linspace(-1, 1, 12).reshape(4, 3)).square().mean().backward()
-            optimizer.step()
-        return [p.detach() for p in model.parameters()]
-
-    assert all(map(torch.equal, stepped(flat=True), stepped(flat=False)))
+def test_parts_of_a_flat_tensor_are_trained_as_parameters_and_gradients_with_memory_of_their_own():
+    expected, operations = trained()
+    found, same = trained(prepare=flatten)
+    assert all(map(torch.equal, found, expected)) and same == operations
+    for options in ({"after": flatten}, {"start": flatten_gradients}):
+        assert all(map(torch.equal, trained(**options)[0], expected))
 
 
 def test_values_written_to_the_flat_vector_are_used_as_rounded():
-    model = nn.Linear(2, 1)
-    flat = torch.zeros(3)
+    model, flat = nn.Linear(2, 1), torch.zeros(3)
     vector_to_parameters(flat, model.parameters())
     with sf.torch.simulate(model, "bf16-standard"), torch.no_grad():
         flat.fill_(0.1)
         assert model(torch.tensor([1.0, 0.0])).item() == 0.2001953125
-
-
-def test_parameters_that_overlap_in_part_are_refused_by_name():
-    model = nn.Linear(2, 2)
-    model.bias.data = model.weight.data.view(-1)[1:3]
-    with pytest.raises(ValueError, match=r"'weight' and 'bias' share a part of their memory.*p\.data\.clone"):
-        sf.torch.simulate(model, "fp32").__enter__()
 
 
 def test_gradients_have_memory_of_their_own_and_come_to_it_by_no_operation_that_is_met():
