@@ -286,7 +286,7 @@ class Recorder(AddingObserver):
     def reset(self) -> None:
         """Delete all counts and all steps."""
         with self._lock:
-            self._events.clear()
+            self._events = {}  # a new dictionary, so that bound counts notice it
             self._series, self._scalars, self._first_nan = Series(), Scalars(), None
             self._goes_on = False
 
