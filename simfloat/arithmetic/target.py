@@ -127,6 +127,17 @@ class AddingObserver(Observer):
         self._size, self._wants_all = size, wants_all
         self._events: dict[EventKey, NDArray[np.int64]] = {}
         self._lock = Lock()
+        self._waiting: list[Callable[[], None]] = []
+
+    def add_later(self, add: Callable[[], None]) -> None:
+        """Call a function before counts are read; it adds events that have come until then. Hold the lock."""
+        self._waiting.append(add)
+
+    def _add_waiting(self) -> None:
+        """Add the events that wait; the caller holds the lock."""
+        waiting, self._waiting = self._waiting, []
+        for add in waiting:
+            add()
 
 
 class BoundCounts:
