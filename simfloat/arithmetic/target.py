@@ -128,6 +128,8 @@ class AddingObserver(Observer):
         self._events: dict[EventKey, NDArray[np.int64]] = {}
         self._lock = Lock()
         self._waiting: list[Callable[[], None]] = []
+        #: The counts of calls outside of a simulation, by operation.
+        self.bound: dict[str, BoundCounts | None] = {}
 
     def add_later(self, add: Callable[[], None]) -> None:
         """Call a function before counts are read; it adds events that have come until then. Hold the lock."""
@@ -202,13 +204,15 @@ def bound_counts(observer: Observer, operation: str) -> BoundCounts | None:
     """Return the counts to which an observer adds the events of an operation; None if it needs each call by itself."""
     if type(observer) is SumObserver:
         observer = observer.inner
-    if type(observer) is not WithPath:
-        return _bind_counts(observer, operation, "", "forward")
+    path, phase, receiver = "", "forward", observer
+    if type(observer) is WithPath:
+        path, phase, receiver = observer.layer, observer.stage, observer.observer
+    elif not isinstance(observer, AddingObserver):
+        return None
     try:
         return observer.bound[operation]
     except KeyError:
-        counts = _bind_counts(observer.observer, operation, observer.layer, observer.stage)
-        return observer.bound.setdefault(operation, counts)
+        return observer.bound.setdefault(operation, _bind_counts(receiver, operation, path, phase))
 
 
 def _bind_counts(observer: Observer, operation: str, path: str, phase: str) -> BoundCounts | None:

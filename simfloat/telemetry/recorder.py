@@ -467,7 +467,7 @@ class Recorder(AddingObserver):
 
     def __getstate__(self) -> dict[str, Any]:
         copies = {"_events": dict(self.entries()), "_series": self._series.copy(), "_scalars": self._scalars.copy()}
-        state = {**vars(self), **copies, "_lock": None, "_waiting": []}
+        state = {**vars(self), **copies, "_lock": None, "_waiting": [], "bound": {}}
         del state["_wants_all"]
         return state
 
