@@ -30,11 +30,14 @@ from simfloat.arithmetic.operands import (
 from simfloat.arithmetic.plan import (
     BLOCK,
     Plan,
+    SumOperands,
     check_out,
     copied_to_out,
+    is_one_block,
     is_one_piece,
     output_array,
     plan_for,
+    round_and_count,
     round_planned,
 )
 from simfloat.arithmetic.sources import Elements, InFloat64ByMode, NumbersOfFormat, Route, route_of
@@ -106,8 +109,6 @@ def compute(
     `routes` are the routes of earlier calls with the same target, by operation, type and device. Results are written to
     `out`, if that is given, which has their shape and dtype.
     """
-    if target.observer is not None and target.operation != operation:
-        target = target._replace(operation=operation)
     draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
     routes = {} if routes is None else routes
     are_usual = all([type(x) is np.ndarray and x.dtype is FLOAT32 for x in arrays])
@@ -115,7 +116,7 @@ def compute(
     route = routes.get(key)
     if route is None:
         route = routes[key] = route_of(operation, target.format, target.rounding, *key[1:])
-    return _compute_results(route, arrays, target, draw, out)
+    return _compute_results(route, arrays, target, draw, out, operation)
 
 
 def compute_with_draw(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
@@ -164,9 +165,17 @@ def _route(operation: str, arrays: list[NDArray], target: Target) -> Route:
 
 
 def _compute_results(
-    route: Route, arrays: list[NDArray], target: Target, draw: Draw | None, out: NDArray[np.floating] | None = None
+    route: Route,
+    arrays: list[NDArray],
+    target: Target,
+    draw: Draw | None,
+    out: NDArray[np.floating] | None = None,
+    operation: str | None = None,
 ) -> NDArray[np.floating]:
-    """Compute the results of an operation on float arrays, in `out` if that is given."""
+    """Compute the results of an operation on float arrays, in `out` if that is given.
+
+    The observer receives the events of `operation`, if it is given, otherwise those of the operation of the target.
+    """
     if route.kernel == "power" and (factors := _factors_of_power(*arrays)) is not None:
         route, arrays = route_of("multiply", target.format, target.rounding, *common_type_and_device(factors)), factors
     plan, observer = route.plan, target.observer
@@ -186,11 +195,17 @@ def _compute_results(
         source.round_block(plan, 0, results.size, NO_WORDS, results.reshape(-1))
         return results if out is None else copied_to_out(results, out)
     if observer is not None and route.source is InFloat64ByMode:  # float64 cannot represent larger exact results
-        results[...] = on_device_of(compute_exactly(route.kernel, arrays, target), results)
+        exact_target = target._replace(operation=operation or target.operation)
+        results[...] = on_device_of(compute_exactly(route.kernel, arrays, exact_target), results)
         return copied_to_out(results, out)
     if observer is not None and wants_optional_counts(observer):
         check_inexact(target.format, route.operation)
-    round_planned(source, plan, results, target, draw)
+    operation = operation or target.operation
+    if observer is not None and is_one_block(plan, results.size, draw):
+        round_and_count(source, plan, results.reshape(-1), observer, operation)
+    else:
+        target = target if operation == target.operation else target._replace(operation=operation)
+        round_planned(source, plan, results, target, draw)
     return copied_to_out(results, out)
 
 
@@ -423,13 +438,31 @@ def round_vector(
     if alone and (x.size <= BLOCK or is_one_piece(Elements(x), x.size)):
         # round_planned would do the same and take longer.
         plan.loop(x, NO_WORDS, results.reshape(-1), plan.numbers)
+    elif target.observer is not None and is_one_block(plan, x.size, draw):
+        round_and_count(Elements(x), plan, results.reshape(-1), target.observer, target.operation)
     else:
         round_planned(Elements(x), plan, results, target, draw)
     return results if out is None else copied_to_out(results, out)
 
 
-def count_without_rounding(x: NDArray, plan: Plan, target: Target) -> bool:
-    """Pass the events of a rounding to the target's observer, for numbers of the format, which it does not change.
+def round_observed(
+    x: NDArray,
+    plan: Plan,
+    shape: tuple[int, ...],
+    dtype: FloatType,
+    observer: Observer,
+    operation: str,
+    sum_operands: SumOperands | None = None,
+) -> NDArray[np.floating]:
+    """Round a vector of one block for an observer, without random words; return an array of `shape`."""
+    is_small = plan.device is CPU and x.size < LEAST_ALIGNED
+    results = np.empty(shape, dtype) if is_small else empty(shape, dtype, plan.device)
+    round_and_count(Elements(x), plan, results.reshape(-1), observer, operation, sum_operands)
+    return results
+
+
+def count_without_rounding(x: NDArray, plan: Plan, target: Target, observer: Observer, operation: str) -> bool:
+    """Pass the events of a rounding to an observer, for numbers of the format of the target, which it does not change.
 
     Return False, and do nothing, if the results would have another dtype, or if a NaN would be an error.
     """
@@ -437,5 +470,9 @@ def count_without_rounding(x: NDArray, plan: Plan, target: Target) -> bool:
         return False
     # The order of elements is of no account: a transposed matrix is not copied.
     vector = flat(x.T if x.T.flags.c_contiguous else x)
-    round_planned(NumbersOfFormat(vector), plan, vector, target, None)
+    if is_one_block(plan, vector.size, None):
+        round_and_count(NumbersOfFormat(vector), plan, vector, observer, operation)
+    else:
+        target = target._replace(observer=observer, operation=operation)
+        round_planned(NumbersOfFormat(vector), plan, vector, target, None)
     return True

@@ -16,7 +16,15 @@ from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.machines import CPU, Device, is_on_gpu
 from simfloat.arithmetic.operands import FloatType, broadcast_shape, empty
-from simfloat.arithmetic.target import DirectCounts, Target, adding_observer, is_precise, is_wide, notify
+from simfloat.arithmetic.target import (
+    Observer,
+    SumObserver,
+    Target,
+    bound_counts,
+    is_precise,
+    is_wide,
+    notify,
+)
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
@@ -158,11 +166,7 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
         if observer is None:
             source.round_block(plan, 0, size, NO_WORDS, results)
         else:
-            adding = adding_observer(observer, target.operation) if plan.device is CPU else None
-            events = events_for(observer) if adding is None else None
-            _round_and_count(source, plan, 0, NO_WORDS, results, events, adding)
-            if events is not None:
-                notify(observer, events, target.operation)
+            round_and_count(source, plan, results, observer, target.operation)
     else:
         words = _words_of(draw, size, target.rounding, plan.device)
         work = partial(_round_range, source, results, plan, words, observer)
@@ -204,35 +208,75 @@ def _round_range(
 
 
 def _round_and_count(
-    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64] | None,
-    adding: DirectCounts | None = None,
-) -> None:  # fmt: skip
-    """Round a block and add to its events, or to the counts of an observer that only adds up events.
+    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
+) -> None:
+    """Round a block and add to its events; exact results are computed if a rounding or a count needs them."""
+    exact, shown = _round_block(source, plan, start, words, out, events)
+    if shown or events.size > SIZE:
+        _add_rare_counts(source, plan, start, words, out, exact, shown, events)
 
-    Exact results are computed if a rounding or a count needs them.
+
+def is_one_block(plan: Plan, size: int, draw: Draw | None) -> bool:
+    """Return True if `round_and_count` may round this number of results."""
+    return draw is None and plan.has_nan and (size <= BLOCK or not plan.device.in_pieces)
+
+
+#: The operands of sums of products, and the format of the accumulator.
+SumOperands = tuple[tuple[NDArray, NDArray], Format | None]
+
+
+def round_and_count(
+    source: Source,
+    plan: Plan,
+    out: NDArray,
+    observer: Observer,
+    operation: str,
+    sum_operands: SumOperands | None = None,
+) -> None:
+    """Round one block without random words into the vector `out`; the observer receives the events.
+
+    An observer that only adds up events receives them in its own vector: one for each call, of 17 KB, took 15 to 20 %
+    of an observed step of a small model. If the values are sums of products, `sum_operands` tell why one is NaN.
     """
-    exact = None
+    counts = bound_counts(observer, operation) if plan.device is CPU else None
+    if counts is None:
+        events = events_for(observer)
+        exact, shown = _round_block(source, plan, 0, NO_WORDS, out, events)
+        is_rare = shown != 0 or events.size > SIZE
+    else:
+        exact, lost = _rounded(source, plan, 0, NO_WORDS, out)
+        with counts.lock:
+            shown = _add_counts(plan, out, lost, counts.vector())
+            if not shown % 2 and not counts.observer.more:
+                if shown:
+                    _add_rare_counts(source, plan, 0, NO_WORDS, out, exact, shown, counts.vector())
+                return
+        # Results may be NaN, and the observer needs the causes of this call.
+        events, is_rare = events_for(counts.observer), True
+    if is_rare:
+        _add_rare_counts(source, plan, 0, NO_WORDS, out, exact, shown, events)
+    if sum_operands is not None:
+        observer = SumObserver(observer, *sum_operands)
+    notify(observer, events, operation)
+
+
+def _rounded(source: Source, plan: Plan, start: int, words: NDArray, out: NDArray) -> tuple[NDArray | None, int]:
+    """Round a block; return its exact results, if they were computed, and the number of lost addends."""
+    exact, stop = None, start + out.size
     if source.makes_exact:
-        exact = source.exact(start, start + out.size)
+        exact = source.exact(start, stop)
         source.round_exact(plan, exact, start, words, out)
     else:
-        source.round_block(plan, start, start + out.size, words, out)
-    lost = source.count_lost_addends(start, start + out.size, out)
-    if adding is None:
-        assert events is not None
-        shown = _add_counts(plan, out, lost, events)
-        if shown or events.size > SIZE:
-            _add_rare_counts(source, plan, start, words, out, exact, shown, events)
-        return
-    # A vector for each call, of 17 KB, took 15 to 20 % of an observed step of a small model.
-    recorder, key, observer = adding
-    shown = recorder.add_directly(key, partial(_add_counts, plan, out, lost))
-    if shown % 2 or recorder.more:  # results may be NaN, and the observer needs the causes of this call
-        events = events_for(recorder)
-        _add_rare_counts(source, plan, start, words, out, exact, shown, events)
-        notify(observer, events, key[1])
-    elif shown:
-        recorder.add_directly(key, partial(_add_rare_counts, source, plan, start, words, out, exact, shown))
+        source.round_block(plan, start, stop, words, out)
+    return exact, source.count_lost_addends(start, stop, out)
+
+
+def _round_block(
+    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
+) -> tuple[NDArray | None, int]:
+    """Round a block and add the events that results show; return what `_add_rare_counts` needs."""
+    exact, lost = _rounded(source, plan, start, words, out)
+    return exact, _add_counts(plan, out, lost, events)
 
 
 def _add_counts(plan: Plan, out: NDArray, lost: int, events: NDArray[np.int64]) -> int:
@@ -250,6 +294,7 @@ def _add_counts(plan: Plan, out: NDArray, lost: int, events: NDArray[np.int64]) 
     return shown
 
 
+@in_usual_environment
 def _add_rare_counts(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, exact: NDArray | None, shown: int,
     events: NDArray[np.int64],

@@ -482,12 +482,13 @@ def run(
     inputs: Vectors,
     outputs: Vectors,
     streams: Sequence[BitStream],
+    zeros: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64] | None:
     """Run a program on float32 vectors of one length, which may be read and written.
 
     `streams` are the random streams of its stochastic instructions, in their order. Returns the counted events, one row
-    per label; None if the loop cannot count them or is not compiled yet. The operations must then be executed in
-    another way.
+    per label, in the array `zeros` if it is given and one thread runs the program; None if the loop cannot count them
+    or is not compiled yet. The operations must then be executed in another way.
     """
     size = inputs[0].size
     if not READINESS.is_ready and not READINESS.allows(instructions, size):
@@ -497,7 +498,7 @@ def run(
         draws[row] = stream.seed, stream.take_call()
     loop = CPU.loops.programs.run_program
     if size * instructions.cost < LEAST_WORK:
-        work = [_loop_arguments(instructions, scalars, draws, inputs, outputs, 0)]
+        work = [_loop_arguments(instructions, scalars, draws, inputs, outputs, 0, zeros)]
         is_counted = loop(*work[0])
     else:
         work = [
@@ -520,10 +521,13 @@ def _loop_arguments(
     inputs: Vectors,
     outputs: Vectors,
     start: int,
+    zeros: NDArray[np.int64] | None = None,
 ) -> tuple[Any, ...]:
-    """Return the arguments of the loop; the last one receives the events."""
+    """Return the arguments of the loop; the last one, `zeros` or a new array, receives the events."""
     rows, registers, grids, signs, _, counted, *_ = instructions
     read = (*inputs, *NONE[len(inputs) : INPUTS])
     written = (*outputs, *NONE[len(outputs) : OUTPUTS])
-    events = np.zeros((len(counted), SIZE), np.int64) if counted else NO_EVENTS
+    events = zeros
+    if events is None:
+        events = np.zeros((len(counted), SIZE), np.int64) if counted else NO_EVENTS
     return rows, registers, scalars, grids, signs, draws, start, read, written, events

@@ -21,6 +21,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.target import causes_of_operation, causes_of_rounding, check_precision, odd_suffices
 from simfloat.arithmetic.threads import scratch
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 
 #: The number of results in a table. As many elements are computed before it is built, so that it at most doubles the
@@ -229,6 +230,7 @@ class InFloat64:
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
         return int(self.route.plan.device.loops.counting.count_unchanged(a, b, out, sign, either))
 
+    @in_usual_environment
     def _count_lost_in_fma(self, start: int, stop: int, out: NDArray) -> int:
         """Return the number of finite a * b + c that lost c, or the product: the difference is then zero."""
         machine = self.route.plan.device

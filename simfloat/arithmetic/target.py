@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,8 +114,6 @@ def _is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-T = TypeVar("T")
-
 #: The path, the operation and the phase of events.
 EventKey = tuple[str, str, str]
 
@@ -130,37 +128,61 @@ class AddingObserver(Observer):
         self._size, self._wants_all = size, wants_all
         self._events: dict[EventKey, NDArray[np.int64]] = {}
         self._lock = Lock()
+        self._waiting: list[Callable[[], None]] = []
+        #: The counts of calls outside of a simulation, by operation.
+        self.bound: dict[str, BoundCounts | None] = {}
 
-    def add_directly(self, key: EventKey, add: Callable[[NDArray[np.int64]], T]) -> T:
-        """Call a function that adds to the counts of a key, and return its result."""
-        with self._lock:
-            counts = self._events.get(key)
-            if counts is None:
-                counts = self._events[key] = np.zeros(self._size, np.int64)
-            return add(counts)
+    def add_later(self, add: Callable[[], None]) -> None:
+        """Call a function before counts are read; it adds events that have come until then. Hold the lock."""
+        self._waiting.append(add)
+
+    def _add_waiting(self) -> None:
+        """Add the events that wait; the caller holds the lock."""
+        waiting, self._waiting = self._waiting, []
+        for add in waiting:
+            add()
+
+
+class BoundCounts:
+    """The counts of one path, operation and phase in an observer that only adds up events.
+
+    The vector is searched once, and again if the observer was reset or has loaded a state. Hold `lock` while you use
+    it.
+    """
+
+    __slots__ = ("_all", "_vector", "key", "observer")
+
+    def __init__(self, observer: AddingObserver, key: EventKey) -> None:
+        self.observer, self.key = observer, key
+        self._all: dict[EventKey, NDArray[np.int64]] | None = None
+        self._vector = np.zeros(0, np.int64)
+
+    @property
+    def lock(self) -> Lock:
+        """The lock of the observer."""
+        return self.observer._lock
+
+    def add(self, events: NDArray[np.int64]) -> None:
+        """Add the events of a call, which has as many counts as the observer, and no NaN."""
+        with self.observer._lock:
+            total = self.vector()
+            np.add(total, events, out=total)
+
+    def vector(self) -> NDArray[np.int64]:
+        """Return the vector to which events are added; a new key follows the others of the observer."""
+        observer = self.observer
+        every = observer._events
+        if self._all is not every:
+            vector = every.get(self.key)
+            if vector is None:
+                vector = every[self.key] = np.zeros(observer._size, np.int64)
+            self._all, self._vector = every, vector
+        return self._vector
 
 
 def adds_up(observer: Observer | None) -> bool:
     """Return True if an observer only adds the events of calls, so it may receive the sum of several calls at once."""
     return isinstance(observer, AddingObserver) and _is_ours(type(observer))
-
-
-#: The observer that adds up events, their key, and the observer that receives events of NaN.
-DirectCounts = tuple[AddingObserver, EventKey, Observer]
-
-
-def adding_observer(observer: Observer, operation: str) -> DirectCounts | None:
-    """Return the observer that adds up the events of an operation; None if it needs the events of each call."""
-    path, phase, first = "", "forward", observer
-    if type(observer) is SumObserver:
-        observer = observer.inner
-    if type(observer) is WithPath:
-        path, phase, observer = observer.layer, observer.stage, observer.observer
-    if not isinstance(observer, AddingObserver) or not _is_ours(type(observer)):
-        return None
-    if not (observer._wants_all or observer.wants(path, phase)):
-        return None
-    return observer, (path, operation, phase), first
 
 
 @dataclass(frozen=True)
@@ -171,10 +193,33 @@ class WithPath(Observer):
     layer: str
     stage: str
     more: bool = False
+    #: The counts of the observer for this path and phase, by operation.
+    bound: dict[str, BoundCounts | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on with the path of the layer and the phase."""
         notify(self, events, operation)
+
+
+def bound_counts(observer: Observer, operation: str) -> BoundCounts | None:
+    """Return the counts to which an observer adds the events of an operation; None if it needs each call by itself."""
+    if type(observer) is SumObserver:
+        observer = observer.inner
+    path, phase, receiver = "", "forward", observer
+    if type(observer) is WithPath:
+        path, phase, receiver = observer.layer, observer.stage, observer.observer
+    elif not isinstance(observer, AddingObserver):
+        return None
+    try:
+        return observer.bound[operation]
+    except KeyError:
+        return observer.bound.setdefault(operation, _bind_counts(receiver, operation, path, phase))
+
+
+def _bind_counts(observer: Observer, operation: str, path: str, phase: str) -> BoundCounts | None:
+    if not (isinstance(observer, AddingObserver) and adds_up(observer) and observer.wants(path, phase)):
+        return None
+    return BoundCounts(observer, (path, operation, phase))
 
 
 class ObserverGroup(Observer):

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.catalog import Reads
-from simfloat.arithmetic.target import wants
+from simfloat.arithmetic.target import adds_up, wants
 from simfloat.autodiff.variable import (
     BoundOperation,
     ChangeGuard,
     Derivative,
+    GradientArithmetic,
     Guard,
     Node,
     SplitPart,
@@ -304,11 +305,18 @@ def _observed_contribution(
     node: Node, number: int, u: Arithmetic, g: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
 ) -> NDArray:
     """Return the gradient of a parent as `_contribution` does; the observer receives the last rounding at its path."""
-    observer, layer, path = node.place.observer, node.place.path, node.paths[number]
-    if path is None or not (wants(observer, path, "backward") or wants(observer, layer, "backward")):
+    bound = node.bound
+    path, spare = bound.paths[number], bound.gradient_arithmetics[number]
+    # Another thread, or a backward pass within this one, takes another arithmetic from the list, or makes one.
+    own = spare.pop() if spare else None
+    if own is None or own.arithmetic is not u:
+        own = _own_arithmetic(bound.place, path, u)
+    observed, events = own.observed, own.events
+    if events is None:
+        if own.is_reusable:
+            spare.append(own)
         return _contribution(node, number, u, g, before, complete, splits)
-    events = PendingEvents(observer, layer)
-    gradient = _contribution(node, number, u.with_observer(events), g, before, complete, splits)
+    gradient = _contribution(node, number, observed, g, before, complete, splits)
     if complete and node.parents[number].node is None:
         # The gradient of a sum is one rounded value that is broadcast to all elements; its events count for each of
         # them.
@@ -316,7 +324,20 @@ def _observed_contribution(
         events.release(path, gradient.size if is_spread else None)
     else:
         events.release()
+    if own.is_reusable:
+        spare.append(own)
     return gradient
+
+
+def _own_arithmetic(place: Place, path: str | None, u: Arithmetic) -> GradientArithmetic:
+    """Return the arithmetic of a gradient whose last rounding counts at the path of a parameter."""
+    observer, layer = place.observer, place.path
+    # What an observer of another class needs may change.
+    is_reusable = adds_up(observer)
+    if path is None or not (wants(observer, path, "backward") or wants(observer, layer, "backward")):
+        return GradientArithmetic(u, u, None, is_reusable)
+    events = PendingEvents(observer, layer)
+    return GradientArithmetic(u, u.with_own_observer(events), events, is_reusable)
 
 
 def _contribution(

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 
@@ -138,6 +138,15 @@ class SplitPart(NamedTuple):
 Derivative = Callable[[Arithmetic, NDArray], NDArray | SplitPart]
 
 
+class GradientArithmetic(NamedTuple):
+    """The arithmetic of a gradient of a parameter, and the same one with an observer that keeps the events."""
+
+    arithmetic: Arithmetic
+    observed: Arithmetic
+    events: PendingEvents | None  # None if no observer needs them
+    is_reusable: bool
+
+
 class BoundOperation:
     """An operation at its place, on operands that are parameters at certain paths, or activations.
 
@@ -151,6 +160,8 @@ class BoundOperation:
         self.is_observed = tuple([place.observer is not None and path is not None for path in paths])
         # The arithmetic of the backward pass to each operand, from its first use on, if it does not depend on a format.
         self.to_operands: list[Arithmetic | None] = [None] * len(paths)
+        # The arithmetics of gradients of parameters that no backward pass uses now, for each operand.
+        self.gradient_arithmetics: tuple[list[GradientArithmetic], ...] = tuple([[] for _ in paths])
         self._forward_inputs: dict[int, tuple[Format, Input]] = {}
 
     @cached_property

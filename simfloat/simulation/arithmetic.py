@@ -24,9 +24,9 @@ from simfloat.arithmetic.operands import FLOAT32, LEAST_ALIGNED, FloatType, flat
 from simfloat.arithmetic.operations import compute, round_array, round_vector
 from simfloat.arithmetic.plan import plan_for
 from simfloat.arithmetic.scaling import Hadamard
-from simfloat.arithmetic.target import Target, notify, wants
+from simfloat.arithmetic.target import Target, WithPath, bound_counts, notify, wants
 from simfloat.formats import FP32, Format, Rounding
-from simfloat.kernels.rounding.events import TOTAL, wants_optional_counts
+from simfloat.kernels.rounding.events import NAN, TOTAL, wants_optional_counts
 from simfloat.sums import Accumulator, exact, matmul, sequential
 from simfloat.sums.convolution import conv2d_weight_gradient, convolve
 from simfloat.sums.geometry import Geometry, Volumes, im2col, kernel_shape, weight_gradient_factors
@@ -343,6 +343,7 @@ class PendingEvents(Observer):
         self.observer, self.layer = observer, layer
         self.more = wants_optional_counts(observer)
         self.pending: list[tuple[NDArray[np.int64], str]] = []
+        self._located: dict[str, WithPath] = {}
 
     @property
     def count(self) -> int:
@@ -364,13 +365,21 @@ class PendingEvents(Observer):
 
         `elements` is the number of elements that share the values of the last rounding, if these are fewer.
         """
-        last = len(self.pending) - 1
-        for number, (events, operation) in enumerate(self.pending):
-            where = path if number == last and path is not None else self.layer
-            if self.observer is not None and wants(self.observer, where, "backward"):
-                if number == last and elements is not None and events[TOTAL]:
+        last, observer = len(self.pending) - 1, self.observer
+        for number, (events, operation) in enumerate(self.pending if observer is not None else ()):
+            where = self.layer
+            if number == last:
+                where = self.layer if path is None else path
+                if elements is not None and events[TOTAL]:
                     events = events * (elements // events[TOTAL])
-                notify(self.observer, events, operation, where, "backward")
+            located = self._located.get(where)
+            if located is None:
+                located = self._located[where] = WithPath(observer, where, "backward", self.more)
+            counts = None if events[NAN] else bound_counts(located, operation)
+            if counts is not None:
+                counts.add(events)
+            elif wants(observer, where, "backward"):
+                notify(located, events, operation)
         self.pending.clear()
 
 

@@ -27,10 +27,10 @@ from simfloat.arithmetic.programs import (
     program_grid,
     run,
 )
-from simfloat.arithmetic.target import WithPath, adds_up, notify
+from simfloat.arithmetic.target import AddingObserver, BoundCounts, WithPath, bound_counts, notify
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.kernels.rounding.events import UNCHANGED
+from simfloat.kernels.rounding.events import COUNTS, EXPONENTS, INFINITE, SIZE, UNCHANGED
 from simfloat.simulation.place import Place, UpdateRules
 from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic
 
@@ -39,6 +39,10 @@ WEIGHT = ""
 
 #: The position of the gradient among the vectors that a program reads; the optimizer state follows.
 GRADIENT = 1
+
+
+#: The columns of the events that float32 results may have.
+EVENTS_OF_FLOAT32 = slice(0, len(COUNTS)), slice(EXPONENTS - 149, EXPONENTS + 128), slice(INFINITE, SIZE)
 
 
 class ObservedMoment(NamedTuple):
@@ -82,23 +86,17 @@ class UpdateNumbers(NamedTuple):
 class ObservedResult(NamedTuple):
     """The instructions with the results of one operation, and the observer that receives their events."""
 
-    rows: list[int]  # of the events; several rows are added for an observer that does so itself
+    rows: list[int]  # of the events; several rows for an observer that only adds up events
     observer: WithPath
     operation: str
     moment: ObservedMoment | None
-
-    def notify(self, events: NDArray[np.int64]) -> None:
-        """Send the events of these rows."""
-        first, *others = self.rows
-        for row in others:
-            events[first] += events[row]
-        notify(self.observer, events[first], self.operation)
+    counts: BoundCounts | None  # of an observer that only adds up events
 
 
 class BoundUpdate:
     """A program at the place of a parameter: its random streams, and the observers of its results."""
 
-    __slots__ = ("instructions", "observed", "program", "streams")
+    __slots__ = ("_sums", "instructions", "observed", "program", "streams")
 
     def __init__(self, program: UpdateProgram, place: Place) -> None:
         instructions = program.instructions
@@ -108,19 +106,23 @@ class BoundUpdate:
         wanted = [number for number, observer in enumerate(observers) if observer is not None]
         self.instructions = instructions.count_only(wanted) if len(wanted) < len(observers) else instructions
         self.observed: list[ObservedResult] = []
+        # Of the events that the observer has not received, in the columns of float32 results. Adding 17 KB for each
+        # row of each update took as long as the update.
+        self._sums: list[NDArray[np.int64]] = []
         rows: dict[EventLabel, list[int]] = {}
         for row, number in enumerate(wanted):
             label, observer = instructions.counted[number], observers[number]
             assert isinstance(observer, WithPath)
-            if label in rows and adds_up(observer.observer):
+            counts = bound_counts(observer, label.operation)
+            if label in rows and counts is not None:
                 rows[label].append(row)
             else:
                 rows[label] = [row]
                 moment = program.moments[label.stream] if label.operation == "moment" else None
-                self.observed.append(ObservedResult(rows[label], observer, label.operation, moment))
+                self.observed.append(ObservedResult(rows[label], observer, label.operation, moment, counts))
 
     def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
-        """Send the events of an update to the observers."""
+        """Send the events of an update to the observers, and set `events` to zero again."""
         has_gradient = None
         for result in self.observed:
             moment = result.moment
@@ -130,7 +132,36 @@ class BoundUpdate:
                 # All results are finite; otherwise the loop had refused to count them.
                 is_stalled = (written[moment.after] == before) & has_gradient
                 events[result.rows[0], UNCHANGED] = np.count_nonzero(is_stalled)
-            result.notify(events)
+            if result.counts is None:
+                notify(result.observer, events[result.rows[0]].copy(), result.operation)
+        counts = self.observed[0].counts
+        if counts is not None:
+            with counts.lock:
+                self._add(counts.observer, events)
+        for columns in EVENTS_OF_FLOAT32:
+            events[:, columns] = 0
+
+    def _add(self, observer: AddingObserver, events: NDArray[np.int64]) -> None:
+        """Add events to the sums; the observer receives them before its counts are read."""
+        if not self._sums:
+            self._sums = [events[:, columns].copy() for columns in EVENTS_OF_FLOAT32]
+            for result in self.observed:
+                if result.counts is not None:
+                    result.counts.vector()  # the keys of an observer have the order of their first events
+            observer.add_later(self._add_sums)
+            return
+        for sums, columns in zip(self._sums, EVENTS_OF_FLOAT32, strict=True):
+            np.add(sums, events[:, columns], out=sums)
+
+    def _add_sums(self) -> None:
+        """Add the sums of events to the counts of the observer."""
+        for result in self.observed:
+            if result.counts is not None:
+                total = result.counts.vector()
+                for sums, columns in zip(self._sums, EVENTS_OF_FLOAT32, strict=True):
+                    for row in result.rows:
+                        total[columns] += sums[row]
+        self._sums = []
 
 
 class RecordedStep(UpdateArithmetic):
@@ -371,14 +402,28 @@ def run_as_program(
         bound = place.bound_update = BoundUpdate(program, place)
     outputs = {name: memory[name] if name in memory else empty(gradient.shape, FLOAT32) for name in program.outputs}
     read, written = [flat(x) for x in arrays], [x.reshape(-1) for x in outputs.values()]
-    events = run(bound.instructions, numbers.scalars, read, written, bound.streams)
+    zeros = _take_zeros(len(bound.instructions.counted)) if bound.observed else None
+    events = run(bound.instructions, numbers.scalars, read, written, bound.streams, zeros)
     if events is None:
         return None
     if bound.observed:
         bound.notify(events, read, written)
+        _spare.setdefault(len(events), []).append(events)
     for name in program.state_names:
         state[name] = outputs[name] if name in outputs else np.array(numbers.counters[name], COUNTERS[name])
     return outputs[WEIGHT]
+
+
+#: Arrays of zeros for events that no thread uses now, by their number of rows of 17 KB.
+_spare: dict[int, list[NDArray[np.int64]]] = {}
+
+
+def _take_zeros(rows: int) -> NDArray[np.int64]:
+    """Return an array of zeros for the events of an update."""
+    try:
+        return _spare[rows].pop()
+    except (KeyError, IndexError):
+        return np.zeros((rows, SIZE), np.int64)
 
 
 def _split_names(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, GivenBits, take_draw
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FLOAT32, LEAST_ALIGNED
-from simfloat.arithmetic.operations import compute_with_draw, round_vector
-from simfloat.arithmetic.plan import check_no_nan
+from simfloat.arithmetic.operations import compute_with_draw, round_observed, round_vector
+from simfloat.arithmetic.plan import check_no_nan, is_one_block
 from simfloat.arithmetic.target import SumObserver, Target, check_precision
 from simfloat.sums.accumulator import Accumulator, Around, Engine, Region, takes_stacks
 from simfloat.sums.bounds import bounds_of
@@ -294,7 +294,13 @@ def round_sums(
     if work.sums_are_results:
         return sums if sums.shape == shape else sums.reshape(shape)
     plan, target, *_ = options
+    single = sums.dtype == FLOAT32
+    rounding = plan.plans[single]
     if target.observer is not None:
+        is_final = work.divisor == 1.0 and plan.result_without_nan is None
+        if is_final and is_one_block(rounding, sums.size, work.draw):
+            names = target.observer, target.operation
+            return round_observed(sums.reshape(-1), rounding, shape, target.dtype, *names, ((a, b), plan.result))
         target = target._replace(observer=SumObserver(target.observer, (a, b), plan.result))
     if plan.result_without_nan is not None:
         check_no_nan(sums.reshape(shape), plan.result_without_nan)
@@ -303,8 +309,6 @@ def round_sums(
         return compute_with_draw("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(
             shape
         )
-    single = sums.dtype == FLOAT32
-    rounding = plan.plans[single]
     if (
         sums.size < LEAST_ALIGNED
         and single is (target.dtype is np.float32)

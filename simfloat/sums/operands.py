@@ -14,7 +14,8 @@ from simfloat.arithmetic.blocks import Block, BlockScales
 from simfloat.arithmetic.casts import Cast, PlannedTarget
 from simfloat.arithmetic.machines import CPU, Device, device_of
 from simfloat.arithmetic.operands import FLOAT32, flat
-from simfloat.arithmetic.operations import count_without_rounding, round_array, round_vector
+from simfloat.arithmetic.operations import count_without_rounding, round_array, round_observed, round_vector
+from simfloat.arithmetic.plan import is_one_block
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Observer, Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -113,15 +114,18 @@ class OperandPlan(NamedTuple):
         single = dtype is FLOAT32 or dtype == FLOAT32
         target, plan = self.targets[single]
         is_unchanged = already_in_format or self.is_identity[single]
-        if observer is not None and operation is not None:
-            # An observer counts all casts, including those that change nothing.
-            target = target._replace(observer=observer, operation=operation)
-            is_unchanged = is_unchanged and count_without_rounding(x, plan, target)
-        if is_unchanged:
+        is_observed = observer is not None and operation is not None
+        # An observer counts all casts, including those that change nothing.
+        if is_unchanged and (not is_observed or count_without_rounding(x, plan, target, observer, operation)):
             return x
         # Contiguity first, as in `flat`.
         is_vector = type(x) is np.ndarray and (flags := x.flags).c_contiguous and flags.carray
-        return round_vector(x.reshape(-1) if is_vector else flat(x), plan, x.shape, target, draw)
+        vector = x.reshape(-1) if is_vector else flat(x)
+        if is_observed:
+            if is_one_block(plan, vector.size, draw):
+                return round_observed(vector, plan, x.shape, target.dtype, observer, operation)
+            target = target._replace(observer=observer, operation=operation)
+        return round_vector(vector, plan, x.shape, target, draw)
 
     def round_with_bounds(
         self,

@@ -224,6 +224,7 @@ class Recorder(AddingObserver):
             first = self._first_nan
             if first is not None and first.step == self._series.steps and step_values.get("skipped") == 1:
                 self._first_nan = None
+            self._add_waiting()
             self._scalars.end_step(self._series.steps, step_values)
             self._series.end_step((Key(*key), events) for key, events in self._events.items())
 
@@ -286,7 +287,8 @@ class Recorder(AddingObserver):
     def reset(self) -> None:
         """Delete all counts and all steps."""
         with self._lock:
-            self._events.clear()
+            self._add_waiting()
+            self._events = {}  # a new dictionary, so that bound counts notice it
             self._series, self._scalars, self._first_nan = Series(), Scalars(), None
             self._goes_on = False
 
@@ -321,6 +323,7 @@ class Recorder(AddingObserver):
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(f"{takes}, and this one is damaged: {error}.") from error
         with self._lock:
+            self._add_waiting()
             self._events = {(*key,): row for key, row in zip(keys, events, strict=True)}
             self._series, self._scalars, self._first_nan, self._goes_on = series, scalars, first, True
 
@@ -336,6 +339,7 @@ class Recorder(AddingObserver):
     def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
         """Return path, operation and phase, with a copy of their events, in the order of first occurrence."""
         with self._lock:
+            self._add_waiting()
             return [(Key(*key), np.array(events)) for key, events in self._events.items()]
 
     def table(self) -> Table:
@@ -463,7 +467,7 @@ class Recorder(AddingObserver):
 
     def __getstate__(self) -> dict[str, Any]:
         copies = {"_events": dict(self.entries()), "_series": self._series.copy(), "_scalars": self._scalars.copy()}
-        state = {**vars(self), **copies, "_lock": None}
+        state = {**vars(self), **copies, "_lock": None, "_waiting": [], "bound": {}}
         del state["_wants_all"]
         return state
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.simulation.formulas import activations as activations_of_both
 from simfloat.simulation.formulas import slopes
 from simfloat.simulation.place import Place
 from simfloat.torch.formula import CompositeGradients, Formula
@@ -33,7 +34,7 @@ def _of_softmax(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: 
 
 def _row(operation: Any, way_back: Any, **options: Any) -> FormulaCall:
     """Return the row of an operation with the formulas in the tables of rules."""
-    forward, back = (_TABLES[each.overloadpacket.__name__] for each in (operation, way_back))
+    forward, back = (_TABLES[each.overloadpacket.__name__.removesuffix("_")] for each in (operation, way_back))
     slopes = [each.function for each in back.formulas] if isinstance(back, CompositeGradients) else [back.function]
     is_composite = isinstance(forward, Formula)
     return FormulaCall(
@@ -57,6 +58,15 @@ def _silu_recorded(g: Tensor, x: Tensor) -> Tensor:
         return aten.silu_backward(g, x)
     sigmoid = x.sigmoid()
     return g * sigmoid * (1.0 + x * (1.0 - sigmoid))
+
+
+def _hardtanh(u: Any, x: NDArray, low: float, high: float) -> NDArray:
+    # PyTorch selects, as in the rule; its hardtanh would be this row again.
+    return u.round(torch.clamp(torch.from_numpy(x), low, high).numpy())
+
+
+def _hardtanh_slope(u: Any, g: NDArray, x: NDArray, low: float, high: float) -> NDArray:
+    return activations_of_both.hardtanh_to_x(u, g, None, x, *pointwise.in_type_of(x, low, high))
 
 
 def _square_slope(u: Any, g: NDArray, x: NDArray, exponent: float) -> NDArray:
@@ -94,6 +104,14 @@ ROWS = (
     _row(
         aten.relu.default, aten.threshold_backward.default, outputs=(0,),
         arguments_back=lambda g, arguments, outputs, mask: (g, outputs[0], 0),
+    ),
+    _row(
+        aten.relu_.default, aten.threshold_backward.default, outputs=(0,), is_in_place=True,
+        arguments_back=lambda g, arguments, outputs, mask: (g, outputs[0], 0),
+    ),
+    FormulaCall(
+        "clip", aten.hardtanh.default, _hardtanh, aten.hardtanh_backward.default, (_hardtanh_slope,), reads=(0,),
+        is_composite=False,
     ),
     _row(aten.tanh.default, aten.tanh_backward.default, arguments_back=_of_result, outputs=(0,)),
     _row(aten.sigmoid.default, aten.sigmoid_backward.default, arguments_back=_of_result, outputs=(0,)),

@@ -175,7 +175,7 @@ class StoredParameters:
 
     def conform(self, path: str, tensor: torch.Tensor) -> None:
         """Round the values that were written to a parameter, or to a part of it, to `weights`."""
-        rounded = self._round_to_weights(path, tensor)
+        rounded = _rounded_to_weights(path, tensor, self.update_place(path).recipe)
         if rounded is not None:
             with torch.no_grad():
                 # detach shares the memory and counts the write, so that a backward pass that saved the parameter
@@ -185,7 +185,7 @@ class StoredParameters:
 
     def stand_in(self, path: str, x: torch.Tensor) -> None:
         """Use a tensor of the program as the parameter at a path, rounded to `weights`."""
-        rounded = self._round_to_weights(path, x.detach())
+        rounded = _rounded_to_weights(path, x.detach(), self.update_place(path).recipe)
         if rounded is not None:
             with without_dispatch():
                 x.data.copy_(rounded)
@@ -198,8 +198,9 @@ class StoredParameters:
 
     def _know(self, path: str, tensor: torch.Tensor) -> None:
         """Tag the memory of a parameter, and create its rounded copy if the stored values are not in `weights`."""
-        rounded = self._round_to_weights(path, tensor)
-        tag = Tag(self._format(path), owner=path, is_weight=True)
+        recipe = self.update_place(path).recipe
+        rounded = _rounded_to_weights(path, tensor, recipe)
+        tag = Tag(recipe.weights, owner=path, is_weight=True)
         put_own_tag(tensor, tag)
         if rounded is None:
             self.copies.pop(path, None)
@@ -238,19 +239,19 @@ class StoredParameters:
                     "them a value belongs to; separate them by p.data = p.data.clone()."
                 )
 
-    def _round_to_weights(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return the values rounded to `weights`; None if they are in this format.
 
-        Raises ValueError if their dtype cannot represent it.
-        """
-        recipe = self.update_place(path).recipe
-        format = recipe.weights
-        _check_type(path, tensor, recipe)
-        array = numbers_of(tensor)
-        rounded = round_array(array, Target(format, nearest_even, carrier_of(format)))
-        # Bits are compared, not values: a stored weight of -0 must not be read as +0.
-        same = same_bits(rounded.astype(array.dtype, copy=False), array)
-        return None if same else tensor_of(rounded, tensor.dtype)
+def _rounded_to_weights(path: str, tensor: torch.Tensor, recipe: Recipe) -> torch.Tensor | None:
+    """Return the values of a parameter rounded to `weights`; None if they are in this format.
+
+    Raises ValueError if their dtype cannot represent it.
+    """
+    format = recipe.weights
+    _check_type(path, tensor, recipe)
+    array = numbers_of(tensor)
+    rounded = round_array(array, Target(format, nearest_even, carrier_of(format)))
+    # Bits are compared, not values: a stored weight of -0 must not be read as +0.
+    same = same_bits(rounded.astype(array.dtype, copy=False), array)
+    return None if same else tensor_of(rounded, tensor.dtype)
 
 
 def _check_type(path: str, tensor: torch.Tensor, recipe: Recipe) -> None:

@@ -106,6 +106,7 @@ class FormulaCall(NamedTuple):
     writes: Callable[..., tuple[int, ...]] = lambda *arguments: ()  # the numbers of the arguments that it writes to
     recorded: Callable[..., Any] | None = None  # the backward pass by other operations of PyTorch than `way_back`
     is_product: bool = False  # the gradient of each factor reads only the other factor
+    is_in_place: bool = False  # the result is written to the first argument
     has_own_layout: bool = False  # gradients are in C order, not in the order of the gradient of the result
 
     @property
@@ -135,6 +136,8 @@ def kernel_of(call: FormulaCall, original: Any) -> Callable[..., Any]:
 
 def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
     """True if the tensors are contiguous tensors of a forward pass, and only operands require gradients."""
+    if call.is_in_place and not _is_writable(arguments[0]):
+        return False
     # Results of a formula are in C order. For any other layout the single operations reproduce PyTorch's layout.
     for number, x in enumerate(arguments):
         if not isinstance(x, Tensor) or not x.is_floating_point() and number not in call.operands:
@@ -145,6 +148,12 @@ def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
         if tag.is_gradient or tag.is_weight and len(call.operands) == 1:
             return False
     return True
+
+
+def _is_writable(x: Any) -> bool:
+    """True if an operation may write to a tensor: it is no view, no leaf with a gradient, no parameter, no moment."""
+    # The nodes of writes to views are numbered differently, and a leaf with a gradient is an error.
+    return not (x._is_view() or (x.requires_grad and x.is_leaf) or tag_of(x).owner is not None)
 
 
 def served_place(run: RunContext, call: FormulaCall) -> Place | None:
@@ -215,6 +224,12 @@ class FormulaNode(torch.autograd.Function):
         for x in [arguments[number] for number in call.writes(*arguments)]:
             if x is not None:
                 put_tag(x, tag_of(x)._replace(format=format))
+        if call.is_in_place:
+            target, before = operands[0], tag_of(operands[0])
+            target.copy_(tensors[0])
+            run.note_overwrite(target, before, tag)
+            context.mark_dirty(target)
+            tensors[0] = target
         if note is not None:
             note.format, note.is_one_call = format, True
         # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.

@@ -1,0 +1,118 @@
+"""Places are bound to the counts of a recorder: no count is lost or counted twice, whatever happens between steps."""
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+X, Y = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32), np.arange(8) % 3
+
+
+class Separately(sf.Recorder):
+    """A recorder of a user's class, which therefore receives the events of every call by themselves."""
+
+
+def training(optimizer=sf.optim.AdamW):
+    """A step of a small model."""
+    model = sf.nn.MLP([6, 5, 3], rng=0)
+    chosen = optimizer(model.parameters(), lr=0.1)
+
+    def step():
+        chosen.zero_grad()
+        sf.nn.cross_entropy(model(X), Y).backward()
+        chosen.step()
+
+    return step
+
+
+def entries(recorder):
+    return [(key, events.tolist()) for key, events in recorder.entries()]
+
+
+@pytest.mark.parametrize("policy", ["bf16-standard", "bf16-kahan", "fp8-hybrid", "amp-bf16"])
+@pytest.mark.parametrize("options", [{}, {"path": "*.weight"}, {"phase": "backward"}, {"more": True}], ids=str)
+def test_counts_are_those_of_an_observer_that_receives_each_call(policy, options):
+    recorders = sf.Recorder(**options), Separately(**options)
+    for recorder in recorders:
+        for optimizer in (sf.optim.SGD, sf.optim.AdamW):
+            step = training(optimizer)
+            with sf.simulate(policy, observer=recorder):
+                step(), step()
+    assert entries(recorders[0]) == entries(recorders[1])
+
+
+def test_counts_that_were_read_reset_loaded_or_copied_between_steps_are_complete():
+    def run(recorder):
+        step, results = training(), []
+        with sf.simulate("bf16-standard", observer=recorder):
+            for _ in range(2):
+                step(), step()
+                recorder.step(loss=1.0)
+                copies = copy.deepcopy(recorder), pickle.loads(pickle.dumps(recorder))
+                results += map(entries, (recorder, *copies))
+                state = recorder.state_dict()
+                step()
+                results += [entries(recorder), recorder.series("*.weight")["total"].tolist()]
+                recorder.load_state_dict(state)
+                results.append(entries(recorder))
+                step()
+                results.append(entries(recorder))
+                recorder.reset()
+                assert not recorder.entries()
+        step_alone = training()
+        with sf.simulate("fp32", observer=recorder):
+            step_alone()
+        return [*results, entries(recorder)]
+
+    assert run(sf.Recorder()) == run(Separately())
+
+
+def test_a_switch_of_the_policy_and_an_error_in_the_middle_keep_the_counts():
+    def run(recorder):
+        step, x = training(), sf.Tensor(X.copy(), requires_grad=True)
+        with sf.simulate("bf16-standard", observer=recorder) as simulation:
+            step()
+            simulation.policy = "fp32"
+            step()
+            simulation.policy = "bf16-standard"
+            step()
+            y = (x * x).sum()
+            x.data[0, 0] = 7.0
+            with pytest.raises(ValueError, match="written to"):
+                y.backward()
+            step()
+        return entries(recorder)
+
+    assert run(sf.Recorder()) == run(Separately())
+
+
+def test_threads_share_a_recorder():
+    recorder, alone = sf.Recorder(), sf.Recorder()
+
+    def run(_):
+        step = training()
+        with sf.simulate("bf16-standard", observer=recorder):
+            for _ in range(3):
+                step()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, range(2)))
+    step = training()
+    with sf.simulate("bf16-standard", observer=alone):
+        for _ in range(3):
+            step()
+    assert {key: [2 * n for n in events] for key, events in entries(alone)} == dict(entries(recorder))
+
+
+def test_the_first_nan_is_the_same():
+    recorders = sf.Recorder(), Separately()
+    for recorder in recorders:
+        parameter = sf.Parameter(np.float32([1.0, 2.0, -1.0]))
+        with sf.simulate("bf16-standard", observer=recorder):
+            (parameter.log() * np.float32(3.4e38) * np.float32(10.0)).sum().backward()
+    assert recorders[0].first_nan == recorders[1].first_nan is not None
+    assert entries(recorders[0]) == entries(recorders[1])
