@@ -84,6 +84,22 @@ class Gradients:
         place = simulation.place("add", layer) if under is None else simulation.sibling(under, "add", layer)
         return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
+    def reader(
+        self, moved: LoggedOperation, operand: Operand, shares: Sequence[torch.Tensor]
+    ) -> tuple[LoggedOperation, Operand]:
+        """Return the operation that read a moved parameter and computed the last of these shares of its gradient.
+
+        The movement and its operand are returned if the tags do not tell which operation that was.
+        """
+        for tag in map(tag_of, reversed(shares)):
+            note = None if tag.node is None else self._made_by(tag.node)
+            read = None if note is None else next((x for x in note.operands if x.path == operand.path), None)
+            if note is not None and read is not None and note is not moved:
+                reading = LoggedOperation(note.place, note.operands, note.format)
+                reading.weight = moved.weight
+                return reading, read._replace(format=operand.format)
+        return moved, operand
+
     def _backward_phase(self, leaf: torch.Tensor, path: str | None, parameter_format: Format, tag: Tag) -> Backward:
         """Return the phase in which a gradient with this tag reached a leaf with this path and format.
 

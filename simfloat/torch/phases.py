@@ -275,8 +275,13 @@ class GradientSum(Backward):
     """An addition, in autograd's engine, of gradients that reach one operand from several nodes."""
 
     def is_of_bias(self, operation: str) -> bool:
-        """Return False: the shares were computed before."""
-        return False
+        """True if the shares are gradients of the bias: their sum has the place of the addition, like each share."""
+        return self.has_bias() and self.operand is not None and self.operand.number == 2
+
+    def of_bias(self) -> Backward:
+        """Return the phase of the sum at the place of the addition."""
+        share = super().of_bias()
+        return GradientSum(share.forward_note, self.simulation, share.operand, self._pending_events)
 
     @property
     def may_narrow(self) -> bool:

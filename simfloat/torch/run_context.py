@@ -260,7 +260,11 @@ class RunContext:
         elif way is not None:
             operand = way.operand_of_addition(operands) if way.results else way.operand
         # The engine adds the results of a node to other gradients while that node is still the current one.
-        kind = GradientSum if way is not None and way is self.backward_nodes.ended else Backward
+        is_sum = way is not None and way is self.backward_nodes.ended
+        # A moved parameter: the operations that read it have computed the shares, and their policy rounds the sum.
+        if is_sum and operand is not None and operand.path is not None and _is_movement(note.place.operation):
+            note, operand = self.gradients.reader(note, operand, operands)
+        kind = GradientSum if is_sum else Backward
         phase = kind(note, self.simulation, operand, None if way is None else way.events)
         if self.composites and phase.is_fused:
             return phase.inside(operation)
@@ -466,6 +470,11 @@ class RunContext:
                 yield
         finally:
             self.composites = before
+
+
+def _is_movement(operation: str) -> bool:
+    """True for the place of an operation that moves values."""
+    return MOVEMENT in (operation, kind_of(operation))
 
 
 def _movement(func: Any) -> str:

@@ -1,11 +1,14 @@
 """Linear layers run as one call if nothing is watched, with the bits of the single operations."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
+from tests.bits import assert_bits
 from tests.torch.compared import assert_alike, three_ways
 
 F = nn.functional
@@ -178,3 +181,21 @@ def test_gradients_are_where_autograd_leaves_them(backward):
         return [*(g for g in found if isinstance(g, torch.Tensor)), x.grad, *own]
 
     assert_alike(*three_ways(run))
+
+
+@pytest.mark.parametrize("down", ["linear", "add"])
+def test_shares_of_the_gradient_of_a_layer_used_twice_are_added_as_its_operation_rounds(down):
+    policy = sf.Policy(compute=sf.Format(8, 10)).override(operation=down, rounding=sf.toward_negative)
+    torch.manual_seed(3)
+    shared, x = nn.Linear(4, 4), torch.randn(6, 4)
+
+    def gradients(first, second):
+        with sf.torch.simulate(nn.Sequential(first, second), policy):
+            nn.functional.cross_entropy(second(first(x)), torch.arange(6) % 4).backward()
+        return [(layer.weight.grad.numpy(), layer.bias.grad.numpy()) for layer in (first, second)]
+
+    weights, biases = zip(*gradients(deepcopy(shared), deepcopy(shared)), strict=True)
+    weight, bias = gradients(shared, shared)[0]
+    modes = {name: sf.toward_negative if name == down else sf.nearest_even for name in ("linear", "add")}
+    assert_bits(weight, sf.add(*weights, policy.compute, modes["linear"]))
+    assert_bits(bias, sf.add(*biases, policy.compute, modes["add"]))
