@@ -1,4 +1,4 @@
-"""Tables of calls that are refused, and numbers of threads one after the other."""
+"""Check tables of calls that raise ValueError, and repeat a test with several numbers of threads."""
 
 import re
 
@@ -6,18 +6,18 @@ import simfloat as sf
 
 
 def assert_refused(*cases):
-    """Require a ValueError with these words of the call in every row (call, words)."""
+    """Check that each call of the rows (call, words) raises ValueError, with words that this pattern matches."""
     for call, words in cases:
         try:
             call()
         except ValueError as error:
             assert re.search(words, str(error)), f"{words!r} is not in {error}"
         else:
-            raise AssertionError(f"nothing is refused with {words!r}")
+            raise AssertionError(f"no ValueError with {words!r} was raised")
 
 
 def with_threads(*counts):
-    """Yield these numbers of threads while the package has so many; afterwards it has its own again."""
+    """Set and yield each number of threads; restore the number from before at the end."""
     before = sf.get_threads()
     try:
         for count in counts:

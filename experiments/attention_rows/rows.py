@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments.models import GPT
 
-#: Of BF16.
+#: The unit roundoff of BF16.
 U = sf.BF16.unit_roundoff
 
-#: Rows that follow fewer keys are left out.
+#: Rows with at most this number of keys are left out.
 FIRST = 16
 
 #: A rest of a row that is smaller than this share of it biases the output (experiment flash-attention).
@@ -20,7 +20,7 @@ SMALL = 2.0**-9
 
 def heads(model: GPT, tokens: NDArray[np.int64]) -> list[tuple[NDArray, NDArray, NDArray]]:
     """Return query, key and value (examples, heads, tokens, size of a head) in BF16, for each block of the model."""
-    found = []
+    projections = []
     with sf.simulate("fp32"), sf.no_grad():
         x = model.token(tokens) + model.position(np.arange(tokens.shape[1]))
         for block in model.blocks:
@@ -32,9 +32,9 @@ def heads(model: GPT, tokens: NDArray[np.int64]) -> list[tuple[NDArray, NDArray,
                 part.reshape(*tokens.shape, attention.num_heads, -1).swapaxes(1, 2) for part in np.split(joint, 3, -1)
             )
             query, key, value = (sf.round(part, sf.BF16) for part in parts)
-            found.append((query, key, value))
+            projections.append((query, key, value))
             x = block(x, is_causal=True)
-    return found
+    return projections
 
 
 def causal_scores(query: NDArray, key: NDArray, factor: float) -> NDArray[np.float64]:

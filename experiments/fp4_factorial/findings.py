@@ -60,16 +60,16 @@ def mx_is_worse(results: list[Result], recipe: str, recipes: tuple[tuple[bool, b
 def stochastic_helps(results: list[Result]) -> Measured:
     """Test the main effect of stochastic rounding of gradients."""
     pairs = [(name_of(format, True, turn), name_of(format, False, turn)) for format in SCALES for turn in (False, True)]
-    found = effect(results, pairs)
-    return f"{spread(found)} %", difference_test(found, 0, below=0)
+    difference = effect(results, pairs)
+    return f"{spread(difference)} %", difference_test(difference, 0, below=0)
 
 
 @claim("a rotation lowers the loss", "gap with it - gap without, over formats and roundings, < 0")
 def rotation_helps(results: list[Result]) -> Measured:
     """Test the main effect of the Hadamard transform of products for gradients of weights."""
     pairs = [(name_of(format, draw, True), name_of(format, draw, False)) for format in SCALES for draw in (False, True)]
-    found = effect(results, pairs)
-    return f"{spread(found)} %", difference_test(found, 0, below=0)
+    difference = effect(results, pairs)
+    return f"{spread(difference)} %", difference_test(difference, 0, below=0)
 
 
 @claim("stochastic gradients help MXFP4 more than NVFP4", "effect on MXFP4 - effect on NVFP4 < 0")

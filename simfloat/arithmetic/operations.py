@@ -50,7 +50,7 @@ from simfloat.formats.exceptions import INEXACT
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.kernels.rounding.events import wants_optional_counts
 
-#: What zeros become in a scale format, which has none.
+#: The results for zeros in a scale format, which has no zero.
 Zero = Literal["nan", "smallest"]
 
 
@@ -106,8 +106,8 @@ def compute(
 ) -> NDArray[np.floating]:
     """Compute an operation on float arrays and check only the shapes; the observer receives it by this name.
 
-    `routes` are the routes of earlier calls with the same target, by operation, type and device. Results are written to
-    `out`, if that is given, which has their shape and dtype.
+    `routes` are the routes of earlier calls with the same target, by operation, type and device. If `out` is
+    given, it receives the results, and must have their shape and dtype.
     """
     draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
     routes = {} if routes is None else routes
@@ -298,8 +298,9 @@ def round(
         observer: receives the counts of rounding events.
         flags: True to return the IEEE exceptions as well.
         out: an array to write the results to, of their shape and dtype. It may be `x` itself.
-        zero: what a zero becomes in a scale format, which has none: ``"nan"``, as in ml_dtypes (the default), or
-            ``"smallest"``, as in CUDA, PyTorch and ONNX: 2^-127 in E8M0.
+        zero: the result for a zero in a scale format, which has no zero: ``"nan"``, as in ml_dtypes, or ``"smallest"``
+            for the smallest number, 2^-127 in E8M0, as in CUDA, PyTorch and ONNX; this result is inexact. By default
+            None, which returns NaN and accepts every format.
 
     Returns:
         An array of the shape of x. It is float32 if x is float32 and the format fits into it (`format.fits_float32`),
@@ -319,7 +320,7 @@ def round(
         ValueError: if x has a NaN and the format does not, or if x is not real.
         ValueError: if the mode is stochastic and `stream` is missing.
         ValueError: if `format` or `rounding` is invalid, or `out` has another shape or dtype.
-        ValueError: if `zero` is given for a format that has a zero, or is another text.
+        ValueError: if `zero` is neither ``"nan"`` nor ``"smallest"``, or is given for a format that has a zero.
 
     Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
 
@@ -333,7 +334,7 @@ def round(
         >>> sf.round([0.5, 465.0, 1e-9], sf.E4M3, flags=True)
         (array([0.5, nan, 0. ]), array([0, 5, 3], dtype=uint8))
     """
-    if zero is not None and _raises_zeros(zero, as_format(format)):
+    if zero is not None and _wants_smallest(zero, as_format(format)):
         return _round_with_zeros(x, as_format(format), rounding, stream, observer, flags, out)
     try:
         numbers = as_operand(x)
@@ -368,8 +369,11 @@ def round(
     return round_vector(flat(x), plan, x.shape, target, draw, out)
 
 
-def _raises_zeros(zero: Zero, format: Format) -> bool:
-    """Return True if zeros become the smallest number of a scale format; ValueError for another format or text."""
+def _wants_smallest(zero: Zero, format: Format) -> bool:
+    """Return True if zeros become the smallest number of a scale format.
+
+    Raises ValueError if the format has a zero, or if `zero` is invalid.
+    """
     if zero not in get_args(Zero):
         raise ValueError(f"zero must be one of {', '.join(map(repr, get_args(Zero)))}; got {zero!r}.")
     if format.has_zero:
@@ -387,7 +391,7 @@ def _round_with_zeros(
     flags: bool,
     out: NDArray[np.floating] | None,
 ) -> Any:
-    """Round to a scale format, in which zeros become the smallest number; this is inexact."""
+    """Round to a scale format. Zeros become its smallest number, and are inexact."""
     numbers = exact_operand(x).copy()
     are_zeros = numbers == 0
     numbers[are_zeros] = format.smallest_normal

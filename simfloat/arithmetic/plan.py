@@ -235,8 +235,8 @@ def round_and_count(
 ) -> None:
     """Round one block without random words into the vector `out`; the observer receives the events.
 
-    An observer that only adds up events receives them in its own vector: one for each call, of 17 KB, took 15 to 20 %
-    of an observed step of a small model. If the values are sums of products, `sum_operands` tell why one is NaN.
+    An observer that only adds up events receives them in its own vector. A new vector of 17 KB for each call took 15 to
+    20 % of an observed step of a small model. If the values are sums of products, `sum_operands` show why one is NaN.
     """
     counts = bound_counts(observer, operation) if plan.device is CPU else None
     if counts is None:
@@ -274,7 +274,7 @@ def _rounded(source: Source, plan: Plan, start: int, words: NDArray, out: NDArra
 def _round_block(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
 ) -> tuple[NDArray | None, int]:
-    """Round a block and add the events that results show; return what `_add_rare_counts` needs."""
+    """Round a block and add the events that results show; return the exact results and the number of `_add_counts`."""
     exact, lost = _rounded(source, plan, start, words, out)
     return exact, _add_counts(plan, out, lost, events)
 

@@ -487,8 +487,9 @@ def run(
     """Run a program on float32 vectors of one length, which may be read and written.
 
     `streams` are the random streams of its stochastic instructions, in their order. Returns the counted events, one row
-    per label, in the array `zeros` if it is given and one thread runs the program; None if the loop cannot count them
-    or is not compiled yet. The operations must then be executed in another way.
+    per label. They are in the array `zeros`, which contains only zeros, if it is given and one thread runs the program.
+    Returns None if the loop cannot count the events or is not compiled yet. The operations must then be executed in
+    another way.
     """
     size = inputs[0].size
     if not READINESS.is_ready and not READINESS.allows(instructions, size):

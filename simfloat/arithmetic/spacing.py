@@ -176,13 +176,13 @@ def smaller(a: NDArray, b: NDArray) -> NDArray:
 def _extremes(choose: np.ufunc, a: NDArray, b: NDArray, sign: int) -> NDArray:
     """Return the larger (sign 1) or the smaller (sign -1) values."""
     a, b = a[()], b[()]  # a single number becomes a scalar, which arrays on any device accept
-    with np.errstate(all="ignore"):  # of a signalling NaN, or of sums that are not used
+    with np.errstate(all="ignore"):  # signalling NaN and unused sums would raise warnings
         chosen = choose(a, b)
-        # NumPy does not define which of several zeros it returns.
+        # NumPy does not define which of two zeros it returns.
         if not is_on_gpu(chosen):
             if not (chosen == 0).any():
                 return as_array(chosen)
-            if not np.ndim(b) and b == 0 and np.signbit(b) == (sign < 0):  # this zero is chosen before another one
+            if not np.ndim(b) and b == 0 and np.signbit(b) == (sign < 0):  # the result for every pair of zeros
                 return as_array(chosen + 0.0 if sign > 0 else -(0.0 - chosen))
         are_zeros = (a == 0) & (b == 0)
         # A sum of zeros is -0 only if both are.

@@ -133,11 +133,11 @@ class AddingObserver(Observer):
         self.bound: dict[str, BoundCounts | None] = {}
 
     def add_later(self, add: Callable[[], None]) -> None:
-        """Call a function before counts are read; it adds events that have come until then. Hold the lock."""
+        """Store a function that adds events; it is called before counts are read. The caller holds the lock."""
         self._waiting.append(add)
 
     def _add_waiting(self) -> None:
-        """Add the events that wait; the caller holds the lock."""
+        """Call the stored functions; the caller holds the lock."""
         waiting, self._waiting = self._waiting, []
         for add in waiting:
             add()
@@ -146,8 +146,8 @@ class AddingObserver(Observer):
 class BoundCounts:
     """The counts of one path, operation and phase in an observer that only adds up events.
 
-    The vector is searched once, and again if the observer was reset or has loaded a state. Hold `lock` while you use
-    it.
+    The vector is looked up once, and again after the observer was reset or has loaded a state. Hold `lock` while you
+    use the vector.
     """
 
     __slots__ = ("_all", "_vector", "key", "observer")
@@ -163,7 +163,7 @@ class BoundCounts:
         return self.observer._lock
 
     def add(self, events: NDArray[np.int64]) -> None:
-        """Add the events of a call, which has as many counts as the observer, and no NaN."""
+        """Add the events of a call without NaN; their vector has the size of the vectors of the observer."""
         with self.observer._lock:
             total = self.vector()
             np.add(total, events, out=total)
@@ -202,7 +202,7 @@ class WithPath(Observer):
 
 
 def bound_counts(observer: Observer, operation: str) -> BoundCounts | None:
-    """Return the counts to which an observer adds the events of an operation; None if it needs each call by itself."""
+    """Return the counts to which an observer adds the events of an operation; None if it needs each call."""
     if type(observer) is SumObserver:
         observer = observer.inner
     path, phase, receiver = "", "forward", observer

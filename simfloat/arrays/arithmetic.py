@@ -107,8 +107,9 @@ class ArrayArithmetic:
         return self._in_dtype(compute(operation, arrays, self._target(arrays)))
 
     def compute_into(self, out: NDArray[np.floating], operation: str, *operands: NDArray) -> bool:
-        """Compute an operation of the catalog into an array; return False, and do nothing, if it cannot be written
-        directly.
+        """Compute an operation of the catalog into an array.
+
+        Return False, and do nothing, if the results cannot be written directly.
         """
         arrays = list(operands)
         if any([type(x) is not np.ndarray or x.dtype.kind != "f" for x in (out, *arrays)]):
@@ -116,7 +117,8 @@ class ArrayArithmetic:
         target = self._target(arrays)
         if target.dtype != out.dtype or np.broadcast_shapes(*(x.shape for x in arrays)) != out.shape:
             return False
-        # A loop that writes to the memory of an operand is not vectorised: another array and a copy take a third.
+        # A loop that writes to the memory of an operand is not vectorised. A new array and a copy take
+        # a third of its time.
         if any([np.may_share_memory(out, x) for x in arrays]):
             return False
         compute(operation, arrays, target, out=out)
@@ -193,7 +195,7 @@ def as_arithmetic(
 
 @lru_cache(maxsize=64)
 def _plain_arithmetic(identity: int, format: Format, rounding: Rounding) -> ArrayArithmetic:
-    """Return the arithmetic with default options. Equal formats may have different names, so they are told apart."""
+    """Return the arithmetic with default options. Equal formats may differ in name, so their id is compared."""
     return _checked_arithmetic(format, rounding, None, None, "rounded", None)
 
 

@@ -85,7 +85,7 @@ def _complex(z: Any) -> str:
 _PARTS = "write it in x.real and x.imag"
 _ALTERNATIVES = {"power": "write it in products"}
 
-#: The integers up to which float32 represents all, and the magnitudes of its normal numbers.
+#: The magnitude up to which float32 represents all integers, and its smallest and largest normal numbers.
 EXACT_INTEGERS, SMALLEST_NORMAL, LARGEST = 2**24, FP32.smallest_normal, FP32.max
 
 #: Types of scalars that are exact operands, together with the types of gmpy2.
@@ -425,7 +425,7 @@ class Array(ArrayOperators, NumpyProtocol):
         return out._write_in_place(getattr(first, operation)(*operands[1:]))
 
     def _compute_into(self, operation: str, first: Array, *others: Any) -> Array:
-        """Write the results of an operation into this array, which may be an operand; without a copy if possible."""
+        """Write the results of an operation into this array, which may be an operand, and avoid a copy if possible."""
         self._check_same(first)
         operands = [first.numbers, *map(first._operand, others)]
         u = first._result_arithmetic(*others)
@@ -445,7 +445,7 @@ class Array(ArrayOperators, NumpyProtocol):
             return new_array(u.round(choose_exactly(choose, x, y), operation), u)
         machine = device_of(x, y)
         chosen = as_array(choose(machine.to_device(x), machine.to_device(y)))
-        # An element of an array, or zero, needs no rounding; but draws are taken, and events are counted.
+        # An element of an array, or zero, needs no rounding, unless its draws or its events are needed.
         is_number = isinstance(other, Array) or (not y.ndim and y == 0 and not np.signbit(y) and self.format.has_zero)
         if is_number and chosen.dtype == u.dtype and u.stream is None and u.current_observer is None:
             return new_array(chosen, u)

@@ -332,7 +332,7 @@ def _observed_contribution(
 def _own_arithmetic(place: Place, path: str | None, u: Arithmetic) -> GradientArithmetic:
     """Return the arithmetic of a gradient whose last rounding counts at the path of a parameter."""
     observer, layer = place.observer, place.path
-    # What an observer of another class needs may change.
+    # An observer of another class may need other events later.
     is_reusable = adds_up(observer)
     if path is None or not (wants(observer, path, "backward") or wants(observer, layer, "backward")):
         return GradientArithmetic(u, u, None, is_reusable)

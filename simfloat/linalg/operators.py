@@ -24,16 +24,16 @@ def as_linear_operator(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> Any:
-    """Return A as a linear operator of SciPy that multiplies in a format; all else is SciPy's float64 arithmetic.
+    """Return A as a linear operator of SciPy that multiplies in a format.
 
-    A vector is first rounded to the format. Then each element of the product is one sum through `accumulate`. The
-    operator provides `matvec`, `rmatvec`, `matmat` and `rmatmat`, so that the iterative solvers of
-    ``scipy.sparse.linalg`` accept it. :func:`simfloat.linalg.gmres` and :func:`simfloat.linalg.cg` round every
-    operation.
+    A vector is first rounded to the format. Then each element of the product is one sum through `accumulate`. SciPy
+    computes everything else in float64. The operator provides `matvec`, `rmatvec`, `matmat` and `rmatmat`, so that the
+    iterative solvers of ``scipy.sparse.linalg`` accept it. :func:`simfloat.linalg.gmres` and :func:`simfloat.linalg.cg`
+    round every operation.
 
     Parameters:
         A: a real matrix (m, n).
-        format: the format to multiply in; by default the format of A.
+        format: the format to multiply in; by default the format of A, which is then an array of a format.
         rounding: the rounding mode; by default the mode of A, or nearest even.
         accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
         stream: the random bits of stochastic rounding; by default the stream of A.
@@ -43,6 +43,7 @@ def as_linear_operator(
 
     Raises:
         ValueError: if A is not a real matrix, or has values beyond the largest number of the format.
+        ValueError: if `format` is missing and A has no format, or if the format is unsigned.
         ValueError: in a product, if the vector has such values.
         ImportError: if SciPy is not installed.
 

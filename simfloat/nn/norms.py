@@ -32,7 +32,7 @@ def _as_shape(name: str, value: Any) -> tuple[int, ...]:
 
 
 def _affine(shape: int | tuple[int, ...], affine: bool, bias: bool = True) -> tuple[Parameter | None, Parameter | None]:
-    """Return weight and bias of a layer, initially ones and zeros; None for one that it does not have."""
+    """Return weight and bias of a layer, initially ones and zeros; None for a parameter that is switched off."""
     weight = Parameter(np.ones(shape, np.float32)) if affine else None
     return weight, Parameter(np.zeros(shape, np.float32)) if affine and bias else None
 

@@ -136,7 +136,7 @@ class CyclicLR(CycledMomentum):
     last_epoch: int = option(last_epochs, default=-1)
 
     def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of `options`, from the arguments, which are checked together."""
+        """Check the arguments together, and return the values of `options`."""
         mode, scale_mode, scale_fn = (arguments[name] for name in ("mode", "scale_mode", "scale_fn"))
         if mode not in MODES or scale_mode not in ("cycle", "iterations"):
             raise ValueError(
@@ -302,7 +302,7 @@ class OneCycleLR(CycledMomentum):
     last_epoch: int = option(last_epochs, default=-1)
 
     def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of `options`, from the arguments, which are checked together; plan the phases."""
+        """Check the arguments together, plan the phases, and return the values of `options`."""
         total_steps, pct_start, strategy = (arguments[x] for x in ("total_steps", "pct_start", "anneal_strategy"))
         if total_steps is None:
             epochs, steps_per_epoch = arguments["epochs"], arguments["steps_per_epoch"]

@@ -47,7 +47,7 @@ class LRScheduler(InUsualEnvironment):
 
     @property
     def options(self) -> Mapping[str, Reader[Any]]:
-        """The readers by name of the arguments that are attributes and part of the state, except last_epoch."""
+        """The readers of the arguments that are stored as attributes and in the state, by name, without last_epoch."""
         declared, stored = options_of(type(self)), stored_options(type(self))
         return {name: declared[name].read for name in stored if name not in ("optimizer", "last_epoch")}
 
@@ -71,7 +71,7 @@ class LRScheduler(InUsualEnvironment):
         self.begin()
 
     def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of `options`, from the arguments, which are checked together."""
+        """Check the arguments together, and return the values of `options`."""
         return arguments
 
     def give_groups(self) -> None:
@@ -233,7 +233,7 @@ class ReduceLROnPlateau(LRScheduler):
     eps: float = option(number_from_zero, default=1e-8)
 
     def prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of `options`, from the arguments, which are checked together."""
+        """Check the arguments together, and return the values of `options`."""
         if (mode := arguments["mode"]) not in WORST or arguments["threshold_mode"] not in ("rel", "abs"):
             raise ValueError(
                 f"mode must be 'min' or 'max' and threshold_mode 'rel' or 'abs', got {mode!r} and "

@@ -16,7 +16,7 @@ from simfloat.formats.catalog import FormatLike
 Exponential = Literal["exp", "exp2"]
 Scales = Literal["tensors", "heads"]
 
-#: The number of queries in a block, or pairs of the least number of queries and this size.
+#: The number of queries in a block; pairs (least, size) if it depends on the number of queries; None for one block.
 QueryBlocks = int | tuple[tuple[int, int], ...] | None
 
 #: The largest power of two by which exponentials are multiplied before they are rounded.
@@ -79,8 +79,8 @@ def flash_attention(
         block_queries: the number of queries in a block of the backward pass, as in PyTorch's CPU kernel. Each block, in
             ascending order, adds its product, times the scale, to the gradients of key and value. Between blocks, all
             gradients have the format of the role `activation_gradients`. None for one sum over all queries. Pairs
-            ``(least, size)`` if the size depends on the number of queries: the last pair counts whose `least` is not
-            larger than it. They are in ascending order, and the first `least` is 1.
+            ``(least, size)`` of positive integers if the size depends on the number of queries: the last pair with
+            `least` up to this number gives the size. Pairs are in ascending order, and the first `least` is 1.
         reverse: True to start with the last block, as the GPU kernels of FlashAttention do.
         exponential: "exp" as above, or "exp2" as in GPU kernels: exp2(fma(S, c, -(m' * c))) and exp2((m - m') * c) for
             r, with S = q k^T and c = scale * log2(e). With a mask of numbers, or if the scale is not positive, S is
@@ -143,8 +143,8 @@ def _read_query_blocks(block_queries: Any) -> QueryBlocks:
         if firsts[:1] == [1] and all(one < other for one, other in pairwise(firsts)):
             return tuple((int(first), int(size)) for first, size in pairs)
     raise ValueError(
-        "block_queries must be a positive integer, None for one block, or pairs of the least number of queries and the "
-        f"size of blocks, such as ((1, 32), (192, 64)); got {block_queries!r}."
+        "block_queries must be a positive integer, None for one block, or pairs of the least number of queries, "
+        f"ascending from 1, and the size of blocks, such as ((1, 32), (192, 64)); got {block_queries!r}."
     )
 
 

@@ -106,8 +106,8 @@ class BoundUpdate:
         wanted = [number for number, observer in enumerate(observers) if observer is not None]
         self.instructions = instructions.count_only(wanted) if len(wanted) < len(observers) else instructions
         self.observed: list[ObservedResult] = []
-        # Of the events that the observer has not received, in the columns of float32 results. Adding 17 KB for each
-        # row of each update took as long as the update.
+        # Sums of the events that the observer has not received yet, in the columns of float32 results. Adding 17 KB for
+        # each row of each update took as long as the update.
         self._sums: list[NDArray[np.int64]] = []
         rows: dict[EventLabel, list[int]] = {}
         for row, number in enumerate(wanted):
@@ -122,7 +122,7 @@ class BoundUpdate:
                 self.observed.append(ObservedResult(rows[label], observer, label.operation, moment, counts))
 
     def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
-        """Send the events of an update to the observers, and set `events` to zero again."""
+        """Send the events of an update to the observers, and set `events` to zero for the next update."""
         has_gradient = None
         for result in self.observed:
             moment = result.moment
@@ -414,7 +414,7 @@ def run_as_program(
     return outputs[WEIGHT]
 
 
-#: Arrays of zeros for events that no thread uses now, by their number of rows of 17 KB.
+#: Unused arrays of zeros for events, by their number of rows. A row has 17 KB.
 _spare: dict[int, list[NDArray[np.int64]]] = {}
 
 

@@ -156,7 +156,7 @@ def has_flags(accumulator: Accumulator) -> bool:
 
 
 def least_exponents(accumulator: Accumulator, x: OperandBounds, y: OperandBounds) -> tuple[int, int]:
-    """Return emin of the formats of both operands: of the unit, if the products are those of a tensor core."""
+    """Return emin of the formats of both operands; for a tensor core, of the formats that it multiplies."""
     while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.inner
     if isinstance(accumulator, TensorCore) and accumulator.inputs is not None:
@@ -387,7 +387,7 @@ def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
 
 
 def _underflow_of_cut(totals: NDArray, raised: NDArray, fused: Fused) -> NDArray[np.uint8]:
-    """Return the flag underflow for tiny totals with terms that were cut: inexact, even if the total is a number."""
+    """Return the flag underflow for tiny totals with terms that were cut, which are inexact even without rounding."""
     negative, tiny = totals < 0, thresholds_of(fused.output, fused.mode)
     least = np.where(negative, tiny.must_be_normal_below, tiny.must_be_normal)
     return (totals != 0) * (np.abs(totals) < least) * (raised & INEXACT) * np.uint8(UNDERFLOW)

@@ -192,7 +192,11 @@ def check_flaggable(options: Options, scales: Scales | None) -> None:
             f"are {OF_OPERATIONS}; simfloat.round and elementwise operations return the flags of one rounding."
         )
     if plan.accumulator == exact and plan.drawing:
-        raise ValueError("flags=True of an exact sum is for casts and outputs without stochastic rounding.")
+        stochastic = ", ".join(dict.fromkeys(str(mode) for mode in plan.drawing if mode.is_stochastic))
+        raise ValueError(
+            f"flags=True of an exact sum needs deterministic roundings of operands and results, got {stochastic}. Use "
+            "a deterministic mode such as simfloat.nearest_even, or compute the sum without flags."
+        )
 
 
 def _sums_are_results(plan: ProductPlan, engine: Engine, target: Target) -> bool:

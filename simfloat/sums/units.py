@@ -273,7 +273,7 @@ class TensorCore(Accumulator):
     def as_steps(self, factors: list[Any]) -> tuple[Accumulator, list[Any]]:
         """Return the accumulator of the same sums without block scales, and the factors in the order of its products.
 
-        Factors are pairs of arrays, for each product.
+        There is a pair of arrays for each product.
         """
         if self.row is DOUBLE:
             return SequentialSum(FP64), factors

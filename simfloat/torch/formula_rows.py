@@ -61,7 +61,7 @@ def _silu_recorded(g: Tensor, x: Tensor) -> Tensor:
 
 
 def _hardtanh(u: Any, x: NDArray, low: float, high: float) -> NDArray:
-    # PyTorch selects, as in the rule; its hardtanh would be this row again.
+    # clamp selects the values, as in the rule of hardtanh; torch's hardtanh would call this row again.
     return u.round(torch.clamp(torch.from_numpy(x), low, high).numpy())
 
 

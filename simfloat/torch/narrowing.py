@@ -201,7 +201,7 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
         if run is None or result is not x or x.dtype != torch.float32 or is_transformed() or not takes_formats(run):
             return result
         if method.__name__ != "float" and not any(each is torch.float32 for each in (*args, *options.values())):
-            return result  # to another device or layout
+            return result  # a conversion to another device or layout
         tag = tag_of(x)
         if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision >= FP32.precision:
             return result

@@ -151,8 +151,8 @@ def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
 
 
 def _is_writable(x: Any) -> bool:
-    """True if an operation may write to a tensor: it is no view, no leaf with a gradient, no parameter, no moment."""
-    # The nodes of writes to views are numbered differently, and a leaf with a gradient is an error.
+    """True if an operation may write to a tensor: not to views, leaves with gradients, parameters or moments."""
+    # PyTorch numbers the nodes of writes to views differently, and raises an error for leaves with gradients.
     return not (x._is_view() or (x.requires_grad and x.is_leaf) or tag_of(x).owner is not None)
 
 

@@ -66,7 +66,7 @@ class Setting:
         self._read, self._write, self._value = read, write, value
         self._before: Any = None
         self._blocks = 0
-        self._pair: tuple[Any, Any] | None = None  # what a block replaced last, and its value
+        self._pair: tuple[Any, Any] | None = None  # the value that the last block replaced, and its own
 
     def begin(self) -> None:
         """Begin a block; the first block sets the value."""
@@ -83,7 +83,7 @@ class Setting:
     def _set(self) -> None:
         """Store the present value, and set the value that is computed from it."""
         before = self._before = self._read()
-        # Wrapping 30 functions anew took a tenth of the time of an empty block.
+        # Wrapping 30 functions again in each block took a tenth of the time of an empty block.
         if self._pair is None or self._pair[0] is not before:
             self._pair = before, self._value(before)
         self._write(self._pair[1])
@@ -133,15 +133,15 @@ class ReplacedKernels(Setting):
         super().__init__(lambda: torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY), off, off)
         self._wrappers = wrappers
         self._names = [operation.name() for operation, _ in wrappers]
-        self._kernels: list[Any] = []  # from the first block on
+        self._kernels: list[Any] = []  # empty before the first block
 
     def _set(self) -> None:
         # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name, and
         # modules that have stored an activation, such as F.gelu.
         self._library: Any = torch.library.Library("aten", "IMPL")
         self._library.impl(ATTENTION, attention, KEY)
-        # To find and wrap PyTorch's kernels took half of the time of an empty block. They are found again if a program
-        # has replaced one of them.
+        # Finding and wrapping PyTorch's kernels took half of the time of an empty block. It is repeated only if a
+        # program has replaced one of them.
         if not self._kernels or any(map(_is_replaced, self._names)):
             # Given the name of the key, `get_kernel` would list all keys for each operation, which took 0.3 ms.
             key = torch._C.DispatchKey.__members__[KEY]

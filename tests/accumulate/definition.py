@@ -7,9 +7,9 @@ from simfloat.tools.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product
 
-#: Modes of sums in each order. A loop takes seconds to compile, and has its order from one source and its steps from
-#: another: of sequential sums all steps are compared with the definition, and those of other orders in some modes, of
-#: which those that draw are compared in FP16.
+#: Modes of sums in each order. A loop takes seconds to compile. Its order comes from one source and its steps from
+#: another. So all steps of sequential sums are compared with the definition, and other orders only in these modes.
+#: Stochastic modes are compared in FP16.
 DRAWN = (sf.stochastic(), sf.stochastic(8, "A"))
 MODES = {
     sf.sequential: (*DETERMINISTIC, sf.nearest_even.saturating(), *DRAWN, sf.stochastic(4, "A")),
@@ -19,7 +19,7 @@ MODES = {
 
 
 def check(accumulate, a, b, *, inputs=None, initial=None, seed=3, output=sf.FP64):
-    """Require the bits of the definition, and of its draws; without inputs=, operands have any numbers of float64."""
+    """Check the bits against the definition with its draws; without inputs=, operands are arbitrary float64 numbers."""
     pair = inputs if isinstance(inputs, tuple) else (inputs, inputs)
     emins = tuple(-1022 if format is None else format.emin for format in pair)
     options = {"inputs": inputs, "accumulate": accumulate, "initial": initial, "output": output}

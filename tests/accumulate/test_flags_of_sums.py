@@ -15,7 +15,7 @@ from simfloat.formats.exceptions import flags_of, is_tiny
 from tests.bits import assert_bits
 
 SMALL = sf.Format(2, 1)
-VALUES = sf.decode(np.arange(15, dtype=np.uint8), SMALL)  # with infinities and one of the NaN
+VALUES = sf.decode(np.arange(15, dtype=np.uint8), SMALL)  # all numbers, both infinities and one NaN
 
 
 class Product(NamedTuple):
@@ -65,7 +65,7 @@ def aligned_sum(unit, products):
 
 
 def rows_for(output):
-    """Return all pairs of the indices of operands: of finite ones, if the format of the sums has no NaN."""
+    """Return all pairs of indices of operands, which are finite if the format of the sums has no NaN."""
     places = range(len(VALUES)) if output.has_nan else np.flatnonzero(np.isfinite(VALUES)).tolist()
     return np.array(list(itertools.product(places, repeat=2)))
 
@@ -113,7 +113,7 @@ def test_flags_of_exact_sums_are_those_of_their_one_rounding(output, rounding):
     assert np.array_equal(flags, want)
 
 
-def test_flags_of_exact_sums_in_fp64_are_found_with_fractions(rng):
+def test_flags_of_exact_sums_in_fp64_are_those_of_fractions(rng):
     a, b = rng.standard_normal((2, 20, 3)) * 2.0 ** rng.integers(-500, 480, (2, 20, 3))
     a[:4], b[:4] = [2.0**1000, 1, 0], [[2.0**30, 0, 0], [2.0**23, 2.0**1000, 0], [2.0**-2074, 0, 0], [1, 2.0**-900, 0]]
     a[4:7], b[4:7] = rng.standard_normal((3, 3)), [[1, 2.0**-52, 0], [1, 0, 0], [2.0**-1000] * 3]

@@ -1,4 +1,4 @@
-"""Zeros in scale formats, compared with other libraries; integers on a GPU; FP64 in other modes."""
+"""Conversions: zeros in E8M0 as in other libraries, integers on a GPU, and FP64 in modes other than nearest even."""
 
 from fractions import Fraction
 
@@ -10,7 +10,7 @@ from simfloat.arithmetic.machines import is_on_gpu
 from tests.bits import assert_bits
 from tests.cuda.devices import StandIn
 
-#: The upper nine bits of a float32 with each rest that decides a rounding: none, below, at and above half.
+#: The upper nine bits of a float32, with remainders of zero, below half, half, and above half a step.
 RESTS = np.array([0, 1, 0x3FFFFF, 0x400000, 0x400001, 0x7FFFFF], np.uint32)
 POSITIVE = (np.arange(256, dtype=np.uint32)[:, np.newaxis] << np.uint32(23) | RESTS).ravel().view(np.float32)
 
@@ -45,7 +45,7 @@ def test_zeros_become_the_smallest_number_as_in_cuda():
         assert np.array_equal(codes(POSITIVE, rounding.saturating(), "smallest"), want)
 
 
-def test_zero_concerns_zeros_alone():
+def test_the_option_zero_changes_only_results_for_zeros():
     x = np.array([[0.0, -0.0, -1.0], [np.nan, 3.0, 1e-45]], np.float32)
     results, flags = sf.round(x, sf.E8M0, zero="smallest", flags=True)
     assert_bits(results, np.array([[2.0**-127, 2.0**-127, np.nan], [np.nan, 2.0, 2.0**-127]], np.float32))
@@ -59,7 +59,7 @@ def test_zero_concerns_zeros_alone():
             sf.round(0.0, format, zero=zero)
 
 
-def test_integers_on_a_gpu_are_rounded_once_and_stay_there():
+def test_integers_on_a_gpu_are_rounded_once_and_results_are_on_the_gpu():
     integers = np.array([2**60 + 2**36 + 1, -(2**53) - 1, 3])
     device = StandIn()
     with device.present():
@@ -76,7 +76,7 @@ def test_integers_on_a_gpu_are_rounded_once_and_stay_there():
             assert_bits(there.get(), call(integers))
 
 
-def test_the_refusal_of_a_mode_in_fp64_names_the_operations_that_have_it():
+def test_the_error_for_a_mode_in_fp64_names_the_operations_that_support_it():
     with pytest.raises(ValueError, match="Sums and .* have FP64 in every deterministic mode") as error:
         sf.exp2(0.5, sf.FP64, sf.toward_zero)
     for name in "rint floor ceil trunc fmod remainder copysign cbrt hypot reciprocal rsqrt fma sqrt".split():

@@ -279,7 +279,7 @@ A = sf.array([[1.0, 2.0], [3.0, 4.0]], sf.BF16)
 Z = sf.array([1 + 2j], sf.BF16)
 
 
-def test_operations_that_mix_or_leave_the_format_are_refused():
+def test_operations_that_mix_or_leave_the_format_raise_errors():
     assert_refused(
         (lambda: A + A.astype(sf.FP16), r"two formats do not mix, BF16 and FP16.*x.astype\('BF16'\)"),
         (lambda: A @ A.astype(sf.BF16, rounding="toward_zero"), "round in two ways do not mix"),

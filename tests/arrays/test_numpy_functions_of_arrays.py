@@ -99,7 +99,7 @@ def test_exact_functions_give_the_exact_result_rounded_once(name, format, rng):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_of_the_catalog_is_a_method_and_numpys_function_of_that_name(name):
-    format = sf.Format(11, 20)  # whose numbers are float64's, for which other tests compile every function, too
+    format = sf.Format(11, 20)  # its carrier is float64, for which other tests also compile every function
     operands = sf.round(np.random.default_rng(0).uniform(1, 3, (3, 7)), format)
     operands = list(operands[: len(FUNCTIONS[name].operands)])
     x, *others = (sf.array(one, format) for one in operands)
@@ -197,7 +197,7 @@ def test_tests_compare_exact_numbers():
     assert np.logical_and(x, [0, 2]).tolist() == [False, True] and np.any(x) and np.argwhere(x == 1).tolist() == [[1]]
 
 
-def test_functions_that_are_no_operations_are_refused_by_name(operands):
+def test_functions_that_are_not_operations_raise_errors_with_their_names(operands):
     for call, words in [
         (lambda x: np.einsum("ij,ij", x, x), r"numpy.einsum would compute in float64, past the format: write @"),
         (lambda x: np.add.reduce(x), r"numpy.add.reduce would compute.*write x.sum\(\)"),

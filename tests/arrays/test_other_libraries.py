@@ -1,4 +1,4 @@
-"""Arrays in SciPy, Matplotlib and pandas: they take an array, or a message says what to pass."""
+"""SciPy, Matplotlib and pandas accept an array, or an error says what to pass."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_an_operator_of_scipy_multiplies_in_the_format(format, accumulate, rng):
     assert_bits(sf.linalg.as_linear_operator(array) @ x, operator @ x)
 
 
-def test_solvers_of_scipy_take_the_operator(rng):
+def test_solvers_of_scipy_accept_the_operator(rng):
     solvers = pytest.importorskip("scipy.sparse.linalg")
     a = matrix(rng)
     spd = a @ a.T

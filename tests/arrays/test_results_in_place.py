@@ -1,4 +1,4 @@
-"""Results that are written into arrays: by operators in place, and by the `out` of NumPy's functions."""
+"""Operators in place, and NumPy's functions with `out`, write their results into an array."""
 
 import operator
 
@@ -31,7 +31,7 @@ def test_operators_write_the_bits_of_the_functions_into_the_same_memory(format, 
     assert_bits(np.asarray(a), sf.add(x[0], x[0], format).astype(np.float64))
 
 
-def test_out_is_an_array_of_the_format():
+def test_out_must_be_an_array_of_the_format():
     a, b = sf.array([1.0, 2.0], sf.BF16), sf.array([2.0**-8, 3.0], sf.BF16)
     out = sf.array([9.0, 9.0], sf.BF16)
     numbers = out.numbers

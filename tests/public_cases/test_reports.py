@@ -1,4 +1,4 @@
-"""Public reports of trainings in 16 and 8 bits: the symptom at toy size, the cause as simfloat tells it, and a cure."""
+"""Public reports of trainings in 16 and 8 bits: each symptom at toy size, its cause by simfloat, and a fix."""
 
 import math
 
@@ -11,16 +11,16 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 
-def counted(recorder, event, **where):
+def count_of(recorder, event, **where):
     return recorder.counts(**where)[event]
 
 
-def tensors_under(policy, function, recorder=None, model=None):
+def run_under(policy, function, recorder=None, model=None):
     with sf.torch.simulate(model or torch.nn.Identity(), policy, seed=0, observer=recorder):
         return function()
 
 
-def test_a_scale_is_halved_for_ever_if_the_forward_pass_overflows():
+def test_a_scale_is_halved_at_every_step_if_the_forward_pass_overflows():
     """The scale of a GAN fell to 1e-303. https://github.com/NVIDIA/apex/issues/715"""
     scales = {}
     for policy in ("fp16-standard", "amp-fp16"):
@@ -33,14 +33,14 @@ def test_a_scale_is_halved_for_ever_if_the_forward_pass_overflows():
                 scaler.step(optimizer)
                 scaler.update()
         scales[policy] = scaler.get_scale()
-        assert (counted(recorder, "overflow", phase="forward") > 0) == (policy == "fp16-standard"), "exp(12) > 65504"
+        assert (count_of(recorder, "overflow", phase="forward") > 0) == (policy == "fp16-standard"), "exp(12) > 65504"
     assert scales == {"fp16-standard": 2.0**-4, "amp-fp16": 16.0}
 
 
-def test_an_average_of_weights_in_bf16_stays_where_it_began():
-    """The average was never updated, so it is kept in float32. https://github.com/d8ahazard/sd_dreambooth_extension/pull/1415"""
+def test_an_average_of_weights_in_bf16_keeps_its_first_value():
+    """The average was never updated; the fix stores it in float32. https://github.com/d8ahazard/sd_dreambooth_extension/pull/1415"""
 
-    def averaged(format, rounding=sf.nearest_even, observer=None):
+    def average_of_weights(format, rounding=sf.nearest_even, observer=None):
         average, options = np.ones(256), {"rounding": rounding, "stream": sf.BitStream(0)}
         options = options if rounding.is_stochastic else {}
         for _ in range(50):
@@ -49,10 +49,10 @@ def test_an_average_of_weights_in_bf16_stays_where_it_began():
         return average
 
     recorder = sf.Recorder()
-    assert (averaged(sf.BF16, observer=recorder) == 1).all()
+    assert (average_of_weights(sf.BF16, observer=recorder) == 1).all()
     exact = 2 - (1 - 2.0**-10) ** 50
-    assert abs(averaged(sf.FP32) - exact).max() < 1e-5
-    assert abs(averaged(sf.BF16, sf.stochastic()).mean() - exact) < 4 * 2.0**-7 * (50 / 8 / 256) ** 0.5
+    assert abs(average_of_weights(sf.FP32) - exact).max() < 1e-5
+    assert abs(average_of_weights(sf.BF16, sf.stochastic()).mean() - exact) < 4 * 2.0**-7 * (50 / 8 / 256) ** 0.5
 
 
 def test_angles_of_a_rotary_embedding_are_half_a_radian_off_in_fp16():
@@ -66,8 +66,8 @@ def test_angles_of_a_rotary_embedding_are_half_a_radian_off_in_fp16():
 
 
 def test_ids_of_long_prompts_and_timesteps_collide_in_bf16():
-    """Ids to 512 https://github.com/Nerogar/OneTrainer/issues/1177 and steps to 1000
-    https://github.com/modelscope/DiffSynth-Studio/issues/562 lost their differences.
+    """Ids up to 512 became equal. https://github.com/Nerogar/OneTrainer/issues/1177
+    So did time steps up to 1000. https://github.com/modelscope/DiffSynth-Studio/issues/562
     """
     ids = np.arange(512.0)
     assert len(set(sf.round(ids, sf.BF16))) == 257 + 128 and sf.BF16.precision == 8
@@ -86,11 +86,11 @@ def test_a_level_of_noise_is_multiplied_before_it_is_rounded():
 
 
 def test_clipping_in_fp16_makes_a_finite_gradient_zero():
-    """The square of 300 is infinite https://github.com/tracel-ai/burn/issues/5699, and so is that of a norm of 5000
-    https://github.com/facebookresearch/fairscale/pull/263
+    """The square of 300 was infinite. https://github.com/tracel-ai/burn/issues/5699
+    The square of a norm of 5000 was infinite. https://github.com/facebookresearch/fairscale/pull/263
     """
 
-    def clipped(gradient, format, recorder=None):
+    def clip(gradient, format, recorder=None):
         square = sf.multiply(gradient, gradient, format, observer=recorder)
         norm = sf.sqrt(sf.sum(square, accumulate=sf.FP32, output=format), format)
         return sf.multiply(gradient, sf.divide(1.0, norm, format), sf.FP16)
@@ -98,9 +98,9 @@ def test_clipping_in_fp16_makes_a_finite_gradient_zero():
     for gradient in (np.array([300.0]), np.array([4000.0, 3000.0])):
         recorder = sf.Recorder()
         with np.errstate(over="ignore"):
-            assert not clipped(gradient, sf.FP16, recorder).any()
-        assert counted(recorder, "overflow", operation="multiply") == gradient.size
-        assert abs(np.linalg.norm(clipped(gradient, sf.FP32)) - 1) < 1e-3
+            assert not clip(gradient, sf.FP16, recorder).any()
+        assert count_of(recorder, "overflow", operation="multiply") == gradient.size
+        assert abs(np.linalg.norm(clip(gradient, sf.FP32)) - 1) < 1e-3
     weight = sf.nn.Parameter(np.zeros(2))
     weight.grad = np.array([4000.0, 3000.0])
     with sf.simulate("fp16-master"):
@@ -108,7 +108,7 @@ def test_clipping_in_fp16_makes_a_finite_gradient_zero():
     assert np.allclose(weight.grad, [0.8, 0.6], rtol=1e-3), "as autocast does, in FP32"
 
 
-def test_gradients_that_are_clipped_before_the_scale_is_removed_move_almost_nothing():
+def test_clipping_before_the_scale_is_removed_makes_updates_tiny():
     """Training came to a halt. https://github.com/victorchall/EveryDream2trainer/pull/175
     https://github.com/milesial/Pytorch-UNet/issues/468
     """
@@ -131,20 +131,20 @@ def test_gradients_that_are_clipped_before_the_scale_is_removed_move_almost_noth
 def test_small_gradients_vanish_from_a_sum_over_batches_in_bf16():
     """Batches accumulated their gradients in bfloat16. https://github.com/deepspeedai/DeepSpeed/issues/1800"""
 
-    def accumulated(policy):
+    def sum_of_gradients(policy):
         weight, recorder = sf.nn.Parameter(np.zeros(1)), sf.Recorder()
         with sf.simulate(policy, observer=recorder):
             for factor in [1.0] + 20 * [2.0**-9]:
                 (weight * factor).sum().backward()
-        return weight.grad.item(), counted(recorder, "unchanged", phase="backward", operation="add")
+        return weight.grad.item(), count_of(recorder, "unchanged", phase="backward", operation="add")
 
-    assert accumulated("bf16-standard") == (1.0, 20)
+    assert sum_of_gradients("bf16-standard") == (1.0, 20)
     wide = sf.policies["bf16-standard"].override("*", weight_gradients=sf.FP32)
-    assert accumulated(wide) == (1 + 20 * 2.0**-9, 0)
+    assert sum_of_gradients(wide) == (1 + 20 * 2.0**-9, 0)
 
 
 def test_the_last_product_of_a_feed_forward_layer_overflows_fp16():
-    """T5's `wo` made 66246.39, beyond 65504. https://github.com/huggingface/transformers/issues/5651"""
+    """The result of T5's `wo` was 66246.39, beyond 65504. https://github.com/huggingface/transformers/issues/5651"""
     model = torch.nn.Module()
     model.wo = torch.nn.Linear(4, 1, bias=False)
     torch.nn.init.constant_(model.wo.weight, 66246.39 / 4 / 64)
@@ -155,13 +155,13 @@ def test_the_last_product_of_a_feed_forward_layer_overflows_fp16():
         ("amp-bf16", True),
     ):
         recorder = sf.Recorder()
-        result = tensors_under(policy, lambda: model.wo(x), recorder, model)
+        result = run_under(policy, lambda: model.wo(x), recorder, model)
         assert bool(result.isfinite()) == is_finite
-        assert counted(recorder, "overflow", path="wo", operation="linear") == (not is_finite)
+        assert count_of(recorder, "overflow", path="wo", operation="linear") == (not is_finite)
     assert "wo" in str(recorder.advise()) or is_finite
 
 
-def test_a_limit_of_one_minus_a_millionth_is_one_in_half_precision():
+def test_a_bound_of_one_minus_a_millionth_is_one_in_half_precision():
     """log1p(-p) was infinite, and a masked gradient NaN. https://github.com/fastino-ai/GLiNER2/pull/155"""
 
     def gradient(least, recorder=None):
@@ -172,7 +172,7 @@ def test_a_limit_of_one_minus_a_millionth_is_one_in_half_precision():
             survival = torch.log1p(-torch.sigmoid(logit).clamp(max=1 - least))
             (1 - torch.exp(survival) * mask).sum().backward()
 
-        tensors_under("as-written", loss, recorder)
+        run_under("as-written", loss, recorder)
         return logit.grad
 
     recorder = sf.Recorder()
@@ -190,9 +190,9 @@ def test_the_logarithm_of_one_minus_a_saturated_sigmoid_is_infinite():
 
     recorder = sf.Recorder()
     assert sf.sigmoid(9.0, sf.FP16) == 1
-    assert tensors_under("fp16-standard", by_hand, recorder).isinf() and not counted(recorder, "overflow")
-    assert tensors_under("fp16-standard", lambda: F.binary_cross_entropy_with_logits(logit, target)) == 9
-    assert abs(tensors_under("amp-fp16", by_hand) - 9) < 1e-2
+    assert run_under("fp16-standard", by_hand, recorder).isinf() and not count_of(recorder, "overflow")
+    assert run_under("fp16-standard", lambda: F.binary_cross_entropy_with_logits(logit, target)) == 9
+    assert abs(run_under("amp-fp16", by_hand) - 9) < 1e-2
 
 
 def test_a_loss_in_bf16_has_steps_of_a_thirtysecond():
@@ -205,7 +205,7 @@ def test_a_loss_in_bf16_has_steps_of_a_thirtysecond():
         return F.cross_entropy(logits, labels, reduction="none").double()
 
     exact = F.cross_entropy(logits.double(), labels, reduction="none")
-    narrow, wide = tensors_under("bf16-standard", losses), tensors_under("amp-bf16", losses)
+    narrow, wide = run_under("bf16-standard", losses), run_under("amp-bf16", losses)
     assert (narrow * 32 == (narrow * 32).round()).all() and sf.ulp(4.6, sf.BF16) == 1 / 32
     assert (wide - exact).abs().max() < 1e-5 < (narrow - exact).abs().max()
 
@@ -213,7 +213,7 @@ def test_a_loss_in_bf16_has_steps_of_a_thirtysecond():
 def test_a_warm_up_of_a_thousand_steps_loses_its_first_updates_in_bf16():
     """A model collapsed. https://github.com/kyegomez/SingLoRA/issues/6"""
 
-    def lost(policy):
+    def share_of_lost_updates(policy):
         weight, recorder = sf.nn.Parameter(np.ones(4)), sf.Recorder()
         optimizer = sf.optim.SGD([weight], lr=0.1)
         schedule = sf.optim.LinearLR(optimizer, start_factor=1e-3, total_iters=1000)
@@ -225,8 +225,8 @@ def test_a_warm_up_of_a_thousand_steps_loses_its_first_updates_in_bf16():
                 schedule.step()
         return recorder.lost_updates()
 
-    assert [lost(policy) for policy in ("bf16-standard", "bf16-fp32-weights")] == [1, 0]
-    assert lost("bf16-stochastic") < 1
+    assert [share_of_lost_updates(policy) for policy in ("bf16-standard", "bf16-fp32-weights")] == [1, 0]
+    assert share_of_lost_updates("bf16-stochastic") < 1
 
 
 def test_a_mean_of_more_than_65504_numbers_divides_by_infinity():
@@ -240,7 +240,7 @@ def test_a_mean_of_more_than_65504_numbers_divides_by_infinity():
         assert np.isinf(count) and sf.divide(total, count, sf.FP16) == 0
         assert np.isnan(sf.divide(sf.round(total, sf.FP16), count, sf.FP16))
     assert sf.divide(total, 70000.0, sf.FP16) == 1
-    assert tensors_under("as-written", torch.ones(70000).half().mean) == 1
+    assert run_under("as-written", torch.ones(70000).half().mean) == 1
 
 
 def test_a_counter_of_steps_in_bf16_ends_at_256():
@@ -260,14 +260,14 @@ def test_a_counter_of_steps_in_bf16_ends_at_256():
     assert optimizer.state[weight]["step"] == 257 and optimizer.state[weight]["step"].dtype == torch.float32
 
 
-def test_a_norm_of_large_numbers_is_zero_in_fp16_without_a_word():
-    """A kernel squared in float16. https://github.com/microsoft/onnxruntime/issues/29034
-    Squares from 256 on overflow. https://github.com/neuroneural/brainchop-cli/pull/56
+def test_a_norm_of_large_numbers_is_zero_in_fp16_without_any_nan():
+    """A kernel computed squares in float16. https://github.com/microsoft/onnxruntime/issues/29034
+    Squares of 256 and more overflow. https://github.com/neuroneural/brainchop-cli/pull/56
     """
     norm, x, recorder = sf.nn.RMSNorm(4), np.array([[300.0, -400.0, 500.0, 100.0]]), sf.Recorder()
     with sf.simulate("fp16-standard", observer=recorder):
         assert not norm(sf.Tensor(x)).data.any()
-    assert counted(recorder, "overflow", phase="forward") == 3 and not counted(recorder, "nan")
+    assert count_of(recorder, "overflow", phase="forward") == 3 and not count_of(recorder, "nan")
     wide = sf.policies["fp16-standard"].override("*", activations=sf.FP32)
     with sf.simulate(wide):
         result = norm(sf.Tensor(x)).data
@@ -286,7 +286,7 @@ def test_the_eps_of_a_norm_is_zero_in_fp16_and_a_larger_one_is_verified():
 
 
 def test_the_eps_of_a_norm_that_a_program_computes_in_fp16_is_named():
-    """1e-5 was too small for the gradient of a zero row, 1e-4 right. https://github.com/pytorch/pytorch/issues/32137"""
+    """For the gradient of a zero row 1e-5 was too small, and 1e-4 was enough. https://github.com/pytorch/pytorch/issues/32137"""
 
     class RMSNorm(torch.nn.Module):
         def __init__(self):
@@ -298,7 +298,7 @@ def test_the_eps_of_a_norm_that_a_program_computes_in_fp16_is_named():
 
     model, recorder = RMSNorm().half(), sf.Recorder()
     x = torch.tensor([[0.0, 0.0], [1.0, 2.0]]).half()
-    assert tensors_under("as-written", lambda: model(x), recorder, model)[0].isnan().all()
+    assert run_under("as-written", lambda: model(x), recorder, model)[0].isnan().all()
     assert "a larger eps" in recorder.advise()[0].why
     fault = sf.diagnose(model, F.mse_loss, [(x, x)], "as-written", steps=1).first
     assert fault.verified and fault.override.startswith("in the program: RMSNorm(..., eps=1e-0")
@@ -313,7 +313,7 @@ def test_the_logarithm_of_a_sum_of_65536_exponentials_is_infinite_in_fp16():
 
 
 def test_gradients_of_a_frequent_word_stop_at_32_in_fp16():
-    """Thousands of terms of 0.01 ended at 32. https://github.com/apache/mxnet/issues/17703
+    """The sum of thousands of terms of 0.01 ended at 32. https://github.com/apache/mxnet/issues/17703
     https://github.com/tenstorrent/tt-metal/pull/53386
     """
 
@@ -329,15 +329,15 @@ def test_gradients_of_a_frequent_word_stop_at_32_in_fp16():
 
 
 @pytest.mark.parametrize("history", [1, 16])
-def test_a_short_history_of_amaxes_saturates_what_comes_back(history):
-    """How long should it be? https://github.com/NVIDIA/TransformerEngine/issues/1169"""
+def test_a_short_history_of_amaxes_saturates_large_values_that_return(history):
+    """The report asks how long the history should be. https://github.com/NVIDIA/TransformerEngine/issues/1169"""
     layer, recorder = sf.nn.Linear(1, 1, bias=False, rng=0), sf.Recorder()
     layer.weight.data = np.array([[1.0]])
     policy = sf.Policy(compute=sf.scaled(sf.E4M3, sf.delayed(history=history)), activations=sf.FP32, weights=sf.FP32)
     results = []
     with sf.simulate(policy, observer=recorder), sf.no_grad():
         results = [layer(np.array([[size]])).data.item() for size in (100.0, 1.0, 1.0, 100.0)]
-    saturated = counted(recorder, "overflow", operation="cast_input")
+    saturated = count_of(recorder, "overflow", operation="cast_input")
     assert (results[-1], saturated) == ((1.0, 1) if history == 1 else (100.0, 0))
 
 

@@ -1,6 +1,6 @@
 """The structures of published training scripts run unchanged in a block, at toy size.
 
-Each script is a function that opens the block that it is given around its loop. It returns the tensors that it trains.
+Each script is a function of a block, which it opens around its loop. It returns the tensors that it trains.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Places are bound to the counts of a recorder: no count is lost or counted twice, whatever happens between steps."""
+"""Places add events directly to the counts of a recorder: no event is lost or counted twice."""
 
 import copy
 import pickle
@@ -13,11 +13,11 @@ X, Y = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32), np.a
 
 
 class Separately(sf.Recorder):
-    """A recorder of a user's class, which therefore receives the events of every call by themselves."""
+    """A recorder of another class, which receives the events of every call."""
 
 
 def training(optimizer=sf.optim.AdamW):
-    """A step of a small model."""
+    """Return a function that trains a small model for one step."""
     model = sf.nn.MLP([6, 5, 3], rng=0)
     chosen = optimizer(model.parameters(), lr=0.1)
 
@@ -45,7 +45,7 @@ def test_counts_are_those_of_an_observer_that_receives_each_call(policy, options
     assert entries(recorders[0]) == entries(recorders[1])
 
 
-def test_counts_that_were_read_reset_loaded_or_copied_between_steps_are_complete():
+def test_counts_are_complete_after_a_recorder_is_read_reset_loaded_or_copied():
     def run(recorder):
         step, results = training(), []
         with sf.simulate("bf16-standard", observer=recorder):

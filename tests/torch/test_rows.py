@@ -1,4 +1,4 @@
-"""Further rows: hardtanh and a ReLU in place have the bits, counts and errors of single operations."""
+"""hardtanh and a ReLU in place run as one call, with the bits, counts and errors of single operations."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ POLICIES = (
 
 
 class Calls(nn.Module):
-    """A function of this module, which has a linear layer."""
+    """A module that calls a function of itself and x; it has a linear layer."""
 
     def __init__(self, function):
         super().__init__()
@@ -50,7 +50,7 @@ OF_ROWS = ("relu_", "hardtanh")
 
 
 def trained(case, policy, observer, *, twice):
-    """The result, and gradients that two backward passes add; or gradients of gradients; and the calls of rows."""
+    """Return the result, the gradients of two backward passes (or gradients of gradients), and the calls of rows."""
     torch.manual_seed(0)
     model, x = Calls(CASES[case]), torch.linspace(-2, 3, 48).reshape(8, 6).sin().requires_grad_()
     with sf.torch.simulate(model, policy, observer=observer) as run:
@@ -67,7 +67,7 @@ def trained(case, policy, observer, *, twice):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rows_have_the_bits_and_counts_of_single_operations(case, monkeypatch):
+def test_calls_of_rows_have_the_bits_and_counts_of_single_operations(case, monkeypatch):
     rows, apply = [], quick_formulas.apply_formula
     monkeypatch.setattr(
         quick_formulas, "apply_formula", lambda run, call, *rest: rows.append(call.name) or apply(run, call, *rest)

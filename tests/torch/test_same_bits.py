@@ -53,7 +53,7 @@ class Convolutional:
 
 
 class Averaged(Convolutional):
-    """The same with averages of all batches, and none of the normalization's own parameters."""
+    """The same with averages over all batches, and a normalization without parameters."""
 
     def build(self, nn):
         super().build(nn)
@@ -185,7 +185,7 @@ ANGLES = np.outer(np.arange(3), 100.0 ** -np.tile(np.arange(2) / 2, 2)).astype(n
 
 
 def turned(x):
-    """Queries or keys, of four numbers at each of three places, turned by angles that grow with the place."""
+    """Rotate queries or keys, with four numbers at each of three positions, by angles that grow with the position."""
     factors, first, second = [np.cos(ANGLES), np.sin(ANGLES)], x[..., :2], x[..., 2:]
     if isinstance(x, torch.Tensor):
         factors, crossed = list(map(torch.from_numpy, factors)), torch.cat([-second, first], -1)
@@ -214,7 +214,7 @@ class Llama(Recurrent):
         return self.head(x + self.down(self.act(self.gate(y)) * self.up(y)))[:, -1]
 
 
-#: By the policies of each: three of the eight, so that each of them has models of every kind.
+#: The policies of each model: three of the eight, so that every policy has models of every kind.
 MODELS = {
     Convolutional: (0, 2, 3), Sequenced: (1, 6, 7), Residual: (2, 4, 5), Llama: (0, 4, 7), Averaged: (1, 3, 7),
     Transformer: (1, 2, 4, 6), Normalized: (1, 4, 5), Forked: (1, 2, 6), Recurrent: (0, 4, 7), Deep: (1, 2, 5),
@@ -229,7 +229,7 @@ PAIRS += [(Gelu, sf.policies[name]) for name in ("bf16-stochastic", "fp16-master
 
 
 def batches(kind, dtype):
-    """Three inputs and what their outputs are compared with."""
+    """Three inputs and their targets."""
     rng = np.random.default_rng(4)
     shape = (4, 2, 4, 4) if issubclass(kind, Convolutional) else (4, 3, 6) if issubclass(kind, Recurrent) else (4, 6)
     for _ in range(3):
@@ -238,7 +238,7 @@ def batches(kind, dtype):
 
 
 def loss_of(output, y, number, kind):
-    """The mean of squares, or in the second step of a perceptron a cross-entropy by single operations."""
+    """Return the mean of squares; in the second step of a perceptron, a cross-entropy of single operations."""
     if not issubclass(kind, Perceptron) or number != 1:
         difference = output - y
         return (difference * difference).mean()
@@ -251,13 +251,13 @@ def loss_of(output, y, number, kind):
 
 
 def numbers_of(x):
-    """A copy of the numbers of a tensor of either package."""
+    """Return a copy of the numbers of a tensor of either package."""
     x = x.detach().numpy() if isinstance(x, torch.Tensor) else x.data if isinstance(x, sf.Tensor) else x
     return np.array(x, np.float64)
 
 
 def trained(model, optimizer, block, tensor, kind, dtype):
-    """Everything that training two steps gives, by name, and then a step in evaluation."""
+    """Return all results of two steps of training and one evaluation, by name."""
     results = {}
     with block:
         for number, (x, y) in enumerate(batches(kind, dtype)):

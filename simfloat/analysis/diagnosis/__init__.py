@@ -62,9 +62,9 @@ def diagnose(
       change a gradient by a tenth, and gradients that are zero. The gradient under the reference at the same weights is
       the comparison.
 
-    Each fault has the overrides that fix it, and `verified` is True if another training has confirmed them. If another
-    loss scale helps, or a larger eps of a layer that divides by zero, the fault names it as well. The attributes of a
-    fault are `path`, `operation`, `phase`, `step`, `cause`, `operands` and `override`.
+    Each fault has the overrides that fix it, and `verified` is True if another training has confirmed them. The
+    fault also names another loss scale, or a larger eps of a layer that divides by zero, if it helps. The attributes of
+    a fault are `path`, `operation`, `phase`, `step`, `cause`, `operands` and `override`.
 
     No role widens a result under a policy that follows the dtypes of a program, such as ``"as-written"``. The reference
     is then the same program in float32. A remedy is a change of the program, such as an upcast, a larger eps, another

@@ -195,7 +195,7 @@ def _is_later(other: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
 
 
 def _is_better(candidate: Remedy | Change, record: TrialRecord, first: FirstNaN) -> bool:
-    """Return True if a training with a remedy came further; with a larger eps, also if its layer is finite."""
+    """Return True if a training with a remedy fails later or not at all; after a larger eps, not in the same layer."""
     other = first_bad_result(record)
     if isinstance(candidate, Change) and candidate.kind == EPS and other is not None and other[0].path == first.path:
         return False
@@ -233,7 +233,10 @@ def _smaller_scale(repair: PolicyRepair, policy: Policy, record: TrialRecord) ->
 
 
 def _larger_eps(repair: PolicyRepair, first: FirstNaN) -> str:
-    """Return in words the smallest eps of the layer that prevents a division by zero under the roles of a policy."""
+    """Return the advice for the smallest eps of a layer that prevents its division by zero.
+
+    The advice is empty if there is no such eps, or if the policy follows the dtypes of the program.
+    """
     for change in () if is_written(repair.policy) else larger_eps_of_layer(first, repair.trial):
         record = repair.train(change.apply(repair.policy))
         if record is not None and _is_better(change, record, first):

@@ -1,4 +1,4 @@
-"""Which changes of a program with its own dtypes are tried for a fault, the smallest first."""
+"""Propose changes of a program with its own dtypes for a fault, the smallest first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from simfloat.telemetry.entries import Key
 MOST_UPCASTS = 4
 EPSILONS, SCORE_FACTORS, LOSS_SCALES = (1e-7, 1e-6, 1e-5, 1e-4), (2.0**-4, 2.0**-8), (2.0**8, 2.0**12, 2.0**16)
 
-#: The values of the eps of a layer that are tried. In FP16, eps^-1.5 in its backward pass is finite from 7e-4.
+#: The values of the eps of a layer that are tried. A backward pass may contain eps^-1.5. In FP16 this is finite only if
+#: eps is at least 7e-4.
 LAYER_EPSILONS = (*EPSILONS, 1e-3)
 
 
@@ -57,7 +58,7 @@ def larger_eps(trial: TrainingTrial) -> Iterator[Change]:
 
 
 def larger_eps_of_layer(first: FirstNaN, trial: TrainingTrial) -> Iterator[Change]:
-    """Yield larger values of the eps of the layer of a division by zero or of its NaN, if the layer has an eps."""
+    """Yield larger values for the eps of the layer that divided by zero, if it has an eps."""
     layer = trial.module_at(first.path) if first.operands in (DIVIDED, CAUSES[ZERO_BY_ZERO]) else None
     name = eps_attribute(layer)
     larger = [value for value in LAYER_EPSILONS if name and value > getattr(layer, name)]

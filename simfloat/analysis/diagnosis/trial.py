@@ -40,7 +40,7 @@ OVERFLOWED, OVERFLOWED_SUM, DIVIDED = "an overflow", "an overflow inside a sum",
 LOGARITHM = "log(0)"
 INHERITED = "an infinite operand, in data, masks or parameters"
 
-#: Operations that divide; a power has a pole only for a negative exponent.
+#: Operations that may divide by zero; a power does so only if its exponent is negative.
 DIVISIONS = ("divide", "reciprocal", "rsqrt", "power")
 
 #: The numbers of infinite results and of NaN of an operation at a place in a step.
