@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_device_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import (
     BF16,
@@ -369,7 +370,7 @@ def _by_steps(a: NDArray, b: NDArray, out: NDArray, region: Region) -> tuple[NDA
     """Place the products k with k mod 4 < 2 of every 32 products before the others."""
     a, b = pad_to_chunks(a, b, TWO_STEPS.terms)
     firsts = np.arange(0, a.shape[1], TWO_STEPS.terms, like=a)
-    order = (firsts[:, np.newaxis] + np.asarray(STEP_ORDER, like=a)).ravel()
+    order = (firsts[:, np.newaxis] + on_device_of(STEP_ORDER, a)).ravel()
     return np.ascontiguousarray(a[:, order], like=a), b[order], out
 
 
