@@ -467,12 +467,13 @@ class Recorder(AddingObserver):
 
     def __getstate__(self) -> dict[str, Any]:
         copies = {"_events": dict(self.entries()), "_series": self._series.copy(), "_scalars": self._scalars.copy()}
-        state = {**vars(self), **copies, "_lock": None, "_waiting": [], "bound": {}}
-        del state["_wants_all"]
+        state = {**vars(self), **copies, "_lock": None}
+        for derived in ("_wants_all", "_waiting", "bound"):
+            del state[derived]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _goes_on=True, _lock=Lock())
+        vars(self).update(state, _goes_on=True, _lock=Lock(), _waiting=[], bound={})
         self._wants_all = self._path is None is self._phase
 
 
