@@ -15,10 +15,13 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 #: The cells of notebooks in IPython's shell, as a kernel carries them out: how many show something, and the number of
-#: figures. Each notebook has a process, forked from one that has imported what they share.
+#: figures, which have few dots and no layout here. Each notebook has a process, forked from one that has imported what
+#: they share.
 RUN = """
 import json, multiprocessing, sys
 import matplotlib.pyplot, torch
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 import simfloat.analysis.diagnosis, simfloat.nn, simfloat.optim, simfloat.plots, simfloat.studies, simfloat.torch
 import simfloat.train
 from IPython.core.interactiveshell import InteractiveShell
@@ -27,6 +30,10 @@ from IPython.utils.capture import capture_output
 class Shell(InteractiveShell):
     def enable_gui(self, gui=None):
         pass  # as kernels do, whose figures are drawn inline
+
+print_figure = FigureCanvasBase.print_figure
+FigureCanvasBase.print_figure = lambda *args, **options: print_figure(*args, **{**options, "dpi": 20})
+ConstrainedLayoutEngine.execute = lambda engine, figure: None
 
 def run(name, cells):
     shell, shown, figures = Shell.instance(), 0, 0
