@@ -107,10 +107,11 @@ def test_every_function_is_part_of_the_selftest():
     assert set(FUNCTIONS) == {*operations.PAIRS, "fma", "power", "atan2", "zeta", *operations.UNARY_FUNCTIONS}
 
 
-def test_every_function_of_several_operands_agrees_with_mpfr(rng, gmpy2):
+def test_every_function_of_several_operands_agrees_with_mpfr(gmpy2):
     from tests import mpfr
 
-    for name in mpfr.ORACLES.keys() - mpfr.UNARY.keys():  # the others: test_functions.py
+    for name in sorted(mpfr.ORACLES.keys() - mpfr.UNARY.keys()):  # the others: test_functions.py
+        rng = np.random.default_rng(20261121)
         count = len(FUNCTIONS[name].operands)
         operands = sf.round(rng.standard_normal((count, 300)) * 2.0 ** rng.integers(-6, 6, (count, 300)), sf.BF16)
         exact = mpfr.to_odd(mpfr.ORACLES[name], *operands)
