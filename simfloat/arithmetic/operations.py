@@ -398,7 +398,8 @@ def _round_with_zeros(
     if numbers.dtype.hasobject:
         outcome = operate_exactly(ROUND, [numbers], format, rounding, stream, observer, flags, out, [x])
     else:
-        outcome = round(numbers, format, rounding, stream=stream, observer=observer, flags=flags, out=out)
+        options: dict[str, Any] = {"stream": stream, "observer": observer, "flags": flags, "out": out}
+        outcome = round(numbers, format, rounding, **options)
     if flags:
         outcome[1][on_device_of(are_zeros, outcome[1])] = INEXACT
     return outcome
