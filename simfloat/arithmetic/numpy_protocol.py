@@ -118,12 +118,16 @@ class NumpyProtocol:
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
         own = UFUNCS.get(name, name)
         is_method = hasattr(np, name) and hasattr(self, own)
-        if is_method and self.writes_out and set(options) == {"out"} and type(options["out"][0]) is type(self):
-            return self._write_out(options["out"][0], own, inputs)
+        writes_out = is_method and self.writes_out
+        out = options["out"][0] if writes_out and "out" in options else None
+        if type(out) is type(self) and set(options) == {"out"}:
+            return self._write_out(out, own, inputs)
         if options and (is_method or name in TESTS):
+            refused = [key for key in options if key != "out" or type(out) is not type(self)]
+            result = "a new one, or written into one of these arrays as out" if writes_out else "a new one"
             raise ValueError(
-                f"numpy.{name} of {self.name_in_messages} takes no {', '.join(options)}: it takes its operands, and "
-                "its result is a new one."
+                f"numpy.{name} of {self.name_in_messages} takes no {', '.join(refused)}: it takes its operands, and "
+                f"its result is {result}."
             )
         if name in TESTS:
             return _compare_exactly(ufunc, inputs)
@@ -162,14 +166,15 @@ class NumpyProtocol:
 
 
 def refuse_readers(called: str, passed_by: str) -> None:
-    """Raise ValueError if NumPy or SciPy asks for the values of such an array, in `__array__`, to compute with them.
+    """Raise ValueError if another library asks for the values of such an array, in `__array__`, to compute with them.
 
-    NumPy calls the protocol before it computes on such an array, but not for a list of them; SciPy never does.
+    NumPy calls the protocol before it computes on such an array, but not for a list of them. SciPy never does, and
+    neither does the product of matrices of pandas.
     """
     frame = skip_guard_frames(sys._getframe(2))
     reader = frame.f_globals.get("__name__", "")
     if (
-        reader.startswith(("scipy.", "numpy."))
+        (reader.startswith(("scipy.", "numpy.")) or (reader.startswith("pandas.") and frame.f_code.co_name == "dot"))
         and not reader.startswith("numpy.testing.")
         and not _is_called_by_plotting(frame)
     ):

@@ -395,11 +395,14 @@ def _round_with_zeros(
     numbers = exact_operand(x).copy()
     are_zeros = numbers == 0
     numbers[are_zeros] = format.smallest_normal
-    if not flags:
-        return round(numbers, format, rounding, stream=stream, observer=observer, out=out)
-    results, raised = round(numbers, format, rounding, stream=stream, observer=observer, flags=flags, out=out)
-    raised[are_zeros] = INEXACT
-    return results, raised
+    if numbers.dtype.hasobject:
+        outcome = operate_exactly(ROUND, [numbers], format, rounding, stream, observer, flags, out, [x])
+    else:
+        options: dict[str, Any] = {"stream": stream, "observer": observer, "flags": flags, "out": out}
+        outcome = round(numbers, format, rounding, **options)
+    if flags:
+        outcome[1][on_device_of(are_zeros, outcome[1])] = INEXACT
+    return outcome
 
 
 @lru_cache(maxsize=512)

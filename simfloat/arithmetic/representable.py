@@ -48,6 +48,7 @@ def operate_representable(
     target = as_target(arrays, format, rounding, stream, observer, operation.name)
     if out is not None:
         check_out(out, arrays, target.dtype, device)
+    arrays = list(map(device.to_device, arrays))
     source = ExactValues(flat(exact_values(operation.name, arrays)))
     source.operation, source.operands = operation.name, broadcast_vectors(arrays)[1]
     plan = plan_for(target.format, target.rounding, source.carrier, device)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import Stream, check_stream
 from simfloat.arithmetic.exact_operations import ROUND, compute_exactly
 from simfloat.arithmetic.machines import as_array, device_of
-from simfloat.arithmetic.operands import FLOAT32, are_float32
+from simfloat.arithmetic.operands import FLOAT32, are_float32, broadcast_shape
 from simfloat.arithmetic.operations import compute, round_array
 from simfloat.arithmetic.representable import exact_values
 from simfloat.arithmetic.target import (
@@ -115,7 +115,7 @@ class ArrayArithmetic:
         if any([type(x) is not np.ndarray or x.dtype.kind != "f" for x in (out, *arrays)]):
             return False
         target = self._target(arrays)
-        if target.dtype != out.dtype or np.broadcast_shapes(*(x.shape for x in arrays)) != out.shape:
+        if target.dtype != out.dtype or broadcast_shape(arrays) != out.shape:
             return False
         # A loop that writes to the memory of an operand is not vectorised. A new array and a copy take
         # a third of its time.

@@ -55,10 +55,11 @@ class ArrayFunctions:
 
     def abs(self) -> Self:
         """Return |x|; for complex arrays sqrt(a a + b b), with every operation rounded."""
-        x = self.numbers
-        return self._with_numbers(
-            complex_parts.magnitude(self.arithmetic, x) if complex_parts.is_complex(x) else np.abs(x)
-        )
+        x, u = self.numbers, self.arithmetic
+        if complex_parts.is_complex(x):
+            return self._with_numbers(complex_parts.magnitude(u, x))
+        # The smallest number may have no counterpart, as in two's complement.
+        return self._with_numbers(np.abs(x) if -u.format.min <= u.format.max else u.round(np.abs(x)))
 
     def conj(self) -> Self:
         """Return the complex conjugates; for a real array, a copy."""

@@ -259,7 +259,7 @@ def as_format(x: Any) -> Format:
     name = x if isinstance(x, str) else _dtype_name(x)
     if name is None:
         raise ValueError(f"A format is a simfloat.Format, its name or a dtype, got {x!r} of type {type(x).__name__}.")
-    if re.fullmatch(r"\|?V\d+|void\d*", name):
+    if re.fullmatch(r"\|?V\d+|void\d*", name) and not getattr(x, "names", None):
         raise ValueError(
             f"{x!r} is NumPy's type for bytes without a meaning. np.load returns it for arrays of ml_dtypes, because a "
             "file has no names of their types. Decode the array in its format: simfloat.decode(array, simfloat.BF16) "

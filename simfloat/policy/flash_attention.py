@@ -78,7 +78,8 @@ def flash_attention(
         block_keys: the number of keys in a block, the last of which may be short; None for all keys in one block.
         block_queries: the number of queries in a block of the backward pass, as in PyTorch's CPU kernel. Each block, in
             ascending order, adds its product, times the scale, to the gradients of key and value. Between blocks, all
-            gradients have the format of the role `activation_gradients`. None for one sum over all queries. Pairs
+            gradients have the format of the role `activation_gradients`. If several heads of queries share a key, the
+            blocks of one head follow those of another. None for one sum over all queries. Pairs
             ``(least, size)`` of positive integers if the size depends on the number of queries: the last pair with
             `least` up to this number gives the size. Pairs are in ascending order, and the first `least` is 1.
         reverse: True to start with the last block, as the GPU kernels of FlashAttention do.

@@ -132,9 +132,14 @@ def _results_of(function: Callable[[sf.BitStream], Any], job: Job) -> Result:
 def _as_numbers(result: Any, seed: int) -> NDArray[np.float64]:
     """Return the result of a run as numbers; ValueError for anything else, such as None, which NumPy reads as NaN."""
     array = np.asarray(result)
-    if array.dtype.kind not in "fiubO" or (array.dtype.hasobject and None in array.reshape(-1).tolist()):
-        raise ValueError(
-            f"The function must return a number or an array of numbers; with simfloat.BitStream({seed}) it returned "
-            f"{result!r}. Does it end with a return statement?"
-        )
-    return array.astype(np.float64)
+    is_missing = array.dtype.hasobject and any(x is None for x in array.reshape(-1).tolist())
+    if array.dtype.kind not in "cUSMm" and not is_missing:
+        try:
+            return array.astype(np.float64)
+        except TypeError:  # objects that are no numbers
+            pass
+    question = " Does it end with a return statement?" if is_missing else ""
+    raise ValueError(
+        f"The function must return a number or an array of numbers; with simfloat.BitStream({seed}) it returned "
+        f"{result!r}.{question}"
+    )

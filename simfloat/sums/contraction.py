@@ -155,9 +155,9 @@ def prepare_by_operations(
     draws = plan.accumulator_draws
     if scales is not None or plan.is_scaled or any(rounding.is_stochastic for rounding in others):
         what = "GivenBits can only supply the draws of the sum itself" if draws else "Such sums have no scales or draws"
+        instead = ", or use stream=simfloat.BitStream(seed)" if draws else ""
         raise ValueError(
-            f"{what}: pass operands and an output without stochastic "
-            "rounding and without scales, or use stream=simfloat.BitStream(seed)."
+            f"{what}: pass operands and an output without stochastic rounding and without scales{instead}."
         )
     if draws and not isinstance(target.stream, GivenBits):
         raise ValueError(
@@ -191,11 +191,12 @@ def check_flaggable(options: Options, scales: Scales | None) -> None:
             f"{plan.accumulator} has no flags, because not all of its steps are rounded operations. Sums with flags "
             f"are {OF_OPERATIONS}; simfloat.round and elementwise operations return the flags of one rounding."
         )
-    if plan.accumulator == exact and plan.drawing:
-        stochastic = ", ".join(dict.fromkeys(str(mode) for mode in plan.drawing if mode.is_stochastic))
+    modes = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
+    stochastic = dict.fromkeys(str(mode) for mode in modes if mode.is_stochastic)
+    if stochastic:
         raise ValueError(
-            f"flags=True of an exact sum needs deterministic roundings of operands and results, got {stochastic}. Use "
-            "a deterministic mode such as simfloat.nearest_even, or compute the sum without flags."
+            f"flags=True needs deterministic roundings of operands and results, got {', '.join(stochastic)}. Use a "
+            "deterministic mode such as simfloat.nearest_even, or compute the sum without flags."
         )
 
 

@@ -144,6 +144,12 @@ def test_sums_without_flags_or_mode_raise_value_error():
             ),
             "GivenBits",
         ),
+        (
+            lambda: sf.sum(
+                [1.0], accumulate=sf.FP16, output=sf.E4M3, rounding="stochastic", stream=sf.BitStream(0), flags=True
+            ),
+            "needs deterministic roundings of operands and results, got stochastic.*without flags",
+        ),
         (lambda: sf.sequential(sf.FP64, rounding=sf.stochastic(4)), "every deterministic mode"),
         (lambda: sf.exp(1.0, sf.FP64, sf.toward_zero), "at most 50 bits"),
         (lambda: sf.array([1.0], sf.FP64, rounding="to_odd").exp(), "at most 50 bits"),

@@ -54,6 +54,8 @@ def test_the_option_zero_changes_only_results_for_zeros():
     assert np.isnan(sf.round(0.0, sf.E8M0, zero="nan"))
     assert sf.round([Fraction(0), Fraction(1, 3)], sf.E8M0, zero="smallest").tolist() == [2.0**-127, 0.25]
     assert sf.round(x, sf.E8M0, zero="smallest", out=x) is x and x[0, 0] == 2.0**-127
+    with pytest.raises(ValueError, match="flags must be True or False, got 0"):
+        sf.round(x, sf.E8M0, zero="smallest", flags=0)
     for format, zero, words in (("bf16", "nan", "BF16 has one. Omit zero="), ("e8m0", 0, "'nan', 'smallest'; got 0")):
         with pytest.raises(ValueError, match=words):
             sf.round(0.0, format, zero=zero)
@@ -69,6 +71,8 @@ def test_integers_on_a_gpu_are_rounded_once_and_results_are_on_the_gpu():
             lambda x: sf.round(x * 0 + 2**60, sf.FP32),
             lambda x: sf.add(x, 1, sf.FP64),
             lambda x: sf.rint(x, sf.FP32),
+            lambda x: sf.fmod(x % 1000, 7, sf.FP32),
+            lambda x: sf.round(x * (x != 3), sf.E8M0, zero="smallest"),
         )
         for call in calls:
             there = call(moved)

@@ -361,3 +361,10 @@ def test_partial_sums_of_arrays_are_rounded_step_by_step(rng):
     recorder = sf.Recorder()
     sf.array([240.0, 240.0, 1.0], sf.FP16, accumulate=sf.FP32, observer=recorder).cumsum()
     assert recorder.counts()["total"] >= 3
+
+
+def test_the_magnitude_of_a_number_without_counterpart_is_rounded():
+    twos_complement = sf.fixed(8, 3, symmetric=False)
+    a = sf.array([-16.0, -15.875, 0.0, 15.875], twos_complement)
+    for magnitudes in (abs(a), np.absolute(a), -a.minimum(-a)):
+        assert magnitudes.numbers.tolist() == [15.875, 15.875, 0.0, 15.875]

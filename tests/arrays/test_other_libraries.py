@@ -49,6 +49,9 @@ def test_pandas_reads_arrays_and_does_not_compute_with_them():
     for operation in (lambda: column + X, lambda: X * column, lambda: pandas.DataFrame({"x": column}) - X):
         with pytest.raises(ValueError, match=r"got (Series|DataFrame); simfloat\.array\(x, 'BF16'\) rounds it"):
             operation()
+    for product in (lambda: column @ X, lambda: pandas.DataFrame({"x": column}).T @ X):
+        with pytest.raises(ValueError, match=r"pandas would compute in float64, past the format: .*np\.asarray"):
+            product()
     assert (X + sf.array(column, sf.BF16)).format == sf.BF16
 
 

@@ -43,8 +43,11 @@ def test_out_must_be_an_array_of_the_format():
         np.add(b, b, out=sf.array([0.0, 0.0], sf.FP16))
     with pytest.raises(ValueError, match="cannot change the shape"):
         np.add(b, b, out=sf.array([0.0], sf.BF16))
-    with pytest.raises(ValueError, match="takes no out, where"):
-        np.add(b, b, out=out, where=[True, False])
+    for options, words in (({"where": [True, False]}, "takes no where"), ({"out": np.zeros(2)}, "takes no out")):
+        with pytest.raises(ValueError, match=f"{words}: .* a new one, or written into one of these arrays as out"):
+            np.add(b, b, **{"out": out} | options)
+    with pytest.raises(ValueError, match=r"Shapes \(2,\) and \(3,\) do not broadcast"):
+        b += sf.array([1.0, 2.0, 3.0], sf.BF16)
 
 
 def test_an_error_changes_nothing_and_observers_count():

@@ -47,7 +47,13 @@ def test_arguments_of_repetitions_are_checked(call, message):
         call()
 
 
-@pytest.mark.parametrize("answer", [None, "1.0", [1.0, None]])
+@pytest.mark.parametrize("answer", [None, "1.0", [1.0, None], {"a": 1}])
 def test_results_that_are_no_numbers_are_refused(answer):
     with pytest.raises(sf.studies.JobError, match=r"must return a number .*BitStream\(3\) it returned"):
         sf.studies.repeat(lambda stream: answer, 2, seed=3, workers=1)
+
+
+def test_results_of_ml_dtypes_are_numbers():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    runs = sf.studies.repeat(lambda stream: np.full(2, 0.5, ml_dtypes.bfloat16), 2, workers=1)
+    assert runs.results.tolist() == [[0.5, 0.5]] * 2

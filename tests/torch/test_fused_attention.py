@@ -207,12 +207,16 @@ def test_short_sequences_in_16_bits_have_the_bits_of_pytorchs_cpu_kernel_except_
             assert mine.dtype == dtype and (mine != theirs).float().mean() <= 1 / 40
 
 
-def gradient_of_values(length, dtype):
-    """The gradient of the values, which sums over all queries; equal scores make every sum inside a block exact."""
-    zeros = torch.zeros(1, 1, length, 8, dtype=dtype)
-    values = torch.zeros(1, 1, 8, 8, dtype=dtype, requires_grad=True)
+def gradient_of_values(length, dtype, shared=False):
+    """The gradient of the values, which sums over all queries; equal scores make every sum inside a block exact.
+
+    If they are `shared`, the sum is also over two heads.
+    """
+    zeros = torch.zeros(1, 4 if shared else 1, length, 8, dtype=dtype)
+    values = torch.zeros(1, 2 if shared else 1, 8, 8, dtype=dtype, requires_grad=True)
     gradient = torch.randint(1, 8, zeros.shape, generator=torch.Generator().manual_seed(length)).to(dtype) / 4
-    F.scaled_dot_product_attention(zeros, zeros[..., :8, :], values).backward(gradient)
+    keys = torch.zeros_like(values)
+    F.scaled_dot_product_attention(zeros, keys, values, enable_gqa=shared).backward(gradient)
     return values.grad
 
 
@@ -221,8 +225,10 @@ def test_the_blocks_of_queries_of_pytorchs_cpu_kernel_depend_on_their_number(dty
     """32, 64 from 192 on, 256 from 768 on: aten/src/ATen/native/cpu/FlashAttentionKernel.cpp."""
     policy = sf.policies["as-written"].override(operation=NAME, fused=sf.attention_kernels["pytorch-cpu"])
     for length in (31, 191, 193, 767, 769, 1100):
-        theirs = gradient_of_values(length, dtype)
-        assert torch.equal(simulated(policy, lambda n=length: gradient_of_values(n, dtype)), theirs)
+        for shared in (False, True):
+            theirs = gradient_of_values(length, dtype, shared)
+            ours = simulated(policy, lambda n=length, s=shared: gradient_of_values(n, dtype, s))
+            assert torch.equal(ours, theirs)
 
 
 def test_a_backward_pass_after_the_block_is_pytorchs_own():

@@ -332,7 +332,7 @@ def gradients(
         attended.shared["gradient"] = g
     g, y, q, k, v = map(options.by_group, (g, y, *operands))
     if number == 2:
-        return _of_group(u, "value", _value_gradient(u, g, attended, options), options)
+        return _value_gradient(u, g, attended, options)
     slopes = _cached_value(attended, "slopes", lambda: _score_gradient(u, g, y, attended, v, options))
     if number == 3:
         return options.by_head(_times_compensation(u, "scores", slopes, options))
@@ -344,7 +344,7 @@ def gradients(
             product = u.matmul("key", slopes[..., rows, :].swapaxes(-1, -2), q[..., rows, :], inputs, q_inputs)
             return _times_scale(u, "key", product, options)
 
-        return _of_group(u, "key", _over_queries(u, "key", to_key, q.shape[-2]), options)
+        return _over_queries(u, "key", to_key, q.shape[-2], options)
     k_inputs, blocks = u.inputs("key", k), replace(options.kernel, reverse=False).blocks(k.shape[-2])
     products = (u.matmul("query", slopes[..., keys], k[..., keys, :], inputs, k_inputs) for keys in blocks)
     if options.kernel.block_queries is None:
@@ -357,12 +357,21 @@ def gradients(
     return options.by_head(np.zeros(q.shape, slopes.dtype, like=q) if total is None else total)
 
 
-def _over_queries(u: Parts, name: str, compute: Callable[[slice], NDArray], queries: int) -> NDArray:
-    """Return a gradient as one sum over all queries, or block by block, in the format of gradients between blocks."""
+def _over_queries(
+    u: Parts, name: str, compute: Callable[[slice], NDArray], queries: int, options: AttentionOptions
+) -> NDArray:
+    """Return the gradient of a key or value as one sum over all queries, or block by block, in the format of gradients
+    between blocks.
+
+    Heads that share it follow each other in the sum of blocks. Otherwise their gradients are summed at the end.
+    """
     size = u.kernel.size_of_query_blocks(queries)
     if size is None or not queries:
-        return compute(slice(None))
-    blocks = (compute(slice(start, start + size)) for start in range(0, queries, size))
+        return _of_group(u, name, compute(slice(None)), options)
+    blocks: Iterable[NDArray] = (compute(slice(start, start + size)) for start in range(0, queries, size))
+    if options.groups is not None:
+        products = list(blocks)
+        blocks = (x[..., head, :, :] for head in range(options.groups[1]) for x in products)
     total = _sum_of_blocks(u.between_blocks(name), blocks, is_stored=True)
     assert total is not None
     return total
@@ -393,7 +402,7 @@ def _value_gradient(u: Parts, g: NDArray, attended: AttentionState, options: Att
         product = u.matmul("value", powers[..., rows, :].swapaxes(-1, -2), g[..., rows, :], u.probabilities(), g_inputs)
         return _times_compensation(u, "value", product, options)
 
-    return _over_queries(u, "value", to_value, g.shape[-2])
+    return _over_queries(u, "value", to_value, g.shape[-2], options)
 
 
 def _score_gradient(
