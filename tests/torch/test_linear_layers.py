@@ -216,7 +216,10 @@ class TiedEmbedding:
 def test_shares_of_the_gradient_of_a_tied_embedding_are_added_by_the_operation_that_computed_the_last(down):
     policy = sf.Policy(compute=sf.Format(8, 4)).override(operation=down, rounding=sf.toward_negative)
     (theirs, ours), x = twins(TiedEmbedding), torch.tensor([1, 2, 1, 0])
-    for model, block, values in ((theirs, sf.torch.simulate(theirs, policy), x), (ours, sf.simulate(policy), x.numpy())):
+    for model, block, values in (
+        (theirs, sf.torch.simulate(theirs, policy), x),
+        (ours, sf.simulate(policy), x.numpy()),
+    ):
         with block:
             y = model(values)
             (y * y).sum().backward()
