@@ -169,7 +169,7 @@ class BoundCounts:
         return self.observer._lock
 
     def add(self, events: NDArray[np.int64]) -> None:
-        """Add the events of a call without NaN; their vector has the size of the vectors of the observer."""
+        """Add the events of a call with finite results; their vector has the size of the vectors of the observer."""
         with self.observer._lock:
             total = self.vector()
             np.add(total, events, out=total)

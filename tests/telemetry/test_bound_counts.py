@@ -9,6 +9,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import target
+from simfloat.kernels.rounding.events import INFINITE
 
 X, Y = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32), np.arange(8) % 3
 
@@ -149,3 +150,18 @@ def test_a_recorder_of_the_program_needs_no_constructor_of_its_base():
     with sf.simulate("bf16-standard", observer=recorder):
         step()
     assert recorder.number > 20
+
+
+def test_an_observer_of_this_package_receives_each_call_with_infinite_results(monkeypatch):
+    calls, observe = [], sf.Recorder.observe
+
+    def noted(self, events, operation, path="", phase="forward"):
+        calls.append((operation, path, phase, int(events[INFINITE])))
+        observe(self, events, operation, path, phase)
+
+    monkeypatch.setattr(sf.Recorder, "observe", noted)
+    layer = sf.nn.Linear(6, 3, rng=0)
+    with sf.simulate("fp16-standard", observer=sf.Recorder()):
+        layer(X).backward(np.full((8, 3), 6e4, np.float32))
+    infinite = {call[:3] for call in calls if call[3]}
+    assert infinite == {("linear", "weight", "backward"), ("add", "bias", "backward")}
