@@ -114,6 +114,10 @@ def _is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
+#: The largest number of functions that wait at an observer. Each may keep 40 KB, and each block of a simulation adds
+#: one for each parameter.
+MOST_WAITING = 1000
+
 #: The path, the operation and the phase of events.
 EventKey = tuple[str, str, str]
 
@@ -137,6 +141,8 @@ class AddingObserver(Observer):
 
     def add_later(self, add: Callable[[], None]) -> None:
         """Store a function that adds events; it is called before counts are read. The caller holds the lock."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._add_waiting()
         self._waiting.append(add)
 
     def _add_waiting(self) -> None:
@@ -166,7 +172,7 @@ class BoundCounts:
         return self.observer._lock
 
     def add(self, events: NDArray[np.int64]) -> None:
-        """Add the events of a call without NaN; their vector has the size of the vectors of the observer."""
+        """Add the events of a call with finite results; their vector has the size of the vectors of the observer."""
         with self.observer._lock:
             total = self.vector()
             np.add(total, events, out=total)
@@ -217,6 +223,8 @@ def bound_counts(observer: Observer, operation: str) -> BoundCounts | None:
         return observer.bound[operation]
     except KeyError:
         return observer.bound.setdefault(operation, _bind_counts(receiver, operation, path, phase))
+    except AttributeError:  # a subclass of the program without the constructor of its base
+        return None
 
 
 def _bind_counts(observer: Observer, operation: str, path: str, phase: str) -> BoundCounts | None:

@@ -26,7 +26,7 @@ from simfloat.arithmetic.plan import plan_for
 from simfloat.arithmetic.scaling import Hadamard
 from simfloat.arithmetic.target import Target, WithPath, bound_counts, notify, wants
 from simfloat.formats import FP32, Format, Rounding
-from simfloat.kernels.rounding.events import NAN, TOTAL, wants_optional_counts
+from simfloat.kernels.rounding.events import INFINITE, NAN, TOTAL, wants_optional_counts
 from simfloat.sums import Accumulator, exact, matmul, sequential
 from simfloat.sums.convolution import conv2d_weight_gradient, convolve
 from simfloat.sums.geometry import Geometry, Volumes, im2col, kernel_shape, weight_gradient_factors
@@ -375,7 +375,8 @@ class PendingEvents(Observer):
             located = self._located.get(where)
             if located is None:
                 located = self._located[where] = WithPath(observer, where, "backward", self.more)
-            counts = None if events[NAN] else bound_counts(located, operation)
+            # A recorder may search for the first result that is infinite or NaN.
+            counts = None if events[NAN] or events[INFINITE] else bound_counts(located, operation)
             if counts is not None:
                 counts.add(events)
             elif wants(observer, where, "backward"):

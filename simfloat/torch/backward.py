@@ -94,7 +94,7 @@ class Gradients:
         for tag in map(tag_of, reversed(shares)):
             note = None if tag.node is None else self._made_by(tag.node)
             read = None if note is None else next((x for x in note.operands if x.path == operand.path), None)
-            if note is not None and read is not None and note is not moved:
+            if note is not None and read is not None:
                 reading = LoggedOperation(note.place, note.operands, note.format)
                 reading.weight = moved.weight
                 return reading, read._replace(format=operand.format)

@@ -20,7 +20,7 @@ from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.open_run import OpenRun, active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
@@ -189,24 +189,33 @@ def wide_copy(x: torch.Tensor) -> torch.Tensor:
 
 
 def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a conversion of tensors: an upcast that returns the float32 tensor itself gives its values the format FP32.
+    """Wrap a conversion of tensors: an upcast to float32 gives the values of its result the format FP32.
 
-    The tensor would be a result in 16 bits under autocast, and the conversion would create a float32 tensor.
+    The tensor is float32 already. It would be a result in 16 bits under autocast, and the conversion would widen it.
     """
 
     @wraps(method)
     def call(x: torch.Tensor, *args: Any, **options: Any) -> Any:
         result = method(x, *args, **options)
         run: Any = active_run()
-        if run is None or result is not x or x.dtype != torch.float32 or is_transformed() or not takes_formats(run):
+        if run is None or not isinstance(result, torch.Tensor) or result.dtype != torch.float32:
             return result
-        if method.__name__ != "float" and not any(each is torch.float32 for each in (*args, *options.values())):
+        if is_transformed() or not x.is_floating_point() or not takes_formats(run):
+            return result
+        if method.__name__ != "float" and not any(map(_has_float32, (*args, *options.values()))):
             return result  # a conversion to another device or layout
-        tag = tag_of(x)
+        tag = tag_of(result)
         if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision >= FP32.precision:
             return result
         if not torch.is_grad_enabled():
-            return wide_copy(x)
-        return Upcast.apply(x, run, run.place_of_movement(torch.ops.aten._to_copy.default))
+            return wide_copy(result)
+        return Upcast.apply(result, run, run.place_of_movement(torch.ops.aten._to_copy.default))
 
     return call
+
+
+def _has_float32(type_or_tensor: Any) -> bool:
+    """True for float32, and for a tensor whose values have the format FP32."""
+    if isinstance(type_or_tensor, torch.Tensor):
+        return stored_format(type_or_tensor).precision >= FP32.precision
+    return type_or_tensor is torch.float32

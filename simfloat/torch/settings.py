@@ -252,6 +252,9 @@ def set_method(name: str, method: Callable[..., Any]) -> None:
         setattr(torch.Tensor, name, method)
 
 
+#: The methods of tensors that may convert to float32.
+CONVERSIONS = ("float", "to", "type", "type_as")
+
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     *((row.operation, partial(kernel_of, row)) for row in ROWS),
@@ -285,7 +288,7 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
-    *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in ("float", "to")),
+    *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in CONVERSIONS),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 

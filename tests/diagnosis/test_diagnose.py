@@ -403,3 +403,21 @@ def test_a_loss_that_holds_the_model_itself_is_refused_and_leaves_its_gradients(
         with pytest.raises(ValueError, match="loss_fn uses head.weight, which the copy of the model does not have"):
             call(model, lambda output, y: MSE(output, y) + (model.head.weight * 1e-3).sum(), batch, "fp32")
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_larger_eps_is_tried_without_a_change_of_layers_that_have_a_larger_one():
+    tried = []
+
+    class Norms(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm = sf.nn.LayerNorm(4, 1e-2), sf.nn.LayerNorm(4, 1e-12)
+            self.head = sf.nn.Linear(4, 1, rng=0)
+
+        def forward(self, x):
+            tried.append((self.first.eps, self.norm.eps))
+            return self.head(self.norm(self.first(x) * 0))
+
+    found = sf.diagnose(Norms(), MSE, [(X, Y)], "fp16-standard", steps=1)
+    assert "in the program: LayerNorm(..., eps=1e-07)" in repr(found)
+    assert set(tried) == {(1e-2, 1e-12), (1e-2, 1e-7)}

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic import target
+from simfloat.kernels.rounding.events import INFINITE
 
 X, Y = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32), np.arange(8) % 3
 
@@ -116,3 +118,50 @@ def test_the_first_nan_is_the_same():
             (parameter.log() * np.float32(3.4e38) * np.float32(10.0)).sum().backward()
     assert recorders[0].first_nan == recorders[1].first_nan is not None
     assert entries(recorders[0]) == entries(recorders[1])
+
+
+def test_many_blocks_with_one_recorder_keep_few_events_waiting(monkeypatch):
+    monkeypatch.setattr(target, "MOST_WAITING", 5)
+    recorders = sf.Recorder(), Separately()
+    for recorder in recorders:
+        step = training()
+        for _ in range(4):
+            with sf.simulate("bf16-standard", observer=recorder):
+                step()
+        assert len(recorder._waiting) <= 5
+    assert entries(recorders[0]) == entries(recorders[1])
+
+
+def test_a_recorder_of_the_program_needs_no_constructor_of_its_base():
+    class Calls(sf.Recorder):
+        more, number = False, 0
+
+        def __init__(self):
+            pass
+
+        def wants(self, path, phase):
+            return True
+
+        def observe(self, *call):
+            self.number += 1
+
+    recorder, step = Calls(), training()
+    sf.round(X, sf.FP16, observer=recorder)
+    with sf.simulate("bf16-standard", observer=recorder):
+        step()
+    assert recorder.number > 20
+
+
+def test_an_observer_of_this_package_receives_each_call_with_infinite_results(monkeypatch):
+    calls, observe = [], sf.Recorder.observe
+
+    def noted(self, events, operation, path="", phase="forward"):
+        calls.append((operation, path, phase, int(events[INFINITE])))
+        observe(self, events, operation, path, phase)
+
+    monkeypatch.setattr(sf.Recorder, "observe", noted)
+    layer = sf.nn.Linear(6, 3, rng=0)
+    with sf.simulate("fp16-standard", observer=sf.Recorder()):
+        layer(X).backward(np.full((8, 3), 6e4, np.float32))
+    infinite = {call[:3] for call in calls if call[3]}
+    assert infinite == {("linear", "weight", "backward"), ("add", "bias", "backward")}

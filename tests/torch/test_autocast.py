@@ -190,6 +190,13 @@ UPCASTS = {
     "float": lambda x: x.float(),
     "to": lambda x: x.to(torch.float32),
     "to(dtype=)": lambda x: x.to(dtype=torch.float32),
+    "to(copy=)": lambda x: x.to(torch.float32, copy=True),
+    "to(data)": lambda x: x.to(torch.ones(2)),
+    "to(itself)": lambda x: x.to(x),
+    "type": lambda x: x.type(torch.float32),
+    "type_as(data)": lambda x: x.type_as(torch.ones(2)),
+    "type_as(itself)": lambda x: x.type_as(x),
+    "back and forth": lambda x: x.type(torch.float64).float(),
     "device": lambda x: x.to("cpu"),
     "none": lambda x: x,
 }
@@ -211,7 +218,7 @@ def test_an_upcast_of_the_program_keeps_the_formats_that_it_has_under_autocast(w
     ours = formats(lambda model: sf.torch.simulate(model, policy))
     theirs = formats(lambda model: torch.autocast("cpu", FORMATS[policy]))
     assert [is_narrow(x, policy) for x in ours] == [x.dtype != torch.float32 for x in theirs]
-    assert not {"float", "to"} & set(vars(torch.Tensor)), "the methods are restored"
+    assert not {"float", "to", "type", "type_as"} & set(vars(torch.Tensor)), "the methods are restored"
 
 
 def test_an_upcast_changes_nothing_under_a_policy_that_rounds_every_result():

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
 from tests.bits import assert_bits
-from tests.torch.compared import assert_alike, three_ways
+from tests.torch.compared import assert_alike, three_ways, twins
 
 F = nn.functional
 POLICIES = {
@@ -199,3 +199,28 @@ def test_shares_of_the_gradient_of_a_layer_used_twice_are_added_as_its_operation
     modes = {name: sf.toward_negative if name == down else sf.nearest_even for name in ("linear", "add")}
     assert_bits(weight, sf.add(*weights, policy.compute, modes["linear"]))
     assert_bits(bias, sf.add(*biases, policy.compute, modes["add"]))
+
+
+class TiedEmbedding:
+    """An embedding whose weight is also that of the last layer."""
+
+    def build(self, nn):
+        self.embedding, self.linear = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        self.linear.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.linear(self.embedding(x).tanh())
+
+
+@pytest.mark.parametrize("down", ["embedding", "linear"])
+def test_shares_of_the_gradient_of_a_tied_embedding_are_added_by_the_operation_that_computed_the_last(down):
+    policy = sf.Policy(compute=sf.Format(8, 4)).override(operation=down, rounding=sf.toward_negative)
+    (theirs, ours), x = twins(TiedEmbedding), torch.tensor([1, 2, 1, 0])
+    for model, block, values in (
+        (theirs, sf.torch.simulate(theirs, policy), x),
+        (ours, sf.simulate(policy), x.numpy()),
+    ):
+        with block:
+            y = model(values)
+            (y * y).sum().backward()
+    assert_bits(theirs.embedding.weight.grad.numpy(), ours.embedding.weight.grad)

@@ -85,13 +85,14 @@ def without_changes(policy: Policy) -> Policy:
 
 def eps_attribute(module: Any) -> str:
     """Return the name of the attribute with the eps of a module; empty if it has none."""
-    return next((name for name in EPS_ATTRIBUTES if isinstance(getattr(module, name, None), float)), "")
+    return next((name for name in EPS_ATTRIBUTES if isinstance(getattr(module, name, None), int | float)), "")
 
 
 def set_eps(change: Change, model: Any, optimizer: Any) -> None:
-    """Set the eps of the optimizer or of the modules that have the class of the change."""
+    """Set the eps of the optimizer or of the modules that have the class of the change; a larger eps stays."""
     for group in optimizer.param_groups if type(optimizer).__name__ == change.path else ():
         group["eps"] = change.value
     for _, module in model.named_modules():
-        if type(module).__name__ == change.path and eps_attribute(module):
-            setattr(module, eps_attribute(module), change.value)
+        name = eps_attribute(module) if type(module).__name__ == change.path else ""
+        if name and getattr(module, name) < change.value:
+            setattr(module, name, change.value)
