@@ -128,9 +128,6 @@ class AddingObserver(Observer):
     `wants_all` is True if it counts all paths and phases.
     """
 
-    #: False in a class that needs the events of each call.
-    only_adds = True
-
     def __init__(self, size: int, wants_all: bool) -> None:
         self._size, self._wants_all = size, wants_all
         self._events: dict[EventKey, NDArray[np.int64]] = {}
@@ -191,7 +188,7 @@ class BoundCounts:
 
 def adds_up(observer: Observer | None) -> bool:
     """Return True if an observer only adds the events of calls, so it may receive the sum of several calls at once."""
-    return isinstance(observer, AddingObserver) and observer.only_adds and _is_ours(type(observer))
+    return isinstance(observer, AddingObserver) and _is_ours(type(observer))
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,6 @@ class FaultRecorder(Recorder):
     do not count.
     """
 
-    only_adds = False
-
     def __init__(self, reference: FaultRecorder | None = None, excused: Collection[Key] = ()) -> None:
         super().__init__()
         self._reference, self._excused = reference, excused
