@@ -15,7 +15,7 @@ from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
 #: Lines of the left figure: the measure, its label, and its style.
-SHARES = [("ones", "several weights are 1", 2), ("small", "little else (below $2^{-9}$)", 3), ("both", "both", 6)]
+SHARES = [("ones", "several weights are 1", 2), ("small", "little else (below 2⁻⁹)", 3), ("both", "both", 6)]
 
 
 @drawn_as("rows.png")
@@ -40,5 +40,5 @@ def draw_rows(results: list[Result], path: Path) -> None:
         axes.set_xscale("log", base=2)
         axes.legend(loc="center left")
     bias, both = (float(np.max(np.abs(each.values.mean(axis=0)))) for each in (biases[0], shares[2]))
-    add_title(figure, f"Of trained rows {short(both)} % meet both conditions; P V is biased by at most {short(bias)} u")
+    add_title(figure, f"At most {short(both)} % of rows meet both conditions; P V is biased by at most {short(bias)} u")
     save_figure(figure, path)

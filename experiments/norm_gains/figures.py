@@ -16,7 +16,7 @@ from simfloat.plots.figure import add_title, foreground, label_axes
 from simfloat.studies import Result
 
 #: Lines of the left figure: the rule, its label, and its style.
-LINES = [("floor", "rounded down", 2), ("even", "to nearest", 3), ("rceil", "rounded up", 0)]
+LINES = [("floor", "floor", 2), ("even", "even", 3), ("rceil", "rceil", 0)]
 
 
 @drawn_as("gains.png")
@@ -43,5 +43,5 @@ def draw_gains(results: list[Result], path: Path) -> None:
     label_axes(right, xlabel="held-out loss above FP32 (%)", ylabel="", title="MXFP8: every seed, and the mean (bar)")
     share = 100 * float(values(results, "saturated_floor").mean())
     gaps = [signed(100 * float(np.mean(losses(results, arm) / fp32 - 1))) for arm in ("floor", "rceil")]
-    add_title(figure, f"Floor saturates {share:.0f} % of the gains: loss {gaps[0]} %, rounded up {gaps[1]} %")
+    add_title(figure, f"Floor saturates {share:.0f} % of the gains: loss {gaps[0]} %, rceil {gaps[1]} %")
     save_figure(figure, path)
