@@ -366,7 +366,10 @@ class PendingEvents(Observer):
         `elements` is the number of elements that share the values of the last rounding, if these are fewer.
         """
         last, observer = len(self.pending) - 1, self.observer
-        for number, (events, operation) in enumerate(self.pending if observer is not None else ()):
+        if observer is None:
+            self.pending.clear()
+            return
+        for number, (events, operation) in enumerate(self.pending):
             where = self.layer
             if number == last:
                 where = self.layer if path is None else path

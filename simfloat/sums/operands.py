@@ -114,17 +114,17 @@ class OperandPlan(NamedTuple):
         single = dtype is FLOAT32 or dtype == FLOAT32
         target, plan = self.targets[single]
         is_unchanged = already_in_format or self.is_identity[single]
-        is_observed = observer is not None and operation is not None
+        receiver = None if observer is None or operation is None else (observer, operation)
         # An observer counts all casts, including those that change nothing.
-        if is_unchanged and (not is_observed or count_without_rounding(x, plan, target, observer, operation)):
+        if is_unchanged and (receiver is None or count_without_rounding(x, plan, target, *receiver)):
             return x
         # Contiguity first, as in `flat`.
         is_vector = type(x) is np.ndarray and (flags := x.flags).c_contiguous and flags.carray
         vector = x.reshape(-1) if is_vector else flat(x)
-        if is_observed:
+        if receiver is not None:
             if is_one_block(plan, vector.size, draw):
-                return round_observed(vector, plan, x.shape, target.dtype, observer, operation)
-            target = target._replace(observer=observer, operation=operation)
+                return round_observed(vector, plan, x.shape, target.dtype, *receiver)
+            target = target._replace(observer=receiver[0], operation=receiver[1])
         return round_vector(vector, plan, x.shape, target, draw)
 
     def round_with_bounds(

@@ -225,7 +225,8 @@ class FormulaNode(torch.autograd.Function):
             if x is not None:
                 put_tag(x, tag_of(x)._replace(format=format))
         if call.is_in_place:
-            target, before = operands[0], tag_of(operands[0])
+            target: Any = operands[0]
+            before = tag_of(target)
             target.copy_(tensors[0])
             run.note_overwrite(target, before, tag)
             context.mark_dirty(target)
