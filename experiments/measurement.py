@@ -58,6 +58,11 @@ def over_seeds(results: Sequence[Result], key: str, **where: object) -> NDArray[
     return np.array([row[key] for row in select(rows, **where)], np.float64)
 
 
+def largest(results: Sequence[Result], key: str) -> Any:
+    """Return the largest value of a field in all rows."""
+    return max(row[key] for result in results for row in measured_rows(result))
+
+
 def table_over_seeds(
     results: Sequence[Result], key: str, along: str, **where: object
 ) -> tuple[NDArray, NDArray[np.float64]]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.attention_rows.rows import SMALL
-from experiments.measurement import measured_rows, over_seeds
+from experiments.measurement import largest, over_seeds
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import FAR, MANY, difference_test, ratio_test
 
@@ -37,7 +37,7 @@ def at_end(results: list[Result], key: str, factor: float = 1.0) -> NDArray[np.f
 
 def last(results: list[Result]) -> int:
     """Return the number of steps of training."""
-    return max(row["step"] for result in results for row in measured_rows(result))
+    return largest(results, "step")
 
 
 @claim("many rows of a trained GPT have several weights that are exactly 1 in BF16", f"share of rows > {MANY}")

@@ -10,7 +10,7 @@ from experiments.curves import short
 from experiments.experiment import drawn_as
 from experiments.few_bit_stochastic.bias import VARIANTS
 from experiments.few_bit_stochastic.jobs import TRAINED
-from experiments.measurement import measured_rows, over_seeds, select, table_over_seeds
+from experiments.measurement import largest, measured_rows, over_seeds, select, table_over_seeds
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
@@ -53,7 +53,7 @@ def draw_few_bits(results: list[Result], path: Path) -> None:
 def bias_curves(results: list[Result]) -> list[Curve]:
     """Return the mean bias of values with the largest number of additional bits that was tried."""
     bias = select(results, kind="bias")
-    most = max(row["extra"] for result in bias for row in measured_rows(result))
+    most = largest(bias, "extra")
     return [
         Curve(f"variant {v}", *table_over_seeds(bias, "bias", "bits", mode=v, extra=most), STYLES[v]) for v in VARIANTS
     ]

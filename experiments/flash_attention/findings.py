@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.flash_attention.jobs import BLOCKS, RISES
-from experiments.measurement import measured_rows, over_seeds, select, table_over_seeds
+from experiments.measurement import largest, over_seeds, select, table_over_seeds
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, EXPONENT, FAR, MATCH, all_of, compare, difference_test, ratio_test
 
@@ -16,7 +16,7 @@ BLOCK, TWO, ONE = 64, 14, 12
 
 def longest(results: list[Result]) -> int:
     """Return the largest number of keys."""
-    return max(row["keys"] for result in select(results, kind="online") for row in measured_rows(result))
+    return largest(select(results, kind="online"), "keys")
 
 
 def errors(results: list[Result], scores: str, kernel: str, block: int) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 
 import simfloat as sf
 from experiments.harmonic_series.jobs import FOLLOWED, STOPS
-from experiments.measurement import measured_rows, over_seeds, select
+from experiments.measurement import largest, measured_rows, over_seeds, select
 from simfloat.plots import deterministic_bound
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, MATCH, all_of, count_test, ratio_test
@@ -55,7 +55,7 @@ def _counts(rows: list[dict[str, Any]]) -> Measured:
     f"mean / exact sum within a factor of {MATCH}, in FP16 and BF16",
 )
 def _stochastic_mean(results: list[Result]) -> Measured:
-    longest = max(row["length"] for result in results for row in measured_rows(result))
+    longest = largest(results, "length")
     found = {
         name: [over_seeds(results, key, format=name, length=longest) for key in ("mean", "exact")] for name in FOLLOWED
     }

@@ -81,9 +81,10 @@ def hardly_any_activation_saturates(results: list[Result]) -> Measured:
     return f"{spread(100 * share)} %", difference_test(share, HARDLY, below=0)
 
 
-def turn(results: list[Result], rule: str, gains: str) -> NDArray[np.float64]:
-    """Return 1 minus the cosine between the gradient under a rule and the exact one, for every seed."""
-    return 1 - values(results, f"cosine_{rule}{gains}")
+def turns(results: list[Result], rule: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return 1 minus the cosine between the gradient under a rule and the exact one, for every seed: with gains in
+    MXFP8, and with gains in FP32."""
+    return 1 - values(results, f"cosine_{rule}"), 1 - values(results, f"cosine_{rule}_without_gains")
 
 
 @claim(
@@ -92,7 +93,7 @@ def turn(results: list[Result], rule: str, gains: str) -> NDArray[np.float64]:
 )
 def gains_bend_gradient(results: list[Result]) -> Measured:
     """Test if gains, not operands, cause the error of the gradient."""
-    narrow, wide = (turn(results, "floor", each) for each in ("", "_without_gains"))
+    narrow, wide = turns(results, "floor")
     return f"{spread(narrow, 3)} against {spread(wide, 3)}", ratio_test(narrow, wide, above=ABOUT)
 
 
@@ -113,7 +114,7 @@ def gains_shrink_gradient(results: list[Result]) -> Measured:
 )
 def rounded_up_keeps_gradient(results: list[Result]) -> Measured:
     """Test if the rule, not the format, causes the error."""
-    narrow, wide = (turn(results, "rceil", each) for each in ("", "_without_gains"))
+    narrow, wide = turns(results, "rceil")
     return f"{spread(narrow, 4)} against {spread(wide, 4)}", ratio_test(narrow, wide, below=ABOUT)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import simfloat as sf
-from experiments.measurement import measured_rows, over_seeds, select, table_over_seeds
+from experiments.measurement import largest, measured_rows, over_seeds, select, table_over_seeds
 from simfloat.plots import deterministic_bound
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import EXPONENT, MATCH, MOST, all_of, compare, difference_test, every_test, ratio_test
@@ -16,7 +16,7 @@ U = sf.BF16.unit_roundoff
 
 def most(results: list[Result]) -> int:
     """Return the largest number of replicas."""
-    return max(row["replicas"] for result in results for row in measured_rows(result))
+    return largest(results, "replicas")
 
 
 @claim("noise: in a ring errors grow as the root of the number of replicas", f"slope within {EXPONENT} of 0.5")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.measurement import measured_rows, over_seeds, table_over_seeds
+from experiments.measurement import largest, over_seeds, table_over_seeds
 from experiments.rotary_positions.jobs import FAR as FAR_KEYS
 from experiments.rotary_positions.jobs import FP64_ANGLES, NEAR
 from simfloat.studies import Finding, Measured, Result, claim, spread
@@ -33,12 +33,19 @@ def findings(results: list[Result]) -> list[Finding]:
 
 def last(results: list[Result]) -> int:
     """Return the last position."""
-    return max(row["position"] for result in results for row in measured_rows(result))
+    return largest(results, "position")
 
 
 def errors(results: list[Result], part: str, position: int, keys: str = NEAR) -> NDArray[np.float64]:
     """Return the error of scores with a part in BF16, for every seed."""
     return over_seeds(results, "error", part=part, position=position, keys=keys)
+
+
+def far_off(results: list[Result], part: str, keys: str) -> Measured:
+    """Test if scores at the last position are far off with a part in BF16."""
+    narrow, wide = (errors(results, each, last(results), keys) for each in (part, "nothing"))
+    text = f"{spread(narrow / wide, 1)}; the error is {spread(100 * narrow, 1)} %"
+    return text, ratio_test(narrow, wide, above=FAR), {"position": last(results)}
 
 
 @claim(
@@ -47,9 +54,7 @@ def errors(results: list[Result], part: str, position: int, keys: str = NEAR) ->
 )
 def needs_fp32(results: list[Result], part: str) -> Measured:
     """Test the reason why libraries compute angles in FP32."""
-    narrow, wide = (errors(results, each, last(results)) for each in (part, "nothing"))
-    text = f"{spread(narrow / wide, 1)}; the error is {spread(100 * narrow, 1)} %"
-    return text, ratio_test(narrow, wide, above=FAR), {"position": last(results)}
+    return far_off(results, part, NEAR)
 
 
 @claim("both are far off already at position {position}", f"error / error in FP32 > {FAR:g} for each part")
@@ -76,9 +81,7 @@ def suffices(results: list[Result], part: str) -> Measured:
 @claim("frequencies in BF16: scores of far keys are far off at position {position}", f"error / error in FP32 > {FAR:g}")
 def frequencies_need_fp32(results: list[Result]) -> Measured:
     """Test that a wrong frequency is harmless for near keys only: the error of the angle is that of the distance."""
-    narrow, wide = (errors(results, each, last(results), FAR_KEYS) for each in ("frequencies", "nothing"))
-    text = f"{spread(narrow / wide, 1)}; the error is {spread(100 * narrow, 1)} %"
-    return text, ratio_test(narrow, wide, above=FAR), {"position": last(results)}
+    return far_off(results, "frequencies", FAR_KEYS)
 
 
 @claim("{part} in BF16: the error grows with the position", f"exponent of the position > {EXPONENT}, from {FIRST} on")
