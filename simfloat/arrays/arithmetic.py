@@ -26,7 +26,7 @@ from simfloat.arithmetic.target import (
     check_precision,
     observer_in_force,
 )
-from simfloat.formats import Format, Rounding, as_format
+from simfloat.formats import FP32, Format, Rounding, as_format
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.sums import matmul, partial_sums, sequential, sum
@@ -216,6 +216,19 @@ def _checked_arithmetic(
     if accumulator == SequentialSum(format, rounding=rounding):
         accumulator = None
     return ArrayArithmetic(format, rounding, accumulator, stream, complex_products, observer)
+
+
+#: The magnitude up to which float32 represents all integers, and its smallest and largest normal numbers.
+EXACT_INTEGERS, SMALLEST_NORMAL, LARGEST = 2**24, FP32.smallest_normal, FP32.max
+
+
+def python_number_in_float32(x: Any) -> NDArray | None:
+    """Return an int or a float in float32, if this is clearly exact; None for every other operand."""
+    if type(x) is int and -EXACT_INTEGERS <= x <= EXACT_INTEGERS:
+        return np.array(x, np.float32)
+    if type(x) is float and SMALLEST_NORMAL <= abs(x) <= LARGEST and float(narrow := np.float32(x)) == x:
+        return np.array(narrow)
+    return None
 
 
 def narrow_scalar(x: NDArray) -> NDArray:

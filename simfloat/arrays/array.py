@@ -25,12 +25,13 @@ from simfloat.arrays.arithmetic import (
     as_arithmetic,
     choose_exactly,
     narrow_scalar,
+    python_number_in_float32,
     with_options,
 )
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, Format, Rounding, nearest_even
+from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.catalog import CATALOG, FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
@@ -84,9 +85,6 @@ def _complex(z: Any) -> str:
 #: Advice for operations that are not available for complex arrays.
 _PARTS = "write it in x.real and x.imag"
 _ALTERNATIVES = {"power": "write it in products"}
-
-#: The magnitude up to which float32 represents all integers, and its smallest and largest normal numbers.
-EXACT_INTEGERS, SMALLEST_NORMAL, LARGEST = 2**24, FP32.smallest_normal, FP32.max
 
 #: Types of scalars that are exact operands, together with the types of gmpy2.
 SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
@@ -354,10 +352,8 @@ class Array(ArrayOperators, NumpyProtocol):
         if isinstance(x, Array):
             self._check_same(x)
             return x.numbers
-        if type(x) is int and -EXACT_INTEGERS <= x <= EXACT_INTEGERS:
-            return np.array(x, np.float32)
-        if type(x) is float and SMALLEST_NORMAL <= abs(x) <= LARGEST and float(narrow := np.float32(x)) == x:
-            return np.array(narrow)
+        if (number := python_number_in_float32(x)) is not None:
+            return number
         if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
             return narrow_scalar(read_numbers(x))
         if isinstance(x, np.ndarray) or is_on_gpu(x):

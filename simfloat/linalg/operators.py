@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,7 @@ def as_linear_operator(
     def multiply(matrix: NDArray, x: NDArray) -> NDArray[np.float64]:
         return u.matmul(matrix, numbers_of(x, u, "x")).astype(np.float64)
 
-    def product(x: NDArray) -> NDArray[np.float64]:
-        return multiply(a, x)
-
-    def transposed_product(x: NDArray) -> NDArray[np.float64]:
-        return multiply(a.T, x)
-
+    product, transposed_product = partial(multiply, a), partial(multiply, a.T)
     return LinearOperator(
         a.shape,
         matvec=product,

@@ -92,13 +92,17 @@ class Gradients:
         The movement and its operand are returned if the tags do not tell which operation that was.
         """
         for tag in map(tag_of, reversed(shares)):
-            note = None if tag.node is None else self._made_by(tag.node)
-            read = None if note is None else next((x for x in note.operands if x.path == operand.path), None)
+            note, read = self._reading(tag, operand.path)
             if note is not None and read is not None:
                 reading = LoggedOperation(note.place, note.operands, note.format)
                 reading.weight = moved.weight
                 return reading, read._replace(format=operand.format)
         return moved, operand
+
+    def _reading(self, tag: Tag, path: str | None) -> tuple[LoggedOperation | None, Operand | None]:
+        """Return the operation that computed a gradient, and its operand that is the parameter at a path, if known."""
+        note = None if tag.node is None else self._made_by(tag.node)
+        return note, None if note is None else next((x for x in note.operands if x.path == path), None)
 
     def _backward_phase(self, leaf: torch.Tensor, path: str | None, parameter_format: Format, tag: Tag) -> Backward:
         """Return the phase in which a gradient with this tag reached a leaf with this path and format.
@@ -109,8 +113,7 @@ class Gradients:
         # The tag has the node that computed the gradient. The operation of this node read the parameter, and an
         # override of that operation applies to the gradient. Additions of several shares in autograd's engine have no
         # place.
-        note = None if tag.node is None else self._made_by(tag.node)
-        read = None if note is None else next((x for x in note.operands if x.path == path), None)
+        note, read = self._reading(tag, path)
         if note is None or read is None or path is None:
             note = self.note(leaf)
             return Backward(note, self._simulation, note.operands[0])

@@ -264,8 +264,7 @@ class RunContext:
         # A moved parameter: the operations that read it have computed the shares, and their policy rounds the sum.
         if is_sum and operand is not None and operand.path is not None and _is_movement(note.place.operation):
             note, operand = self.gradients.reader(note, operand, operands)
-        kind = GradientSum if is_sum else Backward
-        phase = kind(note, self.simulation, operand, None if way is None else way.events)
+        phase = (GradientSum if is_sum else Backward)(note, self.simulation, operand, way.events if way else None)
         if self.composites and phase.is_fused:
             return phase.inside(operation)
         return phase.of_bias() if phase.is_of_bias(operation) else phase
