@@ -3,11 +3,14 @@
 import gc
 import importlib
 import pkgutil
+import sys
 import threading
 
 import numba
 import numpy as np
 import pytest
+from numba.core.runtime import _nrt_python as memory
+from numba.core.runtime import rtsys
 
 import simfloat.kernels
 from simfloat.kernels.compile.cache import KernelCache
@@ -67,6 +70,54 @@ def test_what_kernels_call_has_no_wrappers_and_python_calls_it_all_the_same():
         assert [str(types) for types in function.signatures] == ["(float64,)"]
         text = function.inspect_llvm(function.signatures[0])
         assert "cpython" not in text and "cfunc" not in text
+
+
+def test_arrays_are_released_where_a_kernel_owns_some_and_references_are_counted_only_there():
+    @scalar
+    def halved(x):
+        """A function that owns an array and returns it."""
+        space = np.empty(x.size)
+        for i in range(x.size):
+            space[i] = 0.5 * x[i]
+        return space
+
+    @scalar
+    def total(x):
+        """A function that borrows an array, and parts of it."""
+        rest, out = x[1:], 0.0
+        for i in range(rest.size):
+            out += rest[i]
+        return x[0] + out
+
+    @kernel
+    def borrowing(x, out):
+        out[0] = total(x[:2]) + total((x, out)[0][2:])
+
+    @kernel
+    def owning(x, out):
+        part = halved(x)
+        if out[0] > 0:
+            part = halved(part)  # releases the first one
+        out[0] = total(part) + total(x)
+
+    x, out = np.arange(8.0), np.zeros(1)
+    for loop, want, counts in ((borrowing, 28.0, False), (owning, 35.0, True)):
+        loop(x, out)
+        memory.memsys_enable_stats()
+        try:
+            before, references = rtsys.get_allocation_stats(), sys.getrefcount(x)
+            for _ in range(100):
+                out[0] = 1
+                loop(x, out)
+            after = rtsys.get_allocation_stats()
+        finally:
+            memory.memsys_disable_stats()
+        assert out[0] == want and sys.getrefcount(x) == references
+        assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free
+        assert after.alloc - before.alloc == after.free - before.free
+        (text,) = loop.inspect_llvm().values()
+        body = text.split("define")[1]
+        assert ("NRT_" in body) == counts, body
 
 
 def test_a_reader_gives_the_fields_in_order():

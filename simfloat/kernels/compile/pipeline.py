@@ -4,6 +4,7 @@ Compilation takes most of the time of a first session, so everything that kernel
 
 * Numba's passes for language features that no kernel has (`UNUSED`);
 * machine code and entry points for functions that only kernels call, also for Numba's own (`Kernels`);
+* the counting of references to arrays in functions that own none: a tenth of the time (`_Lowering`);
 * Python's garbage collection, which finds nothing.
 
 If a processor has vectors of 512 bits and LLVM would choose 256 (see `processor.VECTORS`), the functions here request
@@ -20,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 import numba
-from numba.core import typed_passes, untyped_passes
+from numba.core import ir, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_lock import global_compiler_lock
@@ -113,8 +114,29 @@ class _LevelLower(Lower):
         processor.wrap(self, release_gil)
 
 
+def _borrows_arrays(state: Any) -> bool:
+    """True if all arrays of a function are arguments or parts of them: its callers keep them alive."""
+    model = state.targetctx.data_model_manager
+    calls = (
+        assignment.target.name
+        for block in state.func_ir.blocks.values()
+        for assignment in block.find_insts(ir.Assign)
+        if isinstance(assignment.value, ir.Expr) and assignment.value.op == "call"
+    )
+    return not any(model[kind].contains_nrt_meminfo() for kind in (state.return_type, *map(state.typemap.get, calls)))
+
+
+class _Lowering(NativeLowering):
+    """Numba's lowering, which counts no references to arrays in functions that own none."""
+
+    def run_pass(self, state: Any) -> bool:
+        if _borrows_arrays(state):
+            state.targetctx = state.targetctx.subtarget(enable_nrt=False)
+        return super().run_pass(state)
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _LevelLowering(NativeLowering):
+class _LevelLowering(_Lowering):
     _name = "level_lowering"
 
     @property
@@ -160,7 +182,7 @@ class _UnoptimisedLibrary(_LinkedLibrary):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _InnerLowering(NativeLowering):
+class _InnerLowering(_Lowering):
     _name = "inner_lowering"
 
     _library: type[_LinkedLibrary] = _LinkedLibrary
