@@ -14,20 +14,36 @@ from simfloat.tools.selftest import CHECKS
 ROOT = Path(__file__).parents[2]
 NOTHING_ASKED = argparse.Namespace(into=None, level=[{}], first_session=False)
 
-# Runs all tasks and a quick self-test in one process, and prints the kernels that were not compiled.
-LEFT_OUT = """
-import importlib, pkgutil
+# Runs the tasks of a first session and the programs of README and of the quick start, then all checks of the self-test
+# and all other tasks. It prints the kernels that only the programs called, and those that were not compiled at the end.
+EVERYTHING = """
+import contextlib, importlib, importlib.util, io, pkgutil, re
+from pathlib import Path
 import simfloat.kernels
 from simfloat.__main__ import main
+from simfloat.kernels.compile import jit, processor
 from simfloat.tools.commands import workload
 from simfloat.tools.selftest import CHECKS
 
-assert {*CHECKS} < {*workload.TASKS} and main(["selftest", "--quick"]) == 0
+def versions():
+    return {(kernel.__name__, str(types)) for kernel in jit.KERNELS for types in kernel.overloads}
+
+for task in workload.FIRST_SESSION.values():
+    task()
+called = versions()
+for page in ("README.md", "docs/quickstart.md"):
+    names = {}
+    for program in re.findall(r"```python\\n(.*?)```", Path(page).read_text(encoding="utf-8"), re.S):
+        if "torch" not in program or importlib.util.find_spec("torch"):
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(program, names)
+print(sorted(versions() - called))
+
+assert {*CHECKS} < {*workload.TASKS} and main(["selftest"]) == 0
 for name in workload.TASKS.keys() - CHECKS.keys():
     workload.TASKS[name]()
 for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
     importlib.import_module(module.name)
-from simfloat.kernels.compile import jit, processor
 left = [kernel.__name__ for kernel in jit.KERNELS if not kernel.overloads]
 if not processor.COMPUTES_FP16:
     left = [name for name in left if "halves" not in name and not name.startswith("conversion_loop(")]
@@ -51,29 +67,6 @@ assert [warmup.run(asked) for _ in range(2)] == [0, 0]
 """
 
 
-# The kernels that a first session leaves out, though the programs of README and of the quick start call them.
-PROGRAMS = """
-import contextlib, importlib.util, io, re
-from pathlib import Path
-from simfloat.kernels.compile import jit
-from simfloat.tools.commands import workload
-
-def versions():
-    return {(kernel.__name__, str(types)) for kernel in jit.KERNELS for types in kernel.overloads}
-
-for task in workload.FIRST_SESSION.values():
-    task()
-called = versions()
-for page in ("README.md", "docs/quickstart.md"):
-    names = {}
-    for program in re.findall(r"```python\\n(.*?)```", Path(page).read_text(encoding="utf-8"), re.S):
-        if "torch" not in program or importlib.util.find_spec("torch"):
-            with contextlib.redirect_stdout(io.StringIO()):
-                exec(program, names)
-print(sorted(versions() - called))
-"""
-
-
 def python(*arguments):
     command = [sys.executable, "-W", "error", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
@@ -81,17 +74,13 @@ def python(*arguments):
     return done.stdout.splitlines()
 
 
-def test_a_first_session_calls_every_kernel_that_readme_and_quick_start_call():
-    assert python("-c", PROGRAMS) == ["[]"]
-
-
-def test_the_tasks_call_every_kernel_and_a_quick_selftest_passes():
-    command = [sys.executable, "-c", LEFT_OUT]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    *lines, last, left = done.stdout.splitlines()
-    assert (done.returncode, left) == (0, "[]"), done.stderr
-    assert [re.split("  +", line)[0] for line in lines[1:]] == list(CHECKS)
-    assert all(re.search(r" [\d,]+ cases  ok$", line) for line in lines[1:])
+def test_a_first_session_and_the_tasks_call_every_kernel_and_every_check_of_the_selftest_passes_in_full():
+    # One process: its imports and the first calls of kernels would take half a minute of processor time in three.
+    only_programs, version, *lines, last, left = python("-c", EVERYTHING)
+    assert (only_programs, left) == ("[]", "[]")
+    assert version.startswith("simfloat ")
+    assert [re.split("  +", line)[0] for line in lines] == list(CHECKS)
+    assert all(re.search(r" [\d,]+ cases  ok$", line) for line in lines)
     assert last.startswith(f"All {len(CHECKS)} checks passed: ")
 
 
