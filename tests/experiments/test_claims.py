@@ -40,6 +40,18 @@ def test_verdicts_are_counted_and_turned_where_findings_say_the_opposite(monkeyp
         claims.verdicts(Claim("mixed", "1", "says", ("toy: nothing",)))
 
 
+def test_a_refuted_claim_and_one_that_samples_contradict_are_told_apart(monkeypatch):
+    tests = ("counterexamples: 3 of 5 cases, not a random sample", "difference in [0, 1]: paired t, 95 %, n = 5")
+    rows = [Found("toy", f"claim {number}", test, "not reproduced") for number, test in enumerate(tests)]
+    monkeypatch.setattr(claims, "all_found", lambda: (*rows, Found("toy", "other", tests[0], "inconclusive")))
+    cases = {"toy: claim 0": (True, True), "toy: claim*": (True, False), "toy: *": (False, False)}
+    for pattern, expected in cases.items():
+        claim = Claim("mixed", "1", "says", (pattern,))
+        assert (claims.is_contradicted(claim), claims.is_refuted(claim)) == expected, pattern
+    assert claims.is_refuted(Claim("mixed", "1", "says", refuted="so"))
+    assert not claims.is_contradicted(Claim("mixed", "1", "says", reason="so"))
+
+
 def test_every_finding_is_frozen_with_its_margin_and_every_frozen_claim_is_a_finding():
     assert not list(frozen.new_claims()), "python -m experiments.frozen"
     assert set(frozen.frozen_claims()) == {(row.experiment, row.claim) for row in claims.all_found()}
