@@ -52,6 +52,12 @@ def test_a_refuted_claim_and_one_that_samples_contradict_are_told_apart(monkeypa
     assert not claims.is_contradicted(Claim("mixed", "1", "says", reason="so"))
 
 
+def test_the_memory_that_a_reason_states_is_counted():
+    (row,) = (claim for claim in CLAIMS if claim.says == "The memory of a whole training is about halved")
+    share = 1 - claims.memory("mixed").total / claims.memory("fp32").total
+    assert f"{100 * share:.0f} % less" in row.reason
+
+
 def test_every_finding_is_frozen_with_its_margin_and_every_frozen_claim_is_a_finding():
     assert not list(frozen.new_claims()), "python -m experiments.frozen"
     assert set(frozen.frozen_claims()) == {(row.experiment, row.claim) for row in claims.all_found()}
