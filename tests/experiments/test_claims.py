@@ -1,5 +1,6 @@
 """The page of claims is up to date; every claim has a verdict with its dependence, or a reason; margins are frozen."""
 
+import numpy as np
 import pytest
 
 from experiments import claims, frozen
@@ -50,6 +51,14 @@ def test_a_refuted_claim_and_one_that_samples_contradict_are_told_apart(monkeypa
         assert (claims.is_contradicted(claim), claims.is_refuted(claim)) == expected, pattern
     assert claims.is_refuted(Claim("mixed", "1", "says", refuted="so"))
     assert not claims.is_contradicted(Claim("mixed", "1", "says", reason="so"))
+
+
+def test_no_update_of_a_denormalized_weight_is_lost_in_fp16():
+    (row,) = (claim for claim in CLAIMS if "de-normalized weights" in claim.says)
+    weights = np.arange(1, 1024, dtype=np.uint16).view(np.float16)
+    updates = np.arange(1, 0x7C00, 61, dtype=np.uint16).view(np.float16)
+    for sign in (np.float16(1), np.float16(-1)):
+        assert row.refuted and not (weights + sign * updates[:, np.newaxis] == weights).any()
 
 
 def test_the_memory_that_a_reason_states_is_counted():
