@@ -82,10 +82,10 @@ def room(results: list[Result], variant: str) -> NDArray[np.float64]:
 )
 def _overflows_are_rare(results: list[Result], long: list[Result]) -> Measured:
     skipped = {variant: traces(results, variant, "skipped") for variant in ("log-normal", "default", "backoff")}
-    shares = {variant: 100 * values.mean() for variant, values in skipped.items()}
+    percent = {variant: 100 * values.mean() for variant, values in skipped.items()}
     # A long run begins with the steps of the short run of its seed.
     count, steps = (sum(run[key] for run in long) for key in ("skipped", "steps"))
-    text = f"with the default limit {shares['default']:.2f} %, Backoff {shares['backoff']:.2f} %"
+    text = f"with the default limit {percent['default']:.2f} %, Backoff {percent['backoff']:.2f} %"
     shares = np.array([run["skipped"] / run["steps"] for run in long])
     interval, above = median_interval(shares), int((shares >= RARE).sum())
     test = f"in all but {above} runs: sign test, because the steps of a run are not independent, n = {len(shares)}"
