@@ -6,6 +6,7 @@ tests compare with the stored results.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -34,6 +35,9 @@ CLAIMS, PAGE = Path(__file__).parent / "claims.toml", Path(__file__).parents[1] 
 #: Results that were recorded on eight GPUs; the README beside them names their source.
 RECORDED = Path(__file__).parents[1] / "tests" / "accumulate" / "recorded" / "tensor_cores.npz"
 
+#: A test that needs no statistics: one counterexample, or all existing cases.
+EXACT = re.compile(r"counterexamples: [1-9]|cases, which are all")
+
 #: The verdict of a claim that no finding tests.
 NOT_TESTED = "not tested"
 
@@ -53,8 +57,13 @@ tested*, and the page also gives the verdict on our model. `python -m experiment
 
 
 WRONG = """\
-Each of these claims is refuted by a proof, a counterexample, arithmetic, or all findings that test it. The READMEs of
-the experiments list further errors in their sources.
+Each of these claims is refuted by a proof, a counterexample, arithmetic, or a document. The READMEs of the experiments
+list further errors in their sources.
+"""
+
+NOT_SEEN = """\
+Each of these claims is contradicted by all findings that test it. The findings are samples of one model, so another
+model may behave otherwise:
 """
 
 CHANGED = """\
@@ -142,12 +151,30 @@ def verdicts(claim: Claim) -> str:
             if eval(claim.check, {"sf": sf, "np": np, "recorded": recorded, "memory": memory})
             else NOT_REPRODUCED
         )
-    words = [row.verdict.partition(" (")[0] for row in speaking_to(claim)]
-    counts = Counter(OPPOSITE.get(word, word) if claim.contrary else word for word in words)
+    words = _words(claim)
+    counts = Counter(words)
     text = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
     if claim.elsewhere:
         return f"{NOT_TESTED}; here {text}"
     return next(iter(counts)) if len(words) == 1 else text
+
+
+def _words(claim: Claim) -> list[str]:
+    """Return the verdict that each finding gives on the claim."""
+    words = [row.verdict.partition(" (")[0] for row in speaking_to(claim)]
+    return [OPPOSITE.get(word, word) if claim.contrary else word for word in words]
+
+
+def is_contradicted(claim: Claim) -> bool:
+    """Return True if the claim is refuted, or if every finding that tests it contradicts it."""
+    if claim.findings and not claim.elsewhere:
+        return set(_words(claim)) == {NOT_REPRODUCED}
+    return verdicts(claim) == NOT_REPRODUCED
+
+
+def is_refuted(claim: Claim) -> bool:
+    """Return True if no statistics are needed to refute the claim."""
+    return is_contradicted(claim) and all(EXACT.search(row.test) for row in speaking_to(claim))
 
 
 def samples(claim: Claim) -> str:
@@ -207,9 +234,10 @@ def page() -> str:
             words = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
             link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
             parts.append(f"| {link} | {experiment.question} | {words} |")
-    parts += ["\n## Errors in the sources\n", WRONG]
-    for claim in claims:
-        if verdicts(claim) == NOT_REPRODUCED:
-            parts.append(f"* {claim.says} ({claim.source}, {claim.place}).")
+    wrong = [claim for claim in claims if is_contradicted(claim)]
+    lists = ((WRONG, filter(is_refuted, wrong)), (NOT_SEEN, (claim for claim in wrong if not is_refuted(claim))))
+    parts.append("\n## Errors in the sources")
+    for head, rows in lists:
+        parts += [f"\n{head}", *(f"* {claim.says} ({claim.source}, {claim.place})." for claim in rows)]
     parts += ["\n## Tests that changed after results were known\n", CHANGED, frozen.changes()]
     return "\n".join(parts) + "\n"

@@ -193,7 +193,9 @@ def paper(out: Path) -> None:
     from experiments.paper import write_paper
 
     try:
-        show_files(write_paper(out))
+        show_files(files := write_paper(out))
+        if len(files) == 1:
+            click.echo("No PDF: install Chromium or Chrome, for example with apt-get install chromium.", err=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise click.ClickException(f"The document cannot be written: {error}") from None
 

@@ -6,12 +6,15 @@ its tests, and the commands that repeat everything. It loads nothing from the ne
 
 from __future__ import annotations
 
+import html
+import itertools
 import math
 import re
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +29,9 @@ from simfloat.studies.verdicts import EQUAL, INCONCLUSIVE, WITHIN
 #: Browsers that print to PDF without a window, and the seconds that one may take.
 BROWSERS, PATIENCE = ("chromium", "chromium-browser", "google-chrome", "chrome"), 120
 
+#: The number of pixels of a browser in an inch.
+INCH = 96
+
 #: The verdicts that depend on the resolution of a test, and the power of the resolution.
 OPEN, POWER = (EQUAL, WITHIN, INCONCLUSIVE), 0.8
 
@@ -33,14 +39,21 @@ OPEN, POWER = (EQUAL, WITHIN, INCONCLUSIVE), 0.8
 INTERVAL = re.compile(r"(ratio|difference) in \[([^,\]]+), ([^\]]+)\]: paired t.*?n = (\d+)")
 
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
-LOCAL_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!http)[^)\s]+\)")
+HEADING = re.compile(r"<h2>(.*?)</h2>")
+LOCAL_LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!http)[^)\s]+\)")
 
 STYLE = """\
 body { font: 16px/1.5 Georgia, serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h2, h3, h4 { break-after: avoid; } tr, img, pre { break-inside: avoid; } p:has(> img) { break-after: avoid; }
+nav { columns: 2; } nav a { display: block; color: inherit; }
 table { border-collapse: collapse; font: 13px/1.35 sans-serif; display: block; overflow-x: auto; }
 td, th { border: 1px solid #ccc; padding: 0.2rem 0.5rem; text-align: left; vertical-align: top; }
 img { max-width: 100%; } pre { background: #f5f5f5; padding: 0.5rem; overflow-x: auto; }
-@media print { table { display: table; font-size: 8px; } h2 { break-before: page; } body { font-size: 11px; } }
+@page { size: A4; margin: 16mm; @bottom-center { content: counter(page); font: 9px sans-serif; } }
+@media print {
+  body { font-size: 11px; margin: 0; padding: 0; } h2 { break-before: page; }
+  table { display: table; width: 100%; font-size: 9px; } td { overflow-wrap: break-word; }
+}
 """
 
 REPEAT = """\
@@ -100,8 +113,26 @@ def chapter(experiment: Experiment) -> str:
     """Return the README of an experiment as a chapter with embedded pictures and the resolution of its tests."""
     folder = folder_of(experiment)
     text = lower_headings((folder / "README.md").read_text(encoding="utf-8"), 1)
-    text = IMAGE.sub(lambda image: f"![{image[1]}]({data_uri(folder / image[2])})", text)
+    text = IMAGE.sub(lambda image: picture(folder / image[2], image[1]), text)
     return f"{text}\n\n{resolution_table(experiment.name)}"
+
+
+def picture(path: Path, text: str) -> str:
+    """Return a picture as HTML with its content, in the size for which it was drawn."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        width = round(INCH * image.width / image.info["dpi"][0])
+    return f'<img alt="{html.escape(text)}" width="{width}" src="{data_uri(path)}">'
+
+
+def with_contents(page: str) -> str:
+    """Return a page with a list of its chapters before the first one."""
+    titles = HEADING.findall(page)
+    links = "\n".join(f'<a href="#{number}">{title}</a>' for number, title in enumerate(titles, 1))
+    numbers = itertools.count(1)
+    page = HEADING.sub(lambda heading: f'<h2 id="{next(numbers)}">{heading[1]}</h2>', page)
+    return page.replace("<h2 ", f"<nav>\n{links}\n</nav>\n<h2 ", 1)
 
 
 def lower_headings(markdown: str, levels: int) -> str:
@@ -124,7 +155,8 @@ def abstract() -> str:
     programs = ", ".join(f"{name} {version}" for name, version in versions().items())
     return (
         f"{len(listed)} claims of {len(sources)} sources on training with narrow numbers are tested by "
-        f"{len(EXPERIMENTS)} experiments with {sum(counts.values())} findings: {found}. Written with {programs}."
+        f"{len(EXPERIMENTS)} experiments with {sum(counts.values())} findings: {found}. "
+        f"Written on {date.today().isoformat()} with {programs}."
     )
 
 
@@ -150,7 +182,8 @@ def write_paper(path: Path) -> list[Path]:
     renderer.validateLink = lambda url: True  # type: ignore[method-assign]  # pictures are inside of the page
     head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Claims</title><style>{STYLE}</style>\n'
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{head}<body>\n{renderer.render(document())}</body></html>\n", encoding="utf-8")
+    page = with_contents(renderer.render(document()))
+    path.write_text(f"{head}<body>\n{page}</body></html>\n", encoding="utf-8")
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     return [path, *([print_to_pdf(path, browser)] if browser else [])]
 

@@ -18,9 +18,6 @@ from benchmarks.tensor_cores.worker import Failure, Worker
 from simfloat.analysis.reveal import MOST_TERMS
 from simfloat.arithmetic.machines import what_cuda_lacks
 
-#: The folder in which the tests look for files.
-RECORDED = Path("tests", "cuda", "recorded")
-
 #: The longest time for one instruction, or for one product of a library.
 SECONDS = 60.0
 
@@ -42,8 +39,8 @@ def run(path: Path | None, seconds: float, worker: Any) -> int:
     facts = worker.call(recording.facts, seconds=SECONDS)
     if facts["capability"] not in GPUS:
         raise Failure(f"there is no model of compute capability {facts['capability']}")
-    where = path or RECORDED / f"{re.sub(r'[^a-z0-9]+', '_', facts['device'].lower())}.json"
-    file, stop = recording.Recording(where, facts), time.monotonic() + seconds
+    where = path or recording.RECORDED / f"{re.sub(r'[^a-z0-9]+', '_', facts['device'].lower())}.json"
+    file, stop = recording.Recording(where, {**recording.origin(), **facts}), time.monotonic() + seconds
     print(f"{facts['device']}, driver {facts['driver']}; writing {where}")
     for task in _tasks(facts["capability"], worker, file):
         start = time.monotonic()

@@ -174,12 +174,17 @@ def _differing(
     rounding: sf.Rounding | None = None,
 ) -> NDArray[np.bool_]:
     """Return a mask of the results in some rows of a random product that differ from an accumulator."""
-    m, n, k = shape
-    rng = np.random.default_rng(0)
-    a, b = (rounded(rng.standard_normal(size), product.inputs) for size in ((m, k), (n, k)))
+    a, b = operands_of(product, shape)
     rows = _rows(shape)
     got = product.numbers(product.multiply(product.take(a), product.take(b)))[rows]
     return ~equal_bits(got, sf.matmul(a[rows], b.T, accumulate=accumulate, output=output, rounding=rounding))
+
+
+def operands_of(product: Product, shape: Shape) -> tuple[Array, Array]:
+    """Return the random operands (m, k) and (n, k) of a product."""
+    m, n, k = shape
+    rng = np.random.default_rng(0)
+    return rounded(rng.standard_normal((m, k)), product.inputs), rounded(rng.standard_normal((n, k)), product.inputs)
 
 
 def _rows(shape: Shape) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The file of a run: its GPU and versions, and its results, written after every result."""
+"""The file of a run: its origin, GPU and versions, and its results, written after every result."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import json
 import os
 import platform
 import subprocess
+import sys
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import simfloat as sf
+
+#: The folder in which the tests look for files.
+RECORDED = Path("tests", "cuda", "recorded")
 
 #: Packages whose versions are recorded if they are installed.
 PACKAGES = (
@@ -49,20 +54,35 @@ def facts() -> dict[str, Any]:
         "capability": int(cupy.cuda.Device().compute_capability),
         "driver": _driver(),
         "cuda": {"driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion()},
-        "versions": {"python": platform.python_version(), "simfloat": sf.__version__, **_versions()},
+        "versions": {"python": platform.python_version(), "simfloat": sf.__version__, **package_versions()},
+    }
+
+
+def origin() -> dict[str, str]:
+    """Return the date, the commit of the sources, with "-dirty" if they have changed since, and the command."""
+    folder = str(Path(__file__).parent)
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _first_word(["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]),
+        "command": " ".join(["python", *sys.orig_argv[1:]]),
     }
 
 
 def _driver() -> str:
     """Return the version of the driver, from its own tool."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return _first_word(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+
+
+def _first_word(command: list[str]) -> str:
+    """Return the first word that a command prints, or "unknown" if it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
         return "unknown"
 
 
-def _versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
     found = {}
     for name in PACKAGES:
         try:

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import MATCH, Outcome, all_of, compare, difference_test, search_test
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, search_test
 
 #: The small number of steps after which a scale grows, and the standard one.
 FEW, MANY = 6, 2000
+
+#: The margin of losses: less than half of the effect in question, 4.9 % if a scale grows after FEW steps.
+CLOSE = 1.02
 
 #: The first steps of a run, in which the scale falls until nothing overflows.
 FIRST_STEPS = 100
@@ -79,7 +82,7 @@ def _few_skip_more(results: list[Result]) -> Measured:
 
 @claim(
     f"if few steps are skipped (N = {MANY}), FP16 under a dynamic scale trains as FP32",
-    f"loss / FP32's within a factor of {MATCH}, from 2^16 and from 2^24",
+    f"loss / FP32's within a factor of {CLOSE}, from 2^16 and from 2^24",
 )
 def _as_fp32(results: list[Result]) -> Measured:
     return _beside_fp32(results, f"interval-{MANY}", "start-24")
@@ -87,7 +90,7 @@ def _as_fp32(results: list[Result]) -> Measured:
 
 @claim(
     f"if one step in eight is skipped (N = {FEW}), FP16 under a dynamic scale trains as FP32",
-    f"loss / FP32's within a factor of {MATCH}",
+    f"loss / FP32's within a factor of {CLOSE}",
 )
 def _often_as_fp32(results: list[Result]) -> Measured:
     return _beside_fp32(results, f"interval-{FEW}")
@@ -96,7 +99,7 @@ def _often_as_fp32(results: list[Result]) -> Measured:
 def _beside_fp32(results: list[Result], *variants: str) -> Measured:
     fp32 = final(results, "digits", "fp32")
     losses = {each: final(results, "digits", each) for each in variants}
-    test = all_of([compare(loss, fp32) for loss in losses.values()])
+    test = all_of([compare(loss, fp32, margin=CLOSE) for loss in losses.values()])
     return ", ".join(f"{each} {spread(loss / fp32, 3)}" for each, loss in losses.items()), test
 
 

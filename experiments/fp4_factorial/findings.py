@@ -18,8 +18,10 @@ MX, NV = SCALES
 
 def findings(results: list[Result]) -> list[Finding]:
     """Return one finding for each claim."""
+    tuned = [{key: value for key, value in run.items() if key != "rate"} for run in results if "rate" in run]
     return [
         mx_is_worse(results, "bare", ((False, False),)),
+        mx_is_worse(tuned, "bare, at the best rate", ((False, False),)),
         mx_is_worse(results, "stochastic and rotated", ((True, True),)),
         mx_is_worse(results, "over all four recipes", RECIPES),
         stochastic_helps(results),
@@ -32,8 +34,8 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def losses(results: list[Result], arm: str) -> NDArray[np.float64]:
-    """Return the held-out loss in the last fifth of the runs of an arm, for every seed in order."""
-    runs = sorted(select(results, arm=arm), key=lambda run: run["seed"])
+    """Return the held-out loss in the last fifth of the runs of an arm at the first rate, for every seed in order."""
+    runs = sorted((run for run in select(results, arm=arm) if "rate" not in run), key=lambda run: run["seed"])
     return np.array([final_value(run["loss"]) for run in runs], np.float64)
 
 

@@ -11,7 +11,7 @@ from experiments.harmonic_series.jobs import FOLLOWED, STOPS
 from experiments.measurement import largest, measured_rows, over_seeds, select
 from simfloat.plots import deterministic_bound
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import ABOUT, MATCH, all_of, count_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, MATCH, all_of, count_test, ratio_test, search_test
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -47,7 +47,8 @@ def _stops(rows: list[dict[str, Any]]) -> Measured:
 def _counts(rows: list[dict[str, Any]]) -> Measured:
     counted = [row for row in rows if np.isfinite(row["count"])]
     wrong = sum(row["count"] != 2.0 ** sf.as_format(row["format"]).precision for row in counted)
-    return ", ".join(f"{row['format']} {row['count']:g}" for row in counted), count_test(wrong, len(counted))
+    proof = "2^p + 1 is half way to 2^p + 2, and the significand of 2^p is even"
+    return ", ".join(f"{row['format']} {row['count']:g}" for row in counted), search_test(wrong, len(counted), proof)
 
 
 @claim(
@@ -103,5 +104,6 @@ def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Measured:
         limit = 2 * u + row["length"] * u**2 if way == "Kahan" else float(deterministic_bound(levels, u))
         wrong += error > limit
         worst[row["format"]] = max(worst[row["format"]], error / u)
-    test = count_test(wrong, len(chosen))
+    # The literature does not state the constant of n u^2.
+    test = search_test(wrong, len(chosen), "" if way == "Kahan" else "Higham 2002, section 4.2")
     return "at most " + ", ".join(f"{value:.2f} u in {name}" for name, value in worst.items()), test

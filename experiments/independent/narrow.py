@@ -72,14 +72,6 @@ def matches(values: ArrayLike, reference: ArrayLike, margin: float = 1.05) -> st
     return "better" if most < 0 else "equal" if inside else "inconclusive"
 
 
-def share_below(occurrences: int, cases: int, limit: float) -> str:
-    """Return the verdict on a claim that a probability is below a limit, by the interval of Clopper and Pearson."""
-    from scipy.stats import binomtest
-
-    found = binomtest(int(occurrences), cases).proportion_ci(0.95, method="exact")
-    return "reproduced" if found.high < limit else "not reproduced" if found.low >= limit else "inconclusive"
-
-
 def holds(exceptions: int) -> str:
     """Return the verdict on a claim about all cases."""
     return "not reproduced" if exceptions else "reproduced"

@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 from experiments.layer_switching.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import MATCH, MOST, Outcome, all_of, compare, difference_test, every_test
+from simfloat.studies.verdicts import INCONCLUSIVE, MATCH, MOST, Outcome, all_of, compare, difference_test, every_test
 
 #: More skipped steps in a row than this are a failure of the switch for the tutorial.
 MOST_IN_A_ROW = 3
 
 #: The rules that are tested against it.
 RULES = ("variance", "variance-scaled", "variance-e4m3", "variance-late", "once", "once-e4m3")
+
+#: The level of a verdict on one of several rules, for all of them together.
+LEVEL = 0.05
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -124,7 +127,11 @@ def jitter(results: list[Result], variant: str) -> NDArray[np.float64]:
 )
 def _no_more_jitter(results: list[Result], rule: str) -> Measured:
     switched, fixed = jitter(results, rule), jitter(results, "fp16")
-    return spread(switched / fixed, 3), compare(switched, fixed), {"label": runs_of(results, rule)[0]["label"]}
+    one = compare(switched, fixed)
+    joint = min(1.0, len(RULES) * (1.0 if one.p is None else one.p))
+    verdict, level = (one.verdict, joint) if joint < LEVEL else (INCONCLUSIVE, 1.0)
+    test = Outcome(verdict, f"{one.text}; one of {len(RULES)} rules (Bonferroni)", level)
+    return spread(switched / fixed, 3), test, {"label": runs_of(results, rule)[0]["label"]}
 
 
 @claim(

@@ -28,9 +28,9 @@ def findings(results: list[Result]) -> list[Finding]:
         _follows(moments, "fp16", DEFAULT, "FP16, with three more bits,"),
         _too_low(moments),
         _follows(moments, "e5m2-stochastic", DEFAULT, "E5M2 with stochastic rounding"),
-        _trains(training, "short-memory", "bf16", "BF16 moments, beta2 = 0.95"),
         _trains(training, "long-memory", "bf16", "BF16 moments, beta2 = 0.999"),
-        _trains(training, "long-memory", "bf16-stochastic", "BF16 moments, beta2 = 0.999, stochastic rounding"),
+        _closes_gap(training, "short-memory", "bf16", "BF16 moments, beta2 = 0.95"),
+        _closes_gap(training, "long-memory", "bf16-stochastic", "BF16 moments, beta2 = 0.999, stochastic rounding"),
         _unscaled(training),
     ]
 
@@ -96,6 +96,20 @@ def risen(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
 def _trains(results: list[Result], problem: str, variant: str, what: str) -> Measured:
     found, fp32 = final(results, problem, variant), final(results, problem, "fp32")
     return spread(found / fp32, 4), compare(found, fp32)
+
+
+@claim(
+    "digits: {what}: leaves less than half of the gap of beta2 = 0.999 to nearest",
+    "log loss above FP32 moments, minus half of the gap, < 0",
+)
+def _closes_gap(results: list[Result], problem: str, variant: str, what: str) -> Measured:
+    gap, rest = (_gap(results, *arm) for arm in (("long-memory", "bf16"), (problem, variant)))
+    return f"gap {spread(gap)} %, here {spread(rest)} %", difference_test(rest, gap / 2, below=0)
+
+
+def _gap(results: list[Result], problem: str, variant: str) -> NDArray[np.float64]:
+    """Return by how many percent the loss is above that with FP32 moments, for every seed."""
+    return 100 * np.log(final(results, problem, variant) / final(results, problem, "fp32"))
 
 
 @claim(

@@ -11,7 +11,7 @@ from experiments.operands import DATA, TITLES
 from experiments.tensor_core_generations.jobs import FEW, example
 from experiments.tensor_core_generations.units import GENERATIONS, GROUPS, INTERVAL
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import ABOUT, FAR, MOST, all_of, count_test, difference_test, every_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, FAR, MOST, all_of, count_test, difference_test, ratio_test, search_test
 
 #: The results of equation 10 in arXiv 2511.10909.
 EXAMPLE = {"volta": 0.0, "turing": -0.5, "ampere": -0.5, "ada": -0.5, "hopper": -0.75, "blackwell": -0.75}
@@ -57,7 +57,8 @@ def _groups(results: list[Result]) -> Measured:
     within = [row["differing"] for row in rows if group[row["first"]] == group[row["second"]]]
     across = [row["differing"] for row in rows if group[row["first"]] != group[row["second"]]]
     wrong = sum(share > 0 for share in within) + sum(share == 0 for share in across)
-    test = every_test(wrong, len(rows))
+    proof = "the units of a group have the same parameters; one result that differs separates two units"
+    test = search_test(wrong, len(rows), proof)
     return f"between groups {100 * min(across):.0f} to {100 * max(across):.0f} % of the results differ", test
 
 

@@ -8,8 +8,7 @@ import pytest
 
 import simfloat as sf
 from benchmarks.tensor_cores import __main__ as command
-from benchmarks.tensor_cores import libraries
-from benchmarks.tensor_cores.operands import rounded
+from benchmarks.tensor_cores import libraries, record_libraries
 from tests.bits import assert_bits
 from tests.cuda import unit_by_hand
 from tests.reference import in_halves
@@ -100,6 +99,41 @@ def test_a_run_counts_libraries_and_follows_up_where_they_differ(monkeypatch, tm
     assert "by hand, 5 x 7 x 96: " in out and "0 from blocked(24" in out
 
 
+def test_a_recording_of_libraries_has_its_origin_and_is_replayed(monkeypatch, tmp_path):
+    accumulate = sf.blocked(24, sf.FP32, sf.FP32)
+
+    def fails(a, b):
+        raise RuntimeError("no kernel")
+
+    def on_gpu(library):
+        if library == "CuPy":
+            raise ImportError("no module")
+        product = by_hand(accumulate, sf.FP32, sf.FP32)
+        return [product, product._replace(name="broken", multiply=fails)]
+
+    unit_by_hand.install(monkeypatch)
+    monkeypatch.setattr(libraries, "on_gpu", on_gpu)
+    path, count = record_libraries.write(tmp_path / "new" / "file.npz", "cuda")
+    recorded = np.load(path)
+    facts = json.loads(str(recorded["facts"]))
+    assert count == 32 * 32 + 256 and facts["device"] == "GPU by hand"
+    assert {"date", "commit", "command", "driver", "cuda", "versions"} <= set(facts)
+    assert facts["errors"]["CuPy"] == "ImportError: no module"
+    assert facts["errors"]["broken|32x32x992"] == "RuntimeError: no kernel"
+    a, b = libraries.operands_of(by_hand(accumulate, sf.FP32, sf.FP32), (32, 32, 992))
+    assert_bits(sf.matmul(a, b.T, accumulate=accumulate, output=sf.FP32), recorded["by hand|32x32x992"])
+
+
+def test_libraries_of_a_cpu_are_recorded_by_the_same_command(tmp_path):
+    pytest.importorskip("torch", reason="needs PyTorch")
+    path, count = record_libraries.write(tmp_path / "cpu.npz", "cpu")
+    recorded = np.load(path)
+    facts = json.loads(str(recorded["facts"]))
+    assert facts["device"] and facts["date"]
+    assert sum(recorded[name].size for name in recorded if name != "facts") == count
+    assert recorded["numpy, FP32|1x256x1024"].shape == (1, 256)
+
+
 WARP = sf.lanes(32, sf.FP32, sf.tree(in_halves(32), sf.FP32))
 CORES = {format: sf.tensor_core("hopper", format) for format in (sf.FP16, sf.BF16, sf.TF32, sf.E4M3)}
 PROMOTED = sf.blocked(128, CORES[sf.E4M3], sf.FP32)
@@ -126,7 +160,6 @@ def test_products_of_libraries_on_an_h200_are_sums_in_these_orders(name):
     recorded = np.load(pathlib.Path(__file__).parent / "recorded" / "nvidia_h200_libraries.npz")
     inputs, output, *accumulators = ON_AN_H200[name]
     for (m, n, k), accumulate in zip(((32, 32, 992), (1, 256, 1024)), accumulators, strict=True):
-        rng = np.random.default_rng(0)
-        a, b = (rounded(rng.standard_normal(size), inputs) for size in ((m, k), (n, k)))
+        a, b = libraries.operands_of(by_hand(accumulate, inputs, output), (m, n, k))
         product = sf.matmul(a, b.T, accumulate=accumulate, output=output)
         assert_bits(product, recorded[f"{name}|{m}x{n}x{k}"])

@@ -65,6 +65,7 @@ def test_a_gpu_with_our_bits_differs_nowhere_and_its_file_is_replayed(gpu, tmp_p
     assert (found["device"], found["capability"]) == ("GPU by hand", 90)
     assert found["cuda"] == {"driver": 13000, "runtime": 13020} and found["driver"]
     assert found["versions"]["numpy"] == np.__version__
+    assert found["date"].startswith("20") and found["commit"] and "python" in found["command"]
     assert len(found["instructions"]) == 24
     for entry in found["instructions"]:
         assert [case["differing"] for case in entry["cases"]] == [0] * 12

@@ -1,5 +1,6 @@
 """The page of claims is up to date; every claim has a verdict with its dependence, or a reason; margins are frozen."""
 
+import numpy as np
 import pytest
 
 from experiments import claims, frozen
@@ -38,6 +39,32 @@ def test_verdicts_are_counted_and_turned_where_findings_say_the_opposite(monkeyp
     assert claims.verdicts(other) == "not tested; here reproduced (1)"
     with pytest.raises(ValueError, match="No finding of any README matches 'toy: nothing'"):
         claims.verdicts(Claim("mixed", "1", "says", ("toy: nothing",)))
+
+
+def test_a_refuted_claim_and_one_that_samples_contradict_are_told_apart(monkeypatch):
+    tests = ("counterexamples: 3 of 5 cases, not a random sample", "difference in [0, 1]: paired t, 95 %, n = 5")
+    rows = [Found("toy", f"claim {number}", test, "not reproduced") for number, test in enumerate(tests)]
+    monkeypatch.setattr(claims, "all_found", lambda: (*rows, Found("toy", "other", tests[0], "inconclusive")))
+    cases = {"toy: claim 0": (True, True), "toy: claim*": (True, False), "toy: *": (False, False)}
+    for pattern, expected in cases.items():
+        claim = Claim("mixed", "1", "says", (pattern,))
+        assert (claims.is_contradicted(claim), claims.is_refuted(claim)) == expected, pattern
+    assert claims.is_refuted(Claim("mixed", "1", "says", refuted="so"))
+    assert not claims.is_contradicted(Claim("mixed", "1", "says", reason="so"))
+
+
+def test_no_update_of_a_denormalized_weight_is_lost_in_fp16():
+    (row,) = (claim for claim in CLAIMS if "de-normalized weights" in claim.says)
+    weights = np.arange(1, 1024, dtype=np.uint16).view(np.float16)
+    updates = np.arange(1, 0x7C00, 61, dtype=np.uint16).view(np.float16)
+    for sign in (np.float16(1), np.float16(-1)):
+        assert row.refuted and not (weights + sign * updates[:, np.newaxis] == weights).any()
+
+
+def test_the_memory_that_a_reason_states_is_counted():
+    (row,) = (claim for claim in CLAIMS if claim.says == "The memory of a whole training is about halved")
+    share = 1 - claims.memory("mixed").total / claims.memory("fp32").total
+    assert f"{100 * share:.0f} % less" in row.reason
 
 
 def test_every_finding_is_frozen_with_its_margin_and_every_frozen_claim_is_a_finding():

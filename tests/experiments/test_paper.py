@@ -27,15 +27,21 @@ def test_the_document_has_every_part_and_loads_nothing(monkeypatch, tmp_path):
     (path,) = paper.write_paper(tmp_path / "folder" / "paper.html")
     page = path.read_text(encoding="utf-8")
     wanted = (
-        "<h3>Verdicts</h3>",
+        '<h2 id="1">Verdicts</h2>',
         "smallest effect with a power of 80 %",
         "Revisiting BFloat16",
         "Errors in the source",
     )
     for part in wanted:
-        assert part in page or part.replace("h3", "h2") in page, part
+        assert part in page, part
     assert all(source.startswith("data:image/") for source in re.findall(r'src="([^"]*)', page))
-    assert all(link.startswith("http") for link in re.findall(r'href="([^"]*)', page))
+    links = re.findall(r'href="([^"]*)', page)
+    assert all(link.startswith(("http", "#")) for link in links)
+    assert re.findall(r'<h2 id="(.*?)">', page) == [link[1:] for link in links if link.startswith("#")]
+    assert '<a href="#1">Verdicts</a>' in page
+    assert paper.LOCAL_LINK.sub(r"\1", "in [0, 1) ([how](../README.md))") == "in [0, 1) (how)"
+    # Figures over the whole page are 7 inches wide.
+    assert 'width="672" src="data:image/png' in page
 
 
 def test_a_browser_prints_the_page_beside_it(monkeypatch, tmp_path):
