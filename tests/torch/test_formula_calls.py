@@ -152,6 +152,11 @@ MODELS = {
         + functional.batch_norm(x.view(2, 4, 6), LOWER[0] / 3, LOWER[0] + 1.0, eps=0.1).view(8, 6)
         + functional.instance_norm(x.view(2, 4, 6)).view(8, 6)
     ),
+    "root mean squares": lambda m, x: (
+        (y := functional.rms_norm(m.linear(x) + x, (6,), m.norm.weight)) * functional.rms_norm(x, (8, 6), eps=0.1)
+        + functional.rms_norm(m.norm(y).view(2, 4, 6), (4, 6), m.norm.bias.expand(4, 6).contiguous()).view(8, 6)
+        + nn.RMSNorm(6)(x)
+    ),
     "powers": lambda m, x: m.linear(x) ** 2 + x.square() * x.pow(2).mean(-1, keepdim=True),
     "functions": lambda m, x: torch.tanh(x) * torch.sigmoid(x) + functional.gelu(m.linear(x)) - nn.Tanh()(x),
     "a norm that is used twice": lambda m, x: m.norm(m.linear(m.norm(x))) + x,
@@ -205,6 +210,17 @@ def test_the_table_has_the_operations_either_way(case, operations):
             y = CASES[case](torch.ones(8, 6, requires_grad=True))
         assert (type(y.grad_fn).__name__ == "FormulaNodeBackward") == (mode is nullcontext)
         assert {(str(func), how) for func, how, _ in run.met} >= operations
+
+
+def test_a_norm_by_root_mean_squares_is_one_node_unless_an_observer_needs_its_operations():
+    for observer, name in ((None, "RootMeanSquaresBackward"), (sf.Recorder(), "MulBackward0")):
+        x = torch.ones(8, 6, requires_grad=True)
+        with sf.torch.simulate(nn.Identity(), POLICIES["formats apart"], observer=observer) as run:
+            y = functional.rms_norm(x, (6,))
+        assert type(y.grad_fn).__name__ == name
+        assert {str(func) for func, how, _ in run.met if how == "rule"} == {
+            "aten.pow.Tensor_Scalar", "aten.mean.dim", "aten.add_.Scalar", "aten.rsqrt.default", "aten.mul.Tensor",
+        }  # fmt: skip
 
 
 def test_results_and_classes_that_were_written_to_are_refused_in_the_backward_pass():
