@@ -73,6 +73,20 @@ def _square_slope(u: Any, g: NDArray, x: NDArray, exponent: float) -> NDArray:
     return u.multiply(g, u.multiply(u.apply("power", x, np.array(exponent - 1.0)), np.array(float(exponent))))
 
 
+def _without_weights(x: Any, y: Any, weight: Any, pos_weight: Any, reduction: int) -> bool:
+    return weight is None is pos_weight and _same_shape(x, y)
+
+
+def _logistic_slope(u: Any, g: NDArray, x: NDArray, y: NDArray, *options: Any) -> NDArray:
+    slope = u.multiply(u.subtract(u.apply("sigmoid", x), y), g)
+    return u.divide(slope, np.array(float(x.size))) if options[-1] == losses.MEAN else slope
+
+
+def _logistic_recorded(g: Tensor, x: Tensor, y: Tensor, *options: Any) -> Tensor:
+    slope = (x.sigmoid() - y) * g
+    return slope / x.numel() if options[-1] == losses.MEAN else slope
+
+
 def _recorded_products(g: Tensor, a: Tensor, b: Tensor, place: Place, mask: Sequence[bool]) -> list[Tensor | None]:
     g = g.view(g.shape)  # one node for both products: shares of its gradient meet there, as in PyTorch
     of_a = g @ b.transpose(-2, -1) if mask[0] else None
@@ -137,6 +151,10 @@ ROWS = (
     _row(
         aten.nll_loss_forward.default, aten.nll_loss_backward.default, reads=(0, 1, 2), outputs=(1,),
         arguments_back=lambda g, arguments, outputs, mask: (g, *arguments, outputs[1]),
+    ),
+    FormulaCall(
+        "binary_cross_entropy_with_logits", aten.binary_cross_entropy_with_logits.default, losses.logistic_loss,
+        aten.sigmoid.default, (_logistic_slope,), reads=(0, 1), serves=_without_weights, recorded=_logistic_recorded,
     ),
     _row(aten.mse_loss.default, aten.mse_loss_backward.default, reads=(0, 1), serves=_same_shape),
     _row(aten.smooth_l1_loss.default, aten.smooth_l1_loss_backward.default, reads=(0, 1), serves=_same_shape),
