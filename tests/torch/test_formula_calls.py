@@ -168,6 +168,11 @@ MODELS = {
         + functional.rms_norm(m.norm(y).view(2, 4, 6), (4, 6), m.norm.bias.expand(4, 6).contiguous()).view(8, 6)
         + nn.RMSNorm(6)(x)
     ),
+    "norms of groups": lambda m, x: (
+        functional.group_norm(m.linear(x), 2, m.norm.weight, m.norm.bias)
+        + functional.group_norm(x.view(2, 4, 6), 2, m.norm.weight[:4] * 2, eps=0.1).view(8, 6)
+        * functional.group_norm(x.view(4, 3, 2, 2), 1).view(8, 6)
+    ),
     "powers": lambda m, x: m.linear(x) ** 2 + x.square() * x.pow(2).mean(-1, keepdim=True),
     "functions": lambda m, x: torch.tanh(x) * torch.sigmoid(x) + functional.gelu(m.linear(x)) - nn.Tanh()(x),
     "a norm that is used twice": lambda m, x: m.norm(m.linear(m.norm(x))) + x,
@@ -257,7 +262,8 @@ def test_classes_that_do_not_fit_are_refused_in_the_same_words():
 
 @pytest.mark.parametrize("function", [
     torch.relu, torch.tanh, functional.silu, functional.gelu, functional.elu, lambda x: torch.softmax(x, 1),
-    torch.square,
+    torch.square, lambda x: functional.rms_norm(x, (4,)), lambda x: functional.group_norm(x * x, 1),
+    lambda x: functional.binary_cross_entropy_with_logits(x, torch.ones(3, 4), reduction="none"),
 ])  # fmt: skip
 def test_a_backward_pass_after_the_block_is_pytorchs_own_and_in_another_block_is_refused(function):
     numbers, g = torch.linspace(-2, 2, 12).reshape(3, 4), torch.linspace(0.1, 0.9, 12).reshape(3, 4)
