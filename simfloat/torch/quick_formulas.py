@@ -281,6 +281,7 @@ class FormulaNode(torch.autograd.Function):
             way_back = call.recorded if is_recorded and call.recorded else call.way_back
             gradients = way_back(*back, *of_outputs)
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
+        assert g is not None
         with without_dispatch():
             for _number in range(sum(needed) if call.is_product else 1):
                 run.count_operation(call.way_back, call.how)
