@@ -246,10 +246,13 @@ def round_and_count(
     else:
         exact, lost = _rounded(source, plan, 0, NO_WORDS, out)
         with counts.lock:
-            shown = _add_counts(plan, out, lost, counts.vector())
+            own = counts.vector()
+            shown = _add_counts(plan, out, lost, own)
             if not shown % 2 and not counts.observer.more:
                 if shown:
-                    _add_rare_counts(source, plan, 0, NO_WORDS, out, exact, shown, counts.vector())
+                    # Only zeros and subnormal numbers are left to count, which the loop decides from exact results.
+                    exact = source.exact(0, out.size) if exact is None else exact
+                    CPU.loops.counting.count_ends(exact, out, plan.numbers, own, shown)
                 return
         # Results may be NaN, and the observer needs the causes of this call.
         events, is_rare = events_for(counts.observer), True

@@ -156,21 +156,16 @@ class BoundCounts:
     use the vector.
     """
 
-    __slots__ = ("_all", "_vector", "key", "observer")
+    __slots__ = ("_all", "_vector", "key", "lock", "observer")
 
     def __init__(self, observer: AddingObserver, key: EventKey) -> None:
-        self.observer, self.key = observer, key
+        self.observer, self.key, self.lock = observer, key, observer._lock
         self._all: dict[EventKey, NDArray[np.int64]] | None = None
         self._vector = np.zeros(0, np.int64)
 
-    @property
-    def lock(self) -> Lock:
-        """The lock of the observer."""
-        return self.observer._lock
-
     def add(self, events: NDArray[np.int64]) -> None:
         """Add the events of a call with finite results; their vector has the size of the vectors of the observer."""
-        with self.observer._lock:
+        with self.lock:
             total = self.vector()
             np.add(total, events, out=total)
 

@@ -59,7 +59,7 @@ from simfloat.kernels.program_table import (
     SUM,
     SUM_WITH_SCALAR,
 )
-from simfloat.kernels.rounding.arrays import LANES, add_counts, add_fields, count_small, unpack_image_cut
+from simfloat.kernels.rounding.arrays import LANES, MANY, add_counts, add_fields, count_small, unpack_image_cut
 from simfloat.kernels.rounding.events import UNCHANGED, UNDERFLOW, ZERO
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import (
@@ -293,8 +293,8 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
     registers, exact = np.empty((register_count, BLOCK), np.float32), np.empty(BLOCK, np.float64)
     words, packed = np.zeros(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
     used = np.zeros(register_count, np.uint32)  # the bitwise or of the bit patterns in each register
-    counters = np.zeros((events.shape[0], 512, LANES), np.uint32)
     total = inputs[0].size
+    counters = np.zeros((events.shape[0], LANES if total >= MANY else 1, 512), np.uint32)
     for start in range(0, total, BLOCK):
         stop = min(start + BLOCK, total)
         count = stop - start
@@ -345,7 +345,10 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
                 # single operations. A training step that overflows is rare, and both methods give the same results.
                 if large:
                     return False
-                add_fields(registers[to, :count], LANES, counters[counted])
+                if total < MANY:
+                    add_fields(registers[to, :count], 1, counters[counted])
+                else:
+                    add_fields(registers[to, :count], LANES, counters[counted])
                 if zeros > 0:
                     events[counted, ZERO] += zeros
                     if grid.uniform == 0.0:

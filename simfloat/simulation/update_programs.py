@@ -96,7 +96,7 @@ class ObservedResult(NamedTuple):
 class BoundUpdate:
     """A program at the place of a parameter: its random streams, and the observers of its results."""
 
-    __slots__ = ("_sums", "instructions", "observed", "program", "streams")
+    __slots__ = ("_moments", "_notified", "_sums", "instructions", "observed", "program", "streams")
 
     def __init__(self, program: UpdateProgram, place: Place) -> None:
         instructions = program.instructions
@@ -120,20 +120,19 @@ class BoundUpdate:
                 rows[label] = [row]
                 moment = program.moments[label.stream] if label.operation == "moment" else None
                 self.observed.append(ObservedResult(rows[label], observer, label.operation, moment, counts))
+        self._notified = [result for result in self.observed if result.counts is None]
+        self._moments = [(result.rows[0], result.moment) for result in self.observed if result.moment is not None]
 
     def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
         """Send the events of an update to the observers, and set `events` to zero for the next update."""
-        has_gradient = None
-        for result in self.observed:
-            moment = result.moment
-            if moment is not None:
-                has_gradient = read[GRADIENT] != 0 if has_gradient is None else has_gradient
+        if self._moments:
+            has_gradient = read[GRADIENT] != 0
+            for row, moment in self._moments:
                 before = 0.0 if moment.before is None else read[moment.before]
                 # All results are finite; otherwise the loop had refused to count them.
-                is_stalled = (written[moment.after] == before) & has_gradient
-                events[result.rows[0], UNCHANGED] = np.count_nonzero(is_stalled)
-            if result.counts is None:
-                notify(result.observer, events[result.rows[0]].copy(), result.operation)
+                events[row, UNCHANGED] = np.count_nonzero((written[moment.after] == before) & has_gradient)
+        for result in self._notified:
+            notify(result.observer, events[result.rows[0]].copy(), result.operation)
         counts = self.observed[0].counts
         if counts is not None:
             with counts.lock:

@@ -17,6 +17,8 @@ from simfloat.simulation.formulas import activations as activations_of_both
 from simfloat.simulation.formulas import slopes
 from simfloat.simulation.place import Place
 from simfloat.torch.formula import CompositeGradients, Formula
+from simfloat.torch.open_run import active_run
+from simfloat.torch.phases import target_operand
 from simfloat.torch.quick_formulas import Arguments, FormulaCall
 from simfloat.torch.rules import activations, losses, norms, pointwise
 
@@ -71,6 +73,72 @@ def _hardtanh_slope(u: Any, g: NDArray, x: NDArray, low: float, high: float) -> 
 
 def _square_slope(u: Any, g: NDArray, x: NDArray, exponent: float) -> NDArray:
     return u.multiply(g, u.multiply(u.apply("power", x, np.array(exponent - 1.0)), np.array(float(exponent))))
+
+
+def _without_weights(x: Any, y: Any, weight: Any, pos_weight: Any, reduction: int) -> bool:
+    return weight is None is pos_weight and _same_shape(x, y)
+
+
+def _logistic_slope(u: Any, g: NDArray, x: NDArray, y: NDArray, *options: Any) -> NDArray:
+    slope = u.multiply(u.subtract(u.apply("sigmoid", x), y), g)
+    return u.divide(slope, np.array(float(x.size))) if options[-1] == losses.MEAN else slope
+
+
+def _logistic_recorded(g: Tensor, x: Tensor, y: Tensor, *options: Any) -> Tensor:
+    slope = (x.sigmoid() - y) * g
+    return slope / x.numel() if options[-1] == losses.MEAN else slope
+
+
+def _group_norm_gradients(
+    g: Tensor | None, x: Tensor, mean: Tensor, factor: Tensor, weight: Tensor | None, shape: tuple[int, ...],
+    mask: Sequence[bool], of_statistics: Sequence[Tensor | None],
+) -> list[Tensor | None]:  # fmt: skip
+    """Return the gradients by the operations of PyTorch's formula, also from gradients of the means and the factors."""
+    if torch.is_grad_enabled() or active_run() is None:
+        return _parts_of_group_norm(g, x, mean, factor, weight, shape, mask, of_statistics)
+    # Each operand has a role, in which all operations for its gradient are rounded.
+    gradients = list[Tensor | None]()
+    for number, is_needed in enumerate(mask):
+        alone = [is_needed and i == number for i in range(3)]
+        with target_operand(1 if number == 2 and weight is None else number):
+            parts = _parts_of_group_norm(g, x, mean, factor, weight, shape, alone, of_statistics)
+        gradients.append(parts[number])
+    return gradients
+
+
+def _parts_of_group_norm(
+    g: Tensor | None, x: Tensor, mean: Tensor, factor: Tensor, weight: Tensor | None, shape: tuple[int, ...],
+    mask: Sequence[bool], of_statistics: Sequence[Tensor | None],
+) -> list[Tensor | None]:  # fmt: skip
+    n, groups, channels, size = shape
+    share, (of_mean, of_factor) = 1.0 / (channels * size), of_statistics or (None, None)
+    rows, means, factors = x.view(shape), mean.view(n, groups, 1, 1), factor.view(n, groups, 1, 1)
+    parts = list[Tensor | None]([None] * 3)
+    if g is not None:
+        g = g.reshape(shape)
+        products, sums = (g * rows).sum(3).unsqueeze(-1), g.sum(3).unsqueeze(-1)
+    if mask[0]:
+        weights = None if weight is None else weight.view(1, groups, channels, 1)
+        cube = factors * factors * factors
+        slope = None
+        if g is not None:
+            scale = factors if weights is None else factors * weights
+            b, c = ((y if weights is None else y * weights).sum(2).unsqueeze(-2) for y in (products, sums))
+            b = aten.mul.Scalar((c * means - b) * cube, share)
+            c = -b * means - aten.mul.Scalar(c * factors, share)
+            slope = scale * g + b * rows + c
+        if of_mean is not None and of_factor is not None:
+            of_variance = aten.mul.Scalar(cube, -0.5) * of_factor.view(n, groups, 1, 1)
+            deviations = rows - rows.mean([2, 3], True)
+            further = aten.mul.Scalar(of_variance, 2 * share) * deviations
+            further = further + of_mean.view(n, groups, 1, 1).expand(shape) / (channels * size)
+            slope = further if slope is None else slope + further
+        parts[0] = None if slope is None else slope.reshape(x.shape)
+    if g is not None and mask[1]:
+        parts[1] = ((products - sums * means) * factors).sum(0).reshape(-1)
+    if g is not None and mask[2]:
+        parts[2] = sums.sum(0).reshape(-1)
+    return parts
 
 
 def _recorded_products(g: Tensor, a: Tensor, b: Tensor, place: Place, mask: Sequence[bool]) -> list[Tensor | None]:
@@ -138,6 +206,10 @@ ROWS = (
         aten.nll_loss_forward.default, aten.nll_loss_backward.default, reads=(0, 1, 2), outputs=(1,),
         arguments_back=lambda g, arguments, outputs, mask: (g, *arguments, outputs[1]),
     ),
+    FormulaCall(
+        "binary_cross_entropy_with_logits", aten.binary_cross_entropy_with_logits.default, losses.logistic_loss,
+        aten.sigmoid.default, (_logistic_slope,), reads=(0, 1), serves=_without_weights, recorded=_logistic_recorded,
+    ),
     _row(aten.mse_loss.default, aten.mse_loss_backward.default, reads=(0, 1), serves=_same_shape),
     _row(aten.smooth_l1_loss.default, aten.smooth_l1_loss_backward.default, reads=(0, 1), serves=_same_shape),
     _row(aten.huber_loss.default, aten.huber_loss_backward.default, reads=(0, 1), serves=_same_shape),
@@ -153,6 +225,16 @@ ROWS = (
             g, *arguments[:2], *arguments[3:5], *outputs[1:], arguments[5], arguments[7], mask
         ),
         outputs=(1, 2), writes=lambda *arguments: (3, 4) if arguments[5] else (),
+    ),
+    _row(
+        aten.native_group_norm.default, aten.native_group_norm_backward.default, operands=(0, 1, 2), reads=(0, 1),
+        arguments_back=lambda g, arguments, outputs, mask: (
+            g, arguments[0], *outputs[1:], arguments[1], *arguments[3:7], mask
+        ),
+        outputs=(1, 2), are_differentiable=True,
+        recorded=lambda g, x, mean, factor, weight, n, c, hxw, groups, mask, *of_statistics: _group_norm_gradients(
+            g, x, mean, factor, weight, (n, groups, c // groups, hxw), mask, of_statistics
+        ),
     ),
     FormulaCall(
         "power", aten.pow.Tensor_Scalar, lambda u, x, exponent: u.apply("power", x, np.array(float(exponent))),

@@ -28,19 +28,21 @@ ROUNDED_ON_ENTRY = "_simfloat_entered"
 
 # For PyTorch, a rule that returns several gradients is one call, and it often consists of several operations. They
 # receive the number of the operand through this variable, because dispatch has no argument for it.
-_target: ContextVar[int | None] = ContextVar("simfloat.torch target operand", default=None)
+_target: ContextVar[tuple[int | None, str]] = ContextVar("simfloat.torch target operand", default=(None, ""))
 
-#: Returns the number of the operand whose gradient is computed; None if the rule does not name it.
-target_number = _target.get
+#: Returns the number of the operand whose gradient is computed, None if the rule does not name it; and the operation of
+#: the forward pass, if it is not the operation of the node.
+target_of_rule = _target.get
 
 
 @contextmanager
-def target_operand(number: int) -> Iterator[None]:
+def target_operand(number: int, operation: str = "") -> Iterator[None]:
     """Set the operand whose gradient is computed, in the backward pass of a composite that computes several gradients.
 
-    `number` is the number of the operand in the forward operation.
+    `number` is the number of the operand in the forward operation. If a node consists of several operations,
+    `operation` is the name of the one that the gradient belongs to.
     """
-    token = _target.set(number)
+    token = _target.set((number, operation))
     try:
         yield
     finally:

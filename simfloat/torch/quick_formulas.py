@@ -106,6 +106,7 @@ class FormulaCall(NamedTuple):
     writes: Callable[..., tuple[int, ...]] = lambda *arguments: ()  # the numbers of the arguments that it writes to
     recorded: Callable[..., Any] | None = None  # the backward pass by other operations of PyTorch than `way_back`
     is_product: bool = False  # the gradient of each factor reads only the other factor
+    are_differentiable: bool = False  # all outputs have gradients, which `recorded` takes as its last arguments
     is_in_place: bool = False  # the result is written to the first argument
     has_own_layout: bool = False  # gradients are in C order, not in the order of the gradient of the result
 
@@ -159,7 +160,10 @@ def _is_writable(x: Any) -> bool:
 def served_place(run: RunContext, call: FormulaCall) -> Place | None:
     """Return the place of an operation if it may be part of a larger call, and is no composite that is rounded once."""
     place = unwatched_place(run, call.name)
-    return None if place is None or (call.is_composite and place.is_fused) else place
+    if place is None or (call.is_composite and place.is_fused):
+        return None
+    # Gradients of gradients have the bits of single operations, but an observer would count some of them more often.
+    return None if call.are_differentiable and place.observer is not None else place
 
 
 def run_formula(run: RunContext, call: FormulaCall, place: Place, arguments: Arguments) -> Tensor:
@@ -244,15 +248,17 @@ class FormulaNode(torch.autograd.Function):
         # Dispatch is off, so saving and unpacking call no operations. Autograd saves a detached alias of each of its
         # own results, and each alias would call Python.
         context.save_for_backward(*saved, *[tensors[i] for i in call.outputs])
-        context.mark_non_differentiable(*tensors[1:])
+        if not call.are_differentiable:
+            context.mark_non_differentiable(*tensors[1:])
         return tensors[0] if len(call.operation._schema.returns) == 1 else tuple(tensors)
 
     @staticmethod
     @in_usual_environment
-    def backward(context: Any, g: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    def backward(context: Any, g: Tensor | None, *others: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
         call, run, needed = context.call, context.run, context.needs_input_grad[4:]
-        if g is None:
+        of_outputs = others if call.are_differentiable and any(x is not None for x in others) else ()
+        if g is None and not of_outputs:
             return (None,) * (4 + len(needed))
         with without_dispatch():
             saved = context.saved_tensors
@@ -268,11 +274,14 @@ class FormulaNode(torch.autograd.Function):
             raise outside_block(call.name)
         needed = list(needed) if active is None else needed_gradients(run, needed, context.is_given)
         back = call.arguments_back(g, arguments, outputs, needed)
-        if active is None or torch.is_grad_enabled():
+        if active is None or torch.is_grad_enabled() or of_outputs:
             # After the block, a backward pass is PyTorch's own. With create_graph=True the pass itself is recorded, and
             # autograd needs PyTorch's operation for the node.
-            gradients = (call.recorded or call.way_back)(*back)
+            is_recorded = torch.is_grad_enabled() or of_outputs or not call.are_differentiable
+            way_back = call.recorded if is_recorded and call.recorded else call.way_back
+            gradients = way_back(*back, *of_outputs)
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
+        assert g is not None
         with without_dispatch():
             for _number in range(sum(needed) if call.is_product else 1):
                 run.count_operation(call.way_back, call.how)

@@ -21,17 +21,24 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
-from simfloat.formats import Format
+from simfloat.formats import FP32, Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic, Elementwise
+from simfloat.simulation.arithmetic import Arithmetic, Elementwise, PendingEvents
 from simfloat.simulation.formulas import slopes
 from simfloat.simulation.formulas.recurrent import CELLS, Cell, add_gradients
 from simfloat.simulation.place import Place
+from simfloat.torch.forward_log import place_observed_once
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import current_number, target_operand
-from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, unwatched_place
+from simfloat.torch.quick_formulas import (
+    are_plain,
+    gradient_arithmetic,
+    has_saved_tensor_hooks,
+    needed_gradients,
+    unwatched_place,
+)
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tensor_of, weight_path
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of, weight_path
 
 
 class RecurrentArithmetic(Elementwise):
@@ -44,7 +51,7 @@ class RecurrentArithmetic(Elementwise):
 
     def place(self, operation: str) -> Place:
         """Return the place of an operation."""
-        return self._simulation.place(operation, self._path)
+        return place_observed_once(self._simulation.place(operation, self._path))
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
         """Return the result of an operation of the catalog."""
@@ -83,11 +90,17 @@ class RecurrentGradients(RecurrentArithmetic):
     def __init__(self, simulation: Simulation, path: str) -> None:
         super().__init__(simulation, path)
         self._derivatives: dict[int, NDArray] = {}  # of functions, by the identity of the result
+        #: The events of gradients of parameters, by the number of the operand; their path is not known yet.
+        self.events: dict[int, PendingEvents | None] = {}
+        self.padded: list[NDArray] = []  # gradients of gates with zeros for missing ones
 
     def derive(self, cell: Cell, results: Sequence[NDArray]) -> None:
         """Compute the derivatives of functions for their results in all steps."""
         # The derivatives do not depend on gradients, so they are two operations instead of two for each step. A step
         # of nn.LSTM (2 layers of 64, 25 steps) takes 0.9 times as long.
+        # An observer counts the derivatives only of the results that a gradient reaches.
+        if self.products.observer is not None:
+            return
         for function, derivative in (("sigmoid", slopes.sigmoid_derivative), ("tanh", slopes.tanh_derivative)):
             chosen = [x for x, name in zip(results, cycle(cell.functions), strict=False) if name == function]
             if chosen:
@@ -98,16 +111,18 @@ class RecurrentGradients(RecurrentArithmetic):
         return place.to_activation()
 
     def negative(self, g: NDArray) -> NDArray:
-        """Return -g."""
-        return self._at("negative").round(-g)
+        """Return -g, the gradient of the second operand of a subtraction."""
+        return self._at("subtract").round(-g)
 
     def sigmoid(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a sigmoid."""
-        return self._at("sigmoid").multiply(g, self._derivatives[id(y)])
+        derivative, u = self._derivatives.get(id(y)), self._at("sigmoid")
+        return slopes.sigmoid(u, g, y) if derivative is None else u.multiply(g, derivative)
 
     def tanh(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a tanh."""
-        return self._at("tanh").multiply(g, self._derivatives[id(y)])
+        derivative, u = self._derivatives.get(id(y)), self._at("tanh")
+        return slopes.tanh(u, g, y) if derivative is None else u.multiply(g, derivative)
 
     def relu_slope(self, g: NDArray, y: NDArray) -> NDArray:
         """Return the gradient through a ReLU."""
@@ -116,7 +131,24 @@ class RecurrentGradients(RecurrentArithmetic):
     def concatenate(self, parts: Sequence[NDArray | None]) -> NDArray | None:
         """Concatenate gradients; a missing one is zero."""
         like = next((x for x in parts if x is not None), None)
-        return None if like is None else np.concatenate([np.zeros_like(like) if x is None else x for x in parts], 1)
+        if like is None:
+            return None
+        gates = np.concatenate([np.zeros_like(like) if x is None else x for x in parts], 1)
+        if any(x is None for x in parts):
+            self.padded.append(gates)
+        return gates
+
+    def enter_addition(self, g: NDArray) -> NDArray:
+        """Return the gradient of the gates before the addition of the bias; an observer counts padded ones."""
+        # PyTorch's zeros have the format FP32, and the addition rounds what they were concatenated with.
+        is_padded = self.products.observer is not None and any(g is x for x in self.padded)
+        return self._at("add").round(g) if is_padded and self._at("add").format != FP32 else g
+
+    def stack(self, gradients: Sequence[NDArray | None], like: NDArray) -> NDArray:
+        """Stack gradients of steps; a missing one is zero."""
+        if any(g is None for g in gradients):
+            self.padded.append(like)
+        return np.stack([np.zeros_like(like) if g is None else g for g in gradients])
 
     def to_state(self, g: NDArray, weight: NDArray, path: str) -> NDArray:
         """Return the gradient of the hidden state."""
@@ -125,38 +157,77 @@ class RecurrentGradients(RecurrentArithmetic):
 
     def to_weight(self, g: NDArray, h: NDArray, path: str, number: int) -> NDArray:
         """Return the gradient of the weight at a path."""
-        place = self.products
-        return place.to_weight(path, 1).matmul(g.T, h, place.gradient, place.input()).T
+        place, u = self.products, gradient_arithmetic(self.products, path, 1, None)
+        gradient = u.matmul(g.T, h, place.gradient, place.input()).T
+        self.events[number] = _detached_events(u)
+        return gradient
 
     def to_bias(self, g: NDArray, path: str, number: int) -> NDArray:
         """Return the gradient of the bias at a path."""
-        return self.place("add").to_weight(path, 1).sum(g, (0,))
+        u = gradient_arithmetic(self.place("add"), path, 1, None)
+        gradient = u.sum(g, (0,))
+        self.events[number] = _detached_events(u)
+        return gradient
 
-    def total(self, shares: Sequence[NDArray], path: str) -> NDArray:
-        """Return the sum of shares in the gradient of a parameter, in their order."""
-        first, *others = shares
+    def total(self, shares: Sequence[NDArray], path: str) -> tuple[NDArray, PendingEvents | None]:
+        """Return the sum of shares in the gradient of a parameter, in their order, and the events of the last one."""
+        (total, *others), u, events = shares, gradient_arithmetic(self.products, path, 1, None), None
         for x in others:
-            first = self.products.to_weight(path, 1).add(first, x)
-        return first
+            if events is not None:
+                events.release()
+            total = u.add(total, x)
+            events = _detached_events(u)
+        return total, events
+
+
+def _detached_events(u: Arithmetic) -> PendingEvents | None:
+    """Return the events that an arithmetic of the gradient of a parameter has kept, if an observer wants them."""
+    observer = u.target.observer
+    return observer.detach() if isinstance(observer, PendingEvents) else None
 
 
 class RecordedGradients:
     """The derivatives of `RecurrentGradients` as operations that autograd records, for gradients of gradients."""
 
-    add, multiply, negative = staticmethod(torch.add), staticmethod(torch.mul), staticmethod(torch.neg)
+    add, multiply = staticmethod(torch.add), staticmethod(torch.mul)
     sigmoid = staticmethod(torch.ops.aten.sigmoid_backward)
     tanh = staticmethod(torch.ops.aten.tanh_backward)
 
     @staticmethod
+    def negative(g: torch.Tensor) -> torch.Tensor:
+        """Return -g, the gradient of the second operand of a subtraction."""
+        with target_operand(0, "subtract"):
+            return -g
+
+    @staticmethod
     def relu_slope(g: torch.Tensor, y: torch.Tensor) -> Any:
         """Return the gradient through a ReLU."""
-        return torch.ops.aten.threshold_backward(g, y, 0)
+        with target_operand(0, "relu"):
+            return torch.ops.aten.threshold_backward(g, y, 0)
 
     @staticmethod
     def concatenate(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
         """Concatenate gradients; a missing one is zero."""
         like = next((x for x in parts if x is not None), None)
-        return None if like is None else torch.cat([torch.zeros_like(like) if x is None else x for x in parts], 1)
+        return None if like is None else torch.cat([torch.zeros(like.shape) if x is None else x for x in parts], 1)
+
+    @staticmethod
+    def enter_addition(g: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the gates before the addition of the bias; an observer counts padded ones."""
+        run: Any = active_run()
+        node = run and run.backward_nodes.current()
+        if node is None or node.note is None or node.note.place.observer is None:
+            return g
+        u = RecurrentGradients(run.simulation, node.note.place.path)._at("add")
+        if tag_of(g).format not in (None, u.format):
+            with without_dispatch():
+                u.round(numbers_of(g))
+        return g
+
+    @staticmethod
+    def stack(gradients: Sequence[torch.Tensor | None], like: torch.Tensor) -> torch.Tensor:
+        """Stack gradients of steps; a missing one is zero."""
+        return torch.stack([torch.zeros(like.shape) if g is None else g for g in gradients])
 
     @staticmethod
     def to_state(g: torch.Tensor, weight: torch.Tensor, path: str) -> torch.Tensor:
@@ -172,7 +243,7 @@ class RecordedGradients:
     @staticmethod
     def to_bias(g: torch.Tensor, path: str, number: int) -> torch.Tensor:
         """Return the gradient of the bias, the operand of this number."""
-        with target_operand(number):
+        with target_operand(number, "add"):
             return g.sum(0)
 
 
@@ -241,8 +312,11 @@ class StepWeights(torch.autograd.Function):
             return None, None, *(None if g is None else g.t() for g in gradients)
         u = RecurrentGradients(layer.run.simulation, layer.path)
         with without_dispatch():
-            total = u.total([numbers_of(g) for g in shares], path)
-            total_gradient = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype)
+            for events in [tag_of(g).events for g in shares]:
+                if events is not None:
+                    events.release()
+            total, last = u.total([numbers_of(g) for g in shares], path)
+            total_gradient = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype, last)
         return None, None, total_gradient, *[None] * (layer.steps - 1)
 
 
@@ -259,7 +333,7 @@ class RecurrentSteps(torch.autograd.Function):
         run = layer.run
         context.set_materialize_grads(False)
         context.layer = layer
-        note = run.notes.begin(run.simulation.place(layer.name, layer.path), (input_gates, *operands))
+        note = run.notes.begin(run.simulation.place("linear", layer.path), (input_gates, *operands))
         u = RecurrentArithmetic(run.simulation, layer.path)
         arrays = [numbers_of(x) for x in operands]
         state, results = tuple(arrays[: layer.states]), []
@@ -273,7 +347,7 @@ class RecurrentSteps(torch.autograd.Function):
         for x in results:
             put_tag(x, tag)
         if note is not None:
-            note.format = tag.format
+            note.format, note.is_composite = tag.format, True
         # Results are also saved, not only the values that the formula reads: a recorded backward pass must find them as
         # results of this node, so that gradients of gradients are added in the same order.
         context.save_for_backward(*operands, *results)
@@ -286,42 +360,45 @@ class RecurrentSteps(torch.autograd.Function):
         layer: RecurrentLayer = context.layer
         with layer.without_run():
             tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
+        needed = needed_gradients(layer.run, needed, [True] * len(needed))
         if torch.is_grad_enabled():
             node = layer.run.backward_nodes.current()
             if node is not None and node.way is not None:
                 # The prehook began to defer, because the operands have different roles. This node assigns all gradients
                 # itself.
                 node.way.deferred = None  # each gradient is computed once, and assigned
-            return None, *backward_steps(layer, RecordedGradients(), tensors, gradients, needed, torch.stack)
+            return None, *backward_steps(layer, RecordedGradients(), tensors, gradients, needed)
         u = RecurrentGradients(layer.run.simulation, layer.path)
         with without_dispatch():
             arrays = [numbers_of(x) for x in tensors]
             result_gradients = [None if g is None else numbers_of(g) for g in gradients]
             u.derive(layer.cell, arrays[layer.states + len(layer.parameters) * layer.steps :])
-            step_gradients = backward_steps(layer, u, arrays, result_gradients, needed, np.stack)
+            step_gradients = backward_steps(layer, u, arrays, result_gradients, needed)
             format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
             of_weights = 1 + layer.states
+            formats = [FP32 if u.padded else format, *[format] * layer.states]
             gradient_tensors = [
-                None if g is None else gradient_of(g, format, dtype) for g in step_gradients[:of_weights]
+                None if g is None else gradient_of(g, format, dtype)
+                for g, format in zip(step_gradients, formats, strict=False)
             ]
             for number, g in enumerate(step_gradients[of_weights:]):
                 path = layer.parameters[number // layer.steps]
                 format = u.products.to_weight(path, 1).format
-                gradient_tensors.append(None if g is None else gradient_of(g, format, dtype))
+                events = u.events.get(of_weights + number)
+                gradient_tensors.append(None if g is None else gradient_of(g, format, dtype, events))
         return None, *gradient_tensors
 
 
-def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, owner: str | None = None) -> Tensor:
-    """Convert a gradient to a tensor with a tag of its format; `owner` is the parameter if the gradient is complete."""
+def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, events: PendingEvents | None = None) -> Tensor:
+    """Convert a gradient to a tensor with a tag of its format, and with the events that wait for its path."""
     tensor = tensor_of(array, dtype)
-    put_tag(tensor, Tag(format, True, owner, node=current_number()))
+    put_tag(tensor, Tag(format, True, node=current_number(), events=events))
     return tensor
 
 
 def backward_steps(
-    layer: RecurrentLayer, u: Any, tensors: Sequence[Any], gradients: Sequence[Any], needed: Sequence[bool],
-    stack: Callable[[list[Any]], Any],
-) -> list[Any]:  # fmt: skip
+    layer: RecurrentLayer, u: Any, tensors: Sequence[Any], gradients: Sequence[Any], needed: Sequence[bool]
+) -> list[Any]:
     """Return the gradients of `input_gates`, of the state before the first step, and of weights, the last step first.
 
     `needed` states for each of these if it is required.
@@ -340,12 +417,17 @@ def backward_steps(
             add_gradients(u, g, *more) for g, more in zip(gradients[first : first + states], later, strict=True)
         ]
         further = gradients[first + states : first + width]
-        of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after)
+        at, wanted_parts = 1 + states + place, (True,) * (states + 1)
+        if place == steps - 1:  # the state before the first step may need no gradient
+            of_hidden = needed[1] or any(needed[number] for number in range(at, len(needed), steps))
+            wanted_parts = *needed[1 : 1 + states], of_hidden
+        of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after, wanted_parts)
         of_gates[t], later = of_input_gates, [[g] for g in of_state]
         # No gradient reaches the gates of this step, so its weights get none.
         if hidden is None:
             continue
-        at = 1 + states + place
+        if len(paths) > 1:
+            hidden = u.enter_addition(hidden)
         wanted = [at] * needed[at] + [0] * (place < steps - 1 or needed[1])
         for number in wanted[:: -1 if len(paths) > 1 else 1]:  # in the order of PyTorch's addmm, and of its mm
             if number:
@@ -356,7 +438,7 @@ def backward_steps(
             operand_gradients[at + steps] = u.to_bias(hidden, paths[1], at + steps)
     like = next((g for g in of_gates if g is not None), None)
     if needed[0] and like is not None:
-        operand_gradients[0] = stack([like * 0 if g is None else g for g in of_gates])
+        operand_gradients[0] = u.stack(of_gates, like)
     operand_gradients[1 : 1 + states] = [
         add_gradients(u, *more) if wanted else None for more, wanted in zip(later, needed[1:], strict=False)
     ]
@@ -371,11 +453,8 @@ def layer_in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[...,
         def call(*args: Any, **options: Any) -> Any:
             run: Any = active_run()
             place = None if run is None or options or len(args) != 9 else unwatched_place(run, "linear")
-            # A recorder counts the results of each step, and under the names of PyTorch's operations.
-            if place is None or place.observer is not None:
+            if place is None or not are_parameters(name, args):
                 return function(*args, **options)
-            if not are_parameters(name, args):
-                return function(*args)
             # With single operations, PyTorch calls Python 2,477 times in a step of nn.LSTM (2 layers of 64, 25 steps),
             # with 392,000 calls of Python functions, and it took 444 to 530 ms. With one call per layer, there are 110
             # calls; it takes 124 to 133 ms.

@@ -39,7 +39,7 @@ from simfloat.torch.phases import (
     GradientSum,
     ReplicaMean,
     Update,
-    target_number,
+    target_of_rule,
 )
 from simfloat.torch.tensors import (
     FORMAT_OF,
@@ -253,7 +253,10 @@ class RunContext:
         # If a rule has named its operand, that is the operand. Otherwise it follows from the node that the operation
         # belongs to. If neither is known, the gradient has the role of the gradient of an activation, in the widest
         # format of the operands.
-        number = target_number()
+        number, part = target_of_rule()
+        if part:
+            note = copy(note)
+            note.place = self.simulation.sibling(note.place, part, note.place.path, note.place.operations[:-1])
         operand: Operand | None = None
         if number is not None:
             operand = note.operand(number)

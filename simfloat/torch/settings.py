@@ -30,6 +30,7 @@ from simfloat.torch.narrowing import (
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.quick_formulas import is_alone, kernel_of
 from simfloat.torch.quick_layers import convolution_kernel, linear_layer
+from simfloat.torch.quick_norms import RMS_NORM, rms_norm
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
 from simfloat.torch.tensors import Tag, check_unwrapped, put_tag, tag_of
@@ -140,6 +141,7 @@ class ReplacedKernels(Setting):
         # modules that have stored an activation, such as F.gelu.
         self._library: Any = torch.library.Library("aten", "IMPL")
         self._library.impl(ATTENTION, attention, KEY)
+        self._library.impl(RMS_NORM, rms_norm, KEY)
         # Finding and wrapping PyTorch's kernels took half of the time of an empty block. It is repeated only if a
         # program has replaced one of them.
         if not self._kernels or any(map(_is_replaced, self._names)):

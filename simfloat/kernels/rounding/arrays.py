@@ -180,9 +180,9 @@ def round_general(x, words, out, grid_numbers):
 
 
 #: From this number of results, each exponent has LANES counters that take turns: neighbours with the same exponent then
-#: need not wait for each other's counter.
+#: need not wait for each other's counter. For fewer results, clearing and adding more counters would take longer.
 MANY = 4096
-LANES = 8
+LANES = 4
 
 
 @kernel
@@ -216,12 +216,16 @@ def _add_field_count(counts, total, bias, grid, events):
     least_normal = np.int64(0) if grid.uniform != 0.0 else np.int64(grid.emin) + bias
     for field in range(1, last):
         events[EXPONENTS - bias + field] += counts[field]
-        events[SUBNORMAL] += counts[field] if field < least_normal else 0
+    # In the loop above, this sum would be written for every exponent, which took most of the time for few results.
+    subnormal = np.int64(0)
+    for field in range(1, min(least_normal, last)):
+        subnormal += counts[field]
+    events[SUBNORMAL] += subnormal
 
 
 @scalar
 def add_counts(counters, total, grid, events):
-    """Add `total` float32 results to the events, from the LANES counters of each field that `add_fields` filled."""
+    """Add `total` float32 results to the events, from the counters that `add_fields` filled."""
     counts = np.zeros(256, np.int64)
     _add_counters(counters, counts)
     _add_field_count(counts, total, np.int64(127), grid, events)
@@ -272,7 +276,7 @@ def _count_beyond(exact, out, grid, events):
 @scalar
 def _count_fields(out, lanes, counts):
     """Count results by the exponent field of their bit patterns."""
-    counters = np.zeros((2 * counts.size, lanes), np.uint32)
+    counters = np.zeros((lanes, 2 * counts.size), np.uint32)
     add_fields(out, lanes, counters)
     _add_counters(counters, counts)
 
@@ -283,18 +287,19 @@ def add_fields(out, lanes, counters):
     whole = out.size - out.size % lanes
     for i in range(0, whole, lanes):
         # Results near one another mostly have the same exponent. An addition to the counter that was just written would
-        # wait for that store, so LANES counters take turns.
+        # wait for that store, so the counters take turns.
         for lane in range(lanes):
-            counters[np.uint64(signed_field(out[i + lane])), np.uint64(lane)] += np.uint32(1)
+            counters[np.uint64(lane), np.uint64(signed_field(out[i + lane]))] += np.uint32(1)
     for i in range(whole, out.size):
-        counters[np.uint64(signed_field(out[i])), np.uint64(0)] += np.uint32(1)
+        counters[np.uint64(0), np.uint64(signed_field(out[i]))] += np.uint32(1)
 
 
 @scalar
 def _add_counters(counters, counts):
-    for field in range(counts.size):
-        for lane in range(counters.shape[1]):
-            counts[field] += np.int64(counters[field, lane]) + np.int64(counters[field + counts.size, lane])
+    # The inner loop goes along rows of counters, so that it runs on vectors.
+    for lane in range(counters.shape[0]):
+        for field in range(counts.size):
+            counts[field] += np.int64(counters[lane, field]) + np.int64(counters[lane, field + counts.size])
 
 
 @scalar

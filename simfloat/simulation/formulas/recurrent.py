@@ -66,9 +66,10 @@ class Cell(NamedTuple):
 
     `step(u, input_gates, hidden, state)` returns the next state, and further arrays that the backward pass reads.
     `functions` names the function that each of these arrays is a result of, if the backward pass reads its derivative.
-    `slopes(u, gradients, further, saved, state, after)` returns the gradients of input_gates and hidden, and the part
-    of the gradient of the state that does not go through hidden. `gradients` belong to the state `after` the step;
-    `further` are gradients of the saved arrays, if the backward pass is recorded.
+    `slopes(u, gradients, further, saved, state, after, needed)` returns the gradients of input_gates and hidden, and
+    the part of the gradient of the state that does not go through hidden. `gradients` belong to the state `after` the
+    step; `further` are gradients of the saved arrays, if the backward pass is recorded; `needed` states for each part
+    of the state before the step, and then for hidden, if its gradient is needed.
     """
 
     gates: int
@@ -107,13 +108,16 @@ def lstm_step(u: StepArithmetic, input_gates: Numbers, hidden: Numbers, state: t
     return (u.multiply(o, t), c), (i, f, g, o, t)
 
 
-def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
+def lstm_slopes(
+    u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any, needed: Sequence[bool]
+) -> Any:
     """Compute the backward pass of :func:`lstm_step`."""
     (g_h, g_c), (g_i, g_f, g_g, g_o, g_t), (i, f, g, o, t) = gradients, further, saved
     g_t, g_o = add_gradients(u, g_t, scale_gradient(u, g_h, o)), add_gradients(u, g_o, scale_gradient(u, g_h, t))
     g_c = add_gradients(u, g_c, chain_gradient(u.tanh, g_t, t))
     g_g, g_i = add_gradients(u, g_g, scale_gradient(u, g_c, i)), add_gradients(u, g_i, scale_gradient(u, g_c, g))
-    g_before, g_f = scale_gradient(u, g_c, f), add_gradients(u, g_f, scale_gradient(u, g_c, state[1]))
+    g_before = scale_gradient(u, g_c, f) if needed[1] else None
+    g_f = add_gradients(u, g_f, scale_gradient(u, g_c, state[1]))
     s_o, s_g = chain_gradient(u.sigmoid, g_o, o), chain_gradient(u.tanh, g_g, g)
     s_f, s_i = chain_gradient(u.sigmoid, g_f, f), chain_gradient(u.sigmoid, g_i, i)
     gates = u.concatenate((s_i, s_f, s_g, s_o))
@@ -131,15 +135,18 @@ def gru_step(u: StepArithmetic, input_gates: Numbers, hidden: Numbers, state: tu
     return (u.add(u.multiply(d, z), n),), (r, z, n, new, d)
 
 
-def gru_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
+def gru_slopes(
+    u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any, needed: Sequence[bool]
+) -> Any:
     """Compute the backward pass of :func:`gru_step`."""
     (g_h,), (g_r, g_z, g_n, g_new, g_d), (r, z, n, new, d) = gradients, further, saved
     g_n = add_gradients(u, g_n, g_h)
     g_z, g_d = add_gradients(u, g_z, scale_gradient(u, g_h, d)), add_gradients(u, g_d, scale_gradient(u, g_h, z))
     s_n = chain_gradient(u.tanh, add_gradients(u, g_n, None if g_d is None else u.negative(g_d)), n)
-    g_r, g_new = add_gradients(u, g_r, scale_gradient(u, s_n, new)), add_gradients(u, g_new, scale_gradient(u, s_n, r))
+    g_r = add_gradients(u, g_r, scale_gradient(u, s_n, new))
+    g_new = add_gradients(u, g_new, scale_gradient(u, s_n, r)) if needed[1] else None
     s_z, s_r = chain_gradient(u.sigmoid, g_z, z), chain_gradient(u.sigmoid, g_r, r)
-    return u.concatenate((s_r, s_z, s_n)), u.concatenate((s_r, s_z, g_new)), (g_d,)
+    return u.concatenate((s_r, s_z, s_n)), u.concatenate((s_r, s_z, g_new)) if needed[1] else None, (g_d,)
 
 
 def rnn_step(function: str) -> Callable[..., Any]:
@@ -155,7 +162,9 @@ def rnn_step(function: str) -> Callable[..., Any]:
 def rnn_slopes(function: str) -> Callable[..., Any]:
     """Return the backward pass of `rnn_step`."""
 
-    def slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
+    def slopes(
+        u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any, needed: Sequence[bool]
+    ) -> Any:
         gates = chain_gradient(u.relu_slope if function == "relu" else u.tanh, gradients[0], after[0])
         return gates, gates, (None,)
 
