@@ -35,7 +35,7 @@ CLAIMS, PAGE = Path(__file__).parent / "claims.toml", Path(__file__).parents[1] 
 #: Results that were recorded on eight GPUs; the README beside them names their source.
 RECORDED = Path(__file__).parents[1] / "tests" / "accumulate" / "recorded" / "tensor_cores.npz"
 
-#: A test that needs no statistics: one counterexample, or all existing cases.
+#: Matches tests without statistics: a counterexample was found, or all existing cases were tried.
 EXACT = re.compile(r"counterexamples: [1-9]|cases, which are all")
 
 #: The verdict of a claim that no finding tests.
@@ -61,9 +61,9 @@ Each of these claims is refuted by a proof, a counterexample, arithmetic, or a d
 list further errors in their sources.
 """
 
-NOT_SEEN = """\
-Each of these claims is contradicted by all findings that test it. The findings are samples of one model, so another
-model may behave otherwise:
+CONTRADICTED = """\
+All findings that test these claims contradict them. But each finding is about one model, and another model may behave
+differently:
 """
 
 CHANGED = """\
@@ -173,7 +173,7 @@ def is_contradicted(claim: Claim) -> bool:
 
 
 def is_refuted(claim: Claim) -> bool:
-    """Return True if no statistics are needed to refute the claim."""
+    """Return True if the claim is refuted without statistics."""
     return is_contradicted(claim) and all(EXACT.search(row.test) for row in speaking_to(claim))
 
 
@@ -235,7 +235,7 @@ def page() -> str:
             link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
             parts.append(f"| {link} | {experiment.question} | {words} |")
     wrong = [claim for claim in claims if is_contradicted(claim)]
-    lists = ((WRONG, filter(is_refuted, wrong)), (NOT_SEEN, (claim for claim in wrong if not is_refuted(claim))))
+    lists = ((WRONG, filter(is_refuted, wrong)), (CONTRADICTED, (claim for claim in wrong if not is_refuted(claim))))
     parts.append("\n## Errors in the sources")
     for head, rows in lists:
         parts += [f"\n{head}", *(f"* {claim.says} ({claim.source}, {claim.place})." for claim in rows)]

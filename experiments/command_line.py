@@ -195,7 +195,7 @@ def paper(out: Path) -> None:
     try:
         show_files(files := write_paper(out))
         if len(files) == 1:
-            click.echo("No PDF: install Chromium or Chrome, for example with apt-get install chromium.", err=True)
+            click.echo("No PDF: no browser was found. Install Chromium or Chrome: apt-get install chromium.", err=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise click.ClickException(f"The document cannot be written: {error}") from None
 

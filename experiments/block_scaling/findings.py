@@ -46,7 +46,7 @@ def _floor_saturates(results: list[Result]) -> Measured:
         for name in FORMATS
         for value in over_seeds(results, "blocks", format=name, rule=rule)
     ]
-    proof = "both rules make the largest element at most the largest number"
+    proof = "both rules scale the largest element to at most the largest number of the format"
     never = search_test(round(sum(others) * BLOCKS), len(others) * BLOCKS, proof)
     test = all_of([never, *(difference_test(values, 0, above=0) for values in share.values())])
     return "floor: " + ", ".join(f"{name} {spread(100 * values, 1)} %" for name, values in share.items()), test
@@ -61,7 +61,7 @@ def _even_saturates_in_e4m3(results: list[Result]) -> Measured:
     others = np.concatenate(
         [over_seeds(results, "blocks", format=name, rule="even") for name in FORMATS if name != "E4M3"]
     )
-    proof = "the largest element is rounded to the significand of the format, whose largest number has only ones"
+    proof = "the largest element is rounded to the precision of the format, whose largest significand has only ones"
     never = search_test(round(others.sum() * BLOCKS), len(others) * BLOCKS, proof)
     test = all_of([difference_test(e4m3, 0, above=0), never])
     return f"{spread(100 * e4m3, 1)} % in E4M3, at most {100 * others.max():.1f} % elsewhere", test

@@ -57,7 +57,10 @@ def _stagnation(results: list[Result]) -> Measured:
         variant: [row["small_bits"] for row in rows if row["mode"] == variant and row["moves"]] for variant in "ABC"
     }
     texts = [f"{variant} with {min(bits)} and more" if bits else f"{variant} never" for variant, bits in moving.items()]
-    proof = f"of 2^N draws A rounds floor(2^N f) away, B and C 2^N f to nearest, ties up or to even; f = 2^-{SMALL}"
+    proof = (
+        "2^N f of the 2^N draws round away; A rounds this number down, B to nearest with ties up, "
+        f"C to nearest with ties to even; f = 2^-{SMALL}"
+    )
     return ", ".join(texts), search_test(wrong, len(rows), proof)
 
 

@@ -13,7 +13,7 @@ from simfloat.studies import Job, Result
 #: Steps of AdamW, in a tiny run too; and the number of evaluations.
 STEPS, TINY_STEPS, RECORDS = 120, 1, 10
 
-#: The rate with the lowest loss on seeds 0 and 1, for FP32 and both bare formats, of RATE times 2^(k/2), k = -1 to 4.
+#: Of the rates RATE times 2^(k/2), k = -1 to 4, FP32 and both bare formats have the lowest loss on seeds 0 and 1 here.
 TUNED_RATE = RATE * 2**1.5
 
 #: The scales of each format: MXFP4 has powers of two, rounded up, NVFP4 E4M3 numbers.
@@ -68,7 +68,7 @@ def name_of(format: str, stochastic: bool = False, rotated: bool = False) -> str
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return every arm for every seed, and FP32 and the bare formats once more at their best rate."""
+    """Return every arm for every seed, and FP32 and the bare formats again at their best rate."""
     seeds, tiny = options.seed_numbers, options.tiny
     tuned = ("FP32", *map(name_of, SCALES))
     return [

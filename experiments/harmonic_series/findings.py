@@ -104,6 +104,6 @@ def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Measured:
         limit = 2 * u + row["length"] * u**2 if way == "Kahan" else float(deterministic_bound(levels, u))
         wrong += error > limit
         worst[row["format"]] = max(worst[row["format"]], error / u)
-    # The literature does not state the constant of n u^2.
+    # The sources do not state the factor of n u^2, so there is no proof for the factor of one.
     test = search_test(wrong, len(chosen), "" if way == "Kahan" else "Higham 2002, section 4.2")
     return "at most " + ", ".join(f"{value:.2f} u in {name}" for name, value in worst.items()), test

@@ -127,7 +127,7 @@ def digits(seed: int) -> tuple[Any, Any, Any, Any]:
 
 
 def train(seed: int, dtype: Any, master: bool, rate: float, momentum: float, steps: int) -> tuple[float, float]:
-    """Return held-out loss and accuracy in percent of an MLP 64-32-10 of this dtype, updated in its own or float32."""
+    """Return held-out loss and accuracy (in percent) of an MLP 64-32-10 of this dtype, updated in it or in float32."""
     import torch
 
     x, y, held_x, held_y = digits(seed)
@@ -164,14 +164,14 @@ def sixteen_bits() -> tuple[Remade, Remade, Remade]:
         "fp32 at 0.02": (torch.float32, False, large),
         "bf16 at 0.02": (torch.bfloat16, False, large),
     }
-    found: dict[str, Array] = {}
+    losses: dict[str, Array] = {}
     accuracy: dict[str, Array] = {}
     for name, (dtype, master, options) in kinds.items():
         runs = [train(seed, dtype, master, **options) for seed in seeds(5)]
-        found[name], accuracy[name] = (np.array(values) for values in zip(*runs, strict=True))
-    lost = accuracy["fp32"] - accuracy["fp16"]
+        losses[name], accuracy[name] = (np.array(values) for values in zip(*runs, strict=True))
+    shortfall = accuracy["fp32"] - accuracy["fp16"]
     ratio = {
-        (one, other): np.mean(np.divide(found[one], found[other]))
+        (one, other): np.mean(np.divide(losses[one], losses[other]))
         for one, other in (("fp16", "fp32"), ("master", "fp32"), ("bf16 at 0.02", "fp32 at 0.02"))
     }
     measured = [f"{value:.3f} times FP32's loss" for value in ratio.values()]
@@ -179,15 +179,15 @@ def sixteen_bits() -> tuple[Remade, Remade, Remade]:
         Remade(
             "master-weights",
             "updating FP16 weights",
-            f"{lost.mean():.1f} points below FP32; {measured[0]}",
-            lies_between(lost, 0, np.inf),
+            f"{shortfall.mean():.1f} points below FP32; {measured[0]}",
+            lies_between(shortfall, 0, np.inf),
         ),
-        Remade("master-weights", "with an FP32 master copy", measured[1], matches(found["master"], found["fp32"])),
+        Remade("master-weights", "with an FP32 master copy", measured[1], matches(losses["master"], losses["fp32"])),
         Remade(
             "update-cancellation",
             "digits: standard 16-bit",
             measured[2],
-            ratio_above(found["bf16 at 0.02"], found["fp32 at 0.02"], 1),
+            ratio_above(losses["bf16 at 0.02"], losses["fp32 at 0.02"], 1),
         ),
     )
 

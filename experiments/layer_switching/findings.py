@@ -18,7 +18,7 @@ MOST_IN_A_ROW = 3
 #: The rules that are tested against it.
 RULES = ("variance", "variance-scaled", "variance-e4m3", "variance-late", "once", "once-e4m3")
 
-#: The level of a verdict on one of several rules, for all of them together.
+#: The joint level of the verdicts on all rules.
 LEVEL = 0.05
 
 
@@ -130,7 +130,7 @@ def _no_more_jitter(results: list[Result], rule: str) -> Measured:
     one = compare(switched, fixed)
     joint = min(1.0, len(RULES) * (1.0 if one.p is None else one.p))
     verdict, level = (one.verdict, joint) if joint < LEVEL else (INCONCLUSIVE, 1.0)
-    test = Outcome(verdict, f"{one.text}; one of {len(RULES)} rules (Bonferroni)", level)
+    test = Outcome(verdict, f"{one.text}; corrected for {len(RULES)} rules (Bonferroni)", level)
     return spread(switched / fixed, 3), test, {"label": runs_of(results, rule)[0]["label"]}
 
 

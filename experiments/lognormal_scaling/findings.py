@@ -88,7 +88,8 @@ def _overflows_are_rare(results: list[Result], long: list[Result]) -> Measured:
     text = f"with the default limit {percent['default']:.2f} %, Backoff {percent['backoff']:.2f} %"
     shares = np.array([run["skipped"] / run["steps"] for run in long])
     interval, above = median_interval(shares), int((shares >= RARE).sum())
-    test = f"in all but {above} runs: sign test, because the steps of a run are not independent, n = {len(shares)}"
+    runs = f"below {RARE} in {len(shares) - above} of {len(shares)} runs"
+    test = f"{runs}: sign test, because the steps of a run are not independent, n = {len(shares)}"
     verdict = judge(interval, -math.inf, RARE)
     level = sign_level(above, len(shares)) if verdict == REPRODUCED else 1.0
     return f"{count} of {steps} steps; {text}", Outcome(verdict, test, level)

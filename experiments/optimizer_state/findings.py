@@ -108,7 +108,7 @@ def _closes_gap(results: list[Result], problem: str, variant: str, what: str) ->
 
 
 def _gap(results: list[Result], problem: str, variant: str) -> NDArray[np.float64]:
-    """Return by how many percent the loss is above that with FP32 moments, for every seed."""
+    """Return the excess of the loss over the loss with FP32 moments, in percent, for every seed."""
     return 100 * np.log(final(results, problem, variant) / final(results, problem, "fp32"))
 
 

@@ -57,7 +57,7 @@ def _groups(results: list[Result]) -> Measured:
     within = [row["differing"] for row in rows if group[row["first"]] == group[row["second"]]]
     across = [row["differing"] for row in rows if group[row["first"]] != group[row["second"]]]
     wrong = sum(share > 0 for share in within) + sum(share == 0 for share in across)
-    proof = "the units of a group have the same parameters; one result that differs separates two units"
+    proof = "the units of a group have the same parameters; one result that differs distinguishes two units"
     test = search_test(wrong, len(rows), proof)
     return f"between groups {100 * min(across):.0f} to {100 * max(across):.0f} % of the results differ", test
 
