@@ -181,7 +181,7 @@ def _differing(
 
 
 def operands_of(product: Product, shape: Shape) -> tuple[Array, Array]:
-    """Return the random operands (m, k) and (n, k) of a product."""
+    """Return random operands for a product, with the shapes (m, k) and (n, k)."""
     m, n, k = shape
     rng = np.random.default_rng(0)
     return rounded(rng.standard_normal((m, k)), product.inputs), rounded(rng.standard_normal((n, k)), product.inputs)

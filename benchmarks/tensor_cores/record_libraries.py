@@ -23,12 +23,13 @@ from benchmarks.tensor_cores import libraries, recording
 from benchmarks.tensor_cores.libraries import Product, Shape
 from benchmarks.tensor_cores.operands import Array
 
-#: A product of matrices, whose sums are long, and of a vector and a matrix, which libraries sum in another order.
+#: Shapes (m, n, k) of two products: of matrices, with long sums; and of a vector and a matrix, which libraries sum in
+#: another order.
 SHAPES: tuple[Shape, ...] = ((32, 32, 992), (1, 256, 1024))
 
 
-def recorded(products: Iterable[Product], shapes: Sequence[Shape] = SHAPES) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return the results by product and shape, such as "PyTorch, FP16|32x32x992", and the errors of other products."""
+def outcomes(products: Iterable[Product], shapes: Sequence[Shape] = SHAPES) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the results by product and shape, such as "PyTorch, FP16|32x32x992", and the errors by the same names."""
     results: dict[str, Array] = {}
     errors: dict[str, str] = {}
     for product in products:
@@ -37,7 +38,7 @@ def recorded(products: Iterable[Product], shapes: Sequence[Shape] = SHAPES) -> t
             a, b = libraries.operands_of(product, shape)
             try:
                 results[name] = product.numbers(product.multiply(product.take(a), product.take(b)))
-            except Exception as error:  # an error of any library is recorded
+            except Exception as error:  # libraries raise many kinds of errors
                 errors[name] = f"{type(error).__name__}: {error}"
     return results, errors
 
@@ -67,12 +68,12 @@ def facts_of(device: str) -> dict[str, Any]:
 def write(path: Path | None, device: str) -> tuple[Path, int]:
     """Record all products on a device; return the file and the number of results."""
     facts, (products, missing) = facts_of(device), products_on(device)
-    results, errors = recorded(products)
+    results, errors = outcomes(products)
     facts["errors"] = missing | errors
-    where = path or recording.RECORDED / f"{re.sub(r'[^a-z0-9]+', '_', facts['device'].lower())}_libraries.npz"
-    where.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(where, facts=np.array(json.dumps(facts)), **results)
-    return where, sum(array.size for array in results.values())
+    file = path or recording.RECORDED / f"{re.sub(r'[^a-z0-9]+', '_', facts['device'].lower())}_libraries.npz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(file, facts=np.array(json.dumps(facts)), **results)
+    return file, sum(array.size for array in results.values())
 
 
 @click.command()
@@ -80,8 +81,8 @@ def write(path: Path | None, device: str) -> tuple[Path, int]:
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
 def main(file: Path | None, device: str) -> None:
     """Record products of PyTorch and CuPy on a GPU, or of PyTorch and NumPy on a CPU, in FILE."""
-    where, count = write(file, device)
-    print(f"{count:,} results in {where}")
+    path, count = write(file, device)
+    print(f"{count:,} results in {path}")
 
 
 if __name__ == "__main__":

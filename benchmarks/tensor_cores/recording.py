@@ -1,4 +1,4 @@
-"""The file of a run: its origin, GPU and versions, and its results, written after every result."""
+"""The file of a run, with its origin, GPU, versions and results. Every new result is written at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import simfloat as sf
 
-#: The folder in which the tests look for files.
+#: The folder from which the tests read files.
 RECORDED = Path("tests", "cuda", "recorded")
 
 #: Packages whose versions are recorded if they are installed.
@@ -59,7 +59,7 @@ def facts() -> dict[str, Any]:
 
 
 def origin() -> dict[str, str]:
-    """Return the date, the commit of the sources, with "-dirty" if they have changed since, and the command."""
+    """Return the date, the command, and the commit of the sources, with "-dirty" if they have changed since."""
     folder = str(Path(__file__).parent)
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,7 +74,7 @@ def _driver() -> str:
 
 
 def _first_word(command: list[str]) -> str:
-    """Return the first word that a command prints, or "unknown" if it fails."""
+    """Return the first word that a command prints, or "unknown" if the command fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
@@ -83,10 +83,10 @@ def _first_word(command: list[str]) -> str:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of the packages that are installed."""
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
