@@ -246,13 +246,13 @@ def round_and_count(
     else:
         exact, lost = _rounded(source, plan, 0, NO_WORDS, out)
         with counts.lock:
-            own = counts.vector()
-            shown = _add_counts(plan, out, lost, own)
+            totals = counts.vector()
+            shown = _add_counts(plan, out, lost, totals)
             if not shown % 2 and not counts.observer.more:
                 if shown:
-                    # Only zeros and subnormal numbers are left to count, which the loop decides from exact results.
+                    # Only events of zeros and of subnormal numbers remain, and the loop counts them from exact results.
                     exact = source.exact(0, out.size) if exact is None else exact
-                    CPU.loops.counting.count_ends(exact, out, plan.numbers, own, shown)
+                    CPU.loops.counting.count_ends(exact, out, plan.numbers, totals, shown)
                 return
         # Results may be NaN, and the observer needs the causes of this call.
         events, is_rare = events_for(counts.observer), True

@@ -96,7 +96,7 @@ class ObservedResult(NamedTuple):
 class BoundUpdate:
     """A program at the place of a parameter: its random streams, and the observers of its results."""
 
-    __slots__ = ("_moments", "_notified", "_sums", "instructions", "observed", "program", "streams")
+    __slots__ = ("_moments", "_without_counts", "_sums", "instructions", "observed", "program", "streams")
 
     def __init__(self, program: UpdateProgram, place: Place) -> None:
         instructions = program.instructions
@@ -120,7 +120,7 @@ class BoundUpdate:
                 rows[label] = [row]
                 moment = program.moments[label.stream] if label.operation == "moment" else None
                 self.observed.append(ObservedResult(rows[label], observer, label.operation, moment, counts))
-        self._notified = [result for result in self.observed if result.counts is None]
+        self._without_counts = [result for result in self.observed if result.counts is None]
         self._moments = [(result.rows[0], result.moment) for result in self.observed if result.moment is not None]
 
     def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
@@ -129,9 +129,9 @@ class BoundUpdate:
             has_gradient = read[GRADIENT] != 0
             for row, moment in self._moments:
                 before = 0.0 if moment.before is None else read[moment.before]
-                # All results are finite; otherwise the loop had refused to count them.
+                # All results are finite. Otherwise the loop would have refused to count them.
                 events[row, UNCHANGED] = np.count_nonzero((written[moment.after] == before) & has_gradient)
-        for result in self._notified:
+        for result in self._without_counts:
             notify(result.observer, events[result.rows[0]].copy(), result.operation)
         counts = self.observed[0].counts
         if counts is not None:

@@ -93,15 +93,15 @@ def _group_norm_gradients(
     g: Tensor | None, x: Tensor, mean: Tensor, factor: Tensor, weight: Tensor | None, shape: tuple[int, ...],
     mask: Sequence[bool], of_statistics: Sequence[Tensor | None],
 ) -> list[Tensor | None]:  # fmt: skip
-    """Return the gradients by the operations of PyTorch's formula, also from gradients of the means and the factors."""
+    """Compute the gradients by the operations of PyTorch's formula; means and factors may also have gradients."""
     if torch.is_grad_enabled() or active_run() is None:
         return _parts_of_group_norm(g, x, mean, factor, weight, shape, mask, of_statistics)
-    # Each operand has a role, in which all operations for its gradient are rounded.
+    # All operations for the gradient of an operand are rounded in the role of this operand.
     gradients = list[Tensor | None]()
     for number, is_needed in enumerate(mask):
-        alone = [is_needed and i == number for i in range(3)]
+        mask_of_one = [is_needed and i == number for i in range(3)]
         with target_operand(1 if number == 2 and weight is None else number):
-            parts = _parts_of_group_norm(g, x, mean, factor, weight, shape, alone, of_statistics)
+            parts = _parts_of_group_norm(g, x, mean, factor, weight, shape, mask_of_one, of_statistics)
         gradients.append(parts[number])
     return gradients
 

@@ -30,8 +30,8 @@ ROUNDED_ON_ENTRY = "_simfloat_entered"
 # receive the number of the operand through this variable, because dispatch has no argument for it.
 _target: ContextVar[tuple[int | None, str]] = ContextVar("simfloat.torch target operand", default=(None, ""))
 
-#: Returns the number of the operand whose gradient is computed, None if the rule does not name it; and the operation of
-#: the forward pass, if it is not the operation of the node.
+#: Returns the number of the operand whose gradient is computed, or None if the rule does not name it; and the name of
+#: the forward operation, or "" if it is the operation of the node.
 target_of_rule = _target.get
 
 

@@ -162,7 +162,7 @@ def served_place(run: RunContext, call: FormulaCall) -> Place | None:
     place = unwatched_place(run, call.name)
     if place is None or (call.is_composite and place.is_fused):
         return None
-    # Gradients of gradients have the bits of single operations, but an observer would count some of them more often.
+    # Gradients of gradients have the bits of single operations, but an observer would count some operations more often.
     return None if call.are_differentiable and place.observer is not None else place
 
 

@@ -1,8 +1,8 @@
-"""Run the normalization by root mean squares as one call, forward and backward, if nothing is watched.
+"""Run the normalization by root mean squares (RMSNorm) as one call, forward and backward, if nothing is watched.
 
-PyTorch composes it of six operations, with 17 in the backward pass; each of them calls Python. The results have the
-same bits as with these operations. Two intermediate results are outputs of the node, which nobody but its backward pass
-reads. So gradients of gradients add their shares in the same order as with a node for each operation.
+In PyTorch it consists of six operations, and its backward pass of 17; each of them calls Python. The results here have
+the same bits. Two intermediate results are outputs of the autograd node, and only its backward pass reads them. With
+these outputs, gradients of gradients are added in the same order as with a node for each operation.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ aten = torch.ops.aten
 #: The name of the operation above autograd.
 RMS_NORM = "rms_norm"
 
-#: The operations of the forward and the backward pass, for the table of the run; with a weight, the first ones.
+#: The operations of both passes, for the table of the run; a weight adds one product to the forward pass.
 FORWARD = aten.pow.Tensor_Scalar, aten.mean.dim, aten.add_.Scalar, aten.rsqrt.default, aten.mul.Tensor
 BACKWARD = aten.mul.Tensor, aten.sum.dim_IntList, aten.pow.Tensor_Scalar, aten.mul.Scalar, aten.div.Scalar
 
 
 def rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Compute PyTorch's operation in one call if possible, otherwise by its operations."""
+    """Compute PyTorch's rms_norm in one call if possible, otherwise by its single operations."""
     run: Any = active_run()
     place = None if run is None or is_transformed() or has_saved_tensor_hooks() else unwatched_place(run, "multiply")
-    # An observer and a meter receive the events of each operation, at its own place.
+    # An observer and a meter need each operation at its own place.
     if place is None or place.observer is not None or place.active_policy.meter is not None:
         return aten.rms_norm.default.decompose(x, shape, weight, eps)
     if run.parameters.is_outdated:
@@ -62,7 +62,7 @@ def rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps:
 
 
 def _is_served(x: Any, shape: Sequence[int], weight: Any) -> bool:
-    """True for contiguous tensors of a forward pass, with no axis of one element, whose sums PyTorch omits."""
+    """True for contiguous tensors of a forward pass, unless an axis has one element: PyTorch omits sums over it."""
     if not are_plain(x, *([] if weight is None else [weight])) or not x.is_contiguous() or not shape or 1 in shape:
         return False
     if tuple(x.shape[-len(shape) :]) != tuple(shape) or (weight is not None and tuple(weight.shape) != tuple(shape)):
@@ -76,7 +76,8 @@ def _is_served(x: Any, shape: Sequence[int], weight: Any) -> bool:
 class RootMeanSquares(torch.autograd.Function):
     """(run, place, number of axes, eps, x, x, weight or None) -> (x * f * weight, f = rsqrt(mean(x^2) + eps), x * f).
 
-    Autograd has an edge for each of the two gradients of x, which it adds to others in this order.
+    x is passed twice, so that autograd has an edge for each of its two gradients, and adds them to other gradients in
+    this order.
     """
 
     @staticmethod
@@ -84,7 +85,7 @@ class RootMeanSquares(torch.autograd.Function):
     def forward(
         context: Any, run: RunContext, place: Place, count: int, eps: float, x: Tensor, _: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """Return the result, and what the backward pass reads."""
+        """Return the result, and the intermediate results that the backward pass reads."""
         note = run.notes.begin(place, [x, x] if weight is None else [x, x, weight])
         power, mean, add, rsqrt = (
             run.simulation.place_at(name, place.path, ()) for name in ("power", "mean", "add", "rsqrt")
@@ -113,7 +114,7 @@ class RootMeanSquares(torch.autograd.Function):
     def backward(
         context: Any, g: Tensor | None, to_factor: Tensor | None, to_normal: Tensor | None = None
     ) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x and of the weight."""
+        """Return both gradients of x, and the gradient of the weight."""
         run, needed = context.run, list(context.needs_input_grad[4:])
         if g is None and to_factor is None and to_normal is None:
             return (None,) * 7
@@ -142,17 +143,17 @@ def _array_gradients(
     context: Any, g: Tensor, x: Tensor, weight: Tensor | None, factor: Tensor, normal: Tensor | None,
     needed: Sequence[bool],
 ) -> list[Tensor | None]:  # fmt: skip
-    """Compute the gradients."""
+    """Compute both gradients of x, and the gradient of the weight, with arrays."""
     run, note, count = context.run, context.note, context.count
     place, number, gradients = note.place, current_node()._sequence_nr(), list[Tensor | None]([None] * 3)
     for operation in BACKWARD:
         run.operation_counts.begin(operation, "rule", place.path)
     place.has_summed = True
-    passed, values, factors = numbers_of(g), numbers_of(x), numbers_of(factor)
+    upstream, values, factors = numbers_of(g), numbers_of(x), numbers_of(factor)
     if weight is not None and normal is not None and needed[2]:
         operand = note.operands[2]
         u = gradient_arithmetic(place, operand.path, 2, operand.format)
-        share = u.multiply(passed, numbers_of(normal))
+        share = u.multiply(upstream, numbers_of(normal))
         share = u.sum(share, tuple(range(x.ndim - count))) if x.ndim > count else share
         if operand.path is None:
             gradients[2] = gradient_tensor(share, u, number)
@@ -162,10 +163,10 @@ def _array_gradients(
         return gradients
     u = place.to_activation(0, note.operands[0].format)
     if weight is not None:
-        passed = u.multiply(passed, numbers_of(run.parameters.read(weight)))
-    gradients[0] = gradient_tensor(u.multiply(passed, factors), u, number)
+        upstream = u.multiply(upstream, numbers_of(run.parameters.read(weight)))
+    gradients[0] = gradient_tensor(u.multiply(upstream, factors), u, number)
     axes = tuple(range(x.ndim - count, x.ndim))
-    slope = u.sum(u.multiply(passed, values), axes).reshape(factors.shape)
+    slope = u.sum(u.multiply(upstream, values), axes).reshape(factors.shape)
     slope = u.multiply(u.multiply(slope, np.array(-0.5)), u.apply("power", factors, np.array(3.0)))
     slope = u.divide(slope, np.array(float(math.prod(x.shape[-count:]))))
     twice = u.multiply(u.apply("power", values, np.array(1.0)), np.array(2.0))

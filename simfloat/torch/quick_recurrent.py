@@ -92,7 +92,7 @@ class RecurrentGradients(RecurrentArithmetic):
         self._derivatives: dict[int, NDArray] = {}  # of functions, by the identity of the result
         #: The events of gradients of parameters, by the number of the operand; their path is not known yet.
         self.events: dict[int, PendingEvents | None] = {}
-        self.padded: list[NDArray] = []  # gradients of gates with zeros for missing ones
+        self.padded_gates: list[NDArray] = []  # gradients of gates in which missing parts are zeros
 
     def derive(self, cell: Cell, results: Sequence[NDArray]) -> None:
         """Compute the derivatives of functions for their results in all steps."""
@@ -135,19 +135,19 @@ class RecurrentGradients(RecurrentArithmetic):
             return None
         gates = np.concatenate([np.zeros_like(like) if x is None else x for x in parts], 1)
         if any(x is None for x in parts):
-            self.padded.append(gates)
+            self.padded_gates.append(gates)
         return gates
 
     def enter_addition(self, g: NDArray) -> NDArray:
-        """Return the gradient of the gates before the addition of the bias; an observer counts padded ones."""
-        # PyTorch's zeros have the format FP32, and the addition rounds what they were concatenated with.
-        is_padded = self.products.observer is not None and any(g is x for x in self.padded)
+        """Return the gradient of the gates before the bias was added; an observer counts padded ones."""
+        # PyTorch's zeros have the format FP32, so the addition rounds the gradient that contains them.
+        is_padded = self.products.observer is not None and any(g is x for x in self.padded_gates)
         return self._at("add").round(g) if is_padded and self._at("add").format != FP32 else g
 
     def stack(self, gradients: Sequence[NDArray | None], like: NDArray) -> NDArray:
         """Stack gradients of steps; a missing one is zero."""
         if any(g is None for g in gradients):
-            self.padded.append(like)
+            self.padded_gates.append(like)
         return np.stack([np.zeros_like(like) if g is None else g for g in gradients])
 
     def to_state(self, g: NDArray, weight: NDArray, path: str) -> NDArray:
@@ -181,7 +181,7 @@ class RecurrentGradients(RecurrentArithmetic):
 
 
 def _detached_events(u: Arithmetic) -> PendingEvents | None:
-    """Return the events that an arithmetic of the gradient of a parameter has kept, if an observer wants them."""
+    """Return the events that the arithmetic of the gradient of a parameter has stored; None without an observer."""
     observer = u.target.observer
     return observer.detach() if isinstance(observer, PendingEvents) else None
 
@@ -213,7 +213,7 @@ class RecordedGradients:
 
     @staticmethod
     def enter_addition(g: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of the gates before the addition of the bias; an observer counts padded ones."""
+        """Return the gradient of the gates before the bias was added; an observer counts padded ones."""
         run: Any = active_run()
         node = run and run.backward_nodes.current()
         if node is None or node.note is None or node.note.place.observer is None:
@@ -376,7 +376,7 @@ class RecurrentSteps(torch.autograd.Function):
             step_gradients = backward_steps(layer, u, arrays, result_gradients, needed)
             format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
             of_weights = 1 + layer.states
-            formats = [FP32 if u.padded else format, *[format] * layer.states]
+            formats = [FP32 if u.padded_gates else format, *[format] * layer.states]
             gradient_tensors = [
                 None if g is None else gradient_of(g, format, dtype)
                 for g, format in zip(step_gradients, formats, strict=False)
@@ -390,7 +390,7 @@ class RecurrentSteps(torch.autograd.Function):
 
 
 def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, events: PendingEvents | None = None) -> Tensor:
-    """Convert a gradient to a tensor with a tag of its format, and with the events that wait for its path."""
+    """Convert a gradient to a tensor; its tag has the format, and the events whose path is not known yet."""
     tensor = tensor_of(array, dtype)
     put_tag(tensor, Tag(format, True, node=current_number(), events=events))
     return tensor
@@ -417,11 +417,11 @@ def backward_steps(
             add_gradients(u, g, *more) for g, more in zip(gradients[first : first + states], later, strict=True)
         ]
         further = gradients[first + states : first + width]
-        at, wanted_parts = 1 + states + place, (True,) * (states + 1)
+        at, needed_parts = 1 + states + place, (True,) * (states + 1)
         if place == steps - 1:  # the state before the first step may need no gradient
             of_hidden = needed[1] or any(needed[number] for number in range(at, len(needed), steps))
-            wanted_parts = *needed[1 : 1 + states], of_hidden
-        of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after, wanted_parts)
+            needed_parts = *needed[1 : 1 + states], of_hidden
+        of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after, needed_parts)
         of_gates[t], later = of_input_gates, [[g] for g in of_state]
         # No gradient reaches the gates of this step, so its weights get none.
         if hidden is None:

@@ -4,7 +4,7 @@ Compilation takes most of the time of a first session, so everything that kernel
 
 * Numba's passes for language features that no kernel has (`UNUSED`);
 * machine code and entry points for functions that only kernels call, also for Numba's own (`Kernels`);
-* the counting of references to arrays in functions that own none: a tenth of the time (`_Lowering`);
+* counts of references to arrays in functions that own no array, which took a tenth of the time (`_Lowering`);
 * Python's garbage collection, which finds nothing.
 
 If a processor has vectors of 512 bits and LLVM would choose 256 (see `processor.VECTORS`), the functions here request
@@ -115,7 +115,7 @@ class _LevelLower(Lower):
 
 
 def _borrows_arrays(state: Any) -> bool:
-    """True if all arrays of a function are arguments or parts of them: its callers keep them alive."""
+    """True if all arrays of a function are arguments or parts of arguments, which its callers keep alive."""
     model = state.targetctx.data_model_manager
     calls = (
         assignment.target.name
@@ -127,7 +127,7 @@ def _borrows_arrays(state: Any) -> bool:
 
 
 class _Lowering(NativeLowering):
-    """Numba's lowering, which counts no references to arrays in functions that own none."""
+    """Numba's lowering, which counts no references to arrays in functions that own no array."""
 
     def run_pass(self, state: Any) -> bool:
         if _borrows_arrays(state):

@@ -179,8 +179,8 @@ def round_general(x, words, out, grid_numbers):
         out[i] = one_nan(round_to_any_grid(np.float64(x[i]), as_word(words[i * step]), grid))
 
 
-#: From this number of results, each exponent has LANES counters that take turns: neighbours with the same exponent then
-#: need not wait for each other's counter. For fewer results, clearing and adding more counters would take longer.
+#: For at least this number of results, each exponent has LANES counters that take turns: neighbours with the same
+#: exponent need not wait for each other's counter. For fewer results, it would take longer to clear and to add them.
 MANY = 4096
 LANES = 4
 
@@ -216,7 +216,7 @@ def _add_field_count(counts, total, bias, grid, events):
     least_normal = np.int64(0) if grid.uniform != 0.0 else np.int64(grid.emin) + bias
     for field in range(1, last):
         events[EXPONENTS - bias + field] += counts[field]
-    # In the loop above, this sum would be written for every exponent, which took most of the time for few results.
+    # In the loop above, this sum would be stored for every exponent. For few results, this took most of the time.
     subnormal = np.int64(0)
     for field in range(1, min(least_normal, last)):
         subnormal += counts[field]
@@ -296,7 +296,7 @@ def add_fields(out, lanes, counters):
 
 @scalar
 def _add_counters(counters, counts):
-    # The inner loop goes along rows of counters, so that it runs on vectors.
+    # The inner loop goes along rows of counters, so it is vectorised.
     for lane in range(counters.shape[0]):
         for field in range(counts.size):
             counts[field] += np.int64(counters[lane, field]) + np.int64(counters[lane, field + counts.size])

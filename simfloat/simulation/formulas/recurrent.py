@@ -68,8 +68,8 @@ class Cell(NamedTuple):
     `functions` names the function that each of these arrays is a result of, if the backward pass reads its derivative.
     `slopes(u, gradients, further, saved, state, after, needed)` returns the gradients of input_gates and hidden, and
     the part of the gradient of the state that does not go through hidden. `gradients` belong to the state `after` the
-    step; `further` are gradients of the saved arrays, if the backward pass is recorded; `needed` states for each part
-    of the state before the step, and then for hidden, if its gradient is needed.
+    step; `further` are gradients of the saved arrays, if the backward pass is recorded. `needed` has a boolean for each
+    part of the state before the step, and one for hidden: True if its gradient is needed.
     """
 
     gates: int
