@@ -75,7 +75,8 @@ def python(*arguments):
 
 
 def test_a_first_session_and_the_tasks_call_every_kernel_and_every_check_of_the_selftest_passes_in_full():
-    # One process: its imports and the first calls of kernels would take half a minute of processor time in three.
+    # One process does everything. In three, the imports and the first calls of kernels took half a minute of
+    # processor time.
     only_programs, version, *lines, last, left = python("-c", EVERYTHING)
     assert (only_programs, left) == ("[]", "[]")
     assert version.startswith("simfloat ")

@@ -74,13 +74,13 @@ def test_arms_in_fp4_differ_in_one_factor_and_main_effects_are_found():
         for name, arm in fp4_jobs.ARMS.items()
         for seed in range(6)
     ]
-    # At the best rate the formats are equal here.
+    # In these made-up results, the formats are equal at the best rate.
     tuned = [
         {**run, "rate": 0.01, "loss": [1 + run["seed"] / 1e4]}
         for run in results
         if run["arm"] in ("FP32", "MXFP4", "NVFP4")
     ]
-    first, at_best_rate, *found = [finding.verdict for finding in fp4.findings(results + tuned)]
+    first, at_best_rate, *others = [finding.verdict for finding in fp4.findings(results + tuned)]
     assert (first, at_best_rate) == (REPRODUCED, NOT_REPRODUCED)
-    assert found[0] == NOT_REPRODUCED and found[2] == found[4] == REPRODUCED
-    assert found[5] == REPRODUCED and found[6] == NOT_REPRODUCED and not {BETTER, WORSE} & set(found)
+    assert others[0] == NOT_REPRODUCED and others[2] == others[4] == REPRODUCED
+    assert others[5] == REPRODUCED and others[6] == NOT_REPRODUCED and not {BETTER, WORSE} & set(others)

@@ -72,7 +72,7 @@ def test_what_kernels_call_has_no_wrappers_and_python_calls_it_all_the_same():
         assert "cpython" not in text and "cfunc" not in text
 
 
-def test_arrays_are_released_where_a_kernel_owns_some_and_references_are_counted_only_there():
+def test_a_kernel_that_owns_arrays_releases_them_and_only_such_a_kernel_counts_references():
     @scalar
     def halved(x):
         """A function that owns an array and returns it."""

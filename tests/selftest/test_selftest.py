@@ -1,6 +1,6 @@
 """The self-test finds planted bugs, and its command line reports mistakes without a traceback.
 
-That every check passes in full, tests/commands/test_warmup.py holds.
+tests/commands/test_warmup.py tests that every check passes in full.
 """
 
 import re

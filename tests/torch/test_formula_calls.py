@@ -34,12 +34,12 @@ def entropy(x, classes=CLASSES, **options):
     return functional.cross_entropy(x, classes, **options)
 
 
-TRUTH = (torch.arange(48.0).reshape(8, 6) % 5 / 4).round()
+LABELS = (torch.arange(48.0).reshape(8, 6) % 5 / 4).round()
 
 
 def logits(x, **options):
     """The binary cross-entropy of logits."""
-    return functional.binary_cross_entropy_with_logits(x, TRUTH, **options)
+    return functional.binary_cross_entropy_with_logits(x, LABELS, **options)
 
 
 def again(function, x, use_reentrant=False):
@@ -74,9 +74,9 @@ LOSSES = {
     "classes of pixels": lambda x: entropy(x[None], CLASSES[None, :6] % 8),
     "probabilities of classes": lambda x: entropy(x, torch.full((8, 6), 1 / 6)),
     "one row": lambda x: entropy(x[1], CLASSES[1]),
-    "logits of truth values": lambda x: logits(x) + logits(x * 2, reduction="sum") * logits(x, reduction="none"),
+    "logits of two classes": lambda x: logits(x) + logits(x * 2, reduction="sum") * logits(x, reduction="none"),
     "gradients of gradients of logits": lambda x: penalty(x, lambda x: logits(x * x) + logits(x, reduction="none")),
-    "logits with weights": lambda x: entropy(x) + logits(x, weight=TRUTH + 0.5) * logits(x, pos_weight=TRUTH[0] * 3),
+    "logits with weights": lambda x: entropy(x) + logits(x, weight=LABELS + 0.5) * logits(x, pos_weight=LABELS[0] * 3),
 }
 CASES = RELUS | LOSSES
 LEFT_TO_OPERATIONS = (

@@ -75,7 +75,7 @@ def found(make, loss, policy, **options):
 
 
 def one_step(layer, x):
-    """The output of one step, with an infinite gradient; some others get no gradient, which is zero and not NaN."""
+    """An infinite gradient for the output of the last step. Some gradients are missing: they are zero and not NaN."""
     return (layer(x)[0][-1] / 0).sum()
 
 
@@ -99,8 +99,9 @@ def test_one_call_has_the_bits_and_counts_of_single_operations(name, loss, polic
     assert_alike(together, counted, apart)
     counts = entries(observed), entries(single)
     if (name, loss) == ("GRU", slope_of_slopes):
-        # The reset gate of the first step has a factor that does not depend on x. Its gradient, which leads to the
-        # weights only, is computed and counted here also if gradients by x alone are needed: 8 products in each step.
+        # In the first step, the reset gate is multiplied by a factor that does not depend on x. If only gradients by x
+        # are needed, PyTorch does not compute the gradient of this factor, which leads only to the weights. One call
+        # computes and counts it: 8 products in a training step.
         for events in counts:
             events.pop(("", "multiply", "backward"))
     assert counts[0] == counts[1] and observed.first_nan == single.first_nan
@@ -110,7 +111,7 @@ class Each(sf.Observer):
     """An observer that may need every single operation."""
 
     def observe(self, events, operation, path="", phase="forward"):
-        """Nothing."""
+        """Ignore the events."""
 
 
 def test_an_observer_an_override_and_draws_meet_single_operations():
