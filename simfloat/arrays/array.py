@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
+from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
@@ -350,8 +351,11 @@ class Array(ArrayOperators, NumpyProtocol):
         the format.
         """
         if isinstance(x, Array):
-            self._check_same(x)
+            if x.arithmetic is not self.arithmetic:
+                self._check_same(x)
             return x.numbers
+        if type(x) is np.ndarray and x.dtype == self.arithmetic.dtype and are_surely_numbers(x, self.format):
+            return x if x.ndim else narrow_scalar(x)
         if (number := python_number_in_float32(x)) is not None:
             return number
         if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
@@ -422,7 +426,8 @@ class Array(ArrayOperators, NumpyProtocol):
 
     def _compute_into(self, operation: str, first: Array, *others: Any) -> Array:
         """Write the results of an operation into this array, which may be an operand, and avoid a copy if possible."""
-        self._check_same(first)
+        if first.arithmetic is not self.arithmetic:
+            self._check_same(first)
         operands = [first.numbers, *map(first._operand, others)]
         u = first._result_arithmetic(*others)
         if operation not in REPRESENTABLE and u.compute_into(self._writable_numbers(), operation, *operands):
