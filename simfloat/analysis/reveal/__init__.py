@@ -178,7 +178,7 @@ def reveal(
         narrow = BlackBox(f, box.terms, formats, box.calls)
         excluded.clear()
         of_rounded = _search(narrow, seed, calls, excluded)
-    story = f"{revealed.reason} Results show that f rounds its operands to {pair_text(formats, str)}, so numbers of it "
+    story = f"{revealed.reason} Results show that f rounds its operands to {pair_text(formats, str)}, so such numbers "
     return replace(of_rounded, reason=f"{story}were compared: {of_rounded.reason}")
 
 
