@@ -16,7 +16,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
-from simfloat.arithmetic.numpy_protocol import NumpyProtocol, elements, refuse_readers, write_elements
+from simfloat.arithmetic.numpy_protocol import NumpyProtocol, OperandOfPandas, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
 from simfloat.arithmetic.target import Observer
 from simfloat.arrays import complex_parts
@@ -32,7 +32,7 @@ from simfloat.arrays.arithmetic import (
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
 from simfloat.environment import in_usual_environment
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats import Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import CATALOG, FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
@@ -58,7 +58,8 @@ def call_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> str:
 
 def _format(format: Format) -> str:
     """Return the catalog name of a format, or the call that creates a custom format."""
-    return str(format) if CATALOG.get(str(format)) == format else repr(format)
+    name = str(format)
+    return name if CATALOG.get(name) == format or (format.is_fixed and as_format(name) == format) else repr(format)
 
 
 def _elements(numbers: NDArray) -> str:
@@ -154,7 +155,7 @@ def array(
 
 
 @in_usual_environment
-class Array(ArrayOperators, NumpyProtocol):
+class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     """Values of one format and the operations in this format; created by :func:`array`.
 
     Examples:
@@ -166,8 +167,6 @@ class Array(ArrayOperators, NumpyProtocol):
     bypassed_rule: ClassVar[str] = "the format"
     writes_out: ClassVar[bool] = True
 
-    #: Operators of pandas leave arrays to this class, which refuses them, instead of computing in float64.
-    __pandas_priority__: ClassVar[int] = 10_000
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
@@ -351,8 +350,7 @@ class Array(ArrayOperators, NumpyProtocol):
         the format.
         """
         if isinstance(x, Array):
-            if x.arithmetic is not self.arithmetic:
-                self._check_same(x)
+            self._check_same(x)
             return x.numbers
         if type(x) is np.ndarray and x.dtype == self.arithmetic.dtype and are_surely_numbers(x, self.format):
             return x if x.ndim else narrow_scalar(x)
@@ -393,6 +391,8 @@ class Array(ArrayOperators, NumpyProtocol):
         return self.arithmetic
 
     def _check_same(self, other: Array) -> None:
+        if other.arithmetic is self.arithmetic:
+            return
         if other.format != self.format:
             raise ValueError(
                 f"Arrays of two formats do not mix, {self.format} and {other.format}: convert one of them, "
@@ -426,8 +426,7 @@ class Array(ArrayOperators, NumpyProtocol):
 
     def _compute_into(self, operation: str, first: Array, *others: Any) -> Array:
         """Write the results of an operation into this array, which may be an operand, and avoid a copy if possible."""
-        if first.arithmetic is not self.arithmetic:
-            self._check_same(first)
+        self._check_same(first)
         operands = [first.numbers, *map(first._operand, others)]
         u = first._result_arithmetic(*others)
         if operation not in REPRESENTABLE and u.compute_into(self._writable_numbers(), operation, *operands):
