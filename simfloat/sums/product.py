@@ -254,6 +254,8 @@ def sum(
         >>> sf.sum(np.ones((2, 300)), axis=1, accumulate=sf.BF16)
         array([256., 256.])
     """
+    if hasattr(x, "__next__"):
+        raise ValueError("sum takes an array; simfloat.sum_blocks(x, accumulate=...) sums the arrays of an iterator.")
     x = as_operand(x)
     if axis is None:
         rows = x.reshape(1, -1)

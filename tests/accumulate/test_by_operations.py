@@ -136,6 +136,7 @@ def test_sums_without_flags_or_mode_raise_value_error():
     assert_refused(
         (lambda: sf.sum([1.0], accumulate=library, flags=True), "not all of its steps are rounded"),
         (lambda: sf.dot([1], [1], accumulate=sf.FP16, flags=2), "flags must be True or False"),
+        (lambda: sf.sum(iter([[1.0]]), accumulate=sf.FP16), r"simfloat.sum_blocks\(x, accumulate"),
         (lambda: sf.conv2d(np.ones((1, 1, 2, 2)), np.ones((1, 1, 1, 1)), accumulate=sf.FP16, flags=True),
          "conv2d takes"),
         (

@@ -65,6 +65,7 @@ def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_pa
     path = tmp_path / "add_FP16_nearest_even.txt"
     for line, code, words in (
         ("3C00 1000 3C00 00", 1, "flags 01: inexact"),
+        ("3C00 1000 3C00 00", 1, "line 1: the flags differ. add in FP16"),
         ("0000 8000 8000 00", 1, "-0.0 (8000), flags 00: none"),
         ("7D01 0000 7F01 10", 0, "1 cases of add in FP16, nearest_even agree."),
     ):
