@@ -219,6 +219,7 @@ def single_loop(function, few, images):
         )
         exact, sign = np.empty(min(out.size, BLOCK), np.float32), F32(sign)
         replaces = is_same_memory(out, a) or is_same_memory(out, b) or is_same_memory(out, c)
+        copied = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
         cut = unpack_image_cut(unpack_grid(grid_numbers))
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
@@ -232,11 +233,11 @@ def single_loop(function, few, images):
                     bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))
                 if U32(bits & cut.dropped) == U32(0):
                     # A loop that writes results to the memory of an operand is not vectorised.
-                    few_results = block if replaces else results
-                    for i in range(block.size):
-                        few_results[i] = round_image_to_nearest(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
+                    target = copied[: stop - start] if replaces else results
+                    for i in range(target.size):
+                        target[i] = round_image_to_nearest(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
                     if replaces:
-                        copy_into(results, block)
+                        copy_into(results, target)
                     continue
             for i in range(block.size):
                 block[i] = function(F32(x[i]), F32(y[i]), F32(z[i]), sign)
@@ -328,7 +329,7 @@ def converted_loop(function):
     def loop(a, b, c, out):
         a_repeated, b_repeated, c_repeated, single = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c), np.float32
         replaces = is_same_memory(out, a) or is_same_memory(out, b) or is_same_memory(out, c)
-        copied = np.empty(min(out.size, BLOCK) if replaces else 0, np.float32)
+        copied = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
             x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
