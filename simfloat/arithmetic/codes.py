@@ -117,7 +117,7 @@ def are_surely_numbers(x: NDArray[np.floating], format: Format) -> bool:
 
     The test takes one pass. A NaN with an unusual payload, and formats without a simple layout, remain uncertain.
     """
-    limits = _membership_limits(format, x.dtype.type)
+    limits = _membership_limits(format, x.dtype == np.float32)
     if limits is None or not x.flags.carray:
         return False
     values, numbers = x.reshape(-1), limits[0]
@@ -134,16 +134,17 @@ def are_surely_numbers(x: NDArray[np.floating], format: Format) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _membership_limits(format: Format, carrier: type) -> tuple[NDArray[np.unsignedinteger], np.floating] | None:
-    """Return the parameters of the loop `are_numbers`, or None if it has no use for the format and the dtype."""
-    wide = FP32 if carrier is np.float32 else FP64
+def _membership_limits(format: Format, is_single: bool) -> tuple[NDArray, np.floating] | None:
+    """Return the parameters of the loop `are_numbers`, or None if it cannot test for the format in float32 or
+    float64."""
+    carrier: Any = np.float32 if is_single else np.float64
+    wide, image = (FP32, np.uint32) if is_single else (FP64, np.uint64)
     lacks = wide.mantissa_bits - format.mantissa_bits
     anchor_exponent = format.emin + lacks
     is_plain = format.signed and format.subnormals and not format.is_fixed and format.has_zero
     in_range = format.max <= wide.max and format.emin >= wide.emin and wide.emin < anchor_exponent < wide.emax
     if not is_plain or lacks < 1 or not in_range:
         return None
-    image = np.dtype(f"u{np.dtype(carrier).itemsize}").type
     infinity = (2 ** (wide.bits - 1) - 1) >> wide.mantissa_bits << wide.mantissa_bits
     special = infinity if format.has_infinity else infinity + 1 if format.has_nan else 2 ** (wide.bits - 1)
     beyond = int(np.array(format.max, carrier).view(image)) + 1

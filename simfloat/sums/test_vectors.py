@@ -149,8 +149,10 @@ def case_of(
     """
     if flags is not None:
         check_flags(flags=flags)
-    if operation == DOT and isinstance(format, tuple | list) and accumulate is not None:
-        return _case_of_sums(as_formats(tuple(format)), rounding, output, accumulate, flags)
+    if isinstance(format, tuple):
+        if operation != DOT or accumulate is None:
+            raise ValueError(f"Only 'dot' with accumulate= has a pair of formats, for a and b; got {format!r}.")
+        return _case_of_sums(as_formats(format), rounding, output, accumulate, flags)
     signature = signature_of(operation)
     result_format = None if format is None else as_format(format)
     if signature is not None:
@@ -255,11 +257,11 @@ def write_vectors(
         raise ValueError(f"scales= is for units with block scales: {needs}.")
     arrays = _operands(case, (*operands[:2], *(scales or ()), *operands[2:]))
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
-    result, flags = case.compute(arrays, stream)
+    result, raised = case.compute(arrays, stream)
     fields.append(_texts(result, case.kinds[-1]))
     columns = [column for field in fields for column in (field.T if field.ndim == 2 else [field.reshape(-1)])]
-    if flags is not None:
-        columns.append(np.array([f"{flag:02x}" for flag in flags.reshape(-1).tolist()]))
+    if raised is not None:
+        columns.append(np.array([f"{flag:02x}" for flag in raised.reshape(-1).tolist()]))
     lines = (" ".join(row).upper() for row in zip(*(column.tolist() for column in columns), strict=True))
     path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
 
@@ -374,9 +376,9 @@ def read_cases(path: Path, operation: str) -> list[tuple[int, list[str]]]:
 
 def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -> Vectors:
     """Return the cases (line number, fields) as vectors; ValueError naming the line of an invalid one."""
-    fields = len(cases[0][1]) if cases else 0
-    has_flags = fields % 2 == 1 if case.operation == DOT else case.has_flags
-    kinds, counts = case.columns(fields)
+    width = len(cases[0][1]) if cases else 0
+    has_flags = width % 2 == 1 if case.operation == DOT else case.has_flags
+    kinds, counts = case.columns(width)
     rows: list[list[int]] = []
     for number, fields in cases:
         try:

@@ -163,7 +163,7 @@ def steps_of_matrix_core(
     with np.errstate(all="ignore"):
         for first in range(0, len(factors), unit.chunk):
             chunk = list(factors[first : first + unit.chunk])
-            zeros = tuple(map(np.zeros_like, chunk[0]))
+            zeros = np.zeros_like(chunk[0][0]), np.zeros_like(chunk[0][1])
             total = step(unit, do, flags, chunk + [zeros] * (unit.chunk - len(chunk)), total)
     return total
 
