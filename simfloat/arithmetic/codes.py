@@ -26,12 +26,12 @@ from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
 from simfloat.common import as_rectangular_array, message_text
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, Format, as_format, fixed
+from simfloat.formats import FP32, FP64, Format, as_format, fixed
 from simfloat.formats.catalog import DTYPES, FormatLike
 from simfloat.formats.text import hexadecimal_code
 
 #: Nanoseconds for encoding a value, and for decoding a code.
-ENCODING, DECODING = 0.5, 0.5
+ENCODING, DECODING, MEMBERSHIP = 0.5, 0.5, 0.1
 
 #: Digits with or without 0x. Underscores may separate digits, as in Verilog and in Python.
 CODE = re.compile(r"(?:0x_?)?([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
@@ -109,6 +109,48 @@ def _codes_by_loop(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | 
         return bool(loop(operands[part], codes[part], numbers))
 
     return codes.reshape(x.shape) if all(run_all(work, element_ranges(operands.size, ENCODING))) else None
+
+
+@in_usual_environment
+def are_surely_numbers(x: NDArray[np.floating], format: Format) -> bool:
+    """Return True if all values of an array of floats on the CPU are certain to be numbers of a format.
+
+    The test takes one pass. A NaN with an unusual payload, and formats without a simple layout, remain uncertain.
+    """
+    limits = _membership_limits(format, x.dtype == np.float32)
+    if limits is None or not x.flags.carray:
+        return False
+    values, numbers = x.reshape(-1), limits[0]
+    loop, images = CPU.loops.encoding.are_numbers, values.view(numbers.dtype)
+    pieces = element_ranges(values.size, MEMBERSHIP)
+    if len(pieces) == 1:
+        return bool(loop(values, images, *limits))
+
+    def work(piece: tuple[int, int]) -> bool:
+        part = slice(*piece)
+        return bool(loop(values[part], images[part], *limits))
+
+    return all(run_all(work, pieces))
+
+
+@lru_cache(maxsize=64)
+def _membership_limits(format: Format, is_single: bool) -> tuple[NDArray, np.floating] | None:
+    """Return the parameters of the loop `are_numbers`, or None if it cannot test for the format in float32 or
+    float64."""
+    carrier: Any = np.float32 if is_single else np.float64
+    wide, image = (FP32, np.uint32) if is_single else (FP64, np.uint64)
+    lacks = wide.mantissa_bits - format.mantissa_bits
+    anchor_exponent = format.emin + lacks
+    is_plain = format.signed and format.subnormals and not format.is_fixed and format.has_zero
+    in_range = format.max <= wide.max and format.emin >= wide.emin and wide.emin < anchor_exponent < wide.emax
+    if not is_plain or lacks < 1 or not in_range:
+        return None
+    infinity = (2 ** (wide.bits - 1) - 1) >> wide.mantissa_bits << wide.mantissa_bits
+    special = infinity if format.has_infinity else infinity + 1 if format.has_nan else 2 ** (wide.bits - 1)
+    beyond = int(np.array(format.max, carrier).view(image)) + 1
+    least = int(np.array(format.smallest_normal, carrier).view(image))
+    limits = np.array([2 ** (wide.bits - 1) - 1, 2**lacks - 1, least, beyond, special - beyond], image)
+    return limits, carrier(2.0**anchor_exponent)
 
 
 def _encoder(format: Format, carrier: type) -> Loop:

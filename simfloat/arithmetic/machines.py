@@ -103,6 +103,7 @@ class EncodingLoops(Protocol):
     encode: Loop  # (x, codes, numbers)
     encode_float32: Loop
     encode_images: Loop
+    are_numbers: Loop  # (x, images, limits, anchor)
     decode: Loop  # (codes, out, numbers)
     decode_images: Loop  # (codes, out, bits)
     decode_by_table: Loop  # (codes, table, out)

@@ -28,6 +28,7 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.spacing import place_of_largest, place_of_least
 from simfloat.common import as_rectangular_array, first_uneven_row
 from simfloat.environment import in_usual_environment, skip_guard_frames
+from simfloat.formats import Format
 
 #: The methods of NumPy's ufuncs, for methods that have another name.
 UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.numpy} | {
@@ -163,6 +164,33 @@ class NumpyProtocol:
             f"{name} would compute in float64, past {self.bypassed_rule}: {write}, or take the numbers out with "
             "np.asarray(x)."
         )
+
+
+#: Larger than the priorities of pandas' own classes.
+PANDAS_PRIORITY = 10_000
+
+
+class OperandOfPandas:
+    """An operand that operators of pandas leave to its own class, which refuses it.
+
+    Otherwise pandas would compute in float64. Its operators in place cannot leave an operand to another class.
+    """
+
+    @property
+    def format(self) -> Format:
+        """The format of all values."""
+        raise NotImplementedError
+
+    @property
+    def __pandas_priority__(self) -> int:
+        """The priority that pandas compares with its own."""
+        frame = skip_guard_frames(sys._getframe(1)).f_back
+        if frame is not None and frame.f_code.co_name == "_inplace_method":
+            raise ValueError(
+                "pandas would compute in float64, past the format: for s += A write s[:] = np.asarray("
+                f"simfloat.array(s, {str(self.format)!r}) + A)."
+            )
+        return PANDAS_PRIORITY
 
 
 def refuse_readers(called: str, passed_by: str) -> None:

@@ -33,11 +33,13 @@ from simfloat.arithmetic.plan import (
     SumOperands,
     check_out,
     copied_to_out,
+    is_in_place,
     is_one_block,
     is_one_piece,
     output_array,
     plan_for,
     round_and_count,
+    round_in_place,
     round_planned,
 )
 from simfloat.arithmetic.sources import Elements, InFloat64ByMode, NumbersOfFormat, Route, route_of
@@ -440,6 +442,8 @@ def round_vector(
         results = np.empty(shape, target.dtype) if is_small else empty(shape, target.dtype, plan.device)
     else:
         results = output_array(out, shape, (x,), plan, target, reads_once=True)
+        if results is out and draw is None and is_in_place(out, x):
+            return round_in_place(x, plan, out)
     alone = draw is None and target.observer is None and plan.has_nan
     if alone and (x.size <= BLOCK or is_one_piece(Elements(x), x.size)):
         # round_planned would do the same and take longer.

@@ -25,7 +25,7 @@ from simfloat.arithmetic.target import (
     is_wide,
     notify,
 )
-from simfloat.arithmetic.threads import busy_threads, run_all, scratch
+from simfloat.arithmetic.threads import SMALL, busy_threads, run_all, scratch
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 from simfloat.kernels.rounding.events import (
@@ -46,8 +46,8 @@ BLOCK = 1 << 16
 #: Threads take multiples of this number of elements, at which every block of random words may start.
 GRAIN = 1 << 12
 
-#: Nanoseconds per element for an observer, and for random words.
-COUNTING, DRAWING = 0.5, 0.6
+#: Nanoseconds per element for an observer, for random words, and for a rounding in place.
+COUNTING, DRAWING, IN_PLACE = 0.5, 0.6, 0.4
 
 #: (start, stop) -> the random words of these elements, or their bytes.
 Words = Callable[[int, int], NDArray[np.unsignedinteger]]
@@ -176,6 +176,29 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
             notify(observer, sum(parts[1:], start=parts[0]), target.operation)
     if not plan.has_nan:
         check_no_nan(out, target.format)
+
+
+def is_in_place(out: NDArray, x: NDArray) -> bool:
+    """Return True if results on the CPU replace a vector of more than a few elements."""
+    return out.size > SMALL and type(out) is np.ndarray and _is_same_memory(out, x)
+
+
+@in_usual_environment
+def round_in_place(x: NDArray, plan: Plan, out: NDArray) -> NDArray:
+    """Round a vector into an array, `out`, in the same memory; nothing is drawn or observed."""
+    # A loop that writes to the memory that it reads is not vectorised: to BF16 it took ten times as long, and 1.7 times
+    # with results that are copied.
+    results = out.reshape(-1)
+
+    def work(piece: tuple[int, int]) -> None:
+        for start in range(*piece, BLOCK):
+            stop = min(start + BLOCK, piece[1])
+            part = scratch("in place", stop - start, out.dtype.type)
+            plan.loop(x[start:stop], NO_WORDS, part, plan.numbers)
+            results[start:stop] = part
+
+    run_all(work, element_ranges(results.size, IN_PLACE))
+    return out
 
 
 def _words_of(draw: Draw | None, size: int, rounding: Rounding, device: Device) -> Words | None:

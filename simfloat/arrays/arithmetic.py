@@ -117,10 +117,6 @@ class ArrayArithmetic:
         target = self._target(arrays)
         if target.dtype != out.dtype or broadcast_shape(arrays) != out.shape:
             return False
-        # A loop that writes to the memory of an operand is not vectorised. A new array and a copy take
-        # a third of its time.
-        if any([np.may_share_memory(out, x) for x in arrays]):
-            return False
         compute(operation, arrays, target, out=out)
         return True
 

@@ -14,8 +14,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
+from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
-from simfloat.arithmetic.numpy_protocol import NumpyProtocol, elements, refuse_readers, write_elements
+from simfloat.arithmetic.numpy_protocol import NumpyProtocol, OperandOfPandas, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
 from simfloat.arithmetic.target import Observer
 from simfloat.arrays import complex_parts
@@ -31,7 +32,7 @@ from simfloat.arrays.arithmetic import (
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
 from simfloat.environment import in_usual_environment
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats import Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import CATALOG, FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
@@ -57,7 +58,8 @@ def call_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> str:
 
 def _format(format: Format) -> str:
     """Return the catalog name of a format, or the call that creates a custom format."""
-    return str(format) if CATALOG.get(str(format)) == format else repr(format)
+    name = str(format)
+    return name if CATALOG.get(name) == format or (format.is_fixed and as_format(name) == format) else repr(format)
 
 
 def _elements(numbers: NDArray) -> str:
@@ -153,7 +155,7 @@ def array(
 
 
 @in_usual_environment
-class Array(ArrayOperators, NumpyProtocol):
+class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     """Values of one format and the operations in this format; created by :func:`array`.
 
     Examples:
@@ -165,8 +167,6 @@ class Array(ArrayOperators, NumpyProtocol):
     bypassed_rule: ClassVar[str] = "the format"
     writes_out: ClassVar[bool] = True
 
-    #: Operators of pandas leave arrays to this class, which refuses them, instead of computing in float64.
-    __pandas_priority__: ClassVar[int] = 10_000
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
@@ -352,6 +352,8 @@ class Array(ArrayOperators, NumpyProtocol):
         if isinstance(x, Array):
             self._check_same(x)
             return x.numbers
+        if type(x) is np.ndarray and x.dtype == self.arithmetic.dtype and are_surely_numbers(x, self.format):
+            return x if x.ndim else narrow_scalar(x)
         if (number := python_number_in_float32(x)) is not None:
             return number
         if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
@@ -389,6 +391,8 @@ class Array(ArrayOperators, NumpyProtocol):
         return self.arithmetic
 
     def _check_same(self, other: Array) -> None:
+        if other.arithmetic is self.arithmetic:
+            return
         if other.format != self.format:
             raise ValueError(
                 f"Arrays of two formats do not mix, {self.format} and {other.format}: convert one of them, "

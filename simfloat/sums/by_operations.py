@@ -1,17 +1,14 @@
 """Sums by elementwise operations, step by step, for all elements of a tile.
 
 Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
-modes other than to nearest even. The exact totals of chunks of products are computed with plain NumPy.
-
-A step of an aligned sum raises the flags of its roundings. It is inexact if the alignment cuts bits off a term, or if
-the total is rounded. It underflows if it is inexact and its total is tiny. It overflows if the rounded total is beyond
-the largest number. It is invalid if a term is 0 * inf, or if the sum is NaN and no term is NaN.
+modes other than to nearest even. `unit_steps.py` has the steps of matrix units, and the rules of their flags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,92 +18,29 @@ from simfloat.arithmetic.bit_stream import Draw, GivenBits
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_with_draw, compute_with_flags
 from simfloat.arithmetic.target import Target
-from simfloat.formats import FP32, FP64, Format, Rounding
-from simfloat.formats.exceptions import INEXACT, INVALID, UNDERFLOW, thresholds_of
-from simfloat.sums.accumulator import Accumulator, Region
+from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
+from simfloat.sums.accumulator import Accumulator, Region, TileScales
 from simfloat.sums.blocked import SumOfLanes, SumOfSums
 from simfloat.sums.fused import Fused
 from simfloat.sums.one_format import InOneFormat, Kahan, Pairwise
 from simfloat.sums.operands import OperandBounds
 from simfloat.sums.sequential import SequentialSum
 from simfloat.sums.trees import ADD, InProgramOrder, NumPySum, TreeSum
-from simfloat.sums.units import TensorCore
-
-#: The exponent of zeros that take no part in the alignment: it is below the exponent of every product.
-NO_TERM_EXPONENT = -900
-
-#: The factors of a product; both broadcast to the shape of the sums.
-Factors = tuple[NDArray, NDArray]
-
-
-def chunk_total(
-    fused: Fused, factors: Sequence[Factors], so_far: NDArray, least: tuple[int, int], flags: NDArray | None = None
-) -> NDArray:
-    """Return the exact totals of a chunk of products and the partial sums; `least` is emin of the formats of both
-    factors.
-
-    Infinities and NaN are those of plain float64 sums. `flags` receives the flags of the products, of the alignment and
-    of the sum.
-    """
-    with np.errstate(all="ignore"):
-        missing = [np.zeros_like(so_far)] * (fused.terms - len(factors))
-        products = [np.broadcast_to(x * y, so_far.shape) for x, y in factors]
-        exponents = [_exponent(x, least[0]) + _exponent(y, least[1]) for x, y in factors]
-        terms, nothing = np.stack([so_far, *products, *missing]), NO_TERM_EXPONENT
-        if fused.zero_exponent is not None:
-            nothing = int(fused.zero_exponent)
-        powers = np.stack(
-            [
-                np.where(term != 0.0, exponent, nothing)
-                for term, exponent in zip(
-                    terms, [_exponent(so_far, fused.output.emin), *exponents, *missing], strict=True
-                )
-            ]
-        )
-        # A term is below 2^(F + 2) units of the last bit that is kept, F is at most 40, and a chunk has at most 1024
-        # terms: float64 adds such integers without error in any order.
-        unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
-        units = _align_terms(terms, unit, fused.align.steps)
-        total, plain = reduce(np.add, units) * unit, reduce(np.add, terms)
-        if flags is not None:
-            is_cut = (units * unit != terms).any(axis=0) & np.isfinite(plain)
-            flags |= is_cut * np.uint8(INEXACT) | invalid_sums(factors, so_far, plain) * np.uint8(INVALID)
-    # With an infinite operand the unit is not finite; the plain sum is then the result of IEEE 754, an infinity or NaN.
-    return np.where(np.isfinite(plain), total, plain)
-
-
-def invalid_sums(factors: Sequence[Factors], start: NDArray, sums: NDArray) -> NDArray[np.bool_]:
-    """Return True for sums that are NaN although no term is, and for sums with a product of 0 and inf."""
-    with np.errstate(all="ignore"):
-        of_nan, invalid = np.isnan(start), np.zeros(sums.shape, bool)
-        for x, y in factors:
-            product_is_nan = np.isnan(x * y)
-            of_nan = of_nan | product_is_nan
-            invalid |= product_is_nan & ~np.isnan(x) & ~np.isnan(y)
-    return invalid | np.isnan(sums) & ~of_nan
-
-
-def _exponent(x: NDArray, least: int) -> NDArray:
-    """Return the exponents of nonzero values, at least `least`."""
-    return np.maximum(np.frexp(x)[1] - 1, least)
-
-
-def _align_terms(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
-    """Return terms in units of the last kept bit, as integers."""
-    # A unit is a power of two: the quotient is exact, unless it is too small to matter.
-    units = terms / unit
-    if steps == "nearest":
-        return np.rint(units)
-    cut = np.trunc(units)
-    if steps == "truncated":
-        return cut
-    # Quotients far below one may underflow to zero.
-    is_cut = (cut != units) | ((units == 0.0) & (terms != 0.0))
-    return np.where(is_cut & (cut % 2 == 0), cut + np.sign(terms), cut)
-
+from simfloat.sums.unit_steps import (
+    GROUP,
+    ScaledFactors,
+    Terms,
+    chunk_total,
+    groups_as_terms,
+    products_as_terms,
+    scaled_products_as_terms,
+    steps_of_matrix_core,
+    underflow_of_cut,
+)
+from simfloat.sums.units import CHAINS, GROUPED, MatrixCore, TensorCore
 
 #: Accumulators with flags, in messages.
-OF_OPERATIONS = "sequential, kahan, pairwise, numpy_sum, tree, fused and exact sums, tensor cores, blocked and lanes"
+OF_OPERATIONS = "sequential, kahan, pairwise, numpy_sum, tree, fused and exact sums, matrix units, blocked and lanes"
 
 #: The draw of a call with given draws in its steps: it only provides the positions of elements.
 PLACE_ONLY = Draw(0, 0)
@@ -149,17 +83,17 @@ def consists_of_operations(accumulator: Accumulator) -> bool:
 
 
 def has_flags(accumulator: Accumulator) -> bool:
-    """Return True if the steps are rounded operations, or chunks of terms that are aligned and rounded."""
+    """Return True if the steps are rounded operations, or those of a matrix unit."""
     if isinstance(accumulator, SumOfSums):
         return has_flags(accumulator.inner) and has_flags(accumulator.outer)
-    return consists_of_operations(accumulator) or isinstance(accumulator, Fused | TensorCore)
+    return consists_of_operations(accumulator) or isinstance(accumulator, Fused | TensorCore | MatrixCore)
 
 
 def least_exponents(accumulator: Accumulator, x: OperandBounds, y: OperandBounds) -> tuple[int, int]:
-    """Return emin of the formats of both operands; for a tensor core, of the formats that it multiplies."""
+    """Return emin of the formats of both operands; for a matrix unit, of the formats that it multiplies."""
     while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.inner
-    if isinstance(accumulator, TensorCore) and accumulator.inputs is not None:
+    if isinstance(accumulator, TensorCore | MatrixCore) and accumulator.inputs is not None:
         a, b = accumulator.inputs
         return a.emin, b.emin
     return x.known_or_array_format.emin, y.known_or_array_format.emin
@@ -185,6 +119,14 @@ def needs_operations(accumulator: Accumulator) -> bool:
     )
 
 
+class RemovedScales(NamedTuple):
+    """The sums of blocks, each of which is multiplied or divided by its two scales."""
+
+    block: int
+    operation: str  # multiply or divide
+    total: SequentialSum  # adds the results
+
+
 class OperationsEngine(NamedTuple):
     """Sums by elementwise operations, with draws in C order of the result, step by step."""
 
@@ -192,6 +134,7 @@ class OperationsEngine(NamedTuple):
     words: NDArray[np.uint32] | None  # (elements of the result, draws of an element), if the user gives draws
     least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
     flags: NDArray[np.uint8] | None = None  # receives the flags that the steps of each element raise, if requested
+    scales: RemovedScales | None = None  # of blocks; None if the accumulator itself reads scales
     carrier: FloatType = np.float64
     cost: float = 1e-9  # one thread computes all sums, and the operations divide their elements among threads
 
@@ -201,7 +144,16 @@ class OperationsEngine(NamedTuple):
         raised = None if self.flags is None else np.zeros(out.shape, np.uint8)
         operations = _Operations(None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised)
         least = self.least[::-1] if region.is_transposed else self.least
-        out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
+        factors = _factors(a, b)
+        if region.scales is None:
+            out[...] = operations.sum(self.accumulator, factors, out, least)
+        elif self.scales is not None:
+            out[...] = operations.sum_blocks(self.accumulator, factors, out, least, self.scales, region.scales)
+        else:
+            assert self.accumulator.scales is not None
+            out[...] = operations.sum(
+                self.accumulator, _with_scales(factors, region.scales, self.accumulator.scales[0]), out, least
+            )
         if self.flags is not None and raised is not None:
             self.flags[elements] = raised
 
@@ -219,6 +171,11 @@ class OperationsEngine(NamedTuple):
 def _factors(a: NDArray, b: NDArray) -> list[Any]:
     """Return the factors of every product of a tile."""
     return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
+
+
+def _with_scales(factors: list[Any], scales: TileScales, block: int) -> list[ScaledFactors]:
+    """Return factors with the scales of their blocks."""
+    return [(x, y, scales[0][:, k // block, np.newaxis], scales[1][k // block]) for k, (x, y) in enumerate(factors)]
 
 
 def take_words(accumulator: Accumulator, elements: int, terms: int, stream: GivenBits) -> NDArray[np.uint32]:
@@ -248,12 +205,40 @@ class _Operations:
             case SumOfSums():
                 totals = list(self._totals(accumulator, factors, start, least))
                 return self.sum(accumulator.outer, totals, start, _least_exponents(accumulator))
-            case TensorCore():
+            case TensorCore(scales=None):
                 steps, ordered = accumulator.as_steps(factors)
                 return self.sum(steps, ordered, start, least)
+            case MatrixCore() if accumulator.row in CHAINS:
+                return self.sum(SequentialSum(accumulator.result), factors, start, least)
+            case MatrixCore():
+                do = self._operations_in(FP32, nearest_even, start.shape)
+                raised = np.zeros(start.shape, np.uint8)
+                total = steps_of_matrix_core(accumulator, do, raised, factors, start)
+                if self._flags is not None:
+                    self._flags |= raised
+                return total
         for total in self.running_sums(accumulator, factors, start, least):
             start = total
         return start
+
+    def sum_blocks(
+        self,
+        accumulator: Accumulator,
+        factors: list[Any],
+        start: NDArray,
+        least: tuple[int, int],
+        removed: RemovedScales,
+        scales: TileScales,
+    ) -> NDArray:
+        """Return the sums of blocks, without the scales of each, added to `start`."""
+        total, results, ones = removed.total, list[Any](), np.ones_like(start[:1, :1])
+        remove = self._operations_in(total.format, total.rounding, start.shape)
+        for block, first in enumerate(range(0, len(factors), removed.block)):
+            products = factors[first : first + removed.block]
+            sums = self.sum(accumulator, products, np.zeros_like(start), least)
+            both = scales[0][:, block, np.newaxis].astype(np.float64) * scales[1][block]
+            results.append((remove(removed.operation, sums, both), ones))
+        return self.sum(total, results, start, least)
 
     def running_sums(
         self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]
@@ -265,7 +250,14 @@ class _Operations:
             case Kahan():
                 return self._kahan(accumulator, factors, start)
             case Fused():
-                return self._fused(accumulator, factors, start, least)
+                read = partial(products_as_terms, least=least)
+                return self._aligned(accumulator, factors, accumulator.terms, start, read)
+            case TensorCore(scales=(_, scale)):
+                size, unit = accumulator.row.terms, accumulator.unit
+                if accumulator.row is GROUPED:
+                    unit = replace(unit, terms=size // GROUP)
+                    return self._aligned(unit, factors, size, start, partial(groups_as_terms, least=scale.emin))
+                return self._aligned(unit, factors, size, start, partial(scaled_products_as_terms, least=least))
         return self._running_outer(accumulator, factors, start, least)
 
     def _totals(
@@ -340,18 +332,19 @@ class _Operations:
                 waiting.append(numbers[k])
         return waiting[0]
 
-    def _fused(
-        self, accumulator: Fused, factors: list[Any], total: NDArray, least: tuple[int, int]
+    def _aligned(
+        self, accumulator: Fused, factors: list[Any], size: int, total: NDArray, read: Callable[[list[Any]], Terms]
     ) -> Iterator[NDArray]:
         do = self._operations_in(accumulator.output, accumulator.mode, total.shape)
-        for first in range(0, len(factors), accumulator.terms):
+        for first in range(0, len(factors), size):
             raised = None if self._flags is None else np.zeros(total.shape, np.uint8)
-            chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least, raised)
+            with np.errstate(all="ignore"):
+                chunk = chunk_total(accumulator, read(factors[first : first + size]), total, raised)
             # The chunk is exact, so adding zero rounds it once, with its draw. A matrix unit has no -0: + 0.0 turns -0
             # into +0.
             total = do("add", chunk, np.zeros_like(total)) + 0.0
             if self._flags is not None and raised is not None:
-                self._flags |= raised | _underflow_of_cut(chunk, raised, accumulator)
+                self._flags |= raised | underflow_of_cut(chunk, raised, accumulator.output, accumulator.mode)
             if accumulator.conversion == "truncated":
                 # Toward zero, the operation returns the largest number, but the total of a tensor core becomes
                 # infinite.
@@ -384,13 +377,6 @@ def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
     """Return emin of the two factors of an outer sum: ones, and the sums of runs."""
     assert accumulator.inner.result is not None
     return FP32.emin, accumulator.inner.result.emin
-
-
-def _underflow_of_cut(totals: NDArray, raised: NDArray, fused: Fused) -> NDArray[np.uint8]:
-    """Return the flag underflow for tiny totals with terms that were cut, which are inexact even without rounding."""
-    negative, tiny = totals < 0, thresholds_of(fused.output, fused.mode)
-    least = np.where(negative, tiny.must_be_normal_below, tiny.must_be_normal)
-    return (totals != 0) * (np.abs(totals) < least) * (raised & INEXACT) * np.uint8(UNDERFLOW)
 
 
 class _ReadyWords(GivenBits):

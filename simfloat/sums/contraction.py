@@ -32,7 +32,7 @@ from simfloat.sums.by_operations import (
 from simfloat.sums.exact import Fractions, exact
 from simfloat.sums.operands import OperandBounds, Problem, ScaledOperand, first_outside_format
 from simfloat.sums.plan import MOST_SHORT_TERMS, Options, PreparedSum, ProductPlan
-from simfloat.sums.scales import Scales, engine_by_blocks, scales_of_blocks, with_scales
+from simfloat.sums.scales import Scales, engine_by_blocks, removed_scales, scales_of_blocks, with_scales
 from simfloat.terminal import is_line_visible, status
 
 #: The number of products up to which computing bounds of the operands takes too long.
@@ -120,20 +120,32 @@ def _prepare_scaled_or_continued(
     if divisor != 1.0:
         check_precision(target.format, target.rounding, is_exact=True)  # the quotients are rounded
     initial = None if initial is None else machine.to_device(_broadcast_initial(accumulator, initial, shape))
-    factors = (bounds_of(own_scales.a), bounds_of(own_scales.b)) if own_scales and accumulator.scales else None
-    addend = None if initial is None else bounds_of(initial)
-    problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
-    engine = (
-        engine_by_blocks(accumulator, problem, own_scales)
-        if own_scales and not factors
-        else accumulator.engine(problem)
-    )
+    engine = _engine_with_scales(options, x, y, depth, own_scales, initial, divisor)
     # Exact sums that float64 cannot represent are divided by the engine.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
     is_quiet, is_final = _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target)
     work = PreparedSum(machine, engine, is_quiet, is_final and divisor == 1.0, draw, own_scales, initial, divisor)
     return x.array, y.array, work
+
+
+def _engine_with_scales(
+    options: Options,
+    x: OperandBounds,
+    y: OperandBounds,
+    depth: int,
+    scales: Scales | None,
+    initial: NDArray | None,
+    divisor: float,
+) -> Engine:
+    """Return the engine for operands with scales of blocks, start values and a divisor, all of which may be missing."""
+    accumulator, target = options.plan.accumulator, options.target
+    factors = (bounds_of(scales.a), bounds_of(scales.b)) if scales and accumulator.scales else None
+    addend = None if initial is None else bounds_of(initial)
+    problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
+    if scales and not factors:
+        return engine_by_blocks(accumulator, problem, scales)
+    return accumulator.engine(problem)
 
 
 def prepare_by_operations(
@@ -153,39 +165,37 @@ def prepare_by_operations(
     plan, target = options.plan, options.target
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
     draws = plan.accumulator_draws
-    if scales is not None or plan.is_scaled or any(rounding.is_stochastic for rounding in others):
-        what = "GivenBits can only supply the draws of the sum itself" if draws else "Such sums have no scales or draws"
-        instead = ", or use stream=simfloat.BitStream(seed)" if draws else ""
-        raise ValueError(
-            f"{what}: pass operands and an output without stochastic rounding and without scales{instead}."
-        )
+    if any(rounding.is_stochastic for rounding in others) or (draws and (scales is not None or plan.is_scaled)):
+        what = "GivenBits can only supply the draws of the sum itself" if draws else "Such sums have no draws"
+        instead = " and without scales, or use stream=simfloat.BitStream(seed)" if draws else ""
+        raise ValueError(f"{what}: pass operands and an output without stochastic rounding{instead}.")
     if draws and not isinstance(target.stream, GivenBits):
         raise ValueError(
             "Sums with flags, and sums in FP64 in other modes than nearest_even, take their draws from "
             "stream=simfloat.GivenBits(integers)."
         )
-    x, y = _round_operand(a, options, 0, None), _round_operand(b, options, 1, None)
+    x, y, own_scales, divisor = _scale_operands(a, b, options, None, scales)
+    if divisor != 1.0:
+        check_precision(target.format, target.rounding, is_exact=True)  # the quotients are rounded
     initial = None if initial is None else plan.device.to_device(_broadcast_initial(plan.accumulator, initial, shape))
     if not plan.needs_operations:
         # The accumulator rejects the same operands as in sums by its engine, which is not used.
-        addend = None if initial is None else bounds_of(initial)
-        plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
+        _engine_with_scales(options, x, y, depth, own_scales, initial, divisor)
     assert x.array is not None and y.array is not None
     words = None
     if draws:
         assert isinstance(target.stream, GivenBits)
         words = take_words(plan.accumulator, math.prod(shape), depth, target.stream)
     least = least_exponents(plan.accumulator, x, y)
-    engine = OperationsEngine(plan.accumulator, words, least, flags)
+    removed = removed_scales(plan.accumulator, own_scales) if own_scales and not plan.accumulator.scales else None
+    engine = OperationsEngine(plan.accumulator, words, least, flags, removed)
     draw = PLACE_ONLY if draws or flags is not None else None
-    return x.array, y.array, PreparedSum(plan.device, engine, False, False, draw, None, initial)
+    return x.array, y.array, PreparedSum(plan.device, engine, False, False, draw, own_scales, initial, divisor)
 
 
-def check_flaggable(options: Options, scales: Scales | None) -> None:
+def check_flaggable(options: Options) -> None:
     """Raise ValueError for sums without flags."""
     plan = options.plan
-    if scales is not None or plan.is_scaled:
-        raise ValueError("flags=True is for sums without scales; pass plain operands, such as q.values().")
     if plan.accumulator != exact and not has_flags(plan.accumulator):
         raise ValueError(
             f"{plan.accumulator} has no flags, because not all of its steps are rounded operations. Sums with flags "

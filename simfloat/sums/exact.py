@@ -70,9 +70,9 @@ class QuotientSums:
         first, second, third = self._parts
         # Parts overlap after many additions. Two passes of exact additions move the leading bits into the first part.
         for _ in range(2):
-            second, third = _sum(second, third)
-            first, second = _sum(first, second)
-        second, third = _sum(second, third)
+            second, third = exact_sum_of_two(second, third)
+            first, second = exact_sum_of_two(first, second)
+        second, third = exact_sum_of_two(second, third)
         lost = 2 * self._lost + np.abs(third)
         is_exact = (lost == 0) & (second == 0)
         are_certain = self._are_known & (first + second == first)
@@ -91,7 +91,7 @@ class QuotientSums:
         # Each part adds what it can, and passes its rounding error on. Only a bound is kept on the error of the last
         # part.
         for part in self._parts:
-            part[...], rest = _sum(part, rest)
+            part[...], rest = exact_sum_of_two(part, rest)
         self._lost += np.abs(rest)
 
 
@@ -99,7 +99,7 @@ def _has_quotients(x: Numbers | float) -> NDArray[np.bool_]:
     return (np.abs(x) >= 2.0**-FARTHEST) & (np.abs(x) <= 2.0**FARTHEST)
 
 
-def _sum(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
+def exact_sum_of_two(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
     """Return the rounded sum, and its error."""
     # Knuth's algorithm, six operations: it needs no order of magnitudes, unlike Dekker's with three.
     total = x + y
@@ -279,13 +279,17 @@ class Fractions(NamedTuple):
                     sums.add(part, self.divisor)
         return sums.totals(self.in_fp64 is not None)
 
-    def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> float:
+    def exact_total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> Fraction:
+        """Return one total without error: of a row and a column, the divisors of their blocks, and a start value."""
         products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]
         if self.block is not None:
             firsts = range(0, len(products), self.block)
             runs = (sum(products[first : first + self.block], Fraction(0)) for first in firsts)
             products = [run / Fraction(float(divisor)) for run, divisor in zip(runs, divisors, strict=True)]
-        total = sum(products, Fraction(initial)) / Fraction(self.divisor)
+        return sum(products, Fraction(initial)) / Fraction(self.divisor)
+
+    def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> float:
+        total = self.exact_total(row, column, divisors, initial)
         near = _nearest(total)
         if self.in_fp64 is not None:
             return near if self.in_fp64.steps == "nearest" else round_value(total, FP64, self.in_fp64)
@@ -298,20 +302,33 @@ class Fractions(NamedTuple):
 
 
 def flags_in_fp64(
-    a: NDArray, b: NDArray, initial: NDArray, rounding: Rounding, finite: NDArray[np.bool_]
+    engine: Engine,
+    operands: tuple[NDArray, NDArray],
+    scales: TileScales | None,
+    initial: NDArray,
+    rounding: Rounding,
+    finite: NDArray[np.bool_],
 ) -> NDArray[np.uint8]:
-    """Return the flags of finite sums of the products of `a` and `b` and start values, rounded to FP64.
+    """Return the flags of finite sums of the products of two operands and start values, rounded to FP64.
 
-    The sums are computed one by one, with fractions.
+    The sums are computed one by one, with fractions. `scales` are those of the blocks that the engine divides.
     """
     flags = np.zeros(finite.shape, np.uint8)
-    left = np.broadcast_to(a, (*finite.shape[:-1], a.shape[-1])).astype(np.float64)
-    right = np.broadcast_to(b, (*finite.shape[:-2], *b.shape[-2:])).swapaxes(-1, -2).astype(np.float64)
+    own = engine if isinstance(engine, Fractions) else Fractions(1.0, rounding, None, None, True)
+    left, right = _rows_and_columns(*operands, finite.shape)
+    divisors = None if scales is None else _rows_and_columns(*scales, finite.shape)
     for at in map(tuple, np.argwhere(finite)):
-        factors = zip(left[at[:-1]].tolist(), right[(*at[:-2], at[-1])].tolist(), strict=True)
-        total = sum((Fraction(x) * Fraction(y) for x, y in factors), Fraction(float(initial[at])))
+        row, column = at[:-1], (*at[:-2], at[-1])
+        of_blocks = () if divisors is None else divisors[0][row] * divisors[1][column]
+        total = own.exact_total(left[row], right[column], of_blocks, float(initial[at]))
         flags[at] = flags_of(total, (), FP64, rounding)
     return flags
+
+
+def _rows_and_columns(a: NDArray, b: NDArray, shape: tuple[int, ...]) -> tuple[NDArray, NDArray]:
+    """Return the rows of `a` and the columns of `b` for every result of this shape, in float64."""
+    left = np.broadcast_to(a, (*shape[:-1], a.shape[-1])).astype(np.float64)
+    return left, np.broadcast_to(b, (*shape[:-2], *b.shape[-2:])).swapaxes(-1, -2).astype(np.float64)
 
 
 def fractions_for(problem: Problem, block: int | None = None) -> Fractions:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.blocks import Block, BlockScales
 from simfloat.arithmetic.casts import Cast, PlannedTarget
+from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import CPU, Device, device_of
-from simfloat.arithmetic.operands import FLOAT32, flat
+from simfloat.arithmetic.operands import FLOAT32, FLOAT64, flat
 from simfloat.arithmetic.operations import count_without_rounding, round_array, round_observed, round_vector
 from simfloat.arithmetic.plan import is_one_block
 from simfloat.arithmetic.scaling import AmaxHistory
@@ -250,6 +251,8 @@ def first_outside_format(array: NDArray, format: Format) -> tuple[int, ...] | No
     """Return the index of the first element that is not a number of the format, or None. -0 counts as
     0."""
     if (array.dtype, format) in ((np.float32, FP32), (np.float64, FP64)):
+        return None
+    if type(array) is np.ndarray and array.dtype in (FLOAT32, FLOAT64) and are_surely_numbers(array, format):
         return None
     strange = np.False_ if format.has_nan else np.isnan(array)
     if not strange.any():

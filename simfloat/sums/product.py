@@ -33,13 +33,13 @@ from simfloat.formats.exceptions import INVALID
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
 from simfloat.sums import contraction
 from simfloat.sums.accumulator import Accumulator
-from simfloat.sums.by_operations import invalid_sums
 from simfloat.sums.contraction import check_flaggable, prepare_by_operations, prepare_sum, round_sums
 from simfloat.sums.exact import HardwareSum, exact, flags_in_fp64
 from simfloat.sums.plan import Casts, Options, product_plan
 from simfloat.sums.scales import Scales, as_scales, unpack_blocks
 from simfloat.sums.sequential import as_accumulator
 from simfloat.sums.tiles import sums_of_matrices
+from simfloat.sums.unit_steps import invalid_sums
 
 #: The format of an operand, or the cast that rounds the operand to it.
 OneInput = Cast | FormatLike
@@ -88,13 +88,15 @@ def matmul(
             `GivenBits`).
         observer: receives the rounding events of the casts and of the results.
         flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
-            aligned sums, tensor cores without scales, and `exact`.
+            aligned sums, matrix units, and `exact`. Scales of blocks raise none: scaled products are exact.
 
     Returns:
         float32 if both operands are float32 and the output format fits into float32, otherwise float64. With
         ``flags=True`` a pair: the results, and a uint8 array with the exceptions that the steps of each sum and its
         rounding to `output` raise together, with the bits of :func:`simfloat.round`. A chunk of an aligned sum is
-        inexact if the alignment cuts bits off a term, or if the total is rounded.
+        inexact if the alignment cuts bits off a term, or if the total is rounded. Manuals of matrix units define no
+        flags: these are the flags of the operations that describe the unit, and a subnormal result that CDNA2 flushes
+        is inexact and an underflow.
 
     Raises:
         ValueError: if the inner sizes differ, or if operands are too wide for exact steps.
@@ -102,7 +104,7 @@ def matmul(
         ValueError: if `rounding` is given although `output` is the format of the accumulator.
         ValueError: if `initial` would enlarge the result, or has values outside the format of the partial sum.
         ValueError: if scales are infinite, given twice, or not in the scale format of the accumulator.
-        ValueError: if `flags` is true, and the accumulator has no flags or the operands have scales.
+        ValueError: if `flags` is true, and the accumulator has no flags.
 
     Examples:
         >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
@@ -171,7 +173,7 @@ def dot(
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
         observer: receives the rounding events of the casts and of the result.
         flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
-            aligned sums, tensor cores without scales, and `exact`.
+            aligned sums, matrix units, and `exact`.
 
     Returns:
         An array without axes. It is float32 if both vectors are float32 and the output format fits into float32,
@@ -238,7 +240,7 @@ def sum(
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
         observer: receives the rounding events of the cast and of the results.
         flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
-            aligned sums, tensor cores without scales, and `exact`.
+            aligned sums, matrix units, and `exact`.
 
     Returns:
         An array without `axis`. It is float32 if x is float32 and the output format fits into float32, otherwise
@@ -252,6 +254,8 @@ def sum(
         >>> sf.sum(np.ones((2, 300)), axis=1, accumulate=sf.BF16)
         array([256., 256.])
     """
+    if hasattr(x, "__next__"):
+        raise ValueError("sum takes an array; simfloat.sum_blocks(x, accumulate=...) sums the arrays of an iterator.")
     x = as_operand(x)
     if axis is None:
         rows = x.reshape(1, -1)
@@ -404,39 +408,55 @@ def multiply_with_flags(
     check_flags(flags=flags)
     if not flags:
         return multiply_matrices(a, b, options, scales, initial, shape)
-    check_flaggable(options, scales)
+    check_flaggable(options)
     matrices, (plan, target, *_) = _result_shape(a, b), options
     if plan.device is not CPU:  # flags are found only on the CPU
         there = options._replace(plan=product_plan(plan.accumulator, plan.casts, plan.format, plan.rounding, CPU))
         initial = None if initial is None else on_cpu(initial)
-        pair = multiply_with_flags(on_cpu(a), on_cpu(b), there, None, initial, shape, True)
+        scales = scales and scales._replace(a=on_cpu(scales.a), b=on_cpu(scales.b))
+        pair = multiply_with_flags(on_cpu(a), on_cpu(b), there, scales, initial, shape, True)
         return tuple(map(plan.device.to_device, pair))
     shape = matrices if shape is None else shape
     if plan.accumulator == exact:
-        return _exact_sums_with_flags(a, b, options, initial, matrices, shape)
+        return _exact_sums_with_flags(a, b, options, scales, initial, matrices, shape)
     raised = np.zeros(math.prod(matrices), np.uint8)
-    a, b, work = prepare_by_operations(a, b, shape, a.shape[-1], options, None, initial, raised)
+    a, b, work = prepare_by_operations(a, b, shape, a.shape[-1], options, scales, initial, raised)
     sums = sums_of_matrices(matrices, a, b, work)
-    if target.format != plan.result or target.rounding.saturates:
-        raised |= operations.round(sums.reshape(-1), target.format, target.rounding, flags=True)[1]
+    if work.divisor != 1.0 or target.format != plan.result or target.rounding.saturates:
+        raised |= _flags_of_results(sums.reshape(-1), work.divisor, target)
     return round_sums(sums, shape, options, work, a, b), raised.reshape(shape)
 
 
+def _flags_of_results(sums: NDArray, divisor: float, target: Target) -> NDArray[np.uint8]:
+    """Return the flags of the rounding of sums, which are divided by the scales of whole operands."""
+    if divisor == 1.0:
+        return operations.round(sums, target.format, target.rounding, flags=True)[1]
+    quotients = [sums, np.array(divisor)]
+    return operations.compute_with_flags("divide", quotients, target._replace(observer=None), None)[1]
+
+
 def _exact_sums_with_flags(
-    a: NDArray, b: NDArray, options: Options, initial: NDArray | None, matrices: tuple[int, ...], shape: tuple[int, ...]
+    a: NDArray,
+    b: NDArray,
+    options: Options,
+    scales: Scales | None,
+    initial: NDArray | None,
+    matrices: tuple[int, ...],
+    shape: tuple[int, ...],
 ) -> tuple[NDArray, NDArray[np.uint8]]:
     """Return exact sums, and the flags of their one rounding."""
     target = options.target
-    a, b, work = prepare_sum(a, b, shape, a.shape[-1], options, initial=initial)
+    a, b, work = prepare_sum(a, b, shape, a.shape[-1], options, scales, initial)
     sums = sums_of_matrices(matrices, a, b, work).reshape(matrices)
-    raised = operations.round(sums, target.format, target.rounding, flags=True)[1]
+    raised = _flags_of_results(sums, work.divisor, target)
     start = np.zeros(matrices) if work.initial is None else work.initial.reshape(matrices)
     if not np.isfinite(sums).all():
         columns_and_rows = [(a[..., k : k + 1], b[..., k : k + 1, :]) for k in range(a.shape[-1])]
         raised |= invalid_sums(columns_and_rows, start, sums) * np.uint8(INVALID)
     if target.format == FP64 and not isinstance(work.engine, HardwareSum):
         finite = np.isfinite(a).all(-1)[..., np.newaxis] & np.isfinite(b).all(-2)[..., np.newaxis, :]
-        raised |= flags_in_fp64(a, b, start, target.rounding, finite & np.isfinite(start))
+        blocks = None if work.scales is None else (work.scales.a, work.scales.b)
+        raised |= flags_in_fp64(work.engine, (a, b), blocks, start, target.rounding, finite & np.isfinite(start))
     return round_sums(sums.reshape(-1), shape, options, work, a, b), raised.reshape(shape)
 
 

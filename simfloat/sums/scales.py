@@ -19,6 +19,7 @@ from simfloat.formats import E8M0, Format, Rounding, nearest_even
 from simfloat.sums.accumulator import Accumulator, Engine
 from simfloat.sums.blocked import RunLengths, RunsEngine, SumOfSums
 from simfloat.sums.bounds import Bounds, bounds_of
+from simfloat.sums.by_operations import RemovedScales
 from simfloat.sums.exact import fractions_for
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem, ScaledOperand, first_outside_format
 from simfloat.sums.sequential import SequentialSum
@@ -112,8 +113,8 @@ def _check_values(name: str, values: NDArray, format: Format | None) -> None:
     place = tuple(int(i) for i in np.argwhere(infinite)[0]) if infinite.any() else None
     what = "a finite number or NaN"
     if place is None and format is not None:
-        # The sign of a scale is not read.
-        place, what = first_outside_format(np.abs(values), format), f"an {format} number"
+        # A unit does not read the sign of a scale.
+        place, what = first_outside_format(np.abs(values) if format.signed else values, format), f"an {format} number"
     if place is not None:
         raise ValueError(f"A scale must be {what}, and that of {name}{list(place)} is {float(values[place])!r}.")
 
@@ -222,6 +223,14 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
     return RunsEngine(
         RunLengths(scales.block), inner, outer, format, stages, steps, mode.is_stochastic, scale_removal=freeing
     )
+
+
+def removed_scales(accumulator: Accumulator, scales: Scales) -> RemovedScales:
+    """Return the steps by which sums of blocks lose their scales, for sums by operations."""
+    assert accumulator.result is not None
+    operation = "divide" if scales.divide else "multiply"
+    removal = _ScaleRemoval(operation, accumulator.result, _rounding_of_results(accumulator))
+    return RemovedScales(scales.block, operation, removal.total)
 
 
 def _rounding_of_results(accumulator: Accumulator) -> Rounding:

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic import functions, operations
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.testfloat import BOOLEAN, SIMFLOAT_NAMES, Kind, Signature, compute_testfloat, signature_of
-from simfloat.common import did_you_mean, file_path
+from simfloat.common import check_flags, did_you_mean, file_path
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
 from simfloat.formats.catalog import FormatLike
@@ -29,6 +30,7 @@ from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVER
 from simfloat.formats.rounding import as_rounding
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.by_operations import consists_of_operations
+from simfloat.sums.integers import FormatPair, as_formats
 from simfloat.sums.product import matmul
 from simfloat.sums.sequential import as_accumulator
 
@@ -52,10 +54,12 @@ SINGLE_DIGITS = 8
 
 
 class Vectors(NamedTuple):
-    """Cases of an operation: vectors of one length. The factors of sums are matrices with a row for each case.
+    """Cases of an operation: vectors of one length. The operands of sums are matrices with a row for each case.
+
+    The operands of a sum are a, b and c; for a unit that reads block scales, a, b, the scales of both, and c.
 
     `signalling` marks cases with a signalling NaN among their operands. simfloat treats these as quiet; hardware raises
-    `invalid` for them. `flags` are zeros if a file of sums has none.
+    `invalid` for them. `flags` are zeros if a file has none.
     """
 
     operands: tuple[NDArray[Any], ...]
@@ -72,23 +76,43 @@ class Case(NamedTuple):
     rounding: Rounding = nearest_even
     signature: Signature | None = None  # of an operation of TestFloat
     accumulator: Accumulator | None = None  # of a sum
+    flags: bool | None = None  # None for the default of the operation
 
     @property
     def has_flags(self) -> bool:
-        """True if the operation has flags: all operations, except sums with steps that are not rounded operations."""
+        """True if lines have flags; by default all do, except of sums with steps that are not rounded operations."""
+        if self.flags is not None:
+            return self.flags
         return self.accumulator is None or consists_of_operations(self.accumulator)
+
+    @property
+    def block(self) -> int:
+        """The number of products of a block with scales; 0 if the operation reads no scales."""
+        return self.accumulator.scales[0] if self.accumulator is not None and self.accumulator.scales else 0
+
+    def columns(self, fields: int) -> tuple[list[Kind], list[int]]:
+        """Return the kinds of all operands and of the result in a line, and the number of columns of each operand."""
+        if self.operation != DOT:
+            return list(self.kinds), [1] * (len(self.kinds) - 1)
+        terms = max((fields - 2) // 2, 0)
+        if self.block:
+            terms -= -(-terms // (self.block + 1))
+        blocks = [-(-terms // self.block)] * 2 if self.block else []
+        counts = [terms, terms, *blocks, 1]
+        return [kind for kind, count in zip(self.kinds, [*counts, 1], strict=True) for _ in range(count)], counts
 
     def compute(self, operands: Sequence[NDArray], stream: Stream | None = None) -> tuple[NDArray, NDArray | None]:
         """Return results and flags; None for flags if the operation has none."""
         if self.signature is not None:
-            return compute_testfloat(self.signature, operands, self.rounding, stream)
+            results, raised = compute_testfloat(self.signature, operands, self.rounding, stream)
+            return results, raised if self.has_flags else None
         result = self.kinds[-1]
         assert isinstance(result, Format)
         if self.accumulator is None:
             pair: tuple[NDArray, NDArray] = _function(self.operation)(
                 *operands, result, self.rounding, stream=stream, flags=True
             )
-            return pair
+            return pair if self.has_flags else (pair[0], None)
         return _sums(self.accumulator, operands, self.kinds, stream, self.has_flags)
 
 
@@ -96,13 +120,14 @@ def _sums(
     accumulator: Accumulator, operands: Sequence[NDArray], kinds: Sequence[Kind], stream: Stream | None, flags: bool
 ) -> tuple[NDArray, NDArray | None]:
     """Return the sums of the products of rows, and their flags."""
-    a, b, c = operands
+    a, b, *scales, c = operands
     if not accumulator.takes_initial and (c != 0).any():
         raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
     initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
+    of_blocks = (scales[0][:, np.newaxis, :], scales[1][:, :, np.newaxis]) if scales else None
     pair = matmul(
         a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(kinds[0], kinds[1]), accumulate=accumulator, output=kinds[-1],
-        initial=initial, stream=stream, flags=flags,
+        scales=of_blocks, initial=initial, stream=stream, flags=flags,
     )  # fmt: skip
     sums, raised = pair if flags else (pair, None)
     return sums.reshape(-1), None if raised is None else raised.reshape(-1)
@@ -111,16 +136,23 @@ def _sums(
 @in_usual_environment
 def case_of(
     operation: Any,
-    format: FormatLike | None,
+    format: FormatLike | tuple[FormatLike, FormatLike] | None,
     rounding: Any = None,
     output: FormatLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
     is_single: bool = False,
+    flags: bool | None = None,
 ) -> Case:
     """Read the description of an operation; ValueError if something is invalid or missing.
 
     `is_single` is True for roundings of FP32 numbers, otherwise they have FP64 operands.
     """
+    if flags is not None:
+        check_flags(flags=flags)
+    if isinstance(format, tuple):
+        if operation != DOT or accumulate is None:
+            raise ValueError(f"Only 'dot' with accumulate= has a pair of formats, for a and b; got {format!r}.")
+        return _case_of_sums(as_formats(format), rounding, output, accumulate, flags)
     signature = signature_of(operation)
     result_format = None if format is None else as_format(format)
     if signature is not None:
@@ -128,7 +160,7 @@ def case_of(
         if rounding is not None and signature.rounding not in (None, as_rounding(rounding)):
             raise ValueError(f"{operation} names its rounding, {signature.rounding}; got {rounding} as well.")
         mode = signature.rounding or nearest_even if rounding is None else as_rounding(rounding)
-        return Case(operation, signature.kinds, mode, signature)
+        return Case(operation, signature.kinds, mode, signature, flags=flags)
     count = 3 if operation == DOT else _operands_of(operation)
     if result_format is None:
         raise ValueError(
@@ -139,14 +171,25 @@ def case_of(
     if (operation == DOT) != (accumulate is not None):
         raise ValueError("accumulate= is the accumulator of 'dot', which needs one; other operations have none.")
     if accumulate is not None:
-        if rounding is not None:
-            raise ValueError(f"The accumulator of 'dot' contains its rounding; got {mode} as well.")
-        accumulator = as_accumulator(accumulate).for_inputs(result_format, result_format)
-        sums = accumulator.result or as_format(output or FP64)
-        kinds = result_format, result_format, sums, as_format(output or sums)
-        return Case(DOT, kinds, accumulator=accumulator)
+        return _case_of_sums((result_format, result_format), rounding, output, accumulate, flags)
     of_operands = _format_of_operands(operation, result_format, is_single)
-    return Case(operation, (*[of_operands] * count, as_format(output or result_format)), mode)
+    return Case(operation, (*[of_operands] * count, as_format(output or result_format)), mode, flags=flags)
+
+
+def _case_of_sums(
+    formats: FormatPair,
+    rounding: Any,
+    output: FormatLike | None,
+    accumulate: Accumulator | FormatLike,
+    flags: bool | None,
+) -> Case:
+    """Return the case of sums of products of numbers of two formats."""
+    if rounding is not None:
+        raise ValueError(f"The accumulator of 'dot' contains its rounding; got {as_rounding(rounding)} as well.")
+    accumulator = as_accumulator(accumulate).for_inputs(*formats)
+    sums = accumulator.result or as_format(output or FP64)
+    scales = [accumulator.scales[1]] * 2 if accumulator.scales else []
+    return Case(DOT, (*formats, *scales, sums, as_format(output or sums)), accumulator=accumulator, flags=flags)
 
 
 @in_usual_environment
@@ -156,6 +199,8 @@ def write_vectors(
     *operands_format_rounding: Any,
     output: FormatLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
+    scales: tuple[ArrayLike, ArrayLike] | None = None,
+    flags: bool | None = None,
     stream: Stream | None = None,
 ) -> None:
     """Write operands, results and flags of an operation to a file, one case per line, like Berkeley TestFloat.
@@ -170,10 +215,14 @@ def write_vectors(
             such as ``"f16_to_i32"``; or ``"dot"``, a sum of products.
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
-            ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start.
+            ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start. Their
+            format may be a pair, for a and for b.
         output: the format of the result; by default the format of the operands, or of the accumulator.
-        accumulate: the accumulator of ``"dot"``. A line has the flags of its steps if all are rounded operations, and
-            otherwise no flags.
+        accumulate: the accumulator of ``"dot"``.
+        scales: the scales of the blocks of a and of b, matrices with a row for each sum, for a unit that reads them. A
+            line has them before c.
+        flags: False to leave out the flags, for hardware without flags; True to write them also for aligned and exact
+            sums. By default a line has flags, except of sums with steps that are not rounded operations.
         stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
 
     Raises:
@@ -202,14 +251,17 @@ def write_vectors(
         )
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
     format = options.pop(0) if not signature or (options and isinstance(options[0], Format)) else None
-    case = case_of(operation, format, options[0] if options else None, output, accumulate)
-    arrays = _operands(case, operands)
+    case = case_of(operation, format, options[0] if options else None, output, accumulate, flags=flags)
+    if (scales is not None) != bool(case.block):
+        needs = f"{case.accumulator} reads scales of blocks" if case.block else f"{operation!r} reads no scales here"
+        raise ValueError(f"scales= is for units with block scales: {needs}.")
+    arrays = _operands(case, (*operands[:2], *(scales or ()), *operands[2:]))
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
-    result, flags = case.compute(arrays, stream)
+    result, raised = case.compute(arrays, stream)
     fields.append(_texts(result, case.kinds[-1]))
     columns = [column for field in fields for column in (field.T if field.ndim == 2 else [field.reshape(-1)])]
-    if flags is not None:
-        columns.append(np.array([f"{flag:02x}" for flag in flags.reshape(-1).tolist()]))
+    if raised is not None:
+        columns.append(np.array([f"{flag:02x}" for flag in raised.reshape(-1).tolist()]))
     lines = (" ".join(row).upper() for row in zip(*(column.tolist() for column in columns), strict=True))
     path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
 
@@ -217,20 +269,23 @@ def write_vectors(
 def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
     """Return the operands as vectors of one length, or as the matrices of a sum."""
     arrays = [
-        _integers(x, kind) if isinstance(kind, np.dtype) else as_operand(x)
+        _integers(x, kind) if isinstance(kind, np.dtype) else on_cpu(as_operand(x))
         for x, kind in zip(operands, case.kinds, strict=False)
     ]
     if case.operation != DOT:
         # np.broadcast_arrays returns arrays that warn when their flags are read, up to NumPy 2.0.
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         return [np.broadcast_to(x, shape).reshape(-1) for x in arrays]
-    a, b, c = arrays
+    a, b, *scales, c = arrays
     if a.ndim != 2 or a.shape != b.shape or c.shape not in ((), (len(a),)):
         raise ValueError(
             "The operands of 'dot' are a and b with a row for each sum, and c with one number for each sum; got shapes "
             f"{a.shape}, {b.shape} and {c.shape}."
         )
-    return [a, b, np.broadcast_to(c, len(a)).copy()]
+    for x in scales:
+        if x.shape != (len(a), -(-a.shape[1] // case.block)):
+            raise ValueError(f"scales of blocks of {case.block} of {a.shape} products cannot have the shape {x.shape}.")
+    return [a, b, *scales, np.broadcast_to(c, len(a)).copy()]
 
 
 def _integers(x: Any, dtype: np.dtype) -> NDArray[Any]:
@@ -261,6 +316,7 @@ def read_vectors(
     *,
     output: FormatLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
+    flags: bool | None = None,
 ) -> Vectors:
     """Read the cases of an operation from a file that :func:`write_vectors` or Berkeley TestFloat has written.
 
@@ -280,6 +336,7 @@ def read_vectors(
             them it may be omitted.
         output: the format of the result, if it is another one.
         accumulate: the accumulator of ``"dot"``.
+        flags: False for a file without flags. In a file of sums they are recognized by the number of fields.
 
     Returns:
         `operands`, one vector each; `result`; `flags`; and `signalling`, which marks cases with a signalling NaN.
@@ -304,7 +361,7 @@ def read_vectors(
         _operands_of(operation)
     cases = read_cases(path, operation)
     is_single = bool(cases) and bool(cases[0][1]) and len(cases[0][1][0].lstrip("+-").replace(".", "")) == SINGLE_DIGITS
-    case = case_of(operation, format, None, output, accumulate, is_single)
+    case = case_of(operation, format, None, output, accumulate, is_single, flags)
     vectors = vectors_of(cases, case, path)
     if operation == "round":
         _check_roundings(vectors.operands[0], vectors.result, case.kinds, path)
@@ -319,12 +376,9 @@ def read_cases(path: Path, operation: str) -> list[tuple[int, list[str]]]:
 
 def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -> Vectors:
     """Return the cases (line number, fields) as vectors; ValueError naming the line of an invalid one."""
-    kinds = list(case.kinds)
-    terms = 1
-    if case.operation == DOT:
-        terms = max((len(cases[0][1]) - 2) // 2, 0) if cases else 0
-        kinds = [kinds[0]] * terms + [kinds[1]] * terms + kinds[2:]
-    has_flags = case.operation != DOT or bool(cases) and len(cases[0][1]) % 2 == 1
+    width = len(cases[0][1]) if cases else 0
+    has_flags = width % 2 == 1 if case.operation == DOT else case.has_flags
+    kinds, counts = case.columns(width)
     rows: list[list[int]] = []
     for number, fields in cases:
         try:
@@ -340,9 +394,9 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
     flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
     operands = columns
     if case.operation == DOT:
-        shape = len(rows), terms
-        a, b = (np.array(part).T.reshape(shape) for part in (columns[:terms], columns[terms : 2 * terms]))
-        operands = [a, b, columns[-1]]
+        ends = np.cumsum(counts).tolist()
+        parts = [columns[end - count : end] for end, count in zip(ends[:-1], counts[:-1], strict=True)]
+        operands = [*(np.array(part).T.reshape(len(rows), len(part)) for part in parts), columns[-1]]
     return Vectors(tuple(operands), result, flags, signalling)
 
 

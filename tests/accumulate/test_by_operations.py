@@ -132,10 +132,11 @@ def test_arrays_and_convolutions_are_intervals_in_fp64():
 
 
 def test_sums_without_flags_or_mode_raise_value_error():
-    cdna2 = sf.matrix_core("cdna2", sf.FP16)
+    library = sf.library_sum("torch-sum")
     assert_refused(
-        (lambda: sf.dot([1], [1], accumulate=cdna2, flags=True), "not all of its steps are rounded"),
+        (lambda: sf.sum([1.0], accumulate=library, flags=True), "not all of its steps are rounded"),
         (lambda: sf.dot([1], [1], accumulate=sf.FP16, flags=2), "flags must be True or False"),
+        (lambda: sf.sum(iter([[1.0]]), accumulate=sf.FP16), r"simfloat.sum_blocks\(x, accumulate"),
         (lambda: sf.conv2d(np.ones((1, 1, 2, 2)), np.ones((1, 1, 1, 1)), accumulate=sf.FP16, flags=True),
          "conv2d takes"),
         (

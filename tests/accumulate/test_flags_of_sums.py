@@ -1,4 +1,4 @@
-"""Flags of exact sums, of aligned sums and of tensor cores, compared with fractions for all operands of a format."""
+"""Flags of exact sums, of aligned sums, of matrix units and of sums with scales, compared with fractions."""
 
 import itertools
 import math
@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.formats.definition import floor_log2
+from simfloat.formats.definition import floor_log2, round_value
 from simfloat.formats.exceptions import flags_of, is_tiny
 from tests.bits import assert_bits
+from tests.checks import assert_refused
 
 SMALL = sf.Format(2, 1)
 VALUES = sf.decode(np.arange(15, dtype=np.uint8), SMALL)  # all numbers, both infinities and one NaN
@@ -157,3 +158,194 @@ def test_a_tensor_core_raises_inexact_for_bits_that_the_alignment_cuts():
     assert sf.dot([65504.0, 65504.0], [1, 1], accumulate=half, flags=True) == (np.inf, 5)
     assert sf.dot([2.0**-14, 2.0**-14], [2.0**-11, 2.0**-11], accumulate=half, flags=True) == (2.0**-24, 0)
     assert sf.dot([2.0**-14], [2.0**-12], accumulate=half, flags=True) == (0.0, 3)
+
+
+@pytest.mark.parametrize(
+    "element, block, scale", [(sf.E5M2, 32, sf.E8M0), (sf.E2M1, 32, sf.E8M0), (sf.E2M1, 16, sf.E4M3)]
+)
+def test_flags_of_units_with_block_scales_are_those_of_scaled_terms(element, block, scale, rng):
+    unit = sf.tensor_core("blackwell", element, scales=(block, scale))
+    grouped, depth = element == sf.E2M1, 80 if element == sf.E2M1 else 64
+    x, y = sf.round(rng.standard_normal((2, 4, depth)) * 2.0 ** rng.integers(-1, 2, (2, 4, depth)), element)
+    wide = 2.0 ** rng.integers(-9, 9, (2, 4, -(-depth // block)))
+    s, t = wide if scale == sf.E8M0 else sf.round(wide / 16 * rng.choice([1.0, -1.375, 1.75], wide.shape), scale)
+    results, flags = sf.matmul(x, y.T, scales=(s, t.T), accumulate=unit, flags=True)
+    assert_bits(results, sf.matmul(x, y.T, scales=(s, t.T), accumulate=unit))
+
+    def term(i, j, first):
+        """Return the group of 16 products, or the product, that begins at `first`, with its scales."""
+        at, factors = slice(first, first + (16 if grouped else 1)), (s[i, first // block], t[j, first // block])
+        power = sum(exponent(factor, scale.emin) for factor in factors)
+        if not grouped:
+            power += exponent(x[i, first], element.emin) + exponent(y[j, first], element.emin)
+        value = float(x[i, at] @ y[j, at]) * float(abs(factors[0]) * abs(factors[1]))
+        return Product(value, power, False)
+
+    own = sf.fused(4 if grouped else 32, unit.row.fraction_bits, sf.FP32)
+    terms = range(0, depth, 16 if grouped else 1)
+    want = [[aligned_sum(own, tuple(term(i, j, first) for first in terms)) for j in range(4)] for i in range(4)]
+    assert np.array_equal(flags, want)
+    if scale == sf.E8M0:
+        assert_refused((lambda: sf.matmul(x, y.T, scales=(-s, t.T), accumulate=unit), "a finite number|an E8M0 number"))
+
+
+@pytest.mark.parametrize("accumulate", [sf.kahan(sf.BF16), sf.tensor_core("hopper"), sf.exact], ids=str)
+def test_flags_of_sums_with_scales_are_those_of_scaled_operands_or_blocks(accumulate, rng):
+    x, y = rng.standard_normal((2, 4, 32))
+    options = dict(accumulate=accumulate, output=sf.FP16)
+    quantized = [sf.block_quantize(z, sf.E4M3, block=16, scale=sf.E8M0) for z in (x, y)]
+    if accumulate != sf.tensor_core("hopper"):
+        values = [q.values() for q in quantized]
+        for i in range(4):
+            rows = [z[i] for z in values]
+            want = sf.dot(*rows, **options, flags=True)
+            left, right = ((q.elements[i], q.scales[i]) for q in quantized)
+            pair = sf.matmul(left[0][None], right[0][:, None], scales=(left[1][None], right[1][:, None]), **options,
+                             flags=True)  # fmt: skip
+            assert (pair[0].item(), pair[1].item()) == (want[0].item(), want[1].item())
+    # FP32 scales divide the sums of blocks, whose quotients are rounded and added.
+    cast = sf.cast(sf.E4M3, scale=sf.block(16, sf.FP32))
+    results, flags = sf.matmul(x, y.T, inputs=cast, **options, flags=True)
+    assert_bits(results, sf.matmul(x, y.T, inputs=cast, **options))
+    e, scales = zip(*(cast.apply_in_blocks(z, -1, None, None, "")[:2] for z in (x, y)), strict=True)
+    for i, j in itertools.product(range(4), repeat=2):
+        raised, total = 0, Fraction(0)
+        for block in range(2):
+            at = slice(16 * block, 16 * block + 16)
+            divisor = float(scales[0].values[i, block]) * float(scales[1].values[j, block])
+            if accumulate == sf.exact:
+                total += Fraction(float(e[0][i, at].astype(float) @ e[1][j, at])) / Fraction(divisor)
+                continue
+            part, of_part = sf.dot(e[0][i, at], e[1][j, at], inputs=sf.E4M3, accumulate=accumulate, flags=True)
+            part, of_quotient = sf.divide(part, divisor, accumulate.for_inputs(sf.E4M3, sf.E4M3).result, flags=True)
+            total, of_sum = sf.add(float(total), part, accumulate.for_inputs(sf.E4M3, sf.E4M3).result, flags=True)
+            raised |= int(of_part | of_quotient | of_sum)
+        total = total if accumulate == sf.exact else Fraction(float(total))
+        want = raised | flags_of(total, (), sf.FP16, sf.nearest_even)
+        assert flags[i, j] == want and results[i, j] == round_value(total, sf.FP16, sf.nearest_even)
+
+
+def test_flags_include_the_division_by_the_scales_of_whole_tensors(rng):
+    x, y = rng.standard_normal((2, 3, 32))
+    q, w = (sf.block_quantize(z, sf.E2M1, block=16, scale=sf.E4M3, axis=axis) for z, axis in ((x, 1), (y.T, 0)))
+    divisor = q.tensor_scale * w.tensor_scale
+    for accumulate in (sf.FP32, sf.tensor_core("blackwell", sf.E2M1, scales=(16, sf.E4M3))):
+        sums, of_sums = sf.matmul(
+            q.elements, w.elements, scales=(q.scales, w.scales), accumulate=accumulate, flags=True
+        )
+        results, flags = sf.matmul(q, w, accumulate=accumulate, output=sf.BF16, flags=True)
+        wanted, raised = sf.divide(sums, divisor, sf.BF16, flags=True)
+        assert_bits(results, wanted) and np.array_equal(flags, of_sums | raised)
+    results, flags = sf.matmul(q, w, accumulate=sf.exact, output=sf.FP64, flags=True)
+    exact = [[Fraction(float(p @ r)) / Fraction(divisor) for r in (w.elements * np.repeat(w.scales, 16, 0)).T]
+             for p in q.elements * np.repeat(q.scales, 16, 1)]  # fmt: skip
+    assert np.array_equal(flags, [[flags_of(total, (), sf.FP64, sf.nearest_even) for total in row] for row in exact])
+
+
+class Steps:
+    """Operations of a matrix core on fractions, and the flags that they raise."""
+
+    def __init__(self):
+        self.flags = 0
+
+    def round(self, x):
+        self.flags |= flags_of(x, (), sf.FP32, sf.nearest_even)
+        result = round_value(x, sf.FP32, sf.nearest_even)
+        return Fraction(result) if math.isfinite(result) else result
+
+    def flush(self, x):
+        result = self.round(x)
+        if 0 < abs(result) < Fraction(2) ** -126:
+            self.flags |= 3
+            return Fraction(0)
+        return result
+
+    def on_grid(self, x, last, to_whole=math.floor):
+        result = to_whole(x / Fraction(2) ** last) * Fraction(2) ** last
+        self.flags |= result != x
+        return result
+
+
+def cdna1(u, unit, x, y, total):
+    return u.round(sum((a * b for a, b in zip(x, y, strict=True)), total))
+
+
+def cdna2(u, unit, x, y, total):
+    least = Fraction(unit.inputs[0].smallest_normal)
+    x, y = ([0 if abs(number) < least else number for number in row] for row in (x, y))
+    products = [u.flush(a * b) for a, b in zip(x, y, strict=True)]
+    pairs = [u.flush(p + q) for p, q in zip(products[::2], products[1::2], strict=True)]
+    return u.flush(total + (pairs[0] if len(pairs) == 1 else u.flush(pairs[0] + pairs[1])))
+
+
+def cdna3(u, unit, x, y, total):
+    a, b = unit.inputs
+    parts, dots = 2 if unit.chunk == 16 else 1, []
+    for part in range(parts):
+        products = [(p * q, exponent(p, a.emin) + exponent(q, b.emin)) for p, q in
+                    zip(x[part::parts], y[part::parts], strict=True) if p * q]  # fmt: skip
+        top = max([power for _, power in products], default=-900)
+        dots.append((sum((u.on_grid(product, top - 24, math.trunc) for product, _ in products), Fraction(0)), top))
+    dot_top = max(top for _, top in dots)
+    dot = sum((u.on_grid(value, dot_top - 24) for value, _ in dots), Fraction(0))
+    sum_top = exponent(total, -126) if total else -126
+    top = max(dot_top, sum_top)
+    part = u.on_grid(total, top - 24)
+    if parts == 2 and sum_top < top - 25:
+        u.flags, part = u.flags | (total != 0), 0
+    total = u.on_grid(dot, top - 32) + part
+    total = u.on_grid(total, (exponent(total, -126) if total else -126) - 31)
+    if u.flags & 1 and is_tiny(abs(total), total < 0, sf.FP32, sf.nearest_even):
+        u.flags |= 2
+    return u.round(total)
+
+
+@pytest.mark.parametrize(
+    "unit, step",
+    [
+        *((sf.matrix_core("cdna1", format), cdna1) for format in (sf.FP16, sf.BF16)),
+        *((sf.matrix_core("cdna2", format), cdna2) for format in (sf.FP16, sf.BF16)),
+        (sf.matrix_core("cdna2", sf.BF16, variant="1k"), cdna2),
+        *((sf.matrix_core("cdna3", format), cdna3) for format in (sf.FP16, sf.BF16, (sf.E4M3FNUZ, sf.E5M2FNUZ))),
+    ],
+    ids=str,
+)
+def test_flags_of_matrix_cores_are_those_of_their_steps(unit, step, rng):
+    depth, size = 2 * unit.chunk, 24
+    a, b = (rng.integers(-8, 9, (size, depth)) * 2.0 ** rng.integers(-spread, spread, (size, 1)) for spread in (8, 8))
+    a *= 2.0 ** rng.integers(-6, 7, a.shape)
+    if unit.inputs[0] == sf.BF16:  # results around the ends of FP32's range
+        a[::4], b[::3] = a[::4] * 2.0**-60, b[::3] * 2.0**-66
+        a[1::4] *= 2.0**-125
+    a, b = (sf.round(x, format, sf.nearest_even.saturating()) for x, format in zip((a, b), unit.inputs, strict=True))
+    start = np.where(rng.integers(0, 2, size), sf.round(a[:, 0] * b[:, 0] * 2.0**-20, sf.FP32), 0.0)
+    seen = set()
+    for x, y, c in zip(a, b, start, strict=True):
+        result, flags = sf.dot(x, y, accumulate=unit, initial=c, flags=True)
+        u, total = Steps(), Fraction(float(c))
+        if unit.architecture == "cdna2" and abs(total) < Fraction(2) ** -126:
+            total = Fraction(0)
+        for first in range(0, depth, unit.chunk):
+            chunk = ([Fraction(float(number)) for number in row[first : first + unit.chunk]] for row in (x, y))
+            total = step(u, unit, *chunk, total)
+        assert (result.item(), flags.item()) == (float(total), u.flags)
+        assert result == sf.dot(x, y, accumulate=unit, initial=c)
+        seen.add(u.flags)
+    assert {0, 1} <= seen and (3 in seen or unit.inputs[0] != sf.BF16)
+
+
+def test_matrix_cores_raise_overflow_and_invalid():
+    for architecture in ("cdna1", "cdna2", "cdna3"):
+        unit = sf.matrix_core(architecture, sf.BF16)
+        large, ones = np.array([2.0**127, 2.0**127]), np.ones(2)
+        assert sf.dot(large, ones, accumulate=unit, flags=True) == (np.inf, 5)
+        assert sf.dot(large[:1], large[:1], accumulate=unit, flags=True) == (np.inf, 5)
+        assert sf.dot([np.inf, 1.0], ones, accumulate=unit, flags=True) == (np.inf, 0)
+        for x, y, raised in (([np.inf, np.inf], [1, -1], 16), ([np.inf, 1], [0, 1], 16), ([np.nan, np.inf], [0, 1], 0)):
+            result, flags = sf.dot(x, y, accumulate=unit, flags=True)
+            assert np.isnan(result) and flags == raised
+    cdna2 = sf.matrix_core("cdna2", sf.BF16)
+    assert sf.dot([2.0**-127], [1.0], accumulate=cdna2, flags=True) == (0.0, 0)  # a flushed operand raises nothing
+    assert sf.dot([2.0**-120], [2.0**-20], accumulate=cdna2, flags=True) == (0.0, 3)
+    chain = sf.matrix_core("cdna3", sf.FP32)
+    assert sf.dot([1.0, 2.0**-30], [1.0, 1.0], accumulate=chain, flags=True) == (1.0, 1)

@@ -10,6 +10,7 @@ from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.definition import round_value
 from simfloat.formats.exact_numbers import exact_number
 from tests.bits import DETERMINISTIC, assert_bits
+from tests.checks import assert_refused
 
 #: Lines as `testfloat_gen f16_add`, `f32_mulAdd` and `bf16_mul` write them: flags as IEEE 754 tells.
 LINES = {
@@ -281,6 +282,34 @@ def test_vectors_of_sums_are_written_and_read_back(accumulate, has_flags, rng, t
     sums = [sf.dot(*row[:2], inputs=sf.E4M3, accumulate=accumulate, initial=row[2]) for row in rows]
     assert_bits(cases.result.astype(float), np.array(sums))
     assert {len(line.split()) for line in path.read_text().splitlines()} == {16 + has_flags}
+
+
+def test_vectors_of_units_with_block_scales_have_the_scales_of_every_row(rng, tmp_path):
+    path, unit = tmp_path / "cases", sf.tensor_core("blackwell", sf.E2M1, scales=(16, sf.E4M3))
+    q, w = (sf.block_quantize(x, sf.E2M1, block=16, scale=sf.E4M3) for x in rng.standard_normal((2, 6, 40)))
+    options = dict(accumulate=unit, flags=True)
+    operands = q.elements, w.elements, np.zeros(6), sf.E2M1
+    sf.write_vectors(path, "dot", *operands, scales=(q.scales, w.scales), **options)
+    cases = sf.read_vectors(path, "dot", sf.E2M1, accumulate=unit)
+    for have, want in zip(cases.operands, (q.elements, w.elements, q.scales, w.scales, np.zeros(6)), strict=True):
+        assert_bits(have.astype(float), np.asarray(want, float))
+    sums, flags = sf.matmul(q.elements, w.elements.T, scales=(q.scales, w.scales.T), **options)
+    assert_bits(cases.result.astype(float), np.diag(sums).astype(float))
+    assert np.array_equal(cases.flags, np.diag(flags))
+    assert_refused(
+        (lambda: sf.write_vectors(path, "dot", *operands, accumulate=unit), "reads scales of blocks"),
+        (lambda: sf.write_vectors(path, "dot", *operands, scales=(q.scales, w.scales[:, :2]), **options), r"\(6, 2\)"),
+        (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, scales=(1, 1)), "'add' reads no scales"),
+    )
+
+
+def test_vectors_may_lack_flags(tmp_path):
+    path = tmp_path / "cases"
+    sf.write_vectors(path, "add", [1.0], [2.0], sf.FP16, flags=False)
+    assert path.read_text() == "3C00 4000 4200\n"
+    assert sf.read_vectors(path, "add", sf.FP16, flags=False).flags.tolist() == [0]
+    with pytest.raises(ValueError, match=r"A case of add has 4 fields"):
+        sf.read_vectors(path, "add", sf.FP16)
 
 
 def test_sums_without_a_partial_sum_and_exact_sums_start_from_zero(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic.codes import _decode
+from simfloat.arithmetic.codes import _decode, are_surely_numbers
 from tests.bits import FORMATS, assert_bits
 from tests.checks import assert_refused
 
@@ -191,3 +191,30 @@ def test_narrow_tensors_of_pytorch_are_codes_for_decode_and_numbers_elsewhere():
     assert_bits(sf.decode(pairs, sf.E2M1), want)
     assert_bits(sf.round(pairs, sf.E2M1), want)
     assert_bits(sf.multiply(pairs, 2.0, sf.FP16), want.astype(np.float64) * 2)
+
+
+@pytest.mark.parametrize("carrier", [np.float32, np.float64])
+def test_one_pass_finds_whether_all_values_are_numbers_of_a_format(carrier):
+    uncertain = [sf.E8M0, sf.fixed(8, 4), sf.Format(4, 3, subnormals=False)]
+    formats = [sf.E4M3, sf.E5M2, sf.E4M3FNUZ, sf.E2M1, sf.FP16, sf.BF16, sf.TF32, sf.p3109(8, 4), sf.FP32]
+    formats += [sf.Format(3, 2, bias=9), *uncertain]
+    for format in formats:
+        ends = [format.smallest_subnormal, format.smallest_normal, format.max, 1.0]
+        near = np.array([x * (1 + k / 4) for x in ends for k in range(-3, 5)], np.float64)
+        values = np.concatenate([near, near * 2.0**-8, near * 257 / 256, [0.0, np.nan, np.inf, 1e30, 2.0**-140]])
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            values = np.concatenate([values, -values]).astype(carrier)
+            values = np.concatenate([values, np.nextafter(values, carrier(0)), sf.round(near, format).astype(carrier)])
+            rounded = sf.round(np.where(np.isnan(values), 0, values), format).astype(carrier)
+        is_number = (rounded == values) | (np.isnan(values) & format.has_nan)
+        sure = np.array([are_surely_numbers(np.array([x]), format) for x in values])
+        assert not (sure & ~is_number).any(), (format, values[sure & ~is_number])
+        is_simple = format not in uncertain
+        is_simple &= carrier is np.float64 or format != sf.FP32
+        finite = np.isfinite(values)
+        assert (sure | ~is_number | ~finite).all() if is_simple else not sure.any()
+        if is_simple:
+            many = np.tile(values[is_number & finite], 300)
+            assert are_surely_numbers(many, format)
+            many[-7] = format.smallest_subnormal / 2
+            assert not are_surely_numbers(many, format)

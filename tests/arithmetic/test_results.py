@@ -137,3 +137,19 @@ def test_arrays_that_are_read_only_are_refused():
     out.flags.writeable = False
     with pytest.raises(ValueError, match="out must be writeable"):
         sf.round(x, sf.BF16, out=out)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E4M3, sf.FP32], ids=str)
+def test_results_may_replace_any_operand_of_many_elements(format, rng):
+    x, y = sf.round(rng.standard_normal((2, 5000)).astype(np.float32) * 8, format)
+    for function, count in ((sf.add, 2), (sf.divide, 2), (sf.fma, 3), (sf.sqrt, 1), (sf.round, 1)):
+        operands = [x, y, x[::-1]][:count]
+        want = function(*operands, format)
+        for place in range(count):
+            copies = [operand.copy() for operand in operands]
+            assert function(*copies, format, out=copies[place]) is copies[place]
+            assert_bits(copies[place], want)
+    wide = rng.standard_normal(70000).astype(np.float32)
+    want = sf.round(wide, format)
+    sf.round(wide, format, out=wide)
+    assert_bits(wide, want)

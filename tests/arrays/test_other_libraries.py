@@ -49,6 +49,11 @@ def test_pandas_reads_arrays_and_does_not_compute_with_them():
     for operation in (lambda: column + X, lambda: X * column, lambda: pandas.DataFrame({"x": column}) - X):
         with pytest.raises(ValueError, match=r"got (Series|DataFrame); simfloat\.array\(x, 'BF16'\) rounds it"):
             operation()
+    for table in (column, pandas.DataFrame({"x": column})):
+        with pytest.raises(ValueError, match=r"past the format: for s \+= A write s\[:\] = np\.asarray"):
+            table += X
+    column[:] = np.asarray(sf.array(column, "BF16") + X)
+    assert column.tolist() == (X + X).numbers.tolist()
     for product in (lambda: column @ X, lambda: pandas.DataFrame({"x": column}).T @ X):
         with pytest.raises(ValueError, match=r"pandas would compute in float64, past the format: .*np\.asarray"):
             product()

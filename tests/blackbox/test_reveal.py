@@ -327,7 +327,7 @@ def test_of_a_function_that_rounds_its_operands_the_format_is_asked_for():
     def f(a, b):
         return sf.dot(a, b, inputs=sf.BF16, accumulate=sf.FP16)
 
-    assert "If f rounds its operands, pass their format, such as inputs=" in sf.reveal(f, 4).reason
+    assert "If f rounds its operands, pass their format, such as inputs=" in sf.reveal(f, 4, inputs=sf.FP32).reason
     found = sf.reveal(f, 4, inputs=sf.BF16)
     assert found.accumulator == sf.sequential(sf.FP16) and "inputs=" not in found.reason
 
@@ -336,3 +336,11 @@ def test_of_a_function_that_rounds_its_operands_the_format_is_asked_for():
 def test_operands_without_a_sign_are_refused(inputs):
     with pytest.raises(ValueError, match="formats with a sign"):
         sf.reveal(np.dot, 5, inputs=inputs)
+
+
+def test_formats_to_which_operands_are_rounded_are_found():
+    mixed = sf.reveal(lambda a, b: sf.dot(a, b, inputs=(sf.E4M3, sf.E5M2), accumulate=sf.FP16), 3)
+    assert (mixed.accumulator, mixed.inputs) == (sf.sequential(sf.FP16), (sf.E4M3, sf.E5M2))
+    assert "f rounds its operands to (E4M3, E5M2), so" in mixed.reason
+    with pytest.raises(ValueError, match=r"such as numpy.sum, pass lambda a, b: f\(a \* b\)"):
+        sf.reveal(np.sum, 4)

@@ -65,6 +65,7 @@ def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_pa
     path = tmp_path / "add_FP16_nearest_even.txt"
     for line, code, words in (
         ("3C00 1000 3C00 00", 1, "flags 01: inexact"),
+        ("3C00 1000 3C00 00", 1, "line 1: the flags differ. add in FP16"),
         ("0000 8000 8000 00", 1, "-0.0 (8000), flags 00: none"),
         ("7D01 0000 7F01 10", 0, "1 cases of add in FP16, nearest_even agree."),
     ):
@@ -107,3 +108,37 @@ def test_a_file_without_a_description_is_refused(tmp_path, capsys):
     assert main(["check", str(path)]) == 2
     assert "pass --unit unit.toml, or write results.toml beside it" in capsys.readouterr().err
     assert main(["check", str(tmp_path / "missing.txt"), "--unit", str(path)]) == 2
+
+
+#: Units with block scales, with two formats, and with or without flags: their text, and the fields of a line.
+OTHER_UNITS = {
+    "nvfp4": ('format = "E2M1"\naccumulate = "tensor_core(\'blackwell\', E2M1, scales=(16, E4M3))"\nterms = 24\n', 54),
+    "mx": ('format = "E5M2"\naccumulate = "tensor_core(\'blackwell\', E5M2, scales=(32, E8M0))"\nterms = 33\n', 72),
+    "pair": ('format = "(E4M3, E5M2)"\naccumulate = "tensor_core(\'ada\')"\nflags = true\n', 11),
+    "without": ('format = "FP16"\naccumulate = "FP32"\nflags = false\n', 10),
+    "amd": ('format = "FP16"\naccumulate = "matrix_core(\'cdna2\', FP16)"\nflags = true\n', 11),
+    "conversion": ("flags = false\n", 2),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_UNITS)
+def test_lines_have_scales_before_c_and_flags_if_the_unit_has_them(name, tmp_path, capsys):
+    text, fields = OTHER_UNITS[name]
+    operation = "f16_to_i32" if name == "conversion" else "dot"
+    path = write_unit(tmp_path, name, f'operation = "{operation}"\ncases = 20\n{text}')
+    lines = path.read_text().splitlines()
+    assert {len(line.split()) for line in lines} == {fields}
+    assert main(["check", str(path)]) == 0
+    if fields % 2 == 0 and operation == "dot":  # another scale, in the field before c
+        *others, scale, c, _ = lines[5].split()
+        path.write_text("\n".join([*lines[:5], " ".join([*others, scale, c, "0" * len(c)]), *lines[6:]]))
+        capsys.readouterr()
+        assert main(["check", str(path)]) == 1
+        assert ("scales b" in capsys.readouterr().out) == (name in ("nvfp4", "mx"))
+
+
+def test_a_unit_without_flags_that_shall_have_them_is_an_error(tmp_path, capsys):
+    path = tmp_path / "library.toml"
+    path.write_text('operation = "dot"\nformat = "FP32"\naccumulate = "library_sum(\'mkl-avx2\')"\nflags = true\n')
+    assert main(["vectors", str(tmp_path / "out"), "--unit", str(path)]) == 2
+    assert "library.toml: library_sum('mkl-avx2') has no flags" in capsys.readouterr().err

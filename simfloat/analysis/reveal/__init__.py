@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.analysis.reveal.candidates import Candidate, candidates
 from simfloat.analysis.reveal.check import Exclusion, exclusion, sample
+from simfloat.analysis.reveal.operands import results_format, rounded_operands
 from simfloat.analysis.reveal.order import OrderNotFound, evidence_of, find_order
 from simfloat.analysis.reveal.probe import (
     MOST_CALLS,
@@ -24,9 +25,9 @@ from simfloat.analysis.reveal.probe import (
 )
 from simfloat.analysis.reveal.stochastic import reveal_rounding
 from simfloat.common import is_integer
-from simfloat.formats import FP32, Format, Rounding
+from simfloat.formats import BF16, FP32, Format, Rounding
 from simfloat.sums import Accumulator, dot
-from simfloat.sums.integers import UnitInputs, as_formats
+from simfloat.sums.integers import UnitInputs, as_formats, pair_text
 from simfloat.terminal import status
 
 #: The maximum number of products of a sum that can be revealed.
@@ -115,7 +116,7 @@ def reveal(
     f: Callable[[Any, Any], Any],
     k: int,
     *,
-    inputs: UnitInputs = FP32,
+    inputs: UnitInputs | None = None,
     seed: int = 0,
     calls: int = MOST_CALLS,
 ) -> Revealed:
@@ -147,7 +148,8 @@ def reveal(
             otherwise float64 arrays.
         k: the number of products, from 2 to 2048.
         inputs: the format of the operands, or a pair of formats for a and b. If f rounds its operands, pass the formats
-            that it rounds to.
+            that it rounds to. By default FP32; if no accumulator fits, and results show that f rounds its operands to
+            narrower formats, the search is repeated with these.
         seed: the seed of the random sums.
         calls: the maximum number of calls of f; usually some thousands are needed.
 
@@ -164,10 +166,20 @@ def reveal(
         >>> ours.accumulator
         blocked(8, inner=sequential(Format(5, 10, name='FP16')), outer=sequential(Format(8, 23, name='FP32')))
     """
-    box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs), _checked_calls(calls))
+    box = BlackBox(f, _checked_terms(k), _checked_inputs(FP32 if inputs is None else inputs), _checked_calls(calls))
     excluded: list[Exclusion] = []
     with status(lambda: f"reveal: f was called {calls - box.calls} times, {len(excluded)} accumulators are excluded"):
-        return _search(box, seed, calls, excluded)
+        revealed = _search(box, seed, calls, excluded)
+        if inputs is not None or revealed.accumulator is not None:
+            return revealed
+        formats = rounded_operands(box)
+        if formats == box.inputs:
+            return revealed
+        narrow = BlackBox(f, box.terms, formats, box.calls)
+        excluded.clear()
+        of_rounded = _search(narrow, seed, calls, excluded)
+    story = f"{revealed.reason} Results show that f rounds its operands to {pair_text(formats, str)}, so such numbers "
+    return replace(of_rounded, reason=f"{story}were compared: {of_rounded.reason}")
 
 
 def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> Revealed:
@@ -193,7 +205,8 @@ def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> 
         if len(excluded) == MOST_CANDIDATES:
             verdict += " No more are tried."
         if FP32 in box.inputs:
-            verdict += " If f rounds its operands, pass their format, such as inputs=simfloat.BF16."
+            narrow = results_format(box) or BF16
+            verdict += f" If f rounds its operands, pass their format, such as inputs=simfloat.{narrow}."
     return _conclude(None, box, tree, [story, verdict], excluded)
 
 

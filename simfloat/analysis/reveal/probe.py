@@ -104,7 +104,8 @@ class BlackBox:
         except Exception as error:
             types = " and ".join(dict.fromkeys(map(str, self._dtypes)))
             raise ValueError(
-                f"f must take two {types} vectors of length {self.terms}; it raised {type(error).__name__}: {error}"
+                f"f must take two {types} vectors of length {self.terms}; it raised {type(error).__name__}: {error}. "
+                "For a function f(x) of one vector, such as numpy.sum, pass lambda a, b: f(a * b)."
             ) from error
         number = as_operand(result, "f(a, b)")
         if number.ndim:

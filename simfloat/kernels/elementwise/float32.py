@@ -40,11 +40,11 @@ import math
 import numpy as np
 
 from simfloat.kernels.compile.intrinsics import fma, root, round_sum_to_odd
-from simfloat.kernels.compile.jit import kernel, scalar
+from simfloat.kernels.compile.jit import copy_into, kernel, scalar
 from simfloat.kernels.elementwise import exact
 from simfloat.kernels.elementwise.exact import divide_odd, odd_sum, two_sum
 from simfloat.kernels.elementwise.half import round_to_half
-from simfloat.kernels.elementwise.loops import BLOCK, NATIVE, ONE, operand_slice, repeat_scalar
+from simfloat.kernels.elementwise.loops import BLOCK, NATIVE, ONE, is_same_memory, operand_slice, repeat_scalar
 from simfloat.kernels.rounding.arrays import (
     round_each_directed,
     round_each_image,
@@ -218,6 +218,8 @@ def single_loop(function, few, images):
             repeat_scalar_for_block(c, out.size),
         )
         exact, sign = np.empty(min(out.size, BLOCK), np.float32), F32(sign)
+        replaces = is_same_memory(out, a) or is_same_memory(out, b) or is_same_memory(out, c)
+        copied = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
         cut = unpack_image_cut(unpack_grid(grid_numbers))
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
@@ -230,8 +232,12 @@ def single_loop(function, few, images):
                 for i in range(results.size):
                     bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))
                 if U32(bits & cut.dropped) == U32(0):
-                    for i in range(results.size):
-                        results[i] = round_image_to_nearest(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
+                    # A loop that writes results to the memory of an operand is not vectorised.
+                    target = copied[: stop - start] if replaces else results
+                    for i in range(target.size):
+                        target[i] = round_image_to_nearest(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
+                    if replaces:
+                        copy_into(results, target)
                     continue
             for i in range(block.size):
                 block[i] = function(F32(x[i]), F32(y[i]), F32(z[i]), sign)
@@ -322,12 +328,18 @@ def converted_loop(function):
     @kernel
     def loop(a, b, c, out):
         a_repeated, b_repeated, c_repeated, single = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c), np.float32
+        replaces = is_same_memory(out, a) or is_same_memory(out, b) or is_same_memory(out, c)
+        copied = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
             x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
-            z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
+            z, results = operand_slice(c, c_repeated, start, stop), out[start:stop]
+            # A loop that writes results to the memory of an operand is not vectorised.
+            block = copied[: stop - start] if replaces else results
             for i in range(block.size):
                 block[i] = one_nan(function(single(x[i]), single(y[i]), single(z[i]), 1.0))
+            if replaces:
+                copy_into(results, block)
 
     return loop
 

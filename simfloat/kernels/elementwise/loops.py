@@ -233,6 +233,12 @@ def _operand_chunk(operand: NDArray, start: int, stop: int) -> NDArray:
 ONE = np.float32(1.0)
 
 
+@scalar
+def is_same_memory(out, operand):
+    """Return True if two vectors begin at the same place."""
+    return out.ctypes.data == operand.ctypes.data
+
+
 def native_loop(function):
     """Return the loop of an operation that the hardware rounds to nearest even, in the type of `out`."""
 

@@ -9,6 +9,9 @@ import numpy as np
 from simfloat.kernels.compile.intrinsics import shift_left, shift_right
 from simfloat.kernels.compile.jit import kernel, reader
 
+#: The number of values that are tested at a time.
+BLOCK = 1024
+
 
 class Coding(NamedTuple):
     """The constants by which float64 magnitudes become codes of a format."""
@@ -129,6 +132,38 @@ def encode_images(x, codes, coding_fields):
         lost_bits = u(lost_bits | (u(0) if is_nan else u(image & lost)))
         codes[i] = nan if is_nan else shift_right(image, drop)
     return lost_bits == u(0)
+
+
+@kernel
+def are_numbers(x, images, limits, anchor):
+    """Return True if all values are certain to be numbers of a format; `images` are their bit patterns.
+
+    `limits` are the bits of a magnitude, the fraction bits that the format lacks, the smallest normal magnitude, the
+    first magnitude beyond the largest number, and the number of such magnitudes below those of infinity or NaN. Adding
+    `anchor` to a smaller magnitude than the normal ones rounds it to the spacing of subnormal numbers.
+    """
+    u = limits.dtype.type
+    magnitude_bits, lost, normal, beyond, count = limits[0], limits[1], limits[2], limits[3], limits[4]
+    for first in range(0, x.size, BLOCK):
+        values, patterns = x[first : first + BLOCK], images[first : first + BLOCK]
+        # Subnormal numbers have fewer fraction bits, so no number has lost bits. Most blocks have only normal numbers,
+        # which the largest and the smallest magnitude show; a zero minus one is larger than every magnitude.
+        used, largest, smallest = u(0), u(0), u(~u(0))
+        for i in range(patterns.size):
+            magnitude = u(patterns[i] & magnitude_bits)
+            used, largest = u(used | magnitude), max(largest, magnitude)
+            smallest = min(smallest, u(magnitude - u(1)))
+        if u(used & lost) != u(0):
+            return False
+        if largest >= beyond or smallest < u(normal - u(1)):
+            others = u(0)
+            for i in range(patterns.size):
+                magnitude, size = u(patterns[i] & magnitude_bits), abs(values[i])
+                is_between = magnitude < normal and (size + anchor) - anchor != size
+                others = u(others | (u(1) if is_between or u(magnitude - beyond) < count else u(0)))
+            if others != u(0):
+                return False
+    return True
 
 
 @kernel

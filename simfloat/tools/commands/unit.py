@@ -3,11 +3,12 @@
 A description names an operation of :func:`simfloat.write_vectors`::
 
     operation = "dot"            # or "add", "f16_to_i32", ...
-    format = "E4M3"              # of the operands; names of TestFloat contain it
+    format = "E4M3"              # of the operands, of "dot" also "(E4M3, E5M2)"; names of TestFloat contain it
     output = "FP32"              # of the result, if it differs
     rounding = "toward_zero"     # by default nearest_even
     accumulate = "fused(4, 20)"  # of "dot"
     terms = 4                    # of "dot"
+    flags = false                # for hardware without flags; true for flags of aligned and exact sums
     cases = 1000
     seed = 0
 """
@@ -28,7 +29,7 @@ from simfloat.common import did_you_mean, is_integer
 from simfloat.policy.text import parse, to_toml
 from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
 
-KEYS = ("operation", "format", "output", "rounding", "accumulate", "terms", "cases", "seed")
+KEYS = ("operation", "format", "output", "rounding", "accumulate", "terms", "flags", "cases", "seed")
 
 #: The version of the files of a unit; it changes if the same description gives other files.
 VERSION = 1
@@ -51,19 +52,25 @@ class Unit(NamedTuple):
         """Write vectors to a file."""
         case = self.case
         operands = [self._operand(place, kind) for place, kind in enumerate(case.kinds[:-1])]
+        scales = None
         if case.operation == DOT:
             self._cancel_products(operands)
-        arguments: list[Any] = [] if case.signature else [case.kinds[0]]
+            a, b, *of_blocks, c = operands
+            operands, scales = [a, b, c], tuple(of_blocks) or None
+        arguments: list[Any] = [] if case.signature else [case.kinds[:2] if case.operation == DOT else case.kinds[0]]
         arguments += [] if case.operation == DOT else [case.rounding]
         if case.operation == "round":
             arguments[0] = case.kinds[-1]
         options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
-        write_vectors(path, case.operation, *operands, *arguments, **options, accumulate=case.accumulator)
+        options |= {"accumulate": case.accumulator, "scales": scales, "flags": case.flags}
+        write_vectors(path, case.operation, *operands, *arguments, **options)
 
     def _operand(self, place: int, kind: Kind) -> NDArray[Any]:
         """Return random numbers of a kind, half of them replaced by edge cases."""
         is_factor = self.case.operation == DOT and place < 2
-        size = self.cases * (self.terms if is_factor else 1)
+        is_scale = self.case.operation == DOT and 2 <= place < len(self.case.kinds) - 2
+        columns = -(-self.terms // self.case.block) if is_scale else self.terms if is_factor else 1
+        size = self.cases * columns
         words = random_words(Draw(self.seed, place), 0, 4 * size).reshape(4, size)
         codes = words[0].astype(np.uint64) << np.uint64(32) | words[1]
         if isinstance(kind, np.dtype):
@@ -79,10 +86,12 @@ class Unit(NamedTuple):
                 near = 1.0 + (words[0] % np.uint32(256)) / 256.0
                 near = np.ldexp(near, (words[1] % np.uint32(12)).astype(np.int32) - 6) * (1.0 - 2.0 * (words[3] & 1))
                 numbers = sf.round(near, kind, sf.nearest_even.saturating()).astype(np.float64)
-        rarity = 16 * self.terms if is_factor else 2
+        rarity = 16 * columns if is_factor or is_scale else 2
         at = words[2] % np.uint32(rarity * edges.size) < edges.size
         numbers[at] = edges[words[3][at] % np.uint32(edges.size)]
-        return numbers.reshape(self.cases, self.terms) if is_factor else numbers
+        if is_scale and isinstance(kind, sf.Format) and not kind.has_zero:  # powers of two, with rare NaN
+            numbers[np.isfinite(numbers) & at] = 1.0
+        return numbers.reshape(self.cases, columns) if is_factor or is_scale else numbers
 
     @staticmethod
     def _edges(format: sf.Format) -> NDArray[np.float64]:
@@ -95,7 +104,7 @@ class Unit(NamedTuple):
 
     def _cancel_products(self, operands: list[NDArray[Any]]) -> None:
         """Let the first and the last product of every second row cancel, and start sums from small numbers."""
-        a, b, c = operands
+        a, b, *_, c = operands
         a[::2, -1], b[::2, -1] = (-a[::2, 0] if self.case.kinds[0].signed else a[::2, 0]), b[::2, 0]  # type: ignore[union-attr]
         c[...] = np.where(np.arange(self.cases) % 3 == 0, c, 0.0)
         if self.case.accumulator is not None and not self.case.accumulator.takes_initial:
@@ -130,13 +139,14 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         numbers[key] = description.get(key, default)
         if not is_integer(numbers[key], least, most):
             raise ValueError(f"{key} must be an integer from {least} to {most}, got {numbers[key]!r}.")
-    accumulate = description.get("accumulate")
+    accumulate, format = description.get("accumulate"), description.get("format")
     case = case_of(
         description["operation"],
-        description.get("format"),
+        parse(format) if isinstance(format, str) and format.startswith("(") else format,
         description.get("rounding"),
         description.get("output"),
         None if accumulate is None else parse(str(accumulate)),
+        flags=description.get("flags"),
     )
     modes = (case.rounding, *(case.accumulator.roundings if case.accumulator else ()))
     if any(mode.is_stochastic for mode in modes):

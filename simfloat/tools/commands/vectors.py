@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -65,7 +66,11 @@ def run(options: argparse.Namespace) -> int:
     unit: Unit | None = options.unit
     if unit is not None:
         path = folder / f"{unit.name}.txt"
-        unit.write(path)
+        try:
+            unit.write(path)
+        except ValueError as error:
+            print(f"simfloat: {unit.name}.toml: {error}", file=sys.stderr)
+            return 2
         path.with_suffix(".toml").write_text(unit.text(), encoding="utf-8", newline="\n")
         print(f"{unit.cases} cases in {path}. To compare the results of your unit: simfloat check FILE --unit TOML")
         return 0

@@ -130,6 +130,7 @@ def lookups_and_codes() -> None:
         sf.exp(operands.numbers(), sf.BF16, flags=True)
     for format, dtype in product((sf.E4M3, sf.BF16, sf.TF32, sf.Format(5, 14)), (np.float32, np.float64)):
         sf.decode(sf.encode(np.ones(2, dtype), format), format)
+        sf.array([1.0], format) + np.ones(2, dtype)
 
 
 def observed_training() -> None:

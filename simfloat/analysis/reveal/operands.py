@@ -1,0 +1,67 @@
+"""The formats to which an unknown function rounds its operands, if its results show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.analysis.reveal.probe import BlackBox, OutOfCalls
+from simfloat.arithmetic.operations import round
+from simfloat.formats import BF16, E4M3, E5M2, FP16, TF32, Format
+
+#: The formats that operands may be rounded to, the narrowest first.
+FORMATS = (E4M3, E5M2, FP16, BF16, TF32)
+
+#: The number of sums with operands that a rounding changes, all of which must keep their results; and the least number
+#: of them that is enough.
+COMPARED, ENOUGH = 48, 16
+
+Row = tuple[NDArray, NDArray, float]
+
+
+def rounded_operands(box: BlackBox) -> tuple[Format, Format]:
+    """Return for each operand the narrowest format that it can be rounded to without changing a result.
+
+    Return the formats of the box if there is none, or if no calls are left.
+    """
+    rows = [
+        (a, b, result)
+        for sums in box.sums()
+        for a, b, result in zip(sums.a, sums.b, sums.results.tolist(), strict=True)
+        if np.isfinite(result)
+    ]
+    try:
+        first, second = (_format_of_operand(box, side, rows) for side in (0, 1))
+    except OutOfCalls:
+        return box.inputs
+    return first, second
+
+
+def _format_of_operand(box: BlackBox, side: int, rows: Sequence[Row]) -> Format:
+    for format in FORMATS:
+        compared = 0
+        for *operands, result in rows:
+            rounded = round(operands[side], format)
+            if np.isfinite(rounded).all() and (rounded != operands[side]).any():
+                compared += 1
+                operands[side] = rounded
+                if box(*operands) != result:
+                    compared = 0
+                    break
+            if compared == COMPARED:
+                break
+        if compared >= ENOUGH:
+            return format
+    return box.inputs[side]
+
+
+def results_format(box: BlackBox) -> Format | None:
+    """Return the format narrower than FP32 that has all finite results; None without one."""
+    results = np.concatenate([sums.results for sums in box.sums()])
+    results = results[np.isfinite(results)]
+    for format in FORMATS:
+        if results.size and (round(results, format) == results).all():
+            return format
+    return None
