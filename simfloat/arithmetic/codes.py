@@ -30,7 +30,7 @@ from simfloat.formats import FP32, FP64, Format, as_format, fixed
 from simfloat.formats.catalog import DTYPES, FormatLike
 from simfloat.formats.text import hexadecimal_code
 
-#: Nanoseconds for encoding a value, and for decoding a code.
+#: Nanoseconds for encoding a value, for decoding a code, and for testing if a value is a number of a format.
 ENCODING, DECODING, MEMBERSHIP = 0.5, 0.5, 0.1
 
 #: Digits with or without 0x. Underscores may separate digits, as in Verilog and in Python.
@@ -115,7 +115,7 @@ def _codes_by_loop(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | 
 def are_surely_numbers(x: NDArray[np.floating], format: Format) -> bool:
     """Return True if all values of an array of floats on the CPU are certain to be numbers of a format.
 
-    The test takes one pass. A NaN with an unusual payload, and formats without a simple layout, remain uncertain.
+    The test takes one pass. It is not certain of a NaN with an unusual payload, and of formats without a simple layout.
     """
     limits = _membership_limits(format, x.dtype == np.float32)
     if limits is None or not x.flags.carray:
@@ -135,21 +135,20 @@ def are_surely_numbers(x: NDArray[np.floating], format: Format) -> bool:
 
 @lru_cache(maxsize=64)
 def _membership_limits(format: Format, is_single: bool) -> tuple[NDArray, np.floating] | None:
-    """Return the parameters of the loop `are_numbers`, or None if it cannot test for the format in float32 or
-    float64."""
+    """Return the parameters of the loop `are_numbers`, or None if the loop cannot test the format in this dtype."""
     carrier: Any = np.float32 if is_single else np.float64
     wide, image = (FP32, np.uint32) if is_single else (FP64, np.uint64)
-    lacks = wide.mantissa_bits - format.mantissa_bits
-    anchor_exponent = format.emin + lacks
+    missing_bits = wide.mantissa_bits - format.mantissa_bits
+    anchor_exponent = format.emin + missing_bits
     is_plain = format.signed and format.subnormals and not format.is_fixed and format.has_zero
     in_range = format.max <= wide.max and format.emin >= wide.emin and wide.emin < anchor_exponent < wide.emax
-    if not is_plain or lacks < 1 or not in_range:
+    if not is_plain or missing_bits < 1 or not in_range:
         return None
     infinity = (2 ** (wide.bits - 1) - 1) >> wide.mantissa_bits << wide.mantissa_bits
     special = infinity if format.has_infinity else infinity + 1 if format.has_nan else 2 ** (wide.bits - 1)
     beyond = int(np.array(format.max, carrier).view(image)) + 1
     least = int(np.array(format.smallest_normal, carrier).view(image))
-    limits = np.array([2 ** (wide.bits - 1) - 1, 2**lacks - 1, least, beyond, special - beyond], image)
+    limits = np.array([2 ** (wide.bits - 1) - 1, 2**missing_bits - 1, least, beyond, special - beyond], image)
     return limits, carrier(2.0**anchor_exponent)
 
 

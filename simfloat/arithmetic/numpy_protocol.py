@@ -171,9 +171,10 @@ PANDAS_PRIORITY = 10_000
 
 
 class OperandOfPandas:
-    """An operand that operators of pandas leave to its own class, which refuses it.
+    """A base class of arrays: operators of pandas leave such an operand to its own class, which raises ValueError.
 
-    Otherwise pandas would compute in float64. Its operators in place cannot leave an operand to another class.
+    Otherwise pandas would compute in float64. In-place operators of pandas ignore the priority, so reading it from them
+    raises ValueError.
     """
 
     @property

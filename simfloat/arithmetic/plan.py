@@ -179,15 +179,15 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
 
 
 def is_in_place(out: NDArray, x: NDArray) -> bool:
-    """Return True if results on the CPU replace a vector of more than a few elements."""
+    """Return True if results on the CPU replace their operand, a vector with more than a few elements."""
     return out.size > SMALL and type(out) is np.ndarray and _is_same_memory(out, x)
 
 
 @in_usual_environment
 def round_in_place(x: NDArray, plan: Plan, out: NDArray) -> NDArray:
-    """Round a vector into an array, `out`, in the same memory; nothing is drawn or observed."""
-    # A loop that writes to the memory that it reads is not vectorised: to BF16 it took ten times as long, and 1.7 times
-    # with results that are copied.
+    """Round a vector into `out`, an array in the same memory, without random bits and without an observer."""
+    # A loop that writes to the memory that it reads is not vectorised: rounding to BF16 took ten times as long. If the
+    # results are copied from other memory, it takes 1.7 times as long.
     results = out.reshape(-1)
 
     def work(piece: tuple[int, int]) -> None:

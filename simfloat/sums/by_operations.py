@@ -1,7 +1,7 @@
 """Sums by elementwise operations, step by step, for all elements of a tile.
 
 Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
-modes other than to nearest even. `unit_steps.py` has the steps of matrix units, and the rules of their flags.
+modes other than to nearest even. `unit_steps.py` contains the steps of matrix units, and the rules for their flags.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def needs_operations(accumulator: Accumulator) -> bool:
 
 
 class RemovedScales(NamedTuple):
-    """The sums of blocks, each of which is multiplied or divided by its two scales."""
+    """The steps that remove scales: the sum of each block is multiplied or divided by its two scales."""
 
     block: int
     operation: str  # multiply or divide
@@ -134,7 +134,7 @@ class OperationsEngine(NamedTuple):
     words: NDArray[np.uint32] | None  # (elements of the result, draws of an element), if the user gives draws
     least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
     flags: NDArray[np.uint8] | None = None  # receives the flags that the steps of each element raise, if requested
-    scales: RemovedScales | None = None  # of blocks; None if the accumulator itself reads scales
+    scales: RemovedScales | None = None  # None without scales, and if the accumulator itself reads them
     carrier: FloatType = np.float64
     cost: float = 1e-9  # one thread computes all sums, and the operations divide their elements among threads
 
@@ -227,17 +227,17 @@ class _Operations:
         factors: list[Any],
         start: NDArray,
         least: tuple[int, int],
-        removed: RemovedScales,
+        removal: RemovedScales,
         scales: TileScales,
     ) -> NDArray:
-        """Return the sums of blocks, without the scales of each, added to `start`."""
-        total, results, ones = removed.total, list[Any](), np.ones_like(start[:1, :1])
+        """Remove the scales from the sums of blocks, and return `start` plus the results."""
+        total, results, ones = removal.total, list[Any](), np.ones_like(start[:1, :1])
         remove = self._operations_in(total.format, total.rounding, start.shape)
-        for block, first in enumerate(range(0, len(factors), removed.block)):
-            products = factors[first : first + removed.block]
+        for block, first in enumerate(range(0, len(factors), removal.block)):
+            products = factors[first : first + removal.block]
             sums = self.sum(accumulator, products, np.zeros_like(start), least)
             both = scales[0][:, block, np.newaxis].astype(np.float64) * scales[1][block]
-            results.append((remove(removed.operation, sums, both), ones))
+            results.append((remove(removal.operation, sums, both), ones))
         return self.sum(total, results, start, least)
 
     def running_sums(

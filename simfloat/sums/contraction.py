@@ -166,7 +166,7 @@ def prepare_by_operations(
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
     draws = plan.accumulator_draws
     if any(rounding.is_stochastic for rounding in others) or (draws and (scales is not None or plan.is_scaled)):
-        what = "GivenBits can only supply the draws of the sum itself" if draws else "Such sums have no draws"
+        what = "GivenBits can only supply the draws of the sum itself" if draws else "Only its steps can use random bits"
         instead = " and without scales, or use stream=simfloat.BitStream(seed)" if draws else ""
         raise ValueError(f"{what}: pass operands and an output without stochastic rounding{instead}.")
     if draws and not isinstance(target.stream, GivenBits):
@@ -187,8 +187,8 @@ def prepare_by_operations(
         assert isinstance(target.stream, GivenBits)
         words = take_words(plan.accumulator, math.prod(shape), depth, target.stream)
     least = least_exponents(plan.accumulator, x, y)
-    removed = removed_scales(plan.accumulator, own_scales) if own_scales and not plan.accumulator.scales else None
-    engine = OperationsEngine(plan.accumulator, words, least, flags, removed)
+    removal = removed_scales(plan.accumulator, own_scales) if own_scales and not plan.accumulator.scales else None
+    engine = OperationsEngine(plan.accumulator, words, least, flags, removal)
     draw = PLACE_ONLY if draws or flags is not None else None
     return x.array, y.array, PreparedSum(plan.device, engine, False, False, draw, own_scales, initial, divisor)
 

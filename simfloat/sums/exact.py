@@ -280,7 +280,7 @@ class Fractions(NamedTuple):
         return sums.totals(self.in_fp64 is not None)
 
     def exact_total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> Fraction:
-        """Return one total without error: of a row and a column, the divisors of their blocks, and a start value."""
+        """Return the exact total of a row and a column, with the divisors of their blocks and a start value."""
         products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]
         if self.block is not None:
             firsts = range(0, len(products), self.block)
@@ -311,16 +311,16 @@ def flags_in_fp64(
 ) -> NDArray[np.uint8]:
     """Return the flags of finite sums of the products of two operands and start values, rounded to FP64.
 
-    The sums are computed one by one, with fractions. `scales` are those of the blocks that the engine divides.
+    The sums are computed one by one, with fractions. `scales` are the scales of blocks, by which the engine divides.
     """
     flags = np.zeros(finite.shape, np.uint8)
-    own = engine if isinstance(engine, Fractions) else Fractions(1.0, rounding, None, None, True)
+    fractions = engine if isinstance(engine, Fractions) else Fractions(1.0, rounding, None, None, True)
     left, right = _rows_and_columns(*operands, finite.shape)
     divisors = None if scales is None else _rows_and_columns(*scales, finite.shape)
     for at in map(tuple, np.argwhere(finite)):
         row, column = at[:-1], (*at[:-2], at[-1])
         of_blocks = () if divisors is None else divisors[0][row] * divisors[1][column]
-        total = own.exact_total(left[row], right[column], of_blocks, float(initial[at]))
+        total = fractions.exact_total(left[row], right[column], of_blocks, float(initial[at]))
         flags[at] = flags_of(total, (), FP64, rounding)
     return flags
 

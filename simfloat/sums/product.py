@@ -88,15 +88,16 @@ def matmul(
             `GivenBits`).
         observer: receives the rounding events of the casts and of the results.
         flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
-            aligned sums, matrix units, and `exact`. Scales of blocks raise none: scaled products are exact.
+            aligned sums, matrix units, and `exact`.
 
     Returns:
         float32 if both operands are float32 and the output format fits into float32, otherwise float64. With
         ``flags=True`` a pair: the results, and a uint8 array with the exceptions that the steps of each sum and its
         rounding to `output` raise together, with the bits of :func:`simfloat.round`. A chunk of an aligned sum is
-        inexact if the alignment cuts bits off a term, or if the total is rounded. Manuals of matrix units define no
-        flags: these are the flags of the operations that describe the unit, and a subnormal result that CDNA2 flushes
-        is inexact and an underflow.
+        inexact if the alignment cuts bits off a term, or if the total is rounded. Scales that a matrix unit reads raise
+        no flags, because scaled products are exact; for other accumulators, the division or multiplication of the sum
+        of a block by its scales may raise flags. Manuals of matrix units define no flags. simfloat returns the flags of
+        the operations in its model of the unit; a subnormal result that CDNA2 flushes is inexact and an underflow.
 
     Raises:
         ValueError: if the inner sizes differ, or if operands are too wide for exact steps.
@@ -428,7 +429,7 @@ def multiply_with_flags(
 
 
 def _flags_of_results(sums: NDArray, divisor: float, target: Target) -> NDArray[np.uint8]:
-    """Return the flags of the rounding of sums, which are divided by the scales of whole operands."""
+    """Return the flags of dividing sums by the scales of whole operands, if there are any, and of rounding them."""
     if divisor == 1.0:
         return operations.round(sums, target.format, target.rounding, flags=True)[1]
     quotients = [sums, np.array(divisor)]

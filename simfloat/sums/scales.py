@@ -226,7 +226,7 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
 
 
 def removed_scales(accumulator: Accumulator, scales: Scales) -> RemovedScales:
-    """Return the steps by which sums of blocks lose their scales, for sums by operations."""
+    """Return the steps that remove the scales from sums of blocks, for sums by operations."""
     assert accumulator.result is not None
     operation = "divide" if scales.divide else "multiply"
     removal = _ScaleRemoval(operation, accumulator.result, _rounding_of_results(accumulator))

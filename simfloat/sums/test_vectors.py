@@ -80,7 +80,7 @@ class Case(NamedTuple):
 
     @property
     def has_flags(self) -> bool:
-        """True if lines have flags; by default all do, except of sums with steps that are not rounded operations."""
+        """True if lines have flags. By default, they have none for sums with steps that are not rounded operations."""
         if self.flags is not None:
             return self.flags
         return self.accumulator is None or consists_of_operations(self.accumulator)
@@ -222,7 +222,7 @@ def write_vectors(
         scales: the scales of the blocks of a and of b, matrices with a row for each sum, for a unit that reads them. A
             line has them before c.
         flags: False to leave out the flags, for hardware without flags; True to write them also for aligned and exact
-            sums. By default a line has flags, except of sums with steps that are not rounded operations.
+            sums. By default, lines have flags, except for sums with steps that are not rounded operations.
         stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
 
     Raises:
@@ -253,7 +253,7 @@ def write_vectors(
     format = options.pop(0) if not signature or (options and isinstance(options[0], Format)) else None
     case = case_of(operation, format, options[0] if options else None, output, accumulate, flags=flags)
     if (scales is not None) != bool(case.block):
-        needs = f"{case.accumulator} reads scales of blocks" if case.block else f"{operation!r} reads no scales here"
+        needs = f"{case.accumulator} reads scales of blocks" if case.block else f"{operation!r} reads no scales"
         raise ValueError(f"scales= is for units with block scales: {needs}.")
     arrays = _operands(case, (*operands[:2], *(scales or ()), *operands[2:]))
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
@@ -284,7 +284,10 @@ def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
         )
     for x in scales:
         if x.shape != (len(a), -(-a.shape[1] // case.block)):
-            raise ValueError(f"scales of blocks of {case.block} of {a.shape} products cannot have the shape {x.shape}.")
+            raise ValueError(
+                f"scales must have a row for each sum and a column for each block of {case.block} products; a has the "
+                f"shape {a.shape}, and scales have {x.shape}."
+            )
     return [a, b, *scales, np.broadcast_to(c, len(a)).copy()]
 
 
@@ -336,7 +339,7 @@ def read_vectors(
             them it may be omitted.
         output: the format of the result, if it is another one.
         accumulate: the accumulator of ``"dot"``.
-        flags: False for a file without flags. In a file of sums they are recognized by the number of fields.
+        flags: False for a file without flags. In a file of sums, the number of fields shows if there are flags.
 
     Returns:
         `operands`, one vector each; `result`; `flags`; and `signalling`, which marks cases with a signalling NaN.

@@ -5,7 +5,7 @@ the total is rounded. It underflows if it is inexact and its total is tiny. It o
 the largest number. It is invalid if a term is 0 * inf, or if the sum is NaN and no term is NaN. Scales of blocks are
 operands: a product of two scaled numbers is one exact term, and so is a scaled group of products.
 
-AMD's matrix cores raise these flags, step by step:
+The steps of AMD's matrix cores raise these flags:
 
 * CDNA1: the flags of the one rounding of a chunk and the partial sum;
 * CDNA2: the flags of every operation in FP32. A subnormal result that is flushed is inexact and an underflow. An
@@ -13,7 +13,7 @@ AMD's matrix cores raise these flags, step by step:
 * CDNA3: the flags of an aligned sum, where every truncation and every floor may cut bits. A product of 2^128 or more is
   infinite, which is an overflow.
 
-No manual of these units defines flags: these are the flags of the operations that the units are modelled by.
+No manual of these units defines flags. These are the flags of the operations in our models.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Factors = tuple[NDArray, NDArray]
 #: The factors of a product, and the scales of both.
 ScaledFactors = tuple[NDArray, NDArray, NDArray, NDArray]
 
-#: A function (operation, *operands) -> results in FP32, which raises its flags.
+#: A function (operation, *operands) -> results in FP32; it also records the flags of the operation.
 Operations = Callable[..., NDArray]
 
 
@@ -75,7 +75,7 @@ def scaled_products_as_terms(factors: Sequence[ScaledFactors], least: tuple[int,
 
 
 def groups_as_terms(factors: Sequence[ScaledFactors], least: int) -> Terms:
-    """Return scaled groups of products, which have the exponents of their scales; `least` is emin of the scales."""
+    """Return scaled groups of products as terms, with the exponents of their scales; `least` is emin of the scales."""
     terms = Terms([], [])
     for first in range(0, len(factors), GROUP):
         group, (_, _, s, t) = factors[first : first + GROUP], factors[first]
@@ -171,10 +171,10 @@ def steps_of_matrix_core(
 def _exact_step(
     unit: MatrixCore, do: Operations, flags: NDArray[np.uint8], factors: list[Factors], so_far: NDArray
 ) -> NDArray:
-    """Round the exact sum of the sum so far and a chunk of products once (CDNA1)."""
+    """Round the exact total of the partial sum and a chunk of products once (CDNA1)."""
     products = [np.broadcast_to(x * y, so_far.shape) for x, y in factors]
     plain = so_far + reduce(np.add, products)
-    # Four products of FP16 numbers have 80 bits, and the errors of their sums are added without error. BF16 has two.
+    # Four products of FP16 numbers span 80 bits, so the errors of their sums are added exactly. A BF16 chunk has two.
     high, low = products[0], np.zeros_like(so_far)
     for product in products[1:]:
         high, error = exact_sum_of_two(high, product)
@@ -210,7 +210,7 @@ def _flushing_step(
 def _floored_step(
     unit: MatrixCore, do: Operations, flags: NDArray[np.uint8], factors: list[Factors], so_far: NDArray
 ) -> NDArray:
-    """Truncate products, and add them and the sum so far through floors (CDNA3)."""
+    """Truncate products, and add them and the partial sum with floors (CDNA3)."""
     if TF32 in unit.inputs:
         factors = [(cut_to_tf32(x), cut_to_tf32(y)) for x, y in factors]
     is_cut = np.zeros(so_far.shape, bool)

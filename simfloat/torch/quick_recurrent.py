@@ -139,7 +139,7 @@ class RecurrentGradients(RecurrentArithmetic):
         return gates
 
     def enter_addition(self, g: NDArray) -> NDArray:
-        """Return the gradient of the gates before the bias was added; an observer counts padded ones."""
+        """Return the gradient of the gates before the bias was added; if it is padded, an observer counts it."""
         # PyTorch's zeros have the format FP32, so the addition rounds the gradient that contains them.
         is_padded = self.products.observer is not None and any(g is x for x in self.padded_gates)
         return self._at("add").round(g) if is_padded and self._at("add").format != FP32 else g
@@ -213,7 +213,7 @@ class RecordedGradients:
 
     @staticmethod
     def enter_addition(g: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of the gates before the bias was added; an observer counts padded ones."""
+        """Return the gradient of the gates before the bias was added; if it is padded, an observer counts it."""
         run: Any = active_run()
         node = run and run.backward_nodes.current()
         if node is None or node.note is None or node.note.place.observer is None:

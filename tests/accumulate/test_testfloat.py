@@ -303,7 +303,7 @@ def test_vectors_of_units_with_block_scales_have_the_scales_of_every_row(rng, tm
     )
 
 
-def test_vectors_may_lack_flags(tmp_path):
+def test_vectors_can_be_written_without_flags(tmp_path):
     path = tmp_path / "cases"
     sf.write_vectors(path, "add", [1.0], [2.0], sf.FP16, flags=False)
     assert path.read_text() == "3C00 4000 4200\n"

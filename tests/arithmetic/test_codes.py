@@ -194,7 +194,7 @@ def test_narrow_tensors_of_pytorch_are_codes_for_decode_and_numbers_elsewhere():
 
 
 @pytest.mark.parametrize("carrier", [np.float32, np.float64])
-def test_one_pass_finds_whether_all_values_are_numbers_of_a_format(carrier):
+def test_one_pass_finds_if_all_values_are_numbers_of_a_format(carrier):
     uncertain = [sf.E8M0, sf.fixed(8, 4), sf.Format(4, 3, subnormals=False)]
     formats = [sf.E4M3, sf.E5M2, sf.E4M3FNUZ, sf.E2M1, sf.FP16, sf.BF16, sf.TF32, sf.p3109(8, 4), sf.FP32]
     formats += [sf.Format(3, 2, bias=9), *uncertain]

@@ -323,7 +323,7 @@ def test_other_lengths_are_refused(k):
         sf.reveal(np.dot, k)
 
 
-def test_of_a_function_that_rounds_its_operands_the_format_is_asked_for():
+def test_the_reason_asks_for_the_format_to_which_a_function_rounds_its_operands():
     def f(a, b):
         return sf.dot(a, b, inputs=sf.BF16, accumulate=sf.FP16)
 
@@ -338,9 +338,9 @@ def test_operands_without_a_sign_are_refused(inputs):
         sf.reveal(np.dot, 5, inputs=inputs)
 
 
-def test_formats_to_which_operands_are_rounded_are_found():
+def test_reveal_finds_the_formats_to_which_a_function_rounds_its_operands():
     mixed = sf.reveal(lambda a, b: sf.dot(a, b, inputs=(sf.E4M3, sf.E5M2), accumulate=sf.FP16), 3)
     assert (mixed.accumulator, mixed.inputs) == (sf.sequential(sf.FP16), (sf.E4M3, sf.E5M2))
-    assert "f rounds its operands to (E4M3, E5M2), so" in mixed.reason
+    assert "f rounds its operands to (E4M3, E5M2). The search was repeated" in mixed.reason
     with pytest.raises(ValueError, match=r"such as numpy.sum, pass lambda a, b: f\(a \* b\)"):
         sf.reveal(np.sum, 4)

@@ -137,7 +137,7 @@ def test_lines_have_scales_before_c_and_flags_if_the_unit_has_them(name, tmp_pat
         assert ("scales b" in capsys.readouterr().out) == (name in ("nvfp4", "mx"))
 
 
-def test_a_unit_without_flags_that_shall_have_them_is_an_error(tmp_path, capsys):
+def test_flags_of_a_sum_that_has_none_are_an_error(tmp_path, capsys):
     path = tmp_path / "library.toml"
     path.write_text('operation = "dot"\nformat = "FP32"\naccumulate = "library_sum(\'mkl-avx2\')"\nflags = true\n')
     assert main(["vectors", str(tmp_path / "out"), "--unit", str(path)]) == 2

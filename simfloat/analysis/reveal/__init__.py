@@ -148,8 +148,8 @@ def reveal(
             otherwise float64 arrays.
         k: the number of products, from 2 to 2048.
         inputs: the format of the operands, or a pair of formats for a and b. If f rounds its operands, pass the formats
-            that it rounds to. By default FP32; if no accumulator fits, and results show that f rounds its operands to
-            narrower formats, the search is repeated with these.
+            that it rounds to. The default is FP32. If no accumulator fits FP32 operands, and the results show that f
+            rounds its operands to narrower formats, the search is repeated with these formats.
         seed: the seed of the random sums.
         calls: the maximum number of calls of f; usually some thousands are needed.
 
@@ -177,9 +177,9 @@ def reveal(
             return revealed
         narrow = BlackBox(f, box.terms, formats, box.calls)
         excluded.clear()
-        of_rounded = _search(narrow, seed, calls, excluded)
-    story = f"{revealed.reason} Results show that f rounds its operands to {pair_text(formats, str)}, so such numbers "
-    return replace(of_rounded, reason=f"{story}were compared: {of_rounded.reason}")
+        second = _search(narrow, seed, calls, excluded)
+    story = f"{revealed.reason} The results show that f rounds its operands to {pair_text(formats, str)}."
+    return replace(second, reason=f"{story} The search was repeated with such operands: {second.reason}")
 
 
 def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> Revealed:

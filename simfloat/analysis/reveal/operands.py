@@ -14,8 +14,8 @@ from simfloat.formats import BF16, E4M3, E5M2, FP16, TF32, Format
 #: The formats that operands may be rounded to, the narrowest first.
 FORMATS = (E4M3, E5M2, FP16, BF16, TF32)
 
-#: The number of sums with operands that a rounding changes, all of which must keep their results; and the least number
-#: of them that is enough.
+#: A rounding that changes an operand must keep the results of all sums: the number of sums that are tried, and the
+#: number that is enough if there are no more.
 COMPARED, ENOUGH = 48, 16
 
 Row = tuple[NDArray, NDArray, float]
@@ -24,7 +24,7 @@ Row = tuple[NDArray, NDArray, float]
 def rounded_operands(box: BlackBox) -> tuple[Format, Format]:
     """Return for each operand the narrowest format that it can be rounded to without changing a result.
 
-    Return the formats of the box if there is none, or if no calls are left.
+    An operand without such a format has the format of the box; both have it if no calls are left.
     """
     rows = [
         (a, b, result)
@@ -41,24 +41,24 @@ def rounded_operands(box: BlackBox) -> tuple[Format, Format]:
 
 def _format_of_operand(box: BlackBox, side: int, rows: Sequence[Row]) -> Format:
     for format in FORMATS:
-        compared = 0
+        count = 0
         for *operands, result in rows:
             rounded = round(operands[side], format)
             if np.isfinite(rounded).all() and (rounded != operands[side]).any():
-                compared += 1
+                count += 1
                 operands[side] = rounded
                 if box(*operands) != result:
-                    compared = 0
+                    count = 0
                     break
-            if compared == COMPARED:
+            if count == COMPARED:
                 break
-        if compared >= ENOUGH:
+        if count >= ENOUGH:
             return format
     return box.inputs[side]
 
 
 def results_format(box: BlackBox) -> Format | None:
-    """Return the format narrower than FP32 that has all finite results; None without one."""
+    """Return the first of `FORMATS` that can represent all finite results, or None."""
     results = np.concatenate([sums.results for sums in box.sums()])
     results = results[np.isfinite(results)]
     for format in FORMATS:

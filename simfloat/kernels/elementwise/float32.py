@@ -219,7 +219,7 @@ def single_loop(function, few, images):
         )
         exact, sign = np.empty(min(out.size, BLOCK), np.float32), F32(sign)
         replaces = is_same_memory(out, a) or is_same_memory(out, b) or is_same_memory(out, c)
-        copied = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
+        buffer = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
         cut = unpack_image_cut(unpack_grid(grid_numbers))
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
@@ -233,7 +233,7 @@ def single_loop(function, few, images):
                     bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))
                 if U32(bits & cut.dropped) == U32(0):
                     # A loop that writes results to the memory of an operand is not vectorised.
-                    target = copied[: stop - start] if replaces else results
+                    target = buffer[: stop - start] if replaces else results
                     for i in range(target.size):
                         target[i] = round_image_to_nearest(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
                     if replaces:
@@ -329,13 +329,13 @@ def converted_loop(function):
     def loop(a, b, c, out):
         a_repeated, b_repeated, c_repeated, single = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c), np.float32
         replaces = is_same_memory(out, a) or is_same_memory(out, b) or is_same_memory(out, c)
-        copied = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
+        buffer = np.empty(min(out.size, BLOCK) if replaces else 0, out.dtype)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
             x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
             z, results = operand_slice(c, c_repeated, start, stop), out[start:stop]
             # A loop that writes results to the memory of an operand is not vectorised.
-            block = copied[: stop - start] if replaces else results
+            block = buffer[: stop - start] if replaces else results
             for i in range(block.size):
                 block[i] = one_nan(function(single(x[i]), single(y[i]), single(z[i]), 1.0))
             if replaces:

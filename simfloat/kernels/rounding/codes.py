@@ -138,16 +138,17 @@ def encode_images(x, codes, coding_fields):
 def are_numbers(x, images, limits, anchor):
     """Return True if all values are certain to be numbers of a format; `images` are their bit patterns.
 
-    `limits` are the bits of a magnitude, the fraction bits that the format lacks, the smallest normal magnitude, the
-    first magnitude beyond the largest number, and the number of such magnitudes below those of infinity or NaN. Adding
-    `anchor` to a smaller magnitude than the normal ones rounds it to the spacing of subnormal numbers.
+    `limits` has five integers: the bits of a magnitude, the fraction bits that the format does not have, the smallest
+    normal magnitude, the first magnitude beyond the largest number, and the number of magnitudes from there up to
+    infinity or NaN. Adding `anchor` to a magnitude below the normal ones rounds it to the spacing of subnormal numbers.
     """
     u = limits.dtype.type
     magnitude_bits, lost, normal, beyond, count = limits[0], limits[1], limits[2], limits[3], limits[4]
     for first in range(0, x.size, BLOCK):
         values, patterns = x[first : first + BLOCK], images[first : first + BLOCK]
-        # Subnormal numbers have fewer fraction bits, so no number has lost bits. Most blocks have only normal numbers,
-        # which the largest and the smallest magnitude show; a zero minus one is larger than every magnitude.
+        # No number of the format has bits of `lost`: subnormal numbers have even fewer fraction bits. Most blocks have
+        # only zeros and normal numbers, which the largest and the smallest magnitude show: for the smallest one, each
+        # magnitude is reduced by one, so a zero wraps around to the largest integer.
         used, largest, smallest = u(0), u(0), u(~u(0))
         for i in range(patterns.size):
             magnitude = u(patterns[i] & magnitude_bits)

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 def _compare(path: Path, unit: Unit | None) -> int:
     case = _case(path, unit)
     cases = read_cases(path, case.operation)
-    if case.operation == DOT and cases:  # the file has flags, or has none
+    if case.operation == DOT and cases:  # the number of fields shows if the file has flags
         case = case._replace(flags=len(cases[0][1]) % 2 == 1)
     vectors = vectors_of(cases, case, path)
     result, flags = case.compute(vectors.operands)

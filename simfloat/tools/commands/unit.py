@@ -3,12 +3,12 @@
 A description names an operation of :func:`simfloat.write_vectors`::
 
     operation = "dot"            # or "add", "f16_to_i32", ...
-    format = "E4M3"              # of the operands, of "dot" also "(E4M3, E5M2)"; names of TestFloat contain it
+    format = "E4M3"              # of the operands; "(E4M3, E5M2)" for the two of "dot"; names of TestFloat contain it
     output = "FP32"              # of the result, if it differs
     rounding = "toward_zero"     # by default nearest_even
     accumulate = "fused(4, 20)"  # of "dot"
     terms = 4                    # of "dot"
-    flags = false                # for hardware without flags; true for flags of aligned and exact sums
+    flags = false                # for hardware without flags; true also for aligned and exact sums
     cases = 1000
     seed = 0
 """
