@@ -10,15 +10,22 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
+from simfloat.arithmetic.operations import round_array
+from simfloat.arithmetic.target import Target, WithPath, wants
+from simfloat.formats import E2M1, E8M0, nearest_even
 from simfloat.formats.rounding import toward_negative, toward_positive
+from simfloat.kernels.rounding.events import wants_optional_counts
+from simfloat.simulation.place import Place
 from simfloat.torch.arguments import Arguments, Options
+from simfloat.torch.forward_log import is_recomputing, place_observed_once
 from simfloat.torch.handlers import Handler, Movement, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.scattering import add_at, element_numbers
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import NOTHING, Tag, numbers_of, tensor_of
+from simfloat.torch.tensors import FORMAT_OF, NOTHING, Tag, numbers_of, tensor_of
 
 MOVEMENT = frozenset(
     """
@@ -162,5 +169,35 @@ class Matches(Movement):
         return is_match
 
 
+class Conversion(Movement):
+    """A conversion to another dtype. Under a policy that follows the dtypes of the program, an observer counts it."""
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """Return the result of PyTorch."""
+        result = super().__call__(run, func, args, options, into)
+        if run.simulation.observer is not None:
+            count_conversion(run, run.place_of_movement(func), args[0], result.dtype)
+        return result
+
+
+def count_conversion(run: RunContext, place: Place, x: torch.Tensor, dtype: torch.dtype) -> None:
+    """Pass the events of a conversion to a narrower dtype to the observer, as the operation "cast"."""
+    if not (dtype.is_floating_point and x.is_floating_point() and dtype.itemsize < x.dtype.itemsize):
+        return
+    format, node = FORMAT_OF[dtype], run.backward_nodes.current()
+    if format in (E8M0, E2M1) or run.optimizing.optimizer is not None or is_recomputing():
+        return
+    if node is not None:
+        if node.note is None:
+            return
+        place = place_observed_once(node.note.place)
+    observer, phase = place.observer, "forward" if node is None else "backward"
+    if place.is_written and observer is not None and wants(observer, place.path, phase):
+        # PyTorch's conversion to this one type saturates.
+        rounding = nearest_even.saturating() if dtype == torch.float8_e4m3fn else nearest_even
+        counts = WithPath(observer, place.path, phase, wants_optional_counts(observer))
+        round_array(numbers_of(x), Target(format, rounding, np.float32, None, counts, "cast"))
+
+
 #: Rules, by PyTorch's name.
-TABLE |= {"eq.Tensor": Matches()}
+TABLE |= {"eq.Tensor": Matches(), "_to_copy": Conversion()}
