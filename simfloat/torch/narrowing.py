@@ -7,20 +7,20 @@ the widest format of their operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
 import torch
 
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32
+from simfloat.formats import FP32, Format
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.open_run import OpenRun, active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
+from simfloat.torch.tensors import Narrow, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
@@ -48,6 +48,11 @@ class StraightThroughRounding(torch.autograd.Function):
     def backward(context: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return the gradient."""
         return g, None
+
+
+def knows_upcasts(run: OpenRun) -> bool:
+    """True if the policy keeps an upcast of the program: results have the widest format, or FP32 after an upcast."""
+    return takes_formats(run) or run.simulation.place("multiply", run.path).upcast is not None
 
 
 def takes_formats(run: OpenRun) -> bool:
@@ -159,7 +164,7 @@ class Upcast(torch.autograd.Function):
         """Return the values."""
         context.set_materialize_grads(False)
         context.run, context.note = run, run.notes.begin(place, (x,))
-        wide = wide_copy(x)
+        wide = wide_copy(x, run.path)
         if context.note is not None:
             context.note.format, context.note.is_one_call = FP32, True
         return wide
@@ -180,18 +185,20 @@ class Upcast(torch.autograd.Function):
         return rounded, None, None
 
 
-def wide_copy(x: torch.Tensor) -> torch.Tensor:
+def wide_copy(x: torch.Tensor, path: str | None) -> torch.Tensor:
     """Return a copy of values with the format FP32, in other memory, because tags belong to memory."""
     with without_dispatch():
         copy = x.clone(memory_format=torch.preserve_format)
-    put_tag(copy, Tag(FP32))
+    put_tag(copy, Tag(FP32, narrow=Narrow(stored_format(x), path)))
     return copy
 
 
 def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a conversion of tensors: an upcast to float32 gives the values of its result the format FP32.
 
-    The tensor is float32 already. It would be a result in 16 bits under autocast, and the conversion would widen it.
+    The tensor is float32 already. It would be a result in 16 bits under autocast, and the conversion would widen it. If
+    the values are wide because of an upcast in the same module, the conversion returns to 16 bits, since programs
+    write `x.to(dtype)` with the dtype of their input.
     """
 
     @wraps(method)
@@ -200,18 +207,52 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
         run: Any = active_run()
         if run is None or not isinstance(result, torch.Tensor) or result.dtype != torch.float32:
             return result
-        if is_transformed() or not x.is_floating_point() or not takes_formats(run):
+        if is_transformed() or not x.is_floating_point() or not knows_upcasts(run):
             return result
-        if method.__name__ != "float" and not any(map(_has_float32, (*args, *options.values()))):
+        targets, tag = (*args, *options.values()), tag_of(result)
+        narrow = _narrower_format(run, tag, targets)
+        if narrow is not None and method.__name__ != "float":
+            return _narrow(run, result, narrow)
+        if method.__name__ != "float" and not any(map(_has_float32, targets)):
             return result  # a conversion to another device or layout
-        tag = tag_of(result)
         if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision >= FP32.precision:
             return result
         if not torch.is_grad_enabled():
-            return wide_copy(result)
+            return wide_copy(result, run.path)
         return Upcast.apply(result, run, run.place_of_movement(torch.ops.aten._to_copy.default))
 
     return call
+
+
+def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap softmax or log_softmax: `dtype=torch.float32` is an upcast of the operand."""
+
+    @wraps(function)
+    def call(x: Any, *args: Any, **options: Any) -> Any:
+        run = active_run()
+        is_upcast = run is not None and options.get("dtype") is torch.float32 and isinstance(x, torch.Tensor)
+        return function(x.float() if is_upcast and not takes_formats(run) else x, *args, **options)
+
+    return call
+
+
+def _narrow(run: Any, x: torch.Tensor, format: Format) -> torch.Tensor:
+    """Return values rounded to the format that they had before an upcast."""
+    arithmetic = run.place_of_movement(torch.ops.aten._to_copy.default).forward_in(format)
+    return StraightThroughRounding.apply(x, arithmetic.with_operation("cast"))
+
+
+def _narrower_format(run: Any, tag: Tag, targets: Iterable[Any]) -> Format | None:
+    """Return the format to which a conversion to these types and tensors rounds FP32 values; None if it does not."""
+    if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision < FP32.precision:
+        return None
+    for target in targets:
+        if isinstance(target, torch.Tensor) and stored_format(target).precision < FP32.precision:
+            return stored_format(target)
+        # The dtype of the 16-bit values that an operation of the same module has converted.
+        if target is torch.float32 and tag.narrow is not None and tag.narrow.path == run.path:
+            return tag.narrow.format
+    return None
 
 
 def _has_float32(type_or_tensor: Any) -> bool:

@@ -145,7 +145,7 @@ def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
         if not are_plain(x) or not x.is_contiguous() or x.requires_grad and number not in call.operands:
             return False
         tag = tag_of(x)
-        if tag.is_gradient or tag.is_weight and len(call.operands) == 1:
+        if tag.is_gradient or tag.narrow is not None or tag.is_weight and len(call.operands) == 1:
             return False
     return True
 

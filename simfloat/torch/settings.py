@@ -25,6 +25,7 @@ from simfloat.torch.narrowing import (
     RECURRENT,
     dropout_in_operand_format,
     upcasts,
+    with_requested_upcast,
     with_autocast_types,
 )
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
@@ -289,6 +290,7 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
     *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in CONVERSIONS),
+    *(function_setting(torch.nn.functional, name, with_requested_upcast) for name in ("softmax", "log_softmax")),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 

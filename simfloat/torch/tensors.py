@@ -352,6 +352,13 @@ def stored_tensor(x: torch.Tensor) -> torch.Tensor:
     return getattr(x, STORED, x)
 
 
+class Narrow(NamedTuple):
+    """The format that values had before the program converted them to float32, and the path where it did."""
+
+    format: Format
+    path: str | None
+
+
 class Tag(NamedTuple):
     """The tag of values: their format, and their relation to a parameter."""
 
@@ -362,6 +369,7 @@ class Tag(NamedTuple):
     moment: str = ""  # the name of the optimizer's moment that they are
     node: int | None = None  # the number of the autograd node of the backward pass that computed them
     events: Any = None  # events of the rounding of a gradient, until it is known if the gradient is complete
+    narrow: Narrow | None = None  # what they were before an upcast of the program, for them or for an operand of theirs
 
 
 NOTHING = Tag()
@@ -371,6 +379,11 @@ def tag_of(tensor: torch.Tensor) -> Tag:
     """Return the tag of a tensor's values."""
     tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
     return tags if isinstance(tags, Tag) else tags.at(tensor)
+
+
+def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
+    """Return what values were before an upcast of the program, for the first tensor that depends on one."""
+    return next((narrow for x in tensors if (narrow := tag_of(x).narrow) is not None), None)
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:

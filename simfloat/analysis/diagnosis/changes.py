@@ -1,8 +1,8 @@
 """Remedies of a program with its own dtypes: changes of the program, which trainings of changed copies verify.
 
 No role of a policy widens the dtype of a tensor. So the remedies of such a program are an upcast, a larger eps, another
-mask, scaled queries, scaled float8 tensors, a master copy of the weights, or a loss scale. The policy of a trial contains
-them.
+mask, scaled queries, scaled float8 tensors, a master copy of the weights, or a loss scale. The policy of a trial
+contains them.
 """
 
 from __future__ import annotations
