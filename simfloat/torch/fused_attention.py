@@ -24,7 +24,17 @@ from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import active_run, outside_block, without_dispatch
 from simfloat.torch.phases import Backward, Forward
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import FORMAT_OF, NARROW, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import (
+    FORMAT_OF,
+    NARROW,
+    Tag,
+    array_on,
+    match_layout,
+    numbers_of,
+    put_tag,
+    tag_of,
+    tensor_of,
+)
 
 Tensor = torch.Tensor
 
@@ -87,8 +97,8 @@ def _options(place: Place, call: AttentionCall, q: Tensor, k: Tensor) -> Attenti
     """Return the options of the formula for a call."""
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if call.is_causal else []
     if call.mask is not None:
-        masks.append(call.mask.numpy() if call.mask.dtype == torch.bool else numbers_of(call.mask))
-    passes = None if call.passes is None else call.passes.numpy()
+        masks.append(array_on(call.mask) if call.mask.dtype == torch.bool else numbers_of(call.mask))
+    passes = None if call.passes is None else array_on(call.passes)
     kernel = kernel_of(place.recipe.fused)
     assert kernel is not None
     options = AttentionOptions(kernel, call.factor(q), *split_masks(masks), passes, 1 - call.dropout_p)

@@ -32,7 +32,7 @@ from simfloat.torch.forward_log import Operand, is_recomputing, observed_at, pen
 from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, match_layout, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import Tag, array_on, match_layout, put_tag, tag_of, tensor_of, tensor_on
 
 Tensor = torch.Tensor
 Arguments = tuple[Any, ...]
@@ -361,7 +361,7 @@ def store_gradient(
     stored = place.to_stored(operand.path, number, operand.format)
     if place.observer is not None:
         stored = observed_at(str(operand.path), place, stored)
-    leaf.grad.copy_(torch.from_numpy(stored.add(leaf.grad.numpy(), array)))
+    leaf.grad.copy_(tensor_on(stored.add(array_on(leaf.grad), array)))
     put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=stored.format))
     return None
 

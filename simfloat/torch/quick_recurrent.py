@@ -31,7 +31,7 @@ from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import current_number, target_operand
 from simfloat.torch.quick_formulas import are_plain, has_saved_tensor_hooks, unwatched_place
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tensor_of, weight_path
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tensor_of, tensor_on, weight_path
 
 
 class RecurrentArithmetic(Elementwise):
@@ -224,7 +224,7 @@ class StepWeights(torch.autograd.Function):
         array = numbers_of(run.parameters.read(parameter)).T
         # All of these tensors share one memory, which is only read. Each step has its own tensor, because each has its
         # own node in PyTorch, and autograd adds the shares of the weight's gradient in the order of these nodes.
-        transposed = [torch.from_numpy(array) for _ in parameters]
+        transposed = [tensor_on(array) for _ in parameters]
         for x in transposed:
             put_tag(x, tag)
         return tuple(transposed)

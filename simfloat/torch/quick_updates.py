@@ -21,7 +21,7 @@ from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sg
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.quick_formulas import are_plain, is_alone
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, weight_path
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, tensor_on, weight_path
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -119,7 +119,7 @@ class WholeUpdates:
                 if name in state:
                     _write(state[name], array, memory[name])
                 else:
-                    state[name] = torch.from_numpy(array)
+                    state[name] = tensor_on(array)
         run.parameters.note_written(path)
         if COMPENSATION in state:
             optimizer.state[parameter][COMPENSATION] = state.pop(COMPENSATION)
@@ -141,7 +141,7 @@ class WholeUpdates:
 def _write(x: Tensor, array: NDArray, memory: NDArray) -> None:
     """Write these values to a tensor, unless they are in its memory already; then only report the write to autograd."""
     if array.ndim and array is not memory:
-        x.copy_(torch.from_numpy(array))
+        x.copy_(tensor_on(array))
         return
     if array is not memory:
         memory[...] = array  # a counter, for which `copy_` takes longer than everything else here

@@ -25,8 +25,8 @@ from simfloat.torch.narrowing import (
     RECURRENT,
     dropout_in_operand_format,
     upcasts,
-    with_requested_upcast,
     with_autocast_types,
+    with_requested_upcast,
 )
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.quick_formulas import is_alone, kernel_of

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.codes import decode
+from simfloat.arithmetic.machines import GPU, is_on_gpu
 from simfloat.formats import BF16, E2M1, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
 from simfloat.simulation.place import widest_format
 from simfloat.torch.open_run import without_dispatch
@@ -129,6 +130,24 @@ PAIRED = torch.float4_e2m1fn_x2
 WIDE = (torch.float32, torch.float64)
 
 
+#: The type of the device of tensors that share their memory with NumPy arrays; others share it with CuPy arrays.
+HOST = "cpu"
+
+
+def array_on(x: torch.Tensor) -> Any:
+    """Return the values of a tensor as an array on its device, without a copy."""
+    if x.device.type == HOST:
+        return x.numpy()
+    # DLPack has no booleans in its older versions.
+    arrays = GPU.arrays
+    return arrays.from_dlpack(x.view(torch.uint8)).view(bool) if x.dtype == torch.bool else arrays.from_dlpack(x)
+
+
+def tensor_on(array: Any) -> torch.Tensor:
+    """Return the values of an array as a tensor on its device, without a copy."""
+    return torch.from_numpy(array) if type(array) is np.ndarray else torch.from_dlpack(array)
+
+
 def numbers_of(x: Numbers) -> NDArray:
     """Return an operand as an array: float32 or float64; integers and booleans become float64."""
     if isinstance(x, torch.Tensor):
@@ -136,22 +155,22 @@ def numbers_of(x: Numbers) -> NDArray:
         # for these.
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
-            return x.numpy()
+            return x.numpy() if x.device.type == HOST else array_on(x)
         if x.dtype == PAIRED:
             return _unpack_pairs(x)
         if x.itemsize < 4 and x.is_floating_point():
             # NumPy has no bfloat16 and no float8. float32 can represent all values of these types.
-            return x.float().numpy()
-        array = x.numpy()
+            return array_on(x.float())
+        array = array_on(x)
         return array if x.is_floating_point() else integers(array)
-    return x if isinstance(x, np.ndarray) else np.array(float(x))
+    return x if isinstance(x, np.ndarray) or is_on_gpu(x) else np.array(float(x))
 
 
 def _unpack_pairs(x: torch.Tensor) -> NDArray[np.float32]:
     """Return the values of pairs; there are twice as many along the contiguous axis."""
     if x.ndim > 1 and x.stride(-1) != 1:
         return _unpack_pairs(x.transpose(-1, -2)).swapaxes(-1, -2)
-    codes = x.view(torch.uint8).numpy()
+    codes = array_on(x.view(torch.uint8))
     pairs = np.stack([codes & 15, codes >> 4], -1)
     return decode(pairs.reshape(*x.shape[:-1], 2 * x.shape[-1]), E2M1)
 
@@ -171,7 +190,12 @@ def integers(array: NDArray) -> NDArray[np.float64]:
 
 def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of this dtype on the memory of the array, or on a copy of it."""
-    array = np.asarray(array)
+    if type(array) is not np.ndarray:
+        if is_on_gpu(array):
+            # CuPy computes in the strides of its operands; copies are in C order.
+            tensor = torch.from_dlpack(array if array.flags.c_contiguous else array.copy(order="C"))
+            return tensor if tensor.dtype == dtype else tensor.to(dtype)
+        array = np.asarray(array)
     # torch.from_numpy also accepts strides, but PyTorch's kernels return contiguous results, and later layouts follow
     # them.
     if not array.flags.c_contiguous or not array.flags.writeable:

@@ -25,7 +25,7 @@ from simfloat.torch.handlers import Handler, Movement, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.scattering import add_at, element_numbers
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import FORMAT_OF, NOTHING, Tag, numbers_of, tensor_of
+from simfloat.torch.tensors import FORMAT_OF, NOTHING, Tag, array_on, numbers_of, tensor_of
 
 MOVEMENT = frozenset(
     """
@@ -122,7 +122,7 @@ def col2im(
     # Indices start with 1: the border is filled with 0.
     places = _aten.im2col((element_numbers(image) + 1).double(), kernel, dilation, padding, stride).long()
     inside = places > 0
-    return add_at(call, image, places[inside] - 1, numbers_of(x)[inside.numpy()])
+    return add_at(call, image, places[inside] - 1, numbers_of(x)[array_on(inside)])
 
 
 #: Rules, by PyTorch's name.

@@ -17,7 +17,7 @@ from simfloat.simulation.formulas import number, pooling
 from simfloat.simulation.inside import WindowAxis
 from simfloat.torch.handlers import Rule
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.tensors import numbers_of
+from simfloat.torch.tensors import array_on, numbers_of
 
 Sizes = Sequence[int]
 
@@ -78,7 +78,7 @@ def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
         sides = sides_of(axes, g, kernel, stride, padding, dilation)
         within = []
         for axis, (side, pixel) in enumerate(
-            zip(sides, np.unravel_index(places.numpy(), x.shape[-axes:]), strict=True)
+            zip(sides, np.unravel_index(array_on(places), x.shape[-axes:]), strict=True)
         ):
             start = side.step * np.arange(side.number) - side.border
             within.append((pixel - start.reshape(-1, *[1] * (axes - 1 - axis))) // side.gap)
@@ -94,7 +94,7 @@ def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
     def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
         image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-axes], *[1] * axes) * pixels
-        u, index = call.begin_sums(), (places + image).numpy()
+        u, index = call.begin_sums(), array_on(places + image)
         return call.tensor(pooling.adaptive_largest_slope(u, numbers_of(g), index, tuple(x.shape)))
 
     return rule

@@ -21,7 +21,7 @@ from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.contractions import product
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import FORMAT_OF, NOTHING, PAIRED, Tag, numbers_of
+from simfloat.torch.tensors import FORMAT_OF, NOTHING, PAIRED, Tag, array_on, numbers_of, tensor_on
 
 #: Kinds of scales by number, as in torch.nn.functional.ScalingType.
 KINDS = ("TensorWise", "RowWise", "BlockWise1x16", "BlockWise1x32", "BlockWise1x128", "BlockWise128x128")
@@ -152,7 +152,7 @@ def fake_quantize(
     q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
     clipped = np.fmin(np.fmax(q, float(low)), float(high))
     dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
-    return call.match_operand_layout(call.tensor(dequantized)), torch.from_numpy((q >= low) & (q <= high))
+    return call.match_operand_layout(call.tensor(dequantized)), tensor_on((q >= low) & (q <= high))
 
 
 class FakeQuantization(Rule):
@@ -178,7 +178,7 @@ def _laid_along(value: Tensor | float, shape: list[int]) -> NDArray | float:
     """Reshape a tensor to the axis of `shape` that is not 1; return a number unchanged. Integers stay integers."""
     if not isinstance(value, Tensor):
         return value
-    array = numbers_of(value) if value.is_floating_point() else value.numpy()
+    array = numbers_of(value) if value.is_floating_point() else array_on(value)
     return array.reshape(shape)
 
 
