@@ -95,7 +95,7 @@ def _by_formulas(
     # of 4 heads has 26 calls from PyTorch to Python, and 24 in the backward pass.
     root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if is_causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, -torch.inf)
     factor = place_of("multiply")

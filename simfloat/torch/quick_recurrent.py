@@ -68,7 +68,7 @@ class RecurrentArithmetic(Elementwise):
 
     def split(self, x: NDArray, sizes: list[int]) -> list[NDArray]:
         """Return parts of these sizes along the last axis."""
-        return np.split(x, np.cumsum(sizes[:-1]), -1)
+        return np.split(x, np.cumsum(sizes[:-1]).tolist(), -1)
 
     def hidden_gates(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
         """Return the contribution of the hidden state to the gates, by the weight at a path."""

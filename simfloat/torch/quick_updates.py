@@ -18,6 +18,7 @@ from torch.autograd.graph import increment_version
 
 from simfloat.simulation.update_programs import WEIGHT, UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sgd
+from simfloat.torch import tensors
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.quick_formulas import are_plain, is_alone
 from simfloat.torch.run_context import RunContext
@@ -97,7 +98,7 @@ class WholeUpdates:
         """Update a parameter by a program, if possible; return True if it was updated."""
         state = self._state_of(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
-        if path is None or not are_plain(parameter, gradient, *state.values()):
+        if path is None or parameter.device.type != tensors.HOST or not are_plain(parameter, gradient, *state.values()):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:

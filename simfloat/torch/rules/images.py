@@ -59,7 +59,7 @@ def place_along_axis(x: Tensor, size: int, padding: int, corners: bool) -> tuple
     if padding == REFLECTION:
         at, sign = reflect_places(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
     # The index of the last pixel is exact: the format of rounded positions may not contain it.
-    nothing, last = torch.zeros_like(at), torch.full(at.shape, size - 1.0, dtype=at.dtype)
+    nothing, last = torch.zeros_like(at), torch.full_like(at, size - 1.0)
     is_inside = (at > 0) & (at < last)
     place = torch.where(is_inside, at, torch.where(at > 0, last, nothing))
     return place, torch.where(is_inside, sign, nothing) * factor

@@ -109,7 +109,7 @@ def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     is_target = (target >= 0).cumprod(-1).bool()
     places = torch.where(is_target, target, 0)
     # Targets are counted, because a class may occur twice.
-    counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, is_target.long())
+    counts = torch.zeros(x.shape, dtype=torch.int64, device=x.device).scatter_add(-1, places, is_target.long())
     left = (1 - x.gather(-1, places).unsqueeze(-1) + x.unsqueeze(-2)).relu()
     return torch.where(is_target.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
 

@@ -118,7 +118,7 @@ def col2im(
     padding: Sequence[int], stride: Sequence[int],
 ) -> torch.Tensor:  # fmt: skip
     """Return images of the sums of overlapping windows; values in the border are left out."""
-    image = torch.zeros(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *size, dtype=x.dtype)
+    image = torch.zeros(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *size, dtype=x.dtype, device=x.device)
     # Indices start with 1: the border is filled with 0.
     places = _aten.im2col((element_numbers(image) + 1).double(), kernel, dilation, padding, stride).long()
     inside = places > 0
@@ -163,7 +163,7 @@ class Matches(Movement):
         if modes[0].is_stochastic:
             # A stochastic result is one of the two neighbours.
             modes = [toward_negative, toward_positive]
-        is_match = torch.zeros((), dtype=torch.bool)
+        is_match = torch.zeros((), dtype=torch.bool, device=args[0].device)
         for u in map(place.forward.with_rounding, modes):
             is_match = is_match | func(*(tensor_of(u.round(numbers_of(x)), x.dtype) for x in args))
         return is_match

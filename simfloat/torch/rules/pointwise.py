@@ -105,14 +105,14 @@ def polygamma(n: Any, x: Any) -> Tensor:
 
 def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
     """Return the sum of lgamma(x + (1 - j) / 2) for j from p down to 1, plus the exact p (p - 1) / 4 * log(pi)."""
-    shifts = torch.arange(1 - p, 1, dtype=torch.float64).to(x.dtype) / 2 if p > 1 else torch.zeros(1, dtype=x.dtype)
+    shifts = torch.arange(1 - p, 1, dtype=torch.float64, device=x.device).to(x.dtype) / 2 if p > 1 else x.new_zeros(1)
     total = (x.unsqueeze(-1) + shifts).lgamma().sum(-1)
     return total + p * (p - 1) * math.log(math.pi) / 4
 
 
 def angle(x: Tensor) -> Tensor:
     """Return pi below zero, otherwise 0."""
-    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype)  # exact, not in the format of x
+    half_turn = torch.full_like(x, math.pi)  # exact, not in the format of x
     return torch.where(x.isnan(), x, torch.where(x < 0, half_turn, torch.zeros_like(x)) * 1)
 
 

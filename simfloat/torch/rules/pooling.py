@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_device_of
 from simfloat.simulation.formulas import number, pooling
 from simfloat.simulation.inside import WindowAxis
 from simfloat.torch.handlers import Rule
@@ -81,7 +82,8 @@ def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
             zip(sides, np.unravel_index(array_on(places), x.shape[-axes:]), strict=True)
         ):
             start = side.step * np.arange(side.number) - side.border
-            within.append((pixel - start.reshape(-1, *[1] * (axes - 1 - axis))) // side.gap)
+            start = on_device_of(start.reshape(-1, *[1] * (axes - 1 - axis)), pixel)
+            within.append((pixel - start) // side.gap)
         first = np.ravel_multi_index(tuple(within), [side.places for side in sides])
         return call.tensor(pooling.largest_slope(call.begin_sums(), numbers_of(g), first, sides, tuple(x.shape)))
 
@@ -93,7 +95,7 @@ def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
 
     def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
-        image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-axes], *[1] * axes) * pixels
+        image = torch.arange(x.numel() // pixels, device=x.device).reshape(*x.shape[:-axes], *[1] * axes) * pixels
         u, index = call.begin_sums(), array_on(places + image)
         return call.tensor(pooling.adaptive_largest_slope(u, numbers_of(g), index, tuple(x.shape)))
 

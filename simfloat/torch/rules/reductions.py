@@ -221,7 +221,9 @@ def rows_of(x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
 def reduce_segment(part: Tensor, reduce: str, initial: float | None) -> Tensor:
     """Reduce one segment: its elements in order, after the initial value if there is one."""
     if not len(part):
-        return torch.full(part.shape[1:], EMPTY[reduce] if initial is None else initial, dtype=part.dtype)
+        return torch.full(
+            part.shape[1:], EMPTY[reduce] if initial is None else initial, dtype=part.dtype, device=part.device
+        )
     begun = part if initial is None else torch.cat([torch.full_like(part[:1], initial), part])
     if reduce in ("sum", "mean"):
         total = begun.sum(0)

@@ -21,7 +21,7 @@ _aten = torch.ops.aten
 
 def element_numbers(x: torch.Tensor) -> torch.Tensor:
     """Return the index of every element, in the shape of x."""
-    return torch.arange(x.numel()).reshape(x.shape)
+    return torch.arange(x.numel(), device=x.device).reshape(x.shape)
 
 
 def add_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
@@ -104,8 +104,8 @@ def scatter_reduce(
     total = scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
     if reduce == "sum":
         return total
-    begun = torch.full(x.shape, float(include_self), dtype=torch.float64)
-    counts = begun.scatter_add(dim, index, torch.ones(index.shape, dtype=torch.float64)).clamp(min=1)
+    begun = torch.full(x.shape, float(include_self), dtype=torch.float64, device=x.device)
+    counts = begun.scatter_add(dim, index, torch.ones(index.shape, dtype=torch.float64, device=x.device)).clamp(min=1)
     return call.tensor(call.divide(total, counts))
 
 

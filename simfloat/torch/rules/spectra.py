@@ -144,7 +144,7 @@ def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: s
         x = q @ _aten.linalg_solve_triangular(r.mT, columns, upper=False)
     d = columns - a @ x if m > n and driver != "gelsy" else a.new_zeros(0)
     residuals = (d * d).sum(-2) if d.numel() else d
-    rank = torch.full(a.shape[:-2] if driver != "gels" else (0,), min(m, n), dtype=torch.int64)
+    rank = torch.full(a.shape[:-2] if driver != "gels" else (0,), min(m, n), dtype=torch.int64, device=a.device)
     values = _aten._linalg_svd(a, False, False)[1] if driver in ("gelsd", "gelss") else a.new_zeros(0)
     return x.squeeze(-1) if is_vector else x, residuals, rank, values
 
@@ -160,9 +160,9 @@ def pseudoinverse(
         return a.new_zeros(*a.shape[:-2], a.shape[-1], a.shape[-2])
     default = max(a.shape[-2:]) * torch.finfo(a.dtype).eps
     if rtol is None:
-        rtol = torch.full(a.shape[:-2], default, dtype=a.dtype)
+        rtol = torch.full(a.shape[:-2], default, dtype=a.dtype, device=a.device)
         rtol = rtol if atol is None else torch.where(atol > 0, torch.zeros_like(rtol), rtol)
-    atol = torch.zeros(a.shape[:-2], dtype=a.dtype) if atol is None else atol
+    atol = torch.zeros(a.shape[:-2], dtype=a.dtype, device=a.device) if atol is None else atol
     if hermitian:
         values, vectors = _aten._linalg_eigh(a)
         sizes, left, right = values.abs(), vectors, vectors.mT
