@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import CPU, device_of, on_device_of
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rule_call import RuleCall
@@ -204,7 +205,7 @@ def points(size: Sequence[int], corners: bool, dtype: torch.dtype) -> Tensor:
 
 def affine_points(theta: Tensor, size: Sequence[int], corners: bool) -> Tensor:
     """Return the points (N, ..., axes) to which maps theta (N, axes, axes + 1) move pixels of images."""
-    base = points(size, corners, theta.dtype).expand(len(theta), -1, -1)
+    base = points(size, corners, theta.dtype).to(theta.device).expand(len(theta), -1, -1)
     return (base @ theta.mT).reshape(len(theta), *size[2:], theta.shape[1])
 
 
@@ -232,6 +233,10 @@ class Taps(NamedTuple):
     places: NDArray[np.integer]
     weights: NDArray[np.floating]
     used: NDArray[np.bool_] | bool = True
+
+    def on_device_of(self, pixels: NDArray) -> Taps:
+        """Return the taps on the device of an array."""
+        return Taps(*(x if isinstance(x, bool) else on_device_of(x, pixels) for x in self))
 
     def of_pixels(self, numbers: NDArray, tap: int, axis: int) -> NDArray:
         """Return the pixels of a tap along an axis, 0 if the tap is unused."""
@@ -301,10 +306,13 @@ def triangle(distances: NDArray) -> NDArray:
 Kernel = Callable[[int, int, bool, float | None], Taps]
 
 
-def taps_of(kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Sequence[float | None]) -> list[Taps]:
-    """Return the taps along every axis of images."""
+def taps_of(
+    kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Sequence[float | None], pixels: NDArray
+) -> list[Taps]:  # fmt: skip
+    """Return the taps along every axis of images, on the device of the pixels."""
     factors = [*scales, *[None] * (len(new) - len(scales))]
-    return [kernel(size, count, corners, scale) for size, count, scale in zip(old[2:], new, factors, strict=True)]
+    taps = [kernel(size, count, corners, scale) for size, count, scale in zip(old[2:], new, factors, strict=True)]
+    return taps if device_of(pixels) is CPU else [each.on_device_of(pixels) for each in taps]
 
 
 def resample(
@@ -313,7 +321,7 @@ def resample(
     """Resize images, along the last axis first; each product is added to the sum so far, in order."""
     pixels = numbers_of(x)
     call.begin()
-    for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
+    for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales, pixels))):
         # Weights are operands in float64: they are not values of the program, and no role of a policy rounds them.
         weights = taps.weights.reshape(*taps.weights.shape, *[1] * back)
         axis = pixels.ndim - 1 - back
@@ -330,7 +338,7 @@ def resample_backward(
     """Return the gradient of images, along the first axis first; the products for each old pixel are added in order."""
     gradient = numbers_of(g)
     call.begin()
-    for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales), 2):
+    for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales, gradient), 2):
         rows = np.moveaxis(gradient, axis, 0)
         shape = (old[axis], math.prod(rows.shape[1:]))
         terms = call.multiply(rows[:, np.newaxis], weights.reshape(*weights.shape, *[1] * (rows.ndim - 1)))

@@ -47,7 +47,8 @@ class Average:
         sides = sides_of(self.axes, result, kernel, stride, padding)
         if divisor is not None:
             return sides, number(divisor)
-        return sides, pooling.divisors(sides, x.shape[-self.axes :], with_padding=with_padding)
+        divisors = pooling.divisors(sides, x.shape[-self.axes :], with_padding=with_padding)
+        return sides, on_device_of(divisors, numbers_of(x))
 
     def avg_pool(self, call: RuleCall, x: torch.Tensor, *options: Any) -> torch.Tensor:
         """Return averages of windows with a constant step."""

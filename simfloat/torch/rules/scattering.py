@@ -30,7 +30,7 @@ def add_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArra
     Values at the same place are added first, and then x.
     """
     call.begin()
-    flat = np.ascontiguousarray(values).reshape(-1)
+    flat = values.reshape(-1)
     # `reduce` may be any accumulator, so the values of an element are one sum, to which x is added once.
     total = call.added_rows(flat, array_on(places.reshape(-1)), (x.numel(), 1)).reshape(x.shape)
     array = numbers_of(x)
@@ -180,7 +180,7 @@ def bags_of(
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """Return the row and the bag of every index that is not padding."""
     rows, starts = array_on(indices).reshape(-1), array_on(offsets)[:count]
-    bags = np.searchsorted(starts, np.arange(len(rows)), side="right") - 1
+    bags = np.searchsorted(starts, np.arange(len(rows), like=rows), side="right") - 1
     return rows[rows != padding], bags[rows != padding]
 
 
@@ -245,7 +245,7 @@ def embedding_bag_backward(
     bag_gradients, width = numbers_of(g), g.shape[1]
     call.begin()
     if mode == MAX:
-        elements = array_on(largest) * width + np.arange(width)
+        elements = array_on(largest) * width + np.arange(width, like=bag_gradients)
         named = elements[array_on(sizes) > 0].reshape(-1)
         flat = bag_gradients[array_on(sizes) > 0].reshape(-1)
         return call.tensor(call.added_rows(flat, named, (count * width, 1)).reshape(count, width))
@@ -265,7 +265,7 @@ def weights_backward(
     call.begin()
     rows, bags = bags_of(indices, offsets, len(g), padding)
     products = call.multiply(numbers_of(g)[bags], numbers_of(weight)[rows])
-    gradient = np.zeros(indices.numel(), products.dtype)
+    gradient = np.zeros(indices.numel(), products.dtype, like=products)
     gradient[array_on(indices).reshape(-1) != padding] = call.sum(products, (1,))
     return call.tensor(gradient.reshape(tuple(indices.shape)))
 
