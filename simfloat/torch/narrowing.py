@@ -115,12 +115,13 @@ def autocast_operands(run: OpenRun, function: Callable[..., Any], args: tuple[An
     several lengths, autocast casts only products on a CPU, and does this itself.
     """
     is_whole = function.__name__ == "lstm" and not isinstance(args[1], torch.Tensor)
-    if not (is_whole and torch.is_autocast_enabled("cpu") and run.simulation.place("linear", run.path).is_written):
+    device = args[0].device.type
+    if not (is_whole and torch.is_autocast_enabled(device) and run.simulation.place("linear", run.path).is_written):
         return args
     x, (h, c), parameters, *others = args
     if h.shape != c.shape:
         return args
-    dtype = torch.get_autocast_dtype("cpu")
+    dtype = torch.get_autocast_dtype(device)
     x, h, c, *parameters = (t.to(dtype) if t.dtype == torch.float32 else t for t in (x, h, c, *parameters))
     return x, (h, c), parameters, *others
 

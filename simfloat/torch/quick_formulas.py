@@ -56,7 +56,9 @@ def unwatched_place(run: RunContext, operation: str) -> Place | None:
 
     Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
     """
-    if not (current_node() is None or is_recomputing()) or torch.is_autocast_enabled("cpu"):
+    if not (current_node() is None or is_recomputing()):
+        return None
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return None
     # In a composite the operations have other places, and in an optimizer they are updates.
     if not is_alone(run) or run.composites or run.optimizing.optimizer is not None:

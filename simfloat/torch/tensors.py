@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.codes import decode
-from simfloat.arithmetic.machines import GPU, is_on_gpu
+from simfloat.arithmetic.machines import GPU, is_on_gpu, on_cpu
 from simfloat.formats import BF16, E2M1, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
 from simfloat.simulation.place import widest_format
 from simfloat.torch.open_run import without_dispatch
@@ -164,6 +164,11 @@ def numbers_of(x: Numbers) -> NDArray:
         array = array_on(x)
         return array if x.is_floating_point() else integers(array)
     return x if isinstance(x, np.ndarray) or is_on_gpu(x) else np.array(float(x))
+
+
+def host_numbers(x: Numbers) -> NDArray:
+    """Return an operand as a NumPy array, for operations that are computed on the CPU."""
+    return on_cpu(numbers_of(x))
 
 
 def _unpack_pairs(x: torch.Tensor) -> NDArray[np.float32]:

@@ -44,13 +44,18 @@ def change_parts(change: Change, model: torch.nn.Module, optimizer: Any, scaler:
         widen_training(model, optimizer)
     elif change.kind == EPS:
         set_eps(change, model, optimizer)
-    return torch.amp.GradScaler("cpu", init_scale=change.value) if change.kind == LOSS_SCALE else scaler
+    return torch.amp.GradScaler(device_of(model), init_scale=change.value) if change.kind == LOSS_SCALE else scaler
 
 
-def change_block(change: Change, dtype: torch.dtype | None) -> AbstractContextManager[Any] | None:
+def device_of(model: torch.nn.Module) -> str:
+    """Return the type of the device of a model's parameters."""
+    return next((p.device.type for p in model.parameters()), "cpu")
+
+
+def change_block(change: Change, dtype: torch.dtype | None, device: str) -> AbstractContextManager[Any] | None:
     """Return the block in which the program runs with a change; `dtype` is the narrow dtype of the original model."""
     if change.kind == MASTER and dtype is not None:
-        return torch.autocast("cpu", dtype=dtype, cache_enabled=False)  # weights change within the block
+        return torch.autocast(device, dtype=dtype, cache_enabled=False)  # weights change within the block
     if change.kind == MASK:
         return ClampedNumbers()
     if change.kind == FLOAT8_SCALE:

@@ -24,7 +24,7 @@ from simfloat import linalg
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.tensors import exact_tensor, numbers_of
+from simfloat.torch.tensors import exact_tensor, host_numbers
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -57,7 +57,7 @@ def map_matrices(function: Callable[..., NDArray], shape: Sequence[int], *batche
 def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
     """Return the factor l with a = l l^T, or its transpose."""
     call.begin()
-    options, matrix = options_of(call), numbers_of(a)
+    options, matrix = options_of(call), host_numbers(a)
     matrix = matrix.swapaxes(-1, -2) if upper else matrix
     lower = map_matrices(lambda m: linalg.cholesky(m, **options).numbers, a.shape, matrix)
     return call.tensor(lower.swapaxes(-1, -2) if upper else lower)
@@ -94,7 +94,7 @@ def lu_factor(
         packed[:rows] += factors.upper.numbers
         return packed
 
-    packed = call.tensor(map_matrices(pack_factors, a.shape, numbers_of(a)))
+    packed = call.tensor(map_matrices(pack_factors, a.shape, host_numbers(a)))
     pivots = torch.ones(*a.shape[:-2], rows, dtype=torch.int32, device=a.device)
     if places:
         pivots = torch.tensor(places, dtype=torch.int32, device=a.device).reshape(pivots.shape)
@@ -108,7 +108,7 @@ def triangular(
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     call.begin()
     options = options_of(call)
-    t, right = (numbers_of(x.expand(*batch, *x.shape[-2:])) for x in (a, b))
+    t, right = (host_numbers(x.expand(*batch, *x.shape[-2:])) for x in (a, b))
     if not left:
         t, right, upper = t.swapaxes(-1, -2), right.swapaxes(-1, -2), not upper
 
@@ -124,7 +124,7 @@ def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
     rows, columns = a.shape[-2:]
     wide = max(rows, columns) if mode == "complete" else columns
     call.begin()
-    options, array = options_of(call), numbers_of(a)
+    options, array = options_of(call), host_numbers(a)
     # Columns of zeros have no reflections; they provide space for the other columns of q.
     array = np.concatenate([array, np.zeros((*a.shape[:-1], wide - columns), array.dtype)], -1)
     factors = [linalg.qr(m, **options) for m in matrices(array)] if array.size else []

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.simulation.formulas import Rounded, negative, number
 from simfloat.simulation.formulas import losses as loss_formulas
 from simfloat.simulation.formulas.losses import Alignment, ctc_loss, ctc_loss_slope, pad_targets
@@ -240,7 +241,7 @@ def alignment(x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, b
 
     Raises ValueError for invalid lengths and classes.
     """
-    inputs, lengths = (np.asarray(each, np.int64).reshape(-1) for each in (inputs, lengths))
+    inputs, lengths = (np.asarray(on_cpu(each), np.int64).reshape(-1) for each in (inputs, lengths))
     count, width = x.shape[1], int(lengths.max()) if len(lengths) else 0
     most = targets.shape[-1] if targets.ndim == 2 else width
     for what, each, longest in (("input", inputs, x.shape[0]), ("target", lengths, most)):

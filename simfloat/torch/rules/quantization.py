@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.sums.scales import Scales
 from simfloat.torch.arguments import Arguments, Options
 from simfloat.torch.handlers import Decomposition, Handler, Rule
@@ -146,7 +147,7 @@ def fake_quantize(
     if not is_on:
         return call.match_operand_layout(call.tensor(call.round(x))), torch.ones_like(x, dtype=torch.bool)
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))
-    zero = np.asarray(zero)
+    zero = zero if isinstance(zero, np.ndarray) or is_on_gpu(zero) else np.asarray(zero)
     is_integer = zero.dtype.kind in "iu"
     # The integer is added after rint, as in PyTorch's kernel: added before, it would change ties.
     q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))

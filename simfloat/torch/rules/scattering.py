@@ -122,7 +122,7 @@ def multiply_at(
     # one element keep their order.
     order = np.argsort(names, kind="stable")
     names, factors = names[order], factors[order]
-    turn = np.arange(len(names)) - np.searchsorted(names, names)
+    turn = np.arange(len(names), like=names) - np.searchsorted(names, names)
     for number in range(int(turn.max(initial=-1)) + 1):
         now = turn == number
         products[names[now]] = call.multiply(products[names[now]], factors[now])
