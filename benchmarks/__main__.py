@@ -41,6 +41,7 @@ BENCHMARKS = {
     "peers": peers,
     "agreement": agreement,
     "gpu": gpu,
+    "torch_gpu": torch_gpu,
 }
 COLUMNS = ("what", "measured", "compared", "target")
 

@@ -69,8 +69,8 @@ def schedule_options(schedule: LRScheduler) -> dict[str, Any]:
 def batch_tensors(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
 
-    Floating-point arrays get the dtype `dtype`, and integers torch.long; the tensors are on `device`. Booleans keep their
-    dtype, and tensors are unchanged. Raises ValueError for arrays of any other kind.
+    Floating-point arrays get the dtype `dtype`, and integers torch.long; the tensors are on `device`. Booleans keep
+    their dtype, and tensors are unchanged. Raises ValueError for arrays of any other kind.
     """
     if isinstance(part, torch.Tensor):
         return part
