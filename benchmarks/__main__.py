@@ -25,6 +25,7 @@ from benchmarks import (
     roads,
     rounding,
     startup,
+    torch_gpu,
     training,
 )
 
