@@ -22,7 +22,7 @@ from simfloat.arithmetic.target import Target, WithPath, carrier_of, check_preci
 from simfloat.formats import CATALOG, FP32, FP64, Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
-from simfloat.policy.policy import policy_in_type
+from simfloat.policy.policy import keeps_upcasts, policy_in_type
 from simfloat.policy.roles import CONTRACTION, CUDA, WIDEST
 from simfloat.simulation.arithmetic import (
     Arithmetic,
@@ -211,21 +211,24 @@ class Place:
         Under a policy with FP32 weights and narrower results, results are then FP32, unless an override says otherwise.
         """
         policy = self.active_policy.policy
-        base = policy.recipe()
-        is_narrow = isinstance(base.activations, Format) and not contains(base.activations, FP32)
-        if self.is_contraction or self.is_written or not is_narrow or not contains(base.weights, FP32):
+        if self.is_contraction or self.is_written or not keeps_upcasts(policy):
             return None
         # Gradients follow `activations`, unless the policy has a format for them.
         given = (name for name in ("gradients", "activation_gradients") if getattr(policy, name) is not None)
-        roles = {"activations": FP32, **dict.fromkeys(given, FP32), "weight_gradients": base.weight_gradients}
+        roles = {
+            "activations": FP32,
+            **dict.fromkeys(given, FP32),
+            "weight_gradients": policy.recipe().weight_gradients,
+        }
         place = Place(self.active_policy._replace(policy=replace(policy, **roles)), self.path, self.operations)
         place.narrow = self
         return place
 
     @property
     def in_all_types(self) -> tuple[Place, ...]:
-        """This place, and the places for other dtypes of the program that were used."""
-        return self, *self._typed.values()
+        """This place, and the places for other dtypes and for upcasts of the program that were used."""
+        upcast = self.__dict__.get("upcast")
+        return self, *self._typed.values(), *([] if upcast is None else [upcast])
 
     @cached_property
     def without_observer(self) -> Place:
@@ -514,7 +517,7 @@ class Place:
         meter = self.active_policy.meter
         if meter is None:
             return arithmetic
-        own_format = target_format if self.takes_formats or self.is_written else None
+        own_format = target_format if self.takes_formats or self.is_written or self.narrow is not None else None
         asked_path = self.path if asked_path is None else asked_path
         site = Site(self.path, asked_path, self.operations, phase, role, own_format)
         # The metering is the last field of an arithmetic.

@@ -268,6 +268,21 @@ def test_a_policy_of_mixed_precision_keeps_an_upcast_as_the_program_in_16_bits_d
     assert all(map(torch.equal, bits(Norm(NORMS[way]), otherwise, torch.float32), plain))
 
 
+def test_analyses_of_a_policy_of_mixed_precision_know_the_upcasts_of_a_program():
+    def model(norm):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Embedding(5, 4), Norm(norm), nn.Linear(4, 2))
+
+    tokens, policy = torch.tensor([0, 3, 1]), "fp8-hybrid"
+    loss = lambda z, y: z.float().square().mean()  # noqa: E731
+    for norm, is_wide in ((NORMS["Llama's"], True), (lambda x, w: w * scaled_rows(x), False)):
+        shown = [line.split() for line in str(sf.torch.explain(model(norm), tokens, policy)).splitlines()]
+        assert ("FP32 FP32 FP32" in " ".join(next(line for line in shown if line[-1] == "rsqrt"))) == is_wide
+        costs = sf.attribute(model(norm), loss, (tokens, tokens), policy, by=["operation"]).costs
+        assert (next(cost.error for cost in costs if cost.operation == "rsqrt") < 1e-5) == is_wide
+        assert ("activations           FP32" in str(sf.cost(model(norm), loss, (tokens, tokens), policy))) == is_wide
+
+
 def test_an_upcast_changes_nothing_under_a_policy_that_rounds_every_result():
     results = []
     for way in (UPCASTS["float"], UPCASTS["none"]):

@@ -10,18 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from simfloat.arithmetic.operations import round_array
-from simfloat.arithmetic.target import Target, WithPath, wants
 from simfloat.formats import E2M1, E8M0, nearest_even
 from simfloat.formats.rounding import toward_negative, toward_positive
-from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.simulation.place import Place
 from simfloat.torch.arguments import Arguments, Options
 from simfloat.torch.forward_log import is_recomputing, place_observed_once
 from simfloat.torch.handlers import Handler, Movement, Rule
+from simfloat.torch.narrowing import ProgramCast
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.scattering import add_at, element_numbers
 from simfloat.torch.run_context import RunContext
@@ -191,12 +188,12 @@ def count_conversion(run: RunContext, place: Place, x: torch.Tensor, dtype: torc
         if node.note is None:
             return
         place = place_observed_once(node.note.place)
-    observer, phase = place.observer, "forward" if node is None else "backward"
-    if place.is_written and observer is not None and wants(observer, place.path, phase):
+    if place.is_written:
         # PyTorch's conversion to this one type saturates.
         rounding = nearest_even.saturating() if dtype == torch.float8_e4m3fn else nearest_even
-        counts = WithPath(observer, place.path, phase, wants_optional_counts(observer))
-        round_array(numbers_of(x), Target(format, rounding, np.float32, None, counts, "cast"))
+        cast = ProgramCast.at(place, format, rounding, "forward" if node is None else "backward")
+        if cast.target.observer is not None:
+            cast.round(numbers_of(x))
 
 
 #: Rules, by PyTorch's name.
