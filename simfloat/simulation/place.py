@@ -206,21 +206,15 @@ class Place:
 
     @cached_property
     def upcast(self) -> Place | None:
-        """This place for operands that the program has converted to FP32; None if a conversion changes nothing.
-
-        Under a policy with FP32 weights and narrower results, results are then FP32, unless an override says otherwise.
-        """
+        """This place for operands that the program has converted to FP32; None if a conversion changes nothing."""
         policy = self.active_policy.policy
         if self.is_contraction or self.is_written or not keeps_upcasts(policy):
             return None
         # Gradients follow `activations`, unless the policy has a format for them.
-        given = (name for name in ("gradients", "activation_gradients") if getattr(policy, name) is not None)
-        roles = {
-            "activations": FP32,
-            **dict.fromkeys(given, FP32),
-            "weight_gradients": policy.recipe().weight_gradients,
-        }
-        place = Place(self.active_policy._replace(policy=replace(policy, **roles)), self.path, self.operations)
+        named = (name for name in ("gradients", "activation_gradients") if getattr(policy, name) is not None)
+        roles = dict.fromkeys(("activations", *named), FP32)
+        wide = replace(policy, **roles, weight_gradients=policy.recipe().weight_gradients)
+        place = Place(self.active_policy._replace(policy=wide), self.path, self.operations)
         place.narrow = self
         return place
 

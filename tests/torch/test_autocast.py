@@ -274,7 +274,7 @@ def test_analyses_of_a_policy_of_mixed_precision_know_the_upcasts_of_a_program()
         return nn.Sequential(nn.Embedding(5, 4), Norm(norm), nn.Linear(4, 2))
 
     tokens, policy = torch.tensor([0, 3, 1]), "fp8-hybrid"
-    loss = lambda z, y: z.float().square().mean()  # noqa: E731
+    loss = lambda z, y: z.square().mean()  # noqa: E731
     for norm, is_wide in ((NORMS["Llama's"], True), (lambda x, w: w * scaled_rows(x), False)):
         shown = [line.split() for line in str(sf.torch.explain(model(norm), tokens, policy)).splitlines()]
         assert ("FP32 FP32 FP32" in " ".join(next(line for line in shown if line[-1] == "rsqrt"))) == is_wide
