@@ -60,7 +60,7 @@ def place_along_axis(x: Tensor, size: int, padding: int, corners: bool) -> tuple
     if padding == REFLECTION:
         at, sign = reflect_places(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
     # The index of the last pixel is exact: the format of rounded positions may not contain it.
-    nothing, last = torch.zeros_like(at), torch.full_like(at, size - 1.0)
+    nothing, last = torch.zeros_like(at), torch.full(at.shape, size - 1.0, dtype=at.dtype, device=at.device)
     is_inside = (at > 0) & (at < last)
     place = torch.where(is_inside, at, torch.where(at > 0, last, nothing))
     return place, torch.where(is_inside, sign, nothing) * factor
@@ -236,7 +236,8 @@ class Taps(NamedTuple):
 
     def on_device_of(self, pixels: NDArray) -> Taps:
         """Return the taps on the device of an array."""
-        return Taps(*(x if isinstance(x, bool) else on_device_of(x, pixels) for x in self))
+        used = self.used if isinstance(self.used, bool) else on_device_of(self.used, pixels)
+        return Taps(on_device_of(self.places, pixels), on_device_of(self.weights, pixels), used)
 
     def of_pixels(self, numbers: NDArray, tap: int, axis: int) -> NDArray:
         """Return the pixels of a tap along an axis, 0 if the tap is unused."""

@@ -113,7 +113,7 @@ def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
 
 def angle(x: Tensor) -> Tensor:
     """Return pi below zero, otherwise 0."""
-    half_turn = torch.full_like(x, math.pi)  # exact, not in the format of x
+    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype, device=x.device)  # exact, not in the format of x
     return torch.where(x.isnan(), x, torch.where(x < 0, half_turn, torch.zeros_like(x)) * 1)
 
 
