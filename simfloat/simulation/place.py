@@ -212,7 +212,7 @@ class Place:
             return None
         # Gradients follow `activations`, unless the policy has a format for them.
         named = (name for name in ("gradients", "activation_gradients") if getattr(policy, name) is not None)
-        roles = dict.fromkeys(("activations", *named), FP32)
+        roles: dict[str, Any] = dict.fromkeys(("activations", *named), FP32)
         wide = replace(policy, **roles, weight_gradients=policy.recipe().weight_gradients)
         place = Place(self.active_policy._replace(policy=wide), self.path, self.operations)
         place.narrow = self

@@ -242,8 +242,9 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(x: Any, *args: Any, **options: Any) -> Any:
         run = active_run()
-        is_upcast = run is not None and options.get("dtype") is torch.float32 and isinstance(x, torch.Tensor)
-        return function(x.float() if is_upcast and not takes_formats(run) else x, *args, **options)
+        if run is not None and options.get("dtype") is torch.float32 and isinstance(x, torch.Tensor):
+            x = x if takes_formats(run) else x.float()
+        return function(x, *args, **options)
 
     return call
 

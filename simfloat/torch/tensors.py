@@ -163,7 +163,10 @@ def numbers_of(x: Numbers) -> NDArray:
             return array_on(x.float())
         array = array_on(x)
         return array if x.is_floating_point() else integers(array)
-    return x if isinstance(x, np.ndarray) or is_on_gpu(x) else np.array(float(x))
+    if isinstance(x, np.ndarray):
+        return x
+    other: Any = x
+    return other if is_on_gpu(other) else np.array(float(x))
 
 
 def host_numbers(x: Numbers) -> NDArray:

@@ -122,10 +122,10 @@ def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
     """Yield the pixels next to the points, the last axis varying fastest; with NEAREST only the nearest pixel."""
     # PyTorch adds the corners in this order, and the order of a rounded sum affects its bits.
     for steps in product((0,) if mode == NEAREST else (0, 1), repeat=len(axes)):
-        inside = torch.ones(axes[0].first.shape, dtype=torch.bool)
+        inside = torch.ones(axes[0].first.shape, dtype=torch.bool, device=axes[0].first.device)
         for axis, step in zip(axes, steps, strict=True):
             inside = inside & (axis.first >= -step) & (axis.first < axis.size - step)
-        index = torch.zeros(inside.shape, dtype=torch.int64)
+        index = torch.zeros(inside.shape, dtype=torch.int64, device=inside.device)
         for axis, step in zip(axes, steps, strict=True):
             index = index * axis.size + torch.where(inside, axis.first, 0) + step
         yield Corner(steps, torch.where(inside, index, 0), inside)

@@ -147,12 +147,13 @@ def fake_quantize(
     if not is_on:
         return call.match_operand_layout(call.tensor(call.round(x))), torch.ones_like(x, dtype=torch.bool)
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))
-    zero = zero if isinstance(zero, np.ndarray) or is_on_gpu(zero) else np.asarray(zero)
-    is_integer = zero.dtype.kind in "iu"
+    offset: Any = zero
+    offset = offset if is_on_gpu(offset) else np.asarray(offset)
+    is_integer = offset.dtype.kind in "iu"
     # The integer is added after rint, as in PyTorch's kernel: added before, it would change ties.
-    q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
+    q = np.rint(scaled) + offset.astype(np.float64) if is_integer else np.rint(call.add(scaled, offset))
     clipped = np.fmin(np.fmax(q, float(low)), float(high))
-    dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
+    dequantized = call.multiply(clipped - offset if is_integer else call.subtract(clipped, offset), scale)
     return call.match_operand_layout(call.tensor(dequantized)), tensor_on((q >= low) & (q <= high))
 
 
