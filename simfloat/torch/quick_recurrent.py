@@ -38,11 +38,7 @@ from simfloat.torch.quick_formulas import (
     unwatched_place,
 )
 from simfloat.torch.run_context import RunContext
-<<<<<<< HEAD
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of, weight_path
-=======
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tensor_of, tensor_on, weight_path
->>>>>>> part-audit43
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of, tensor_on, weight_path
 
 
 class RecurrentArithmetic(Elementwise):
