@@ -25,6 +25,7 @@ from benchmarks import (
     roads,
     rounding,
     startup,
+    torch_gpu,
     training,
 )
 
@@ -41,6 +42,7 @@ BENCHMARKS = {
     "peers": peers,
     "agreement": agreement,
     "gpu": gpu,
+    "torch_gpu": torch_gpu,
 }
 COLUMNS = ("what", "measured", "compared", "target")
 

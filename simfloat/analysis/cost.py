@@ -18,10 +18,10 @@ from simfloat.analysis.attribution.roles_used import is_of_torch, pair_of_batch
 from simfloat.arithmetic.blocks import Block
 from simfloat.arithmetic.casts import Cast, as_cast
 from simfloat.common import Table, check_count, check_loss_function, table
-from simfloat.formats import FP32, Format
+from simfloat.formats import BF16, FP32, Format
 from simfloat.nn import Module
 from simfloat.policy import Policy, policies
-from simfloat.policy.policy import as_policy, is_written, policy_in_type
+from simfloat.policy.policy import as_policy, is_written, keeps_upcasts, policy_in_type
 from simfloat.policy.roles import ROLES, WIDEST
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Site, WorkMeter
@@ -209,6 +209,9 @@ Loss = Callable[[Any, Any], Any]
 #: The policy under which work is counted: it supports every operation, and its sums are fast.
 COUNTING_POLICY = "fp32"
 
+#: The same for policies under which results are in FP32 after an upcast of a PyTorch program.
+COUNTING_UPCASTS = Policy(compute=FP32, activations=BF16)
+
 
 def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str, *, moments: int = 2) -> PolicyCost:
     """Count the cost of a forward and a backward pass of a model on a batch under a policy, by layer.
@@ -348,7 +351,8 @@ class ModelWork:
     def cost(self, policy: Policy | str) -> PolicyCost:
         """Return the cost of the work under a policy, as :func:`cost` does."""
         chosen = as_policy(policy, "cost")
-        meter = self._count_under(chosen if _changes_work(chosen) else policies[COUNTING_POLICY])
+        usual = COUNTING_UPCASTS if keeps_upcasts(chosen) else policies[COUNTING_POLICY]
+        meter = self._count_under(chosen if _changes_work(chosen) else usual)
         self._check_matched(chosen, meter)
         prices = _Prices(chosen)
         state = [

@@ -338,6 +338,13 @@ def is_written(policy: Policy) -> bool:
 
 
 @lru_cache(maxsize=1 << 8)
+def keeps_upcasts(policy: Policy) -> bool:
+    """True for mixed precision, in which a program's own upcasts are kept: FP32 weights, and results in fewer bits."""
+    base = policy.recipe()
+    is_narrow = isinstance(base.activations, Format) and base.activations.precision < FP32.precision
+    return is_narrow and base.weights.precision >= FP32.precision and not base.written
+
+
 def policy_in_type(policy: Policy, format: Format) -> Policy:
     """Return the policy with FP32 replaced by `format`; for FP64, sums in FP32 are also replaced."""
     values = {name: getattr(policy, name) for name in ROLES}

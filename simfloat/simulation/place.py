@@ -7,7 +7,7 @@ an operation that is on no list of casts computes in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from simfloat.arithmetic.target import Target, WithPath, carrier_of, check_preci
 from simfloat.formats import CATALOG, FP32, FP64, Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
-from simfloat.policy.policy import policy_in_type
+from simfloat.policy.policy import keeps_upcasts, policy_in_type
 from simfloat.policy.roles import CONTRACTION, CUDA, WIDEST
 from simfloat.simulation.arithmetic import (
     Arithmetic,
@@ -155,6 +155,7 @@ class Place:
         self.tied: dict[str, str] = {}  # path of a tied parameter -> path under which it is stored
         self.type, self.untyped = FP32, self  # the dtype of the program for this place, and the place without dtype
         self._typed: dict[Format, Place] = {}
+        self.narrow: Place | None = None  # the place before the program converted operands to FP32 (see `upcast`)
         self.has_summed = False  # True if a sum outside of contractions ran here, if the front end records it
 
     @property
@@ -183,6 +184,7 @@ class Place:
         place = self._siblings.get((operation, path, composites))
         if place is None:
             place = Place(self.active_policy, path, (*composites, operation))
+            place.narrow = self.narrow and self.narrow.sibling(operation, path, composites)
             self._siblings[operation, path, composites] = place
         return place
 
@@ -202,15 +204,32 @@ class Place:
             place.type, place.untyped = format, untyped
         return place
 
+    @cached_property
+    def upcast(self) -> Place | None:
+        """This place for operands that the program has converted to FP32; None if a conversion changes nothing."""
+        policy = self.active_policy.policy
+        if self.is_contraction or self.is_written or not keeps_upcasts(policy):
+            return None
+        # Gradients follow `activations`, unless the policy has a format for them.
+        named = (name for name in ("gradients", "activation_gradients") if getattr(policy, name) is not None)
+        roles: dict[str, Any] = dict.fromkeys(("activations", *named), FP32)
+        wide = replace(policy, **roles, weight_gradients=policy.recipe().weight_gradients)
+        place = Place(self.active_policy._replace(policy=wide), self.path, self.operations)
+        place.narrow = self
+        return place
+
     @property
     def in_all_types(self) -> tuple[Place, ...]:
-        """This place, and the places for other dtypes of the program that were used."""
-        return self, *self._typed.values()
+        """This place, and the places for other dtypes and for upcasts of the program that were used."""
+        upcast = self.__dict__.get("upcast")
+        return self, *self._typed.values(), *([] if upcast is None else [upcast])
 
     @cached_property
     def without_observer(self) -> Place:
         """This place without an observer, for operations that run a second time."""
-        return Place(self.untyped.active_policy._replace(observer=None), self.path, self.operations).in_type(self.type)
+        place = Place(self.untyped.active_policy._replace(observer=None), self.path, self.operations)
+        place.narrow = self.narrow and self.narrow.without_observer
+        return place.in_type(self.type)
 
     @property
     def draws(self) -> bool:
@@ -255,6 +274,8 @@ class Place:
 
     def to_activation(self, operand: int = 0, format: Format | None = None) -> Arithmetic:
         """Return the arithmetic of the backward pass to an operand; `format` is its format, if gradients take it."""
+        if self.narrow is not None and format is not None and not contains(format, FP32):
+            return self.narrow.to_activation(operand, format)
         key = (operand, None, format)
         arithmetic = self._backward.get(key)
         if arithmetic is None:
@@ -490,7 +511,7 @@ class Place:
         meter = self.active_policy.meter
         if meter is None:
             return arithmetic
-        own_format = target_format if self.takes_formats or self.is_written else None
+        own_format = target_format if self.takes_formats or self.is_written or self.narrow is not None else None
         asked_path = self.path if asked_path is None else asked_path
         site = Site(self.path, asked_path, self.operations, phase, role, own_format)
         # The metering is the last field of an arithmetic.

@@ -43,6 +43,8 @@ def attention(
     arguments = query, key, value, attn_mask, dropout_p, is_causal
     if run is None or is_transformed():
         return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout_p is a probability, a number from 0 to 1, got {dropout_p!r}.")
     # PyTorch's own composite kernel, above autograd. Its operations are dispatched one by one within this composite,
     # and autograd records each of them.
     # Before the composite begins: inside it, operations have other places.
@@ -68,7 +70,7 @@ def _is_plain(
     is_grouped = enable_gqa and q.ndim == 4 and len(q) == len(k) and q.shape[1] % k.shape[1] == 0
     if q.shape[:-2] != k.shape[:-2] and not is_grouped:
         return False
-    if any((tag := tag_of(x)).is_gradient or tag.is_weight for x in (q, k, v)):
+    if any((tag := tag_of(x)).is_gradient or tag.is_weight or tag.narrow is not None for x in (q, k, v)):
         return False
     if mask is None:
         return True
@@ -93,7 +95,7 @@ def _by_formulas(
     # of 4 heads has 26 calls from PyTorch to Python, and 24 in the backward pass.
     root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if is_causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, -torch.inf)
     factor = place_of("multiply")

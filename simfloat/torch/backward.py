@@ -30,11 +30,13 @@ from simfloat.torch.tensors import (
     FORMAT_OF,
     WIDE,
     Tag,
+    array_on,
     check_unwrapped,
     has_parts,
     put_own_tag,
     stored_format,
     tag_of,
+    tensor_on,
     weight_path,
 )
 from simfloat.uninterrupted import uninterrupted
@@ -180,7 +182,7 @@ def _in_own_memory(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     if not (is_plain and gradient.is_contiguous() and leaf.is_contiguous()):
         return gradient
     with without_dispatch():
-        return torch.from_numpy(gradient.numpy().copy())
+        return tensor_on(array_on(gradient).copy())
 
 
 def are_replicas() -> bool:

@@ -12,7 +12,7 @@ from simfloat.torch.handlers import Rule
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import NOTHING, Tag, numbers_of
+from simfloat.torch.tensors import NOTHING, Tag, array_on, numbers_of
 
 #: (arithmetic, *arguments of the operation, tensors as arrays) -> its result, or a tuple of results
 Function = Callable[..., Any]
@@ -22,7 +22,7 @@ def array_of(x: Any) -> Any:
     """Convert a tensor to an array; integers and booleans stay unchanged. Return anything else unchanged."""
     if not isinstance(x, torch.Tensor):
         return x
-    return numbers_of(x) if x.is_floating_point() else x.numpy()
+    return numbers_of(x) if x.is_floating_point() else array_on(x)
 
 
 class Formula(Rule):

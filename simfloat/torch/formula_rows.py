@@ -21,6 +21,7 @@ from simfloat.torch.open_run import active_run
 from simfloat.torch.phases import target_operand
 from simfloat.torch.quick_formulas import Arguments, FormulaCall
 from simfloat.torch.rules import activations, losses, norms, pointwise
+from simfloat.torch.tensors import array_on, tensor_on
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -64,7 +65,7 @@ def _silu_recorded(g: Tensor, x: Tensor) -> Tensor:
 
 def _hardtanh(u: Any, x: NDArray, low: float, high: float) -> NDArray:
     # clamp selects the values, as in the rule of hardtanh; torch's hardtanh would call this row again.
-    return u.round(torch.clamp(torch.from_numpy(x), low, high).numpy())
+    return u.round(array_on(torch.clamp(tensor_on(x), low, high)))
 
 
 def _hardtanh_slope(u: Any, g: NDArray, x: NDArray, low: float, high: float) -> NDArray:

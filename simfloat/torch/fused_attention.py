@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from simfloat.arithmetic.machines import on_device_of
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.flash_attention import kernel_of
@@ -24,7 +25,17 @@ from simfloat.torch.narrowing import StraightThroughRounding
 from simfloat.torch.open_run import active_run, outside_block, without_dispatch
 from simfloat.torch.phases import Backward, Forward
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import FORMAT_OF, NARROW, Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import (
+    FORMAT_OF,
+    NARROW,
+    Tag,
+    array_on,
+    match_layout,
+    numbers_of,
+    put_tag,
+    tag_of,
+    tensor_of,
+)
 
 Tensor = torch.Tensor
 
@@ -56,7 +67,7 @@ class AttentionCall(NamedTuple):
             k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
         scores = (q @ k.transpose(-2, -1)) * self.factor(q)
         if self.is_causal:
-            mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+            mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
         if mask is not None:
             scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
         # Rows that the mask excludes completely become zeros; the ordinary softmax would return NaN.
@@ -75,7 +86,7 @@ def fused_attention(run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tens
         if call.dropout_p > 0:
             axes = -3 if call.enable_gqa else -2
             leading = torch.broadcast_shapes(q.shape[:axes], k.shape[:axes])
-            ones = torch.ones(*leading, *q.shape[axes:-1], k.shape[-2])
+            ones = torch.ones(*leading, *q.shape[axes:-1], k.shape[-2], device=q.device)
             call = call._replace(passes=torch.dropout(ones, call.dropout_p, True) != 0)
         options = _options(place, call, q, k)
     addend = None if call.mask is None or call.mask.dtype == torch.bool else call.mask
@@ -85,10 +96,10 @@ def fused_attention(run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tens
 
 def _options(place: Place, call: AttentionCall, q: Tensor, k: Tensor) -> AttentionOptions:
     """Return the options of the formula for a call."""
-    masks = [causal_mask(q.shape[-2], k.shape[-2])] if call.is_causal else []
+    masks = [on_device_of(causal_mask(q.shape[-2], k.shape[-2]), numbers_of(q))] if call.is_causal else []
     if call.mask is not None:
-        masks.append(call.mask.numpy() if call.mask.dtype == torch.bool else numbers_of(call.mask))
-    passes = None if call.passes is None else call.passes.numpy()
+        masks.append(array_on(call.mask) if call.mask.dtype == torch.bool else numbers_of(call.mask))
+    passes = None if call.passes is None else array_on(call.passes)
     kernel = kernel_of(place.recipe.fused)
     assert kernel is not None
     options = AttentionOptions(kernel, call.factor(q), *split_masks(masks), passes, 1 - call.dropout_p)

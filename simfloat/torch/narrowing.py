@@ -7,20 +7,25 @@ the widest format of their operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from simfloat.arithmetic.operations import round_array
+from simfloat.arithmetic.target import Target, WithPath, wants
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32
+from simfloat.formats import FP32, Format, Rounding, nearest_even
+from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.open_run import OpenRun, active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
+from simfloat.torch.tensors import WIDE, Narrow, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
@@ -48,6 +53,12 @@ class StraightThroughRounding(torch.autograd.Function):
     def backward(context: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return the gradient."""
         return g, None
+
+
+def knows_upcasts(run: OpenRun) -> bool:
+    """True if the policy keeps an upcast of the program: results have the widest format, or FP32 after an upcast."""
+    others = run.simulation.place("multiply", run.path)
+    return others.upcast is not None or (others.is_widest and takes_formats(run))
 
 
 def takes_formats(run: OpenRun) -> bool:
@@ -110,12 +121,13 @@ def autocast_operands(run: OpenRun, function: Callable[..., Any], args: tuple[An
     several lengths, autocast casts only products on a CPU, and does this itself.
     """
     is_whole = function.__name__ == "lstm" and not isinstance(args[1], torch.Tensor)
-    if not (is_whole and torch.is_autocast_enabled("cpu") and run.simulation.place("linear", run.path).is_written):
+    device = args[0].device.type
+    if not (is_whole and torch.is_autocast_enabled(device) and run.simulation.place("linear", run.path).is_written):
         return args
     x, (h, c), parameters, *others = args
     if h.shape != c.shape:
         return args
-    dtype = torch.get_autocast_dtype("cpu")
+    dtype = torch.get_autocast_dtype(device)
     x, h, c, *parameters = (t.to(dtype) if t.dtype == torch.float32 else t for t in (x, h, c, *parameters))
     return x, (h, c), parameters, *others
 
@@ -152,66 +164,147 @@ def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any
 
 
 class Upcast(torch.autograd.Function):
-    """(x, run, place) -> x in FP32; its gradient is rounded to the format of x, as autograd casts it."""
+    """(x, run, place, format of x) -> x in FP32; its gradient is rounded to the format of x, as autograd casts it."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, run: Any, place: Place) -> torch.Tensor:
+    def forward(context: Any, x: torch.Tensor, run: Any, place: Place, before: Format) -> torch.Tensor:
         """Return the values."""
         context.set_materialize_grads(False)
         context.run, context.note = run, run.notes.begin(place, (x,))
-        wide = wide_copy(x)
+        wide = wide_copy(x, Narrow(before, run.path))
         if context.note is not None:
             context.note.format, context.note.is_one_call = FP32, True
         return wide
 
     @staticmethod
     @in_usual_environment
-    def backward(context: Any, g: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None]:
+    def backward(context: Any, g: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None, None]:
         """Return the gradient, rounded."""
         if g is None or active_run() is None:
-            return g, None, None
+            return g, None, None, None
         way = Backward(context.note, context.run.simulation, None).to_operand(0)
         arithmetic = way.arithmetic(())
         if torch.is_grad_enabled():
-            return StraightThroughRounding.apply(g, arithmetic), None, None
+            return StraightThroughRounding.apply(g, arithmetic), None, None, None
         with without_dispatch():
             rounded = tensor_of(arithmetic.round(numbers_of(g)), g.dtype)
         put_tag(rounded, way.tag(arithmetic.format, ()))
-        return rounded, None, None
+        return rounded, None, None, None
 
 
-def wide_copy(x: torch.Tensor) -> torch.Tensor:
+def wide_copy(x: torch.Tensor, narrow: Narrow) -> torch.Tensor:
     """Return a copy of values with the format FP32, in other memory, because tags belong to memory."""
     with without_dispatch():
         copy = x.clone(memory_format=torch.preserve_format)
-    put_tag(copy, Tag(FP32))
+    put_tag(copy, Tag(FP32, narrow=narrow))
     return copy
 
 
 def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a conversion of tensors: an upcast to float32 gives the values of its result the format FP32.
 
-    The tensor is float32 already. It would be a result in 16 bits under autocast, and the conversion would widen it.
+    The tensor is float32 already. It would be a result in 16 bits under autocast, and the conversion would widen it. If
+    the values are wide because of an upcast in the same module, the conversion returns to 16 bits, since programs
+    write `x.to(dtype)` with the dtype of their input.
     """
 
     @wraps(method)
     def call(x: torch.Tensor, *args: Any, **options: Any) -> Any:
         result = method(x, *args, **options)
         run: Any = active_run()
-        if run is None or not isinstance(result, torch.Tensor) or result.dtype != torch.float32:
+        # In an analysis, a copy of the program runs in float64, and a conversion to float32 leaves it there.
+        if run is None or not isinstance(result, torch.Tensor) or result.dtype not in WIDE:
             return result
-        if is_transformed() or not x.is_floating_point() or not takes_formats(run):
-            return result
-        if method.__name__ != "float" and not any(map(_has_float32, (*args, *options.values()))):
+        targets, is_float = (*args, *options.values()), method.__name__ == "float"
+        if not (is_float or any(t is torch.float32 or isinstance(t, torch.Tensor) for t in targets)):
             return result  # a conversion to another device or layout
+        if is_transformed() or not x.is_floating_point() or not knows_upcasts(run):
+            return result
         tag = tag_of(result)
-        if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision >= FP32.precision:
+        narrow = _narrower_format(run, tag, targets)
+        if narrow is not None and not is_float:
+            return _narrow(run, result, narrow)
+        if not is_float and not any(map(_has_float32, targets)):
+            return result
+        before = _format_before(run, x, tag)
+        if before is None:
             return result
         if not torch.is_grad_enabled():
-            return wide_copy(result)
-        return Upcast.apply(result, run, run.place_of_movement(torch.ops.aten._to_copy.default))
+            return wide_copy(result, Narrow(before, run.path))
+        return Upcast.apply(result, run, run.place_of_movement(torch.ops.aten._to_copy.default), before)
 
     return call
+
+
+def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap softmax or log_softmax: `dtype=torch.float32` is an upcast of the operand."""
+
+    @wraps(function)
+    def call(x: Any, *args: Any, **options: Any) -> Any:
+        run = active_run()
+        if run is not None and options.get("dtype") is torch.float32 and isinstance(x, torch.Tensor):
+            x = x if takes_formats(run) else x.float()
+        return function(x, *args, **options)
+
+    return call
+
+
+def _format_before(run: Any, x: torch.Tensor, tag: Tag) -> Format | None:
+    """Return the 16-bit format of values that the program converts to float32; None for a conversion without effect."""
+    if tag.is_gradient or tag.is_weight or tag.narrow is not None:
+        return None
+    if tag.format is not None and tag.format.precision < FP32.precision:
+        return tag.format
+    # Data and embeddings are in FP32, but a result of them would have the format of results.
+    wide = run.simulation.place("multiply", run.path).upcast
+    is_data = wide is not None and (tag.format is not None or x.dtype == torch.float32)
+    return wide.narrow.recipe.activations if is_data else None
+
+
+class ProgramCast(NamedTuple):
+    """A conversion that the program makes, which no role of the policy rounds; an observer counts it as "cast"."""
+
+    target: Target
+
+    @property
+    def format(self) -> Format:
+        """The format of the results."""
+        return self.target.format
+
+    def round(self, x: NDArray) -> NDArray:
+        """Return the values, rounded."""
+        return round_array(x, self.target)
+
+    @classmethod
+    def at(cls, place: Place, format: Format, rounding: Rounding = nearest_even, phase: str = "forward") -> ProgramCast:
+        """Return the conversion to a format at a place."""
+        observer, counts = place.observer, None
+        if observer is not None and wants(observer, place.path, phase):
+            counts = WithPath(observer, place.path, phase, wants_optional_counts(observer))
+        return cls(Target(format, rounding, np.float32, None, counts, "cast"))
+
+
+def _narrow(run: Any, x: torch.Tensor, format: Format) -> torch.Tensor:
+    """Return values rounded to the format that they had before an upcast."""
+    place = run.place_of_movement(torch.ops.aten._to_copy.default)
+    place = place.without_observer if is_recomputing() else place
+    rounding = place.recipe.rounding
+    return StraightThroughRounding.apply(
+        x, ProgramCast.at(place, format, nearest_even if rounding.is_stochastic else rounding)
+    )
+
+
+def _narrower_format(run: Any, tag: Tag, targets: Iterable[Any]) -> Format | None:
+    """Return the format to which a conversion to these types and tensors rounds FP32 values; None if it does not."""
+    if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision < FP32.precision:
+        return None
+    for target in targets:
+        if isinstance(target, torch.Tensor) and stored_format(target).precision < FP32.precision:
+            return stored_format(target)
+        # The dtype of the 16-bit values that an operation of the same module has converted.
+        if target is torch.float32 and tag.narrow is not None and tag.narrow.path == run.path:
+            return tag.narrow.format
+    return None
 
 
 def _has_float32(type_or_tensor: Any) -> bool:

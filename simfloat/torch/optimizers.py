@@ -279,5 +279,5 @@ class OptimizerSteps:
         s = last.apply("update", w, u)
         # It is stored negated, as in `simfloat.optim`, so that checkpoints of both front ends have the same meaning.
         lost = inner.subtract(inner.subtract(s, w), u)
-        state[COMPENSATION] = tensor_of(np.asarray(lost), self._parameters[place.path].dtype)
+        state[COMPENSATION] = tensor_of(lost, self._parameters[place.path].dtype)
         return s

@@ -9,13 +9,23 @@ from contextvars import ContextVar
 import torch
 from numpy.typing import NDArray
 
-from simfloat.formats import Format
+from simfloat.formats import FP32, Format
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
 from simfloat.simulation.place import Place, widest_format
 from simfloat.torch.forward_log import LoggedOperation, Operand, observed_at, pending_events_at
 from simfloat.torch.optimizers import OptimizerSteps
-from simfloat.torch.tensors import FORMAT_OF, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of, weight_path
+from simfloat.torch.tensors import (
+    FORMAT_OF,
+    Tag,
+    before_upcast,
+    numbers_of,
+    put_tag,
+    stored_format,
+    tag_of,
+    tensor_of,
+    weight_path,
+)
 
 Tensors = Sequence[torch.Tensor]
 
@@ -111,7 +121,9 @@ class Forward:
         """Return the tag of the result."""
         if self.note is not None:
             self.note.format = format
-        return Tag(format)
+        if self.place.narrow is None and not (self.place.takes_formats and format.precision >= FP32.precision):
+            return Tag(format)
+        return Tag(format, narrow=before_upcast(operands))
 
 
 class ForwardInFormat(Forward):

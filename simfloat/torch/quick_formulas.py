@@ -32,7 +32,7 @@ from simfloat.torch.forward_log import Operand, is_recomputing, observed_at, pen
 from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, match_layout, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import Tag, array_on, match_layout, put_tag, tag_of, tensor_of, tensor_on
 
 Tensor = torch.Tensor
 Arguments = tuple[Any, ...]
@@ -56,7 +56,9 @@ def unwatched_place(run: RunContext, operation: str) -> Place | None:
 
     Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
     """
-    if not (current_node() is None or is_recomputing()) or torch.is_autocast_enabled("cpu"):
+    if not (current_node() is None or is_recomputing()):
+        return None
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return None
     # In a composite the operations have other places, and in an optimizer they are updates.
     if not is_alone(run) or run.composites or run.optimizing.optimizer is not None:
@@ -146,7 +148,7 @@ def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
         if not are_plain(x) or not x.is_contiguous() or x.requires_grad and number not in call.operands:
             return False
         tag = tag_of(x)
-        if tag.is_gradient or tag.is_weight and len(call.operands) == 1:
+        if tag.is_gradient or tag.narrow is not None or tag.is_weight and len(call.operands) == 1:
             return False
     return True
 
@@ -370,7 +372,7 @@ def store_gradient(
     stored = place.to_stored(operand.path, number, operand.format)
     if place.observer is not None:
         stored = observed_at(str(operand.path), place, stored)
-    leaf.grad.copy_(torch.from_numpy(stored.add(leaf.grad.numpy(), array)))
+    leaf.grad.copy_(tensor_on(stored.add(array_on(leaf.grad), array)))
     put_tag(leaf.grad, tag_of(leaf.grad)._replace(format=stored.format))
     return None
 

@@ -70,7 +70,7 @@ def _is_served(x: Any, shape: Sequence[int], weight: Any) -> bool:
     tag = tag_of(x)
     if weight is not None and (tag_of(weight).is_gradient or not weight.is_contiguous()):
         return False
-    return not (tag.is_gradient or tag.is_weight)
+    return not (tag.is_gradient or tag.is_weight or tag.narrow is not None)
 
 
 class RootMeanSquares(torch.autograd.Function):

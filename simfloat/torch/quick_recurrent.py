@@ -38,7 +38,7 @@ from simfloat.torch.quick_formulas import (
     unwatched_place,
 )
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of, weight_path
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of, tensor_on, weight_path
 
 
 class RecurrentArithmetic(Elementwise):
@@ -75,7 +75,7 @@ class RecurrentArithmetic(Elementwise):
 
     def split(self, x: NDArray, sizes: list[int]) -> list[NDArray]:
         """Return parts of these sizes along the last axis."""
-        return np.split(x, np.cumsum(sizes[:-1]), -1)
+        return np.split(x, np.cumsum(sizes[:-1]).tolist(), -1)
 
     def hidden_gates(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
         """Return the contribution of the hidden state to the gates, by the weight at a path."""
@@ -295,7 +295,7 @@ class StepWeights(torch.autograd.Function):
         array = numbers_of(run.parameters.read(parameter)).T
         # All of these tensors share one memory, which is only read. Each step has its own tensor, because each has its
         # own node in PyTorch, and autograd adds the shares of the weight's gradient in the order of these nodes.
-        transposed = [torch.from_numpy(array) for _ in parameters]
+        transposed = [tensor_on(array) for _ in parameters]
         for x in transposed:
             put_tag(x, tag)
         return tuple(transposed)

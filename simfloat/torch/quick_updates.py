@@ -18,10 +18,11 @@ from torch.autograd.graph import increment_version
 
 from simfloat.simulation.update_programs import WEIGHT, UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sgd
+from simfloat.torch import tensors
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.quick_formulas import are_plain, is_alone
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, weight_path
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, tensor_on, weight_path
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -97,7 +98,7 @@ class WholeUpdates:
         """Update a parameter by a program, if possible; return True if it was updated."""
         state = self._state_of(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
-        if path is None or not are_plain(parameter, gradient, *state.values()):
+        if path is None or parameter.device.type != tensors.HOST or not are_plain(parameter, gradient, *state.values()):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:
@@ -119,7 +120,7 @@ class WholeUpdates:
                 if name in state:
                     _write(state[name], array, memory[name])
                 else:
-                    state[name] = torch.from_numpy(array)
+                    state[name] = tensor_on(array)
         run.parameters.note_written(path)
         if COMPENSATION in state:
             optimizer.state[parameter][COMPENSATION] = state.pop(COMPENSATION)
@@ -141,7 +142,7 @@ class WholeUpdates:
 def _write(x: Tensor, array: NDArray, memory: NDArray) -> None:
     """Write these values to a tensor, unless they are in its memory already; then only report the write to autograd."""
     if array.ndim and array is not memory:
-        x.copy_(torch.from_numpy(array))
+        x.copy_(tensor_on(array))
         return
     if array is not memory:
         memory[...] = array  # a counter, for which `copy_` takes longer than everything else here

@@ -217,6 +217,11 @@ class RuleCall(Elementwise):
             # A meter counts this rounding as part of the step before.
             array, self.format = Arithmetic.round(self._last, array), self._last.format
         result = tensor_of(array, self.dtype)
+        if type(array) is np.ndarray:  # results that were computed on the CPU go to the device of the operands
+            for x in self.operands:
+                if x.device != result.device:
+                    result = result.to(x.device)
+                    break
         put_tag(result, self.phase.tag(self.format, self.operands))
         return result
 

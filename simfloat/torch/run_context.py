@@ -45,6 +45,7 @@ from simfloat.torch.tensors import (
     FORMAT_OF,
     NOTHING,
     Tag,
+    before_upcast,
     has_parts,
     numbers_of,
     put_own_tag,
@@ -213,6 +214,8 @@ class RunContext:
         # The forward pass, or its recomputation by a checkpoint.
         place = self._in_operand_types(self.simulation.place(operation, self.path, self.composites), operands)
         is_written = self.notes.in_place
+        if is_written and place.narrow is not None and tag_of(operands[0]).narrow is None:
+            place = place.narrow
         note = None
         if torch.is_grad_enabled():
             note = self.notes.begin(place, operands)
@@ -351,8 +354,11 @@ class RunContext:
 
     @staticmethod
     def _in_operand_types(place: Place, operands: Sequence[torch.Tensor]) -> Place:
-        """Return the place in the dtype of the program, if the policy is written for such dtypes."""
-        return place.in_type(FORMAT_OF[result_type(operands)]) if place.is_written else place
+        """Return the place in the dtype of the program, if the policy is written for such dtypes or knows upcasts."""
+        if place.is_written:
+            return place.in_type(FORMAT_OF[result_type(operands)])
+        wide = place.upcast
+        return place if wide is None or before_upcast(operands) is None else wide
 
     def keeps_own_types(self, operation: str) -> bool:
         """True if the policy at the place of an operation is written for the dtypes of the program."""
@@ -383,7 +389,8 @@ class RunContext:
         # A movement of one parameter, such as a view or a transposition, is still the parameter: products round it as a
         # weight. Together with other values, in an optimizer or in the backward pass, it is not.
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
-        return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, events=first.events)
+        is_weight = is_weight and not in_backward
+        return Tag(format, is_gradient, owner, is_weight, "", first.node, first.events, before_upcast(operands))
 
     def leave_to_pytorch(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
         """Return a result of PyTorch, count it, and mark it as a gradient if one of the operands is one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from itertools import product
 from threading import Lock
 from typing import Any
 
@@ -26,6 +27,7 @@ from simfloat.torch.narrowing import (
     dropout_in_operand_format,
     upcasts,
     with_autocast_types,
+    with_requested_upcast,
 )
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.quick_formulas import is_alone, kernel_of
@@ -35,8 +37,8 @@ from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
 from simfloat.torch.tensors import Tag, check_unwrapped, put_tag, tag_of
 
-#: The key of kernels on the CPU above autograd.
-KEY = "AutogradCPU"
+#: The keys of kernels above autograd, on the CPU and on an NVIDIA GPU.
+KEYS = ("AutogradCPU", "AutogradCUDA") if torch.backends.cuda.is_built() else ("AutogradCPU",)
 
 
 def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,7 +133,7 @@ class ReplacedKernels(Setting):
 
     def __init__(self, wrappers: Sequence[tuple[Any, Callable[[Any], Any]]]) -> None:
         name = f"aten::{ATTENTION}"
-        super().__init__(lambda: torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY), off, off)
+        super().__init__(lambda: torch._C._dispatch_has_kernel_for_dispatch_key(name, KEYS[0]), off, off)
         self._wrappers = wrappers
         self._names = [operation.name() for operation, _ in wrappers]
         self._kernels: list[Any] = []  # empty before the first block
@@ -140,19 +142,20 @@ class ReplacedKernels(Setting):
         # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name, and
         # modules that have stored an activation, such as F.gelu.
         self._library: Any = torch.library.Library("aten", "IMPL")
-        self._library.impl(ATTENTION, attention, KEY)
-        self._library.impl(RMS_NORM, rms_norm, KEY)
+        for key in KEYS:
+            self._library.impl(ATTENTION, attention, key)
+            self._library.impl(RMS_NORM, rms_norm, key)
         # Finding and wrapping PyTorch's kernels took half of the time of an empty block. It is repeated only if a
         # program has replaced one of them.
         if not self._kernels or any(map(_is_replaced, self._names)):
             # Given the name of the key, `get_kernel` would list all keys for each operation, which took 0.3 ms.
-            key = torch._C.DispatchKey.__members__[KEY]
-            kernels = [wrapper(torch.library.get_kernel(operation, key)) for operation, wrapper in self._wrappers]
+            keys = [torch._C.DispatchKey.__members__[key] for key in KEYS]
+            kernels = [wrapper(torch.library.get_kernel(op, key)) for key in keys for op, wrapper in self._wrappers]
             self._kernels = [] if any(map(_is_replaced, self._names)) else kernels
         else:
             kernels = self._kernels
-        for name, kernel in zip(self._names, kernels, strict=True):
-            self._library.impl(name, kernel, KEY, with_keyset=True)
+        for (key, name), kernel in zip(product(KEYS, self._names), kernels, strict=True):
+            self._library.impl(name, kernel, key, with_keyset=True)
 
     def _restore(self) -> None:
         self._library._destroy()
@@ -160,7 +163,7 @@ class ReplacedKernels(Setting):
 
 def _is_replaced(name: str) -> bool:
     """True if a program has registered a kernel above autograd for an operation."""
-    is_registered: bool = torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY)
+    is_registered = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in KEYS)
     return is_registered or f"{name.replace('::', '/')}/Autograd" in torch.library._impls
 
 
@@ -291,6 +294,7 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
     *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in CONVERSIONS),
+    *(function_setting(torch.nn.functional, name, with_requested_upcast) for name in ("softmax", "log_softmax")),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 

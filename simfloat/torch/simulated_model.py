@@ -275,7 +275,7 @@ class Run:
         """Evaluate without side effects: a ``with`` block inside the block of the run, for metrics during a training.
 
         Operations inside are simulated, and no bit of the training changes. At the end, the random streams, PyTorch's
-        random state on the CPU and the amax histories are restored; the observer receives no events. Call
+        random states and the amax histories are restored; the observer receives no events. Call
         `model.eval()` as for any evaluation, because batch norm writes to its buffers in training mode. Raises
         ValueError while a module, a backward pass or an optimizer runs.
 
@@ -290,8 +290,9 @@ class Run:
             True
         """
         self._context.check_between_steps("An evaluation runs aside")
-        # Without `devices=[]`, fork_rng looks for CUDA devices and saves the state of each.
-        with torch.random.fork_rng(devices=[]), self.simulation.trial_run():
+        # Without `devices=[]`, fork_rng looks for CUDA devices, although the program uses none.
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices=devices), self.simulation.trial_run():
             yield
 
     @property

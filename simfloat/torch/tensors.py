@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.codes import decode
+from simfloat.arithmetic.machines import GPU, is_on_gpu, on_cpu
 from simfloat.formats import BF16, E2M1, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
 from simfloat.simulation.place import widest_format
 from simfloat.torch.open_run import without_dispatch
@@ -129,6 +130,24 @@ PAIRED = torch.float4_e2m1fn_x2
 WIDE = (torch.float32, torch.float64)
 
 
+#: The type of the device of tensors that share their memory with NumPy arrays; others share it with CuPy arrays.
+HOST = "cpu"
+
+
+def array_on(x: torch.Tensor) -> Any:
+    """Return the values of a tensor as an array on its device, without a copy."""
+    if x.device.type == HOST:
+        return x.numpy()
+    # DLPack has no booleans in its older versions.
+    arrays = GPU.arrays
+    return arrays.from_dlpack(x.view(torch.uint8)).view(bool) if x.dtype == torch.bool else arrays.from_dlpack(x)
+
+
+def tensor_on(array: Any) -> torch.Tensor:
+    """Return the values of an array as a tensor on its device, without a copy."""
+    return torch.from_numpy(array) if type(array) is np.ndarray else torch.from_dlpack(array)
+
+
 def numbers_of(x: Numbers) -> NDArray:
     """Return an operand as an array: float32 or float64; integers and booleans become float64."""
     if isinstance(x, torch.Tensor):
@@ -136,22 +155,30 @@ def numbers_of(x: Numbers) -> NDArray:
         # for these.
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
-            return x.numpy()
+            return x.numpy() if x.device.type == HOST else array_on(x)
         if x.dtype == PAIRED:
             return _unpack_pairs(x)
         if x.itemsize < 4 and x.is_floating_point():
             # NumPy has no bfloat16 and no float8. float32 can represent all values of these types.
-            return x.float().numpy()
-        array = x.numpy()
+            return array_on(x.float())
+        array = array_on(x)
         return array if x.is_floating_point() else integers(array)
-    return x if isinstance(x, np.ndarray) else np.array(float(x))
+    if isinstance(x, np.ndarray):
+        return x
+    other: Any = x
+    return other if is_on_gpu(other) else np.array(float(x))
+
+
+def host_numbers(x: Numbers) -> NDArray:
+    """Return an operand as a NumPy array, for operations that are computed on the CPU."""
+    return on_cpu(numbers_of(x))
 
 
 def _unpack_pairs(x: torch.Tensor) -> NDArray[np.float32]:
     """Return the values of pairs; there are twice as many along the contiguous axis."""
     if x.ndim > 1 and x.stride(-1) != 1:
         return _unpack_pairs(x.transpose(-1, -2)).swapaxes(-1, -2)
-    codes = x.view(torch.uint8).numpy()
+    codes = array_on(x.view(torch.uint8))
     pairs = np.stack([codes & 15, codes >> 4], -1)
     return decode(pairs.reshape(*x.shape[:-1], 2 * x.shape[-1]), E2M1)
 
@@ -171,7 +198,12 @@ def integers(array: NDArray) -> NDArray[np.float64]:
 
 def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of this dtype on the memory of the array, or on a copy of it."""
-    array = np.asarray(array)
+    if type(array) is not np.ndarray:
+        if is_on_gpu(array):
+            # CuPy computes in the strides of its operands; copies are in C order.
+            tensor = torch.from_dlpack(array if array.flags.c_contiguous else array.copy(order="C"))
+            return tensor if tensor.dtype == dtype else tensor.to(dtype)
+        array = np.asarray(array)
     # torch.from_numpy also accepts strides, but PyTorch's kernels return contiguous results, and later layouts follow
     # them.
     if not array.flags.c_contiguous or not array.flags.writeable:
@@ -352,6 +384,13 @@ def stored_tensor(x: torch.Tensor) -> torch.Tensor:
     return getattr(x, STORED, x)
 
 
+class Narrow(NamedTuple):
+    """The format that values had before the program converted them to float32, and the path where it did."""
+
+    format: Format
+    path: str | None
+
+
 class Tag(NamedTuple):
     """The tag of values: their format, and their relation to a parameter."""
 
@@ -362,6 +401,7 @@ class Tag(NamedTuple):
     moment: str = ""  # the name of the optimizer's moment that they are
     node: int | None = None  # the number of the autograd node of the backward pass that computed them
     events: Any = None  # events of the rounding of a gradient, until it is known if the gradient is complete
+    narrow: Narrow | None = None  # what they were before an upcast of the program, for them or for an operand of theirs
 
 
 NOTHING = Tag()
@@ -371,6 +411,11 @@ def tag_of(tensor: torch.Tensor) -> Tag:
     """Return the tag of a tensor's values."""
     tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
     return tags if isinstance(tags, Tag) else tags.at(tensor)
+
+
+def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
+    """Return what values were before an upcast of the program, for the first tensor that depends on one."""
+    return next((narrow for x in tensors if (narrow := tag_of(x).narrow) is not None), None)
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:

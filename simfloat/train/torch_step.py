@@ -66,18 +66,18 @@ def schedule_options(schedule: LRScheduler) -> dict[str, Any]:
     return options
 
 
-def batch_tensors(part: Any, dtype: torch.dtype) -> Any:
+def batch_tensors(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
 
-    Floating-point arrays get the dtype `dtype`, and integers torch.long; booleans and tensors are unchanged. Raises
-    ValueError for arrays of any other kind.
+    Floating-point arrays get the dtype `dtype`, and integers torch.long; the tensors are on `device`. Booleans keep
+    their dtype, and tensors are unchanged. Raises ValueError for arrays of any other kind.
     """
     if isinstance(part, torch.Tensor):
         return part
     if isinstance(part, dict):
-        return {key: batch_tensors(value, dtype) for key, value in part.items()}
+        return {key: batch_tensors(value, dtype, device) for key, value in part.items()}
     if isinstance(part, list | tuple) and any(isinstance(inner, torch.Tensor | np.ndarray) for inner in part):
-        return type(part)(batch_tensors(inner, dtype) for inner in part)
+        return type(part)(batch_tensors(inner, dtype, device) for inner in part)
     array = as_rectangular_array(part, "a batch")
     if array.dtype.kind in "iu":
         array, dtype = array.astype(np.int64), torch.int64
@@ -89,7 +89,7 @@ def batch_tensors(part: Any, dtype: torch.dtype) -> Any:
             f"{type(part).__name__}."
         )
     with _disable_current_modes():
-        return tensor_of(array.copy(), dtype)
+        return tensor_of(array.copy(), dtype).to(device)
 
 
 class TorchStep(TrainingStep):
@@ -121,10 +121,12 @@ class TorchStep(TrainingStep):
             )
         if self.machine is not None:
             raise ValueError(
-                "device is supported only for models of simfloat.nn; PyTorch models are simulated on the CPU."
+                "device is supported only for models of simfloat.nn; move a PyTorch model before the block, by "
+                "model.to(device)."
             )
         self._run = _open_run(model)
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._type = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
 
     @staticmethod
@@ -204,7 +206,7 @@ class TorchStep(TrainingStep):
     ) -> None:
         self.model.zero_grad()
         for batch in batches:
-            x, y = (batch_tensors(part, self._type) for part in batch)
+            x, y = (batch_tensors(part, self._type, self._device) for part in batch)
             output = call_model(self.model, x)
             loss = self._checked_loss(self.loss_fn(output, y))
             losses.append(float(loss.detach()))

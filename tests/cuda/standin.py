@@ -58,6 +58,12 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, *args, **kwargs):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
 
+    def __dlpack__(self, **options):
+        return self._host.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._host.__dlpack_device__()
+
     def get(self):
         return self._host.copy()
 

@@ -293,6 +293,21 @@ def advised(policy, optimizer, factor=1.0, dtype=torch.bfloat16, loss_fn=F.mse_l
     return recorder.advise(), [p.detach().double() for p in model.parameters()]
 
 
+def test_an_observer_counts_conversions_of_the_program_to_narrower_types():
+    x = torch.tensor([1.0, 2.0**-30, 1e6, 300.0], requires_grad=True)
+    for dtype, overflow, underflow in (
+        (torch.float16, 1, 1), (torch.bfloat16, 0, 0), (torch.float8_e4m3fn, 1, 1), (torch.float8_e5m2, 1, 1),
+    ):  # fmt: skip
+        recorder = sf.Recorder()
+        with sf.torch.simulate(nn.Identity(), "as-written", observer=recorder):
+            z = x.to(dtype).float()
+            z.backward(torch.full((4,), 2.0**-30))
+        for phase, lost in (("forward", underflow), ("backward", 4 * underflow)):
+            counts = recorder.counts(operation="cast", phase=phase)
+            assert (counts["total"], counts["underflow"]) == (4, lost)
+        assert recorder.counts(operation="cast", phase="forward")["overflow"] == overflow
+
+
 def test_advice_on_a_program_with_its_own_types_names_what_has_an_effect():
     slow = lambda p: torch.optim.SGD(p, lr=1e-4)  # noqa: E731
     found, stuck = advised(AS_WRITTEN, slow)

@@ -197,6 +197,9 @@ UPCASTS = {
     "type_as(data)": lambda x: x.type_as(torch.ones(2)),
     "type_as(itself)": lambda x: x.type_as(x),
     "back and forth": lambda x: x.type(torch.float64).float(),
+    "there and back": lambda x: x.float().type_as(x),
+    "there and back by the dtype": lambda x: x.to(torch.float32).sin().to(x.dtype),
+    "twice": lambda x: x.float().float(),
     "device": lambda x: x.to("cpu"),
     "none": lambda x: x,
 }
@@ -219,6 +222,65 @@ def test_an_upcast_of_the_program_keeps_the_formats_that_it_has_under_autocast(w
     theirs = formats(lambda model: torch.autocast("cpu", FORMATS[policy]))
     assert [is_narrow(x, policy) for x in ours] == [x.dtype != torch.float32 for x in theirs]
     assert not {"float", "to", "type", "type_as"} & set(vars(torch.Tensor)), "the methods are restored"
+
+
+class Norm(nn.Module):
+    """A norm of a result in 16 bits, which computes in float32."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.weight, self.way = nn.Parameter(torch.tensor([1.0, 0.75, -2.0, 1.5])), way
+
+    def forward(self, x):
+        return self.way(x * 1.0, self.weight)
+
+
+def scaled_rows(x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+NORMS = {
+    "Llama's": lambda x, w: w * scaled_rows(x.to(torch.float32)).to(x.dtype),
+    "type_as": lambda x, w: scaled_rows(x.float()).type_as(x) * w,
+    "layer_norm": lambda x, w: nn.functional.layer_norm(x.float(), (4,)).to(x.dtype) * w,
+    "softmax": lambda x, w: nn.functional.softmax(x, dim=-1, dtype=torch.float32).to(x.dtype) * w,
+    "in place": lambda x, w: x.clone().mul_(x.float().exp()) * w,
+}
+
+
+@pytest.mark.parametrize("way", NORMS)
+def test_a_policy_of_mixed_precision_keeps_an_upcast_as_the_program_in_16_bits_does(way):
+    x, g = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    def bits(model, policy, dtype):
+        operand = x.to(dtype, copy=True).detach().requires_grad_()
+        with sf.torch.simulate(model, policy):
+            y = model(operand)
+            y.backward(g.to(dtype))
+        return [t.detach().float() for t in (y, operand.grad, model.weight.grad)]
+
+    wanted = bits(Norm(NORMS[way]).bfloat16(), "as-written", torch.bfloat16)
+    for policy in ("bf16-fp32-weights", "fp8-hybrid", "mxfp8", "nvfp4"):
+        assert all(map(torch.equal, bits(Norm(NORMS[way]), policy, torch.float32), wanted)), policy
+    plain = bits(Norm(NORMS[way]), "bf16-standard", torch.float32)
+    assert not torch.equal(plain[0], wanted[0])
+    otherwise = sf.policies["bf16-fp32-weights"].override("*", activations=sf.BF16)
+    assert all(map(torch.equal, bits(Norm(NORMS[way]), otherwise, torch.float32), plain))
+
+
+def test_analyses_of_a_policy_of_mixed_precision_know_the_upcasts_of_a_program():
+    def model(norm):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Embedding(5, 4), Norm(norm), nn.Linear(4, 2))
+
+    tokens, policy = torch.tensor([0, 3, 1]), "fp8-hybrid"
+    loss = lambda z, y: z.square().mean()  # noqa: E731
+    for norm, is_wide in ((NORMS["Llama's"], True), (lambda x, w: w * scaled_rows(x), False)):
+        shown = [line.split() for line in str(sf.torch.explain(model(norm), tokens, policy)).splitlines()]
+        assert ("FP32 FP32 FP32" in " ".join(next(line for line in shown if line[-1] == "rsqrt"))) == is_wide
+        costs = sf.attribute(model(norm), loss, (tokens, tokens), policy, by=["operation"]).costs
+        assert (next(cost.error for cost in costs if cost.operation == "rsqrt") < 1e-5) == is_wide
+        assert ("activations           FP32" in str(sf.cost(model(norm), loss, (tokens, tokens), policy))) == is_wide
 
 
 def test_an_upcast_changes_nothing_under_a_policy_that_rounds_every_result():

@@ -44,6 +44,18 @@ class Autocast(WithAutocast):
         return super().forward(x).float()
 
 
+class Float8(nn.Module):
+    """A layer whose operands are converted to a float8 type without a scale."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((1, 4), 0.5))
+
+    def forward(self, x):
+        x, w = (t.to(torch.float8_e4m3fn).bfloat16() for t in (x, self.weight))
+        return (x @ w.T).float()
+
+
 def sgd(lr):
     return lambda model: torch.optim.SGD(model.parameters(), lr=lr)
 
@@ -92,6 +104,14 @@ PROGRAMS = {
     "gradients below FP16, under autocast": (
         Autocast(perceptron(nn.Tanh()), HALF), small_loss, (X, Y), None, sgd(1e3),
         ("underflow", "backward", "net.2", "linear"), r"a loss scale, torch.amp.GradScaler\(init_scale=\d+\)$",
+    ),
+    "all gradients below FP16, where autocast converts the results": (
+        Autocast(perceptron(nn.Tanh()), HALF), lambda z, y: F.mse_loss(z, y) * 2.0**-26, (X, Y), None, sgd(1e-2),
+        ("underflow", "backward", "", "cast"), r"a loss scale, torch.amp.GradScaler\(init_scale=\d+\)$",
+    ),
+    "float8 numbers that saturate": (
+        Float8(), F.mse_loss, (1024 * X.sign(), Y), None, sgd(1e-9),
+        ("saturation", "forward", "", "cast"), r"scale float8 tensors, s = x.abs\(\).amax\(\)",
     ),
     "gradients below FP16, with FP16 parameters": (
         perceptron(nn.Tanh()), small_loss, (X, Y), HALF, sgd(1e3),

@@ -172,6 +172,14 @@ def test_shapes_that_pytorch_takes_are_taken_and_weights_are_dropped_by_its_gene
         torch.testing.assert_close(simulated("amp-bf16", attend), wanted, rtol=0.05, atol=0.05)
 
 
+def test_dropout_takes_a_probability():
+    q = torch.ones(1, 1, 2, 2)
+    for policy, p in (("amp-bf16", -0.5), ("bf16-standard", 1.5), ("as-written", -1)):
+        with sf.torch.simulate(torch.nn.Identity(), policy):
+            with pytest.raises(ValueError, match=f"dropout_p is a probability, a number from 0 to 1, got {p}"):
+                F.scaled_dot_product_attention(q, q, q, dropout_p=p)
+
+
 @pytest.mark.parametrize("fused", [True, sf.flash_attention(4)], ids=str)
 def test_gradients_of_gradients_and_checkpoints_go_through_it(fused):
     given, policy = operands(shape=(1, 2, 6, 8)), by_kernel("amp-bf16", fused)

@@ -134,16 +134,17 @@ class TorchPass:
     def run(self, loss_fn: Callable[[Any, Any], Any], batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Run both passes under a policy, and count their work."""
         model, (x, y) = copy.deepcopy(self.model), in_double(batch)
+        types: AbstractContextManager[Any] = nullcontext()
         if is_written(policy):
             x, y = batch
         elif takes_own_types(policy):
             model, (x, y) = widen_to_float32(model), widen_to_float32(batch)
         else:
-            model = model.double()
+            model, types = model.double(), WideTypes(torch.float64)
         run = Run(model, policy, 0, None)
         run.simulation.meter = meter
         model.zero_grad()
-        with torch.random.fork_rng(devices=[]), run:
+        with torch.random.fork_rng(devices=[]), run, types:
             loss = loss_fn(call_model(model, x), y)
             checked_loss(loss, model).backward()
 

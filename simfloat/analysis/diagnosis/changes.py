@@ -1,7 +1,8 @@
 """Remedies of a program with its own dtypes: changes of the program, which trainings of changed copies verify.
 
 No role of a policy widens the dtype of a tensor. So the remedies of such a program are an upcast, a larger eps, another
-mask, scaled queries, a master copy of the weights, or a loss scale. The policy of a trial contains them.
+mask, scaled queries, scaled float8 tensors, a master copy of the weights, or a loss scale. The policy of a trial
+contains them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ IN_THE_PROGRAM = "in the program: "
 #: and {inverse} its inverse.
 UPCAST, UPCAST_LOSS, EPS = "upcast", "upcast of the loss", "eps"
 MASK, SCORES, MASTER, LOSS_SCALE = "mask", "scores", "master copy", "loss scale"
+FLOAT8_SCALE = "float8 scale"
 WORDS = {
     UPCAST: "run {path!r} in float32, by model.get_submodule({path!r}).float(), x.float() before it and "
     ".to(x.dtype) after it",
@@ -27,6 +29,8 @@ WORDS = {
     SCORES: "scale q before its product, (q * {value:g}) @ k.mT, and multiply the factor of the scores by {inverse:g}",
     MASTER: "keep a master copy of the weights, by model.float(), and compute under torch.autocast",
     LOSS_SCALE: "a loss scale, torch.amp.GradScaler(init_scale={value:.0f})",
+    FLOAT8_SCALE: "scale float8 tensors, s = x.abs().amax() / torch.finfo(dtype).max, (x / s).to(dtype), and multiply "
+    "the result of the reverse conversion by s",
 }
 
 #: The attributes for the eps of a divisor: in PyTorch's modules, and in Hugging Face's Llama and T5.

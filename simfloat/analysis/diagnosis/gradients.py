@@ -312,10 +312,14 @@ def _error_text(wrong: float) -> str:
 
 
 def _frequent_keys(repair: PolicyRepair, record: TrialRecord, kind: str, limit: float) -> list[Key]:
-    """Return the keys, except updates, with a share above the limit and above twice that of the reference."""
+    """Return the keys, except updates, with a share above the limit and above twice that of the reference.
+
+    Conversions of the program are last: they lose what another operation of the layer computed or will read.
+    """
     recorder, exact = record.fault_recorder, repair.reference_record.fault_recorder
     shares = {key: recorder.share(kind, key) for key, _ in recorder.entries() if key.phase != "update"}
-    return [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
+    keys = [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
+    return sorted(keys, key=lambda key: key.operation == "cast")
 
 
 def _roles_of_phases(roles: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from simfloat.analysis.diagnosis.changes import (
     EPS,
+    FLOAT8_SCALE,
     LOSS_SCALE,
     MASK,
     MASTER,
@@ -40,6 +41,8 @@ def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Ite
     if first.phase == "forward":
         yield from larger_eps_of_layer(first, trial)
         yield Change(MASK)
+        if source.operation == "cast":
+            yield Change(FLOAT8_SCALE)
         if kind_of(source.operation) == CONTRACTION:
             yield from (Change(SCORES, source.path, factor) for factor in SCORE_FACTORS)
     elif trial.parts[2] is not None:
@@ -80,5 +83,7 @@ def changes_for_gradients(keys: list[Key], trial: TrainingTrial) -> list[list[Ch
     together = [[Change(MASTER)]] if trial.has_narrow_parameters else [[]]
     wide = upcasts(keys, trial)
     is_backward = any(key.phase == "backward" for key in keys)
-    scaled = [[*more, scale] for more in together for scale in scales] if is_backward else []
-    return [*([change] for change in wide[:MOST_UPCASTS]), *scaled, wide] if not is_backward else [*scaled, wide]
+    conversions = [[Change(FLOAT8_SCALE)]] if any(key.operation == "cast" for key in keys) else []
+    scaled = [[*more, scale] for more in together for scale in scales]
+    single = [[change] for change in wide[:MOST_UPCASTS]]
+    return [*conversions, *(scaled if is_backward else single), wide]

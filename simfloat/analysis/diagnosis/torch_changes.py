@@ -10,13 +10,26 @@ from typing import Any
 import torch
 
 from simfloat.analysis.attribution.torch_models import widen_to_float32
-from simfloat.analysis.diagnosis.changes import EPS, LOSS_SCALE, MASK, MASTER, SCORES, UPCAST, Change, set_eps
+from simfloat.analysis.diagnosis.changes import (
+    EPS,
+    FLOAT8_SCALE,
+    LOSS_SCALE,
+    MASK,
+    MASTER,
+    SCORES,
+    UPCAST,
+    Change,
+    set_eps,
+)
 from simfloat.torch.open_run import active_run
 from simfloat.torch.tensors import NARROW, weight_path
 from simfloat.torch.wide_types import ProgramMode
 
 #: The attribute that marks the memory of scaled scores.
 SCALED = "_simfloat_scaled_scores"
+
+#: The attribute of the memory of a float8 tensor with its scale.
+SCALE = "_simfloat_float8_scale"
 
 aten = torch.ops.aten
 PRODUCTS = (aten.bmm.default, aten.mm.default)
@@ -31,15 +44,22 @@ def change_parts(change: Change, model: torch.nn.Module, optimizer: Any, scaler:
         widen_training(model, optimizer)
     elif change.kind == EPS:
         set_eps(change, model, optimizer)
-    return torch.amp.GradScaler("cpu", init_scale=change.value) if change.kind == LOSS_SCALE else scaler
+    return torch.amp.GradScaler(device_of(model), init_scale=change.value) if change.kind == LOSS_SCALE else scaler
 
 
-def change_block(change: Change, dtype: torch.dtype | None) -> AbstractContextManager[Any] | None:
+def device_of(model: torch.nn.Module) -> str:
+    """Return the type of the device of a model's parameters."""
+    return next((p.device.type for p in model.parameters()), "cpu")
+
+
+def change_block(change: Change, dtype: torch.dtype | None, device: str) -> AbstractContextManager[Any] | None:
     """Return the block in which the program runs with a change; `dtype` is the narrow dtype of the original model."""
     if change.kind == MASTER and dtype is not None:
-        return torch.autocast("cpu", dtype=dtype, cache_enabled=False)  # weights change within the block
+        return torch.autocast(device, dtype=dtype, cache_enabled=False)  # weights change within the block
     if change.kind == MASK:
         return ClampedNumbers()
+    if change.kind == FLOAT8_SCALE:
+        return ScaledConversions()
     return ScaledScores(change.path, change.value) if change.kind == SCORES else None
 
 
@@ -128,6 +148,31 @@ class ScaledScores(ProgramMode):
         if run is None or run.path != self._path or func not in PRODUCTS or not torch.is_grad_enabled():
             return False
         return weight_path(args[0]) is None and weight_path(args[1]) is None
+
+
+class ScaledConversions(ProgramMode):
+    """A block in which tensors have a scale when they are converted to float8; other conversions remove it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Carry out an operation; scale the operand or the result of a conversion."""
+        options = kwargs or {}
+        if func is aten._scaled_mm.default:
+            scales = [scale * _scale_of(x) for x, scale in zip(args[:2], args[2:4], strict=True)]
+            return func(*args[:2], *scales, *args[4:], **options)
+        dtype = options.get("dtype")
+        if func is not aten._to_copy.default or dtype is None or not args[0].is_floating_point():
+            return func(*args, **options)
+        x, most = args[0], torch.finfo(dtype).max
+        if dtype.itemsize > 1 or x.dtype.itemsize == 1 or not bool(x.any()):
+            return func(x, **options) * _scale_of(x) if dtype.itemsize > 1 == x.dtype.itemsize else func(x, **options)
+        scale = x.detach().abs().amax().float() / most
+        result = func(x / scale, **options)
+        setattr(result.untyped_storage(), SCALE, scale)
+        return result
+
+
+def _scale_of(x: torch.Tensor) -> Any:
+    return getattr(x.untyped_storage(), SCALE, 1.0)
 
 
 def _is_scaled(x: Any) -> bool:

@@ -15,6 +15,7 @@ from simfloat.analysis.diagnosis.changes import UPCAST_LOSS, changes_of
 from simfloat.analysis.diagnosis.torch_changes import (
     change_block,
     change_parts,
+    device_of,
     upcast,
     widen_training,
 )
@@ -149,7 +150,7 @@ class TorchTrial(TrainingTrial):
         return self._follows_program and not is_written(policy)
 
     def _new_scaler(self, scale: float) -> torch.amp.GradScaler:
-        return torch.amp.GradScaler("cpu", init_scale=scale)
+        return torch.amp.GradScaler(device_of(self.parts[0]), init_scale=scale)
 
     @contextmanager
     def _simulation_block(
@@ -161,7 +162,7 @@ class TorchTrial(TrainingTrial):
             run.load_state(state)
         prepare_simulation(run.simulation, model)
         self._policy = policy
-        blocks = [change_block(change, self._dtype) for change in changes_of(policy)]
+        blocks = [change_block(change, self._dtype, device_of(model)) for change in changes_of(policy)]
         with torch.random.fork_rng(devices=[]), run, torch.enable_grad(), ExitStack() as stack:
             torch.manual_seed(self.seed)
             if self._is_widened(policy):

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import CPU, device_of, on_device_of
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rule_call import RuleCall
@@ -59,7 +60,7 @@ def place_along_axis(x: Tensor, size: int, padding: int, corners: bool) -> tuple
     if padding == REFLECTION:
         at, sign = reflect_places(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
     # The index of the last pixel is exact: the format of rounded positions may not contain it.
-    nothing, last = torch.zeros_like(at), torch.full(at.shape, size - 1.0, dtype=at.dtype)
+    nothing, last = torch.zeros_like(at), torch.full(at.shape, size - 1.0, dtype=at.dtype, device=at.device)
     is_inside = (at > 0) & (at < last)
     place = torch.where(is_inside, at, torch.where(at > 0, last, nothing))
     return place, torch.where(is_inside, sign, nothing) * factor
@@ -121,10 +122,10 @@ def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
     """Yield the pixels next to the points, the last axis varying fastest; with NEAREST only the nearest pixel."""
     # PyTorch adds the corners in this order, and the order of a rounded sum affects its bits.
     for steps in product((0,) if mode == NEAREST else (0, 1), repeat=len(axes)):
-        inside = torch.ones(axes[0].first.shape, dtype=torch.bool)
+        inside = torch.ones(axes[0].first.shape, dtype=torch.bool, device=axes[0].first.device)
         for axis, step in zip(axes, steps, strict=True):
             inside = inside & (axis.first >= -step) & (axis.first < axis.size - step)
-        index = torch.zeros(inside.shape, dtype=torch.int64)
+        index = torch.zeros(inside.shape, dtype=torch.int64, device=inside.device)
         for axis, step in zip(axes, steps, strict=True):
             index = index * axis.size + torch.where(inside, axis.first, 0) + step
         yield Corner(steps, torch.where(inside, index, 0), inside)
@@ -204,7 +205,7 @@ def points(size: Sequence[int], corners: bool, dtype: torch.dtype) -> Tensor:
 
 def affine_points(theta: Tensor, size: Sequence[int], corners: bool) -> Tensor:
     """Return the points (N, ..., axes) to which maps theta (N, axes, axes + 1) move pixels of images."""
-    base = points(size, corners, theta.dtype).expand(len(theta), -1, -1)
+    base = points(size, corners, theta.dtype).to(theta.device).expand(len(theta), -1, -1)
     return (base @ theta.mT).reshape(len(theta), *size[2:], theta.shape[1])
 
 
@@ -232,6 +233,11 @@ class Taps(NamedTuple):
     places: NDArray[np.integer]
     weights: NDArray[np.floating]
     used: NDArray[np.bool_] | bool = True
+
+    def on_device_of(self, pixels: NDArray) -> Taps:
+        """Return the taps on the device of an array."""
+        used = self.used if isinstance(self.used, bool) else on_device_of(self.used, pixels)
+        return Taps(on_device_of(self.places, pixels), on_device_of(self.weights, pixels), used)
 
     def of_pixels(self, numbers: NDArray, tap: int, axis: int) -> NDArray:
         """Return the pixels of a tap along an axis, 0 if the tap is unused."""
@@ -301,10 +307,13 @@ def triangle(distances: NDArray) -> NDArray:
 Kernel = Callable[[int, int, bool, float | None], Taps]
 
 
-def taps_of(kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Sequence[float | None]) -> list[Taps]:
-    """Return the taps along every axis of images."""
+def taps_of(
+    kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Sequence[float | None], pixels: NDArray
+) -> list[Taps]:  # fmt: skip
+    """Return the taps along every axis of images, on the device of the pixels."""
     factors = [*scales, *[None] * (len(new) - len(scales))]
-    return [kernel(size, count, corners, scale) for size, count, scale in zip(old[2:], new, factors, strict=True)]
+    taps = [kernel(size, count, corners, scale) for size, count, scale in zip(old[2:], new, factors, strict=True)]
+    return taps if device_of(pixels) is CPU else [each.on_device_of(pixels) for each in taps]
 
 
 def resample(
@@ -313,7 +322,7 @@ def resample(
     """Resize images, along the last axis first; each product is added to the sum so far, in order."""
     pixels = numbers_of(x)
     call.begin()
-    for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
+    for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales, pixels))):
         # Weights are operands in float64: they are not values of the program, and no role of a policy rounds them.
         weights = taps.weights.reshape(*taps.weights.shape, *[1] * back)
         axis = pixels.ndim - 1 - back
@@ -330,7 +339,7 @@ def resample_backward(
     """Return the gradient of images, along the first axis first; the products for each old pixel are added in order."""
     gradient = numbers_of(g)
     call.begin()
-    for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales), 2):
+    for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales, gradient), 2):
         rows = np.moveaxis(gradient, axis, 0)
         shape = (old[axis], math.prod(rows.shape[1:]))
         terms = call.multiply(rows[:, np.newaxis], weights.reshape(*weights.shape, *[1] * (rows.ndim - 1)))

@@ -24,7 +24,7 @@ from simfloat import linalg
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.tensors import exact_tensor, numbers_of
+from simfloat.torch.tensors import exact_tensor, host_numbers
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -57,7 +57,7 @@ def map_matrices(function: Callable[..., NDArray], shape: Sequence[int], *batche
 def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
     """Return the factor l with a = l l^T, or its transpose."""
     call.begin()
-    options, matrix = options_of(call), numbers_of(a)
+    options, matrix = options_of(call), host_numbers(a)
     matrix = matrix.swapaxes(-1, -2) if upper else matrix
     lower = map_matrices(lambda m: linalg.cholesky(m, **options).numbers, a.shape, matrix)
     return call.tensor(lower.swapaxes(-1, -2) if upper else lower)
@@ -65,7 +65,7 @@ def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
 
 def cholesky_ex(call: RuleCall, a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """Return the factor, and zeros for PyTorch's `info`; a factor that does not exist raises an error."""
-    return cholesky(call, a, upper), torch.zeros(a.shape[:-2], dtype=torch.int32)
+    return cholesky(call, a, upper), torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
 
 
 def exchanges(order: NDArray[np.integer], count: int) -> list[int]:
@@ -94,11 +94,11 @@ def lu_factor(
         packed[:rows] += factors.upper.numbers
         return packed
 
-    packed = call.tensor(map_matrices(pack_factors, a.shape, numbers_of(a)))
-    pivots = torch.ones(*a.shape[:-2], rows, dtype=torch.int32)
+    packed = call.tensor(map_matrices(pack_factors, a.shape, host_numbers(a)))
+    pivots = torch.ones(*a.shape[:-2], rows, dtype=torch.int32, device=a.device)
     if places:
-        pivots = torch.tensor(places, dtype=torch.int32).reshape(pivots.shape)
-    return packed, pivots, torch.zeros(a.shape[:-2], dtype=torch.int32)
+        pivots = torch.tensor(places, dtype=torch.int32, device=a.device).reshape(pivots.shape)
+    return packed, pivots, torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
 
 
 def triangular(
@@ -108,7 +108,7 @@ def triangular(
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     call.begin()
     options = options_of(call)
-    t, right = (numbers_of(x.expand(*batch, *x.shape[-2:])) for x in (a, b))
+    t, right = (host_numbers(x.expand(*batch, *x.shape[-2:])) for x in (a, b))
     if not left:
         t, right, upper = t.swapaxes(-1, -2), right.swapaxes(-1, -2), not upper
 
@@ -124,7 +124,7 @@ def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
     rows, columns = a.shape[-2:]
     wide = max(rows, columns) if mode == "complete" else columns
     call.begin()
-    options, array = options_of(call), numbers_of(a)
+    options, array = options_of(call), host_numbers(a)
     # Columns of zeros have no reflections; they provide space for the other columns of q.
     array = np.concatenate([array, np.zeros((*a.shape[:-1], wide - columns), array.dtype)], -1)
     factors = [linalg.qr(m, **options) for m in matrices(array)] if array.size else []
@@ -175,7 +175,7 @@ def solve(
 
 def inverse(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """Return the inverse, the solution of a x = 1, and PyTorch's `info`."""
-    unit = torch.eye(a.shape[-1], dtype=a.dtype).expand(a.shape)
+    unit = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
     x, _, _, info = solve(a, unit)
     return x, info
 
@@ -189,7 +189,7 @@ def lu_parts(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
 
 def sign_of_exchanges(pivots: Tensor) -> Tensor:
     """Return -1 for an odd number of exchanges of rows, otherwise 1."""
-    places = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype)
+    places = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
     return 1 - 2 * ((pivots != places).sum(-1) % 2)
 
 
@@ -224,7 +224,9 @@ def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
 
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
     """Return the inverse of the matrix with this factor."""
-    return cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape), factor, upper)
+    return cholesky_solve(
+        torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand(factor.shape), factor, upper
+    )
 
 
 def triangular_solve(
@@ -270,7 +272,7 @@ def matrix_exp(x: Tensor) -> Tensor:
         largest = float(x.double().abs().sum(-2).amax()) if x.numel() else 0.0
     squarings = math.ceil(math.log2(largest)) if 1 < largest < math.inf else 0
     y = x * 2.0**-squarings
-    identity = torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape)
+    identity = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand(x.shape)
     result = identity
     for k in range(TERMS, 0, -1):
         result = identity + torch.matmul(y, result) / k

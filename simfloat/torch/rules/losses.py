@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.simulation.formulas import Rounded, negative, number
 from simfloat.simulation.formulas import losses as loss_formulas
 from simfloat.simulation.formulas.losses import Alignment, ctc_loss, ctc_loss_slope, pad_targets
@@ -109,7 +110,7 @@ def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     is_target = (target >= 0).cumprod(-1).bool()
     places = torch.where(is_target, target, 0)
     # Targets are counted, because a class may occur twice.
-    counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, is_target.long())
+    counts = torch.zeros(x.shape, dtype=torch.int64, device=x.device).scatter_add(-1, places, is_target.long())
     left = (1 - x.gather(-1, places).unsqueeze(-1) + x.unsqueeze(-2)).relu()
     return torch.where(is_target.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
 
@@ -240,7 +241,7 @@ def alignment(x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, b
 
     Raises ValueError for invalid lengths and classes.
     """
-    inputs, lengths = (np.asarray(each, np.int64).reshape(-1) for each in (inputs, lengths))
+    inputs, lengths = (np.asarray(on_cpu(each), np.int64).reshape(-1) for each in (inputs, lengths))
     count, width = x.shape[1], int(lengths.max()) if len(lengths) else 0
     most = targets.shape[-1] if targets.ndim == 2 else width
     for what, each, longest in (("input", inputs, x.shape[0]), ("target", lengths, most)):

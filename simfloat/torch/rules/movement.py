@@ -12,13 +12,17 @@ from typing import Any
 
 import torch
 
+from simfloat.formats import E2M1, E8M0, nearest_even
 from simfloat.formats.rounding import toward_negative, toward_positive
+from simfloat.simulation.place import Place
 from simfloat.torch.arguments import Arguments, Options
+from simfloat.torch.forward_log import is_recomputing, place_observed_once
 from simfloat.torch.handlers import Handler, Movement, Rule
+from simfloat.torch.narrowing import ProgramCast
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.scattering import add_at, element_numbers
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import NOTHING, Tag, numbers_of, tensor_of
+from simfloat.torch.tensors import FORMAT_OF, NOTHING, Tag, array_on, numbers_of, tensor_of
 
 MOVEMENT = frozenset(
     """
@@ -111,11 +115,11 @@ def col2im(
     padding: Sequence[int], stride: Sequence[int],
 ) -> torch.Tensor:  # fmt: skip
     """Return images of the sums of overlapping windows; values in the border are left out."""
-    image = torch.zeros(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *size, dtype=x.dtype)
+    image = torch.zeros(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *size, dtype=x.dtype, device=x.device)
     # Indices start with 1: the border is filled with 0.
     places = _aten.im2col((element_numbers(image) + 1).double(), kernel, dilation, padding, stride).long()
     inside = places > 0
-    return add_at(call, image, places[inside] - 1, numbers_of(x)[inside.numpy()])
+    return add_at(call, image, places[inside] - 1, numbers_of(x)[array_on(inside)])
 
 
 #: Rules, by PyTorch's name.
@@ -156,11 +160,41 @@ class Matches(Movement):
         if modes[0].is_stochastic:
             # A stochastic result is one of the two neighbours.
             modes = [toward_negative, toward_positive]
-        is_match = torch.zeros((), dtype=torch.bool)
+        is_match = torch.zeros((), dtype=torch.bool, device=args[0].device)
         for u in map(place.forward.with_rounding, modes):
             is_match = is_match | func(*(tensor_of(u.round(numbers_of(x)), x.dtype) for x in args))
         return is_match
 
 
+class Conversion(Movement):
+    """A conversion to another dtype. Under a policy that follows the dtypes of the program, an observer counts it."""
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """Return the result of PyTorch."""
+        result = super().__call__(run, func, args, options, into)
+        if run.simulation.observer is not None:
+            count_conversion(run, run.place_of_movement(func), args[0], result.dtype)
+        return result
+
+
+def count_conversion(run: RunContext, place: Place, x: torch.Tensor, dtype: torch.dtype) -> None:
+    """Pass the events of a conversion to a narrower dtype to the observer, as the operation "cast"."""
+    if not (dtype.is_floating_point and x.is_floating_point() and dtype.itemsize < x.dtype.itemsize):
+        return
+    format, node = FORMAT_OF[dtype], run.backward_nodes.current()
+    if format in (E8M0, E2M1) or run.optimizing.optimizer is not None or is_recomputing():
+        return
+    if node is not None:
+        if node.note is None:
+            return
+        place = place_observed_once(node.note.place)
+    if place.is_written:
+        # PyTorch's conversion to this one type saturates.
+        rounding = nearest_even.saturating() if dtype == torch.float8_e4m3fn else nearest_even
+        cast = ProgramCast.at(place, format, rounding, "forward" if node is None else "backward")
+        if cast.target.observer is not None:
+            cast.round(numbers_of(x))
+
+
 #: Rules, by PyTorch's name.
-TABLE |= {"eq.Tensor": Matches()}
+TABLE |= {"eq.Tensor": Matches(), "_to_copy": Conversion()}

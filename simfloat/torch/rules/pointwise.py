@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import FUNCTIONS, Operation
+from simfloat.arithmetic.machines import on_cpu, on_device_of
 from simfloat.arithmetic.spacing import nextafter
 from simfloat.simulation.formulas import Rounded, activations, number, slopes
 from simfloat.torch.arguments import Arguments, Options, is_number
@@ -37,7 +38,7 @@ Floats = NDArray[np.float64]
 def remainders(a: NDArray, b: NDArray) -> Floats:
     """Return a - b * trunc(a / b), exactly, with the sign of a; NaN for b = 0 and for infinite a."""
     with np.errstate(invalid="ignore"):
-        return np.fmod(np.asarray(a, np.float64), np.asarray(b, np.float64))
+        return np.fmod(np.asarray(on_cpu(a), np.float64), np.asarray(on_cpu(b), np.float64))
 
 
 def quotients(a: NDArray, b: NDArray, *, is_floor: bool) -> tuple[Floats, Floats]:
@@ -46,7 +47,7 @@ def quotients(a: NDArray, b: NDArray, *, is_floor: bool) -> tuple[Floats, Floats
     The second number is nonzero only for integers that float64 cannot represent. A zero has the sign of the first
     number.
     """
-    a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    a, b = np.broadcast_arrays(np.asarray(on_cpu(a), np.float64), np.asarray(on_cpu(b), np.float64))
     left = remainders(a, b)
     with np.errstate(all="ignore"):
         quotient = a / b
@@ -105,14 +106,14 @@ def polygamma(n: Any, x: Any) -> Tensor:
 
 def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
     """Return the sum of lgamma(x + (1 - j) / 2) for j from p down to 1, plus the exact p (p - 1) / 4 * log(pi)."""
-    shifts = torch.arange(1 - p, 1, dtype=torch.float64).to(x.dtype) / 2 if p > 1 else torch.zeros(1, dtype=x.dtype)
+    shifts = torch.arange(1 - p, 1, dtype=torch.float64, device=x.device).to(x.dtype) / 2 if p > 1 else x.new_zeros(1)
     total = (x.unsqueeze(-1) + shifts).lgamma().sum(-1)
     return total + p * (p - 1) * math.log(math.pi) / 4
 
 
 def angle(x: Tensor) -> Tensor:
     """Return pi below zero, otherwise 0."""
-    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype)  # exact, not in the format of x
+    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype, device=x.device)  # exact, not in the format of x
     return torch.where(x.isnan(), x, torch.where(x < 0, half_turn, torch.zeros_like(x)) * 1)
 
 
@@ -207,6 +208,7 @@ def subtract(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) ->
 
 def modulo(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
     """Return a - b * floor(a / b), with the sign of b."""
+    a, b = on_cpu(a), on_cpu(b)
     left = remainders(a, b)
     # Adding +0 would change the sign of -0, so a zero of the same sign is added.
     return u.add(left, np.where((left != 0) & ((left < 0) != (b < 0)), b, np.copysign(0.0, left)))
@@ -220,7 +222,7 @@ def lerp(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
         low = abs(weight) < 0.5
         return u.fused_total(weight if low else weight - 1.0, difference, a if low else b)
     low = np.abs(weight) < 0.5
-    share = np.where(low, weight, np.asarray(weight, np.float64) - 1.0)
+    share = np.where(low, weight, weight.astype(np.float64) - 1.0)
     return u.fused_total(share, difference, np.where(low, a, b))
 
 
@@ -236,7 +238,7 @@ def threshold_backward(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
 
 def in_type_of(a: NDArray, *bounds: float) -> list[NDArray]:
     """Return bounds in the type of the operand, which PyTorch compares with them."""
-    return [np.asarray(bound, a.dtype) for bound in bounds]
+    return [on_device_of(np.asarray(on_cpu(bound), a.dtype), a) for bound in bounds]
 
 
 def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:

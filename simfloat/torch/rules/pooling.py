@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_device_of
 from simfloat.simulation.formulas import number, pooling
 from simfloat.simulation.inside import WindowAxis
 from simfloat.torch.handlers import Rule
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.tensors import numbers_of
+from simfloat.torch.tensors import array_on, numbers_of
 
 Sizes = Sequence[int]
 
@@ -46,7 +47,8 @@ class Average:
         sides = sides_of(self.axes, result, kernel, stride, padding)
         if divisor is not None:
             return sides, number(divisor)
-        return sides, pooling.divisors(sides, x.shape[-self.axes :], with_padding=with_padding)
+        divisors = pooling.divisors(sides, x.shape[-self.axes :], with_padding=with_padding)
+        return sides, on_device_of(divisors, numbers_of(x))
 
     def avg_pool(self, call: RuleCall, x: torch.Tensor, *options: Any) -> torch.Tensor:
         """Return averages of windows with a constant step."""
@@ -78,10 +80,11 @@ def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
         sides = sides_of(axes, g, kernel, stride, padding, dilation)
         within = []
         for axis, (side, pixel) in enumerate(
-            zip(sides, np.unravel_index(places.numpy(), x.shape[-axes:]), strict=True)
+            zip(sides, np.unravel_index(array_on(places), x.shape[-axes:]), strict=True)
         ):
             start = side.step * np.arange(side.number) - side.border
-            within.append((pixel - start.reshape(-1, *[1] * (axes - 1 - axis))) // side.gap)
+            start = on_device_of(start.reshape(-1, *[1] * (axes - 1 - axis)), pixel)
+            within.append((pixel - start) // side.gap)
         first = np.ravel_multi_index(tuple(within), [side.places for side in sides])
         return call.tensor(pooling.largest_slope(call.begin_sums(), numbers_of(g), first, sides, tuple(x.shape)))
 
@@ -93,8 +96,8 @@ def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
 
     def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
-        image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-axes], *[1] * axes) * pixels
-        u, index = call.begin_sums(), (places + image).numpy()
+        image = torch.arange(x.numel() // pixels, device=x.device).reshape(*x.shape[:-axes], *[1] * axes) * pixels
+        u, index = call.begin_sums(), array_on(places + image)
         return call.tensor(pooling.adaptive_largest_slope(u, numbers_of(g), index, tuple(x.shape)))
 
     return rule

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.sums.scales import Scales
 from simfloat.torch.arguments import Arguments, Options
 from simfloat.torch.handlers import Decomposition, Handler, Rule
@@ -21,7 +22,7 @@ from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.contractions import product
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import FORMAT_OF, NOTHING, PAIRED, Tag, numbers_of
+from simfloat.torch.tensors import FORMAT_OF, NOTHING, PAIRED, Tag, array_on, numbers_of, tensor_on
 
 #: Kinds of scales by number, as in torch.nn.functional.ScalingType.
 KINDS = ("TensorWise", "RowWise", "BlockWise1x16", "BlockWise1x32", "BlockWise1x128", "BlockWise128x128")
@@ -146,13 +147,14 @@ def fake_quantize(
     if not is_on:
         return call.match_operand_layout(call.tensor(call.round(x))), torch.ones_like(x, dtype=torch.bool)
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))
-    zero = np.asarray(zero)
-    is_integer = zero.dtype.kind in "iu"
+    offset: Any = zero
+    offset = offset if is_on_gpu(offset) else np.asarray(offset)
+    is_integer = offset.dtype.kind in "iu"
     # The integer is added after rint, as in PyTorch's kernel: added before, it would change ties.
-    q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
+    q = np.rint(scaled) + offset.astype(np.float64) if is_integer else np.rint(call.add(scaled, offset))
     clipped = np.fmin(np.fmax(q, float(low)), float(high))
-    dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
-    return call.match_operand_layout(call.tensor(dequantized)), torch.from_numpy((q >= low) & (q <= high))
+    dequantized = call.multiply(clipped - offset if is_integer else call.subtract(clipped, offset), scale)
+    return call.match_operand_layout(call.tensor(dequantized)), tensor_on((q >= low) & (q <= high))
 
 
 class FakeQuantization(Rule):
@@ -178,7 +180,7 @@ def _laid_along(value: Tensor | float, shape: list[int]) -> NDArray | float:
     """Reshape a tensor to the axis of `shape` that is not 1; return a number unchanged. Integers stay integers."""
     if not isinstance(value, Tensor):
         return value
-    array = numbers_of(value) if value.is_floating_point() else value.numpy()
+    array = numbers_of(value) if value.is_floating_point() else array_on(value)
     return array.reshape(shape)
 
 

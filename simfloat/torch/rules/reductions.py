@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.tensors import numbers_of, tensor_of
+from simfloat.torch.tensors import host_numbers, numbers_of, tensor_of
 
 Axes = int | Sequence[int] | None
 
@@ -106,7 +106,7 @@ def prod(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim: bool 
     call.begin()
     rows = numbers_of(x) if dim is None or not x.ndim else np.moveaxis(numbers_of(x), dim, 0)
     rows = rows if dim is not None and x.ndim else rows.reshape(-1)
-    return call.tensor(_products(call, rows)[-1].reshape(shape) if len(rows) else np.ones(shape, rows.dtype))
+    return call.tensor(_products(call, rows)[-1].reshape(shape) if len(rows) else np.ones(shape, rows.dtype, like=rows))
 
 
 def cumprod(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -221,7 +221,9 @@ def rows_of(x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
 def reduce_segment(part: Tensor, reduce: str, initial: float | None) -> Tensor:
     """Reduce one segment: its elements in order, after the initial value if there is one."""
     if not len(part):
-        return torch.full(part.shape[1:], EMPTY[reduce] if initial is None else initial, dtype=part.dtype)
+        return torch.full(
+            part.shape[1:], EMPTY[reduce] if initial is None else initial, dtype=part.dtype, device=part.device
+        )
     begun = part if initial is None else torch.cat([torch.full_like(part[:1], initial), part])
     if reduce in ("sum", "mean"):
         total = begun.sum(0)
@@ -306,7 +308,7 @@ def count_in_bins(
     by their sum, and then by the widths of bins along each column.
     """
     shape = [len(edges) - 1 for edges in borders]
-    rows, is_inside, places = numbers_of(x), np.ones(len(x), bool), []
+    rows, is_inside, places = host_numbers(x), np.ones(len(x), bool), []
     for column, edges in enumerate(borders):
         number = rows[:, column]
         is_inside &= (number >= edges[0]) & (number <= edges[-1])

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from simfloat.torch.handlers import Handler, Movement, Rule
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.tensors import NOTHING, Tag, numbers_of
+from simfloat.torch.tensors import NOTHING, Tag, array_on, numbers_of
 
 _aten = torch.ops.aten
 
 
 def element_numbers(x: torch.Tensor) -> torch.Tensor:
     """Return the index of every element, in the shape of x."""
-    return torch.arange(x.numel()).reshape(x.shape)
+    return torch.arange(x.numel(), device=x.device).reshape(x.shape)
 
 
 def add_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
@@ -30,9 +30,9 @@ def add_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArra
     Values at the same place are added first, and then x.
     """
     call.begin()
-    flat = np.ascontiguousarray(values).reshape(-1)
+    flat = values.reshape(-1)
     # `reduce` may be any accumulator, so the values of an element are one sum, to which x is added once.
-    total = call.added_rows(flat, places.reshape(-1).numpy(), (x.numel(), 1)).reshape(x.shape)
+    total = call.added_rows(flat, array_on(places.reshape(-1)), (x.numel(), 1)).reshape(x.shape)
     array = numbers_of(x)
     return call.tensor(call.add(array, total) if array.any() else total)
 
@@ -42,7 +42,7 @@ def embedding_backward(
 ) -> torch.Tensor:
     """Return the gradient of a table of rows; `by_frequency` multiplies each share by 1 / the count of its row."""
     width = g.shape[-1]
-    rows, names = numbers_of(g).reshape(-1, width), places.reshape(-1).numpy()
+    rows, names = numbers_of(g).reshape(-1, width), array_on(places.reshape(-1))
     call.begin()
     rows, names = rows[names != padding], names[names != padding]
     if by_frequency:
@@ -104,8 +104,8 @@ def scatter_reduce(
     total = scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
     if reduce == "sum":
         return total
-    begun = torch.full(x.shape, float(include_self), dtype=torch.float64)
-    counts = begun.scatter_add(dim, index, torch.ones(index.shape, dtype=torch.float64)).clamp(min=1)
+    begun = torch.full(x.shape, float(include_self), dtype=torch.float64, device=x.device)
+    counts = begun.scatter_add(dim, index, torch.ones(index.shape, dtype=torch.float64, device=x.device)).clamp(min=1)
     return call.tensor(call.divide(total, counts))
 
 
@@ -114,7 +114,7 @@ def multiply_at(
 ) -> torch.Tensor:
     """Multiply the elements of x, or ones, by their factors in order; every product is rounded."""
     call.begin()
-    names, factors = places.reshape(-1).numpy(), numbers_of(src).reshape(-1)
+    names, factors = array_on(places.reshape(-1)), numbers_of(src).reshape(-1)
     products = numbers_of(x).copy().reshape(-1)
     if not include_self:
         products[names] = 1
@@ -122,7 +122,7 @@ def multiply_at(
     # one element keep their order.
     order = np.argsort(names, kind="stable")
     names, factors = names[order], factors[order]
-    turn = np.arange(len(names)) - np.searchsorted(names, names)
+    turn = np.arange(len(names), like=names) - np.searchsorted(names, names)
     for number in range(int(turn.max(initial=-1)) + 1):
         now = turn == number
         products[names[now]] = call.multiply(products[names[now]], factors[now])
@@ -179,8 +179,8 @@ def bags_of(
     indices: torch.Tensor, offsets: torch.Tensor, count: int, padding: int
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """Return the row and the bag of every index that is not padding."""
-    rows, starts = indices.numpy().reshape(-1), offsets.numpy()[:count]
-    bags = np.searchsorted(starts, np.arange(len(rows)), side="right") - 1
+    rows, starts = array_on(indices).reshape(-1), array_on(offsets)[:count]
+    bags = np.searchsorted(starts, np.arange(len(rows), like=rows), side="right") - 1
     return rows[rows != padding], bags[rows != padding]
 
 
@@ -225,7 +225,7 @@ def embedding_bag(
     if mode == MAX:
         return (call.tensor(call.round(result)), *places)
     rows, bags = bags_of(indices, offsets, len(result), padding)
-    is_no_padding = indices.numpy().reshape(-1) != padding
+    is_no_padding = array_on(indices).reshape(-1) != padding
     total = call.added_rows(
         times_weights(call, numbers_of(weight)[rows], weights, is_no_padding), bags, tuple(result.shape)
     )
@@ -245,15 +245,15 @@ def embedding_bag_backward(
     bag_gradients, width = numbers_of(g), g.shape[1]
     call.begin()
     if mode == MAX:
-        elements = largest.numpy() * width + np.arange(width)
-        named = elements[sizes.numpy() > 0].reshape(-1)
-        flat = bag_gradients[sizes.numpy() > 0].reshape(-1)
+        elements = array_on(largest) * width + np.arange(width, like=bag_gradients)
+        named = elements[array_on(sizes) > 0].reshape(-1)
+        flat = bag_gradients[array_on(sizes) > 0].reshape(-1)
         return call.tensor(call.added_rows(flat, named, (count * width, 1)).reshape(count, width))
     if mode == MEAN:
         check_mean(call)
     rows, bags = bags_of(indices, offsets, len(bag_gradients), padding)
     share = call.divide(bag_gradients, _counts(bags, len(bag_gradients))) if mode == MEAN else bag_gradients
-    is_no_padding = indices.numpy().reshape(-1) != padding
+    is_no_padding = array_on(indices).reshape(-1) != padding
     return call.tensor(call.added_rows(times_weights(call, share[bags], weights, is_no_padding), rows, (count, width)))
 
 
@@ -265,8 +265,8 @@ def weights_backward(
     call.begin()
     rows, bags = bags_of(indices, offsets, len(g), padding)
     products = call.multiply(numbers_of(g)[bags], numbers_of(weight)[rows])
-    gradient = np.zeros(indices.numel(), products.dtype)
-    gradient[indices.numpy().reshape(-1) != padding] = call.sum(products, (1,))
+    gradient = np.zeros(indices.numel(), products.dtype, like=products)
+    gradient[array_on(indices).reshape(-1) != padding] = call.sum(products, (1,))
     return call.tensor(gradient.reshape(tuple(indices.shape)))
 
 

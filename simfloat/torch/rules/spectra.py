@@ -19,7 +19,7 @@ from simfloat.linalg.matrices import ArithmeticOptions, arithmetic_of
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.linalg import matrices, options_of
-from simfloat.torch.tensors import numbers_of
+from simfloat.torch.tensors import host_numbers
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -50,7 +50,7 @@ def svd(
     left, right = (m, n) if full_matrices else (k, k)
     shapes = [(*batch, m, left), (*batch, k), (*batch, right, n)]
     u, s, vh = map_batches(
-        lambda x: arrays_of(*linalg.svd(x, full_matrices=full_matrices, **options)), shapes, numbers_of(a)
+        lambda x: arrays_of(*linalg.svd(x, full_matrices=full_matrices, **options)), shapes, host_numbers(a)
     )
     nothing = np.zeros(0, s.dtype)
     return tuple(call.tensor(x) for x in ((u, s, vh) if compute_uv else (nothing, s, nothing)))
@@ -59,7 +59,7 @@ def svd(
 def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:  # noqa: N803
     """Return eigenvalues and eigenvectors of the matrix given by one triangle, or only the eigenvalues."""
     call.begin()
-    options, matrix = options_of(call), numbers_of(a)
+    options, matrix = options_of(call), host_numbers(a)
     matrix = matrix.swapaxes(-1, -2) if UPLO.upper() == "U" else matrix
     values, vectors = map_batches(lambda x: arrays_of(*linalg.eigh(x, **options)), [a.shape[:-1], a.shape], matrix)
     return call.tensor(values), call.tensor(vectors if compute_v else np.zeros(0, values.dtype))
@@ -80,7 +80,7 @@ def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
             r[column + 1 :, column], taus[column] = v[1:], tau[0]
         return r, taus
 
-    r, taus = map_batches(pack_reflections, [tuple(a.shape), (*a.shape[:-2], k)], numbers_of(a))
+    r, taus = map_batches(pack_reflections, [tuple(a.shape), (*a.shape[:-2], k)], host_numbers(a))
     return call.tensor(r), call.tensor(taus)
 
 
@@ -98,11 +98,11 @@ def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
     """Return the first columns of the product of reflections; the last one is applied first."""
     call.begin()
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
-    taus = numbers_of(tau)[..., np.newaxis]
+    taus = host_numbers(tau)[..., np.newaxis]
     (q,) = map_batches(
         lambda x, t: [orthogonal.multiply_reflections(u, unpack_reflections(u, x, t[:, 0]), *x.shape)],
         [tuple(a.shape)],
-        numbers_of(a),
+        host_numbers(a),
         taus,
     )
     return call.tensor(q)
@@ -124,8 +124,10 @@ def times_reflections(
             orthogonal.reflect(u, v, tau, c[column:])
         return [c if left else c.T]
 
-    taus = numbers_of(tau)[..., np.newaxis]
-    return call.tensor(map_batches(apply_reflections, [tuple(other.shape)], numbers_of(a), taus, numbers_of(other))[0])
+    taus = host_numbers(tau)[..., np.newaxis]
+    return call.tensor(
+        map_batches(apply_reflections, [tuple(other.shape)], host_numbers(a), taus, host_numbers(other))[0]
+    )
 
 
 def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> tuple[Tensor, ...]:
@@ -144,7 +146,7 @@ def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: s
         x = q @ _aten.linalg_solve_triangular(r.mT, columns, upper=False)
     d = columns - a @ x if m > n and driver != "gelsy" else a.new_zeros(0)
     residuals = (d * d).sum(-2) if d.numel() else d
-    rank = torch.full(a.shape[:-2] if driver != "gels" else (0,), min(m, n), dtype=torch.int64)
+    rank = torch.full(a.shape[:-2] if driver != "gels" else (0,), min(m, n), dtype=torch.int64, device=a.device)
     values = _aten._linalg_svd(a, False, False)[1] if driver in ("gelsd", "gelss") else a.new_zeros(0)
     return x.squeeze(-1) if is_vector else x, residuals, rank, values
 
@@ -160,9 +162,9 @@ def pseudoinverse(
         return a.new_zeros(*a.shape[:-2], a.shape[-1], a.shape[-2])
     default = max(a.shape[-2:]) * torch.finfo(a.dtype).eps
     if rtol is None:
-        rtol = torch.full(a.shape[:-2], default, dtype=a.dtype)
+        rtol = torch.full(a.shape[:-2], default, dtype=a.dtype, device=a.device)
         rtol = rtol if atol is None else torch.where(atol > 0, torch.zeros_like(rtol), rtol)
-    atol = torch.zeros(a.shape[:-2], dtype=a.dtype) if atol is None else atol
+    atol = torch.zeros(a.shape[:-2], dtype=a.dtype, device=a.device) if atol is None else atol
     if hermitian:
         values, vectors = _aten._linalg_eigh(a)
         sizes, left, right = values.abs(), vectors, vectors.mT

@@ -1,0 +1,125 @@
+"""PyTorch models on a GPU: every rule computes on CuPy's arrays, with the bits of the CPU.
+
+PyTorch's own tensors stay on the CPU here. The stand-in for CuPy takes their memory by DLPack, as CuPy takes the memory
+of a tensor on a GPU, and never mixes with NumPy's arrays.
+"""
+
+import sys
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+torch = pytest.importorskip("torch")
+
+import simfloat as sf  # noqa: E402
+import simfloat.torch.tensors  # noqa: E402
+from tests.cuda import standin  # noqa: E402
+from tests.cuda.devices import StandIn, TooLong  # noqa: E402
+from tests.torch.compared import entries, found  # noqa: E402
+from tests.torch.test_architectures import MODELS  # noqa: E402
+from tests.torch.test_layers import LAYERS  # noqa: E402
+
+F, nn = torch.nn.functional, torch.nn
+X, Y = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+CLASSES, IMAGE = torch.tensor([0, 1, 1]), X.reshape(1, 1, 3, 4)
+
+
+@contextmanager
+def on_gpu(most_steps=None):
+    """A block in which the tensors of PyTorch have the arrays of the stand-in."""
+    before = simfloat.torch.tensors.HOST
+    with StandIn(most_steps).present():
+        sys.modules["cupy"].from_dlpack = lambda x: standin.array_of(x.detach().numpy())
+        simfloat.torch.tensors.HOST = "none"
+        try:
+            yield
+        finally:
+            simfloat.torch.tensors.HOST = before
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.out = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        q = self.query(x)[None, None]
+        return self.out(F.scaled_dot_product_attention(q, q, q, is_causal=True)[0, 0])
+
+
+class Recurrent(nn.LSTM):
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+def perceptron(*inner):
+    return nn.Sequential(nn.Linear(4, 3), *inner, nn.Linear(3, 4))
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+adamw = partial(torch.optim.AdamW, lr=0.1)
+
+#: Models with a policy, an optimizer and an input.
+TRAININGS = {
+    "perceptron": (lambda: perceptron(nn.ReLU()), "bf16-standard", sgd, X),
+    "FP8": (lambda: perceptron(nn.Tanh()), "fp8-hybrid", adamw, X),
+    "automatic mixed precision": (lambda: perceptron(nn.GELU()), "amp-bf16", adamw, X),
+    "stochastic updates": (lambda: perceptron(nn.LayerNorm(3), nn.SiLU()), "bf16-stochastic", adamw, X),
+    "batch norm": (lambda: perceptron(nn.BatchNorm1d(3), nn.Dropout(0.5)), "fp16-master", sgd, X),
+    "Kahan": (lambda: perceptron(nn.RMSNorm(3), nn.Softmax(-1)), "bf16-kahan", sgd, X),
+    "images": (
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 4)),
+        "bf16-standard", sgd, IMAGE,
+    ),
+    "attention": (Attention, "bf16-standard", sgd, X),
+    "fused attention": (Attention, "amp-fp16", sgd, X),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 4)), "bf16-standard", adamw, CLASSES),
+    "recurrent": (lambda: Recurrent(4, 4), "bf16-standard", sgd, X),
+    "as written": (lambda: perceptron(nn.ReLU()).bfloat16(), "as-written", sgd, X.bfloat16()),
+}  # fmt: skip
+
+
+def trained(make, policy, optimizer_of, x, observer=None):
+    """The loss, parameters, gradients and moments after two steps."""
+    torch.manual_seed(0)
+    model = make()
+    optimizer = optimizer_of(model.parameters())
+    with sf.torch.simulate(model, policy, observer=observer):
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), CLASSES[: len(x)])
+            loss.backward()
+            optimizer.step()
+    states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+    return [loss, *model.parameters(), *(p.grad for p in model.parameters()), *states]
+
+
+@pytest.mark.filterwarnings("ignore:.*draws the same random bits")
+def test_a_training_of_a_pytorch_model_on_a_gpu_has_the_bits_of_the_cpu():
+    for name, training in TRAININGS.items():
+        counts, counts_there = sf.Recorder(), sf.Recorder()
+        expected = trained(*training, counts)
+        with on_gpu():
+            results = trained(*training, counts_there)
+        assert all(map(torch.equal, results, expected)), name
+        assert entries(counts) == entries(counts_there), name
+
+
+def test_layers_and_models_of_pytorch_have_the_bits_of_the_cpu_on_a_gpu():
+    compared = 0
+    for name, (make, *operands) in (LAYERS | MODELS).items():
+        expected = found(make, operands, "bf16-standard", torch.float32)
+        try:
+            with on_gpu(300):
+                results = found(make, operands, "bf16-standard", torch.float32)
+        except TooLong:
+            continue
+        for a, b in zip(results, expected, strict=True):
+            assert (a is b is None) or torch.equal(a.nan_to_num(), b.nan_to_num()), name
+        compared += 1
+    assert compared > 40
