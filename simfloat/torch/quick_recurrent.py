@@ -467,7 +467,7 @@ def layer_in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
-    """True if the operands belong to layers in float32, and the weights are parameters of the model."""
+    """True for layers in float32 whose weights are parameters of the model, and states that no upcast made wide."""
     x, states, parameters, has_biases, count, *_, batch_first = arguments
     initial_states = states if isinstance(states, tuple | list) else (states,)
     tensors, each = (x, *initial_states, *parameters), 4 if has_biases else 2
@@ -476,6 +476,8 @@ def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
     rows, size = parameters[1].shape[0], parameters[1].shape[-1]
     shape = (len(parameters) // each, x.shape[0 if batch_first else 1], size)
     if rows != CELLS[name].gates * size or any(state.shape != shape for state in initial_states):
+        return False
+    if any(tag_of(state).narrow is not None for state in initial_states):
         return False
     return all(weight_path(p) is not None for p in parameters)
 
