@@ -1,4 +1,4 @@
-"""PyTorch models on a GPU: bits beside the CPU's, and the time of a training step beside PyTorch's own in float32."""
+"""PyTorch models on a GPU: bits compared with the CPU, and times of training steps compared with PyTorch in float32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODELS = (("GPT of 0.8 million parameters", 128, 4, 128), ("GPT of 100 million p
 
 
 def rows() -> Iterator[Row]:
-    """Yield a row for each policy and model; one row if there is no GPU."""
+    """Yield a row for each comparison and each measured time; one row if there is no GPU."""
     missing = what_cuda_lacks()
     if missing is None:
         import torch
@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
         yield Row(f"not measured: {missing}", "")
         return
     for policy in COMPARED:
-        pairs = list(zip(_trained("cpu", policy), _trained("cuda", policy), strict=True))
+        pairs = list(zip(_train("cpu", policy), _train("cuda", policy), strict=True))
         differing = sum(int((a != b.cpu()).sum()) for a, b in pairs)
         yield Row(
             f"{policy}: two steps, CPU and GPU", f"{differing} of {sum(a.numel() for a, _ in pairs)} numbers differ"
@@ -66,7 +66,7 @@ def _step(model: Any, optimizer: Any, tokens: Any) -> Callable[[], None]:
     return step
 
 
-def _trained(device: str, policy: str) -> list[Any]:
+def _train(device: str, policy: str) -> list[Any]:
     """Return parameters and gradients after two steps of a small model on a device."""
     import torch
 

@@ -339,7 +339,7 @@ def is_written(policy: Policy) -> bool:
 
 @lru_cache(maxsize=1 << 8)
 def keeps_upcasts(policy: Policy) -> bool:
-    """True for mixed precision, in which a program's own upcasts are kept: FP32 weights, and results in fewer bits."""
+    """True for mixed precision (FP32 weights, results in fewer bits), which keeps the upcasts of a program."""
     base = policy.recipe()
     is_narrow = isinstance(base.activations, Format) and base.activations.precision < FP32.precision
     return is_narrow and base.weights.precision >= FP32.precision and not base.written

@@ -206,13 +206,13 @@ class Place:
 
     @cached_property
     def upcast(self) -> Place | None:
-        """This place for operands that the program has converted to FP32; None if a conversion changes nothing."""
+        """This place for operands that the program has converted to FP32; None if the conversion changes nothing."""
         policy = self.active_policy.policy
         if self.is_contraction or self.is_written or not keeps_upcasts(policy):
             return None
         # Gradients follow `activations`, unless the policy has a format for them.
-        named = (name for name in ("gradients", "activation_gradients") if getattr(policy, name) is not None)
-        roles: dict[str, Any] = dict.fromkeys(("activations", *named), FP32)
+        gradient_roles = (name for name in ("gradients", "activation_gradients") if getattr(policy, name) is not None)
+        roles: dict[str, Any] = dict.fromkeys(("activations", *gradient_roles), FP32)
         wide = replace(policy, **roles, weight_gradients=policy.recipe().weight_gradients)
         place = Place(self.active_policy._replace(policy=wide), self.path, self.operations)
         place.narrow = self

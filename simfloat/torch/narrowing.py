@@ -55,7 +55,7 @@ class StraightThroughRounding(torch.autograd.Function):
         return g, None
 
 
-def knows_upcasts(run: OpenRun) -> bool:
+def has_upcasts(run: OpenRun) -> bool:
     """True if the policy keeps an upcast of the program: results have the widest format, or FP32 after an upcast."""
     others = run.simulation.place("multiply", run.path)
     return others.upcast is not None or (others.is_widest and takes_formats(run))
@@ -204,7 +204,7 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a conversion of tensors: an upcast to float32 gives the values of its result the format FP32.
 
     The tensor is float32 already. It would be a result in 16 bits under autocast, and the conversion would widen it. If
-    the values are wide because of an upcast in the same module, the conversion returns to 16 bits, since programs
+    the values are wide because of an upcast in the same module, the conversion returns to 16 bits, because programs
     write `x.to(dtype)` with the dtype of their input.
     """
 
@@ -212,13 +212,13 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(x: torch.Tensor, *args: Any, **options: Any) -> Any:
         result = method(x, *args, **options)
         run: Any = active_run()
-        # In an analysis, a copy of the program runs in float64, and a conversion to float32 leaves it there.
+        # In an analysis, a copy of the program runs in float64, and conversions to float32 leave values in float64.
         if run is None or not isinstance(result, torch.Tensor) or result.dtype not in WIDE:
             return result
         targets, is_float = (*args, *options.values()), method.__name__ == "float"
         if not (is_float or any(t is torch.float32 or isinstance(t, torch.Tensor) for t in targets)):
             return result  # a conversion to another device or layout
-        if is_transformed() or not x.is_floating_point() or not knows_upcasts(run):
+        if is_transformed() or not x.is_floating_point() or not has_upcasts(run):
             return result
         tag = tag_of(result)
         narrow = _narrower_format(run, tag, targets)
@@ -255,7 +255,7 @@ def _format_before(run: Any, x: torch.Tensor, tag: Tag) -> Format | None:
         return None
     if tag.format is not None and tag.format.precision < FP32.precision:
         return tag.format
-    # Data and embeddings are in FP32, but a result of them would have the format of results.
+    # Data and embeddings are in FP32. Without the upcast, results of them would have the format of results.
     wide = run.simulation.place("multiply", run.path).upcast
     is_data = wide is not None and (tag.format is not None or x.dtype == torch.float32)
     return wide.narrow.recipe.activations if is_data else None
@@ -301,7 +301,7 @@ def _narrower_format(run: Any, tag: Tag, targets: Iterable[Any]) -> Format | Non
     for target in targets:
         if isinstance(target, torch.Tensor) and stored_format(target).precision < FP32.precision:
             return stored_format(target)
-        # The dtype of the 16-bit values that an operation of the same module has converted.
+        # This is `x.to(y.dtype)`: y has 16-bit values, of which the same module has computed an upcast.
         if target is torch.float32 and tag.narrow is not None and tag.narrow.path == run.path:
             return tag.narrow.format
     return None

@@ -260,9 +260,9 @@ def _check_type(path: str, tensor: torch.Tensor, recipe: Recipe) -> None:
     is_narrow = tensor.dtype in NARROW and not recipe.written
     if tensor.is_complex() or is_narrow or tensor.device.type not in ("cpu", "cuda"):
         raise ValueError(
-            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; a model must be in float32 or float64 "
-            "on the CPU or on an NVIDIA GPU, which also store narrow formats: use model.float().cpu(), or the policy "
-            "'as-written'."
+            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; a model must be on the CPU or on an "
+            "NVIDIA GPU, in float32 or float64, which also store narrow formats: use model.float().cpu(), or the "
+            "policy 'as-written'."
         )
     if not format.fits_float32 and tensor.dtype != torch.float64:
         raise ValueError(

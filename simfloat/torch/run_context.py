@@ -354,7 +354,7 @@ class RunContext:
 
     @staticmethod
     def _in_operand_types(place: Place, operands: Sequence[torch.Tensor]) -> Place:
-        """Return the place in the dtype of the program, if the policy is written for such dtypes or knows upcasts."""
+        """Return the place in the dtype of the program, if the policy is written for such dtypes or keeps upcasts."""
         if place.is_written:
             return place.in_type(FORMAT_OF[result_type(operands)])
         wide = place.upcast

@@ -200,7 +200,7 @@ def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of this dtype on the memory of the array, or on a copy of it."""
     if type(array) is not np.ndarray:
         if is_on_gpu(array):
-            # CuPy computes in the strides of its operands; copies are in C order.
+            # The results of CuPy have the strides of their operands; copies are in C order.
             tensor = torch.from_dlpack(array if array.flags.c_contiguous else array.copy(order="C"))
             return tensor if tensor.dtype == dtype else tensor.to(dtype)
         array = np.asarray(array)
@@ -385,7 +385,7 @@ def stored_tensor(x: torch.Tensor) -> torch.Tensor:
 
 
 class Narrow(NamedTuple):
-    """The format that values had before the program converted them to float32, and the path where it did."""
+    """The format of values before the program converted them to float32, and the path of the module that did it."""
 
     format: Format
     path: str | None
@@ -401,7 +401,7 @@ class Tag(NamedTuple):
     moment: str = ""  # the name of the optimizer's moment that they are
     node: int | None = None  # the number of the autograd node of the backward pass that computed them
     events: Any = None  # events of the rounding of a gradient, until it is known if the gradient is complete
-    narrow: Narrow | None = None  # what they were before an upcast of the program, for them or for an operand of theirs
+    narrow: Narrow | None = None  # the format before an upcast of these values, or of an operand of theirs
 
 
 NOTHING = Tag()
@@ -414,7 +414,7 @@ def tag_of(tensor: torch.Tensor) -> Tag:
 
 
 def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
-    """Return what values were before an upcast of the program, for the first tensor that depends on one."""
+    """Return the format before an upcast of the program, for the first tensor that depends on an upcast."""
     return next((narrow for x in tensors if (narrow := tag_of(x).narrow) is not None), None)
 
 

@@ -66,15 +66,15 @@ class TorchPart:
 
 
 class RandomState:
-    """The states of PyTorch's own random numbers, which dropout uses."""
+    """The states of PyTorch's random generators, which dropout uses."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of PyTorch's generator."""
+        """Return the states of the generators of the CPU and of GPUs."""
         on_gpus = {"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_initialized() else {}
         return {"cpu": torch.get_rng_state(), **on_gpus}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from this state."""
+        """Continue from these states."""
         torch.set_rng_state(state["cpu"])
         if "cuda" in state and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(state["cuda"])

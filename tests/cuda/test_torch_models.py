@@ -84,7 +84,7 @@ TRAININGS = {
 }  # fmt: skip
 
 
-def trained(make, policy, optimizer_of, x, observer=None):
+def train(make, policy, optimizer_of, x, observer=None):
     """The loss, parameters, gradients and moments after two steps."""
     torch.manual_seed(0)
     model = make()
@@ -102,12 +102,12 @@ def trained(make, policy, optimizer_of, x, observer=None):
 @pytest.mark.filterwarnings("ignore:.*draws the same random bits")
 def test_a_training_of_a_pytorch_model_on_a_gpu_has_the_bits_of_the_cpu():
     for name, training in TRAININGS.items():
-        counts, counts_there = sf.Recorder(), sf.Recorder()
-        expected = trained(*training, counts)
+        counts, counts_on_gpu = sf.Recorder(), sf.Recorder()
+        expected = train(*training, counts)
         with on_gpu():
-            results = trained(*training, counts_there)
+            results = train(*training, counts_on_gpu)
         assert all(map(torch.equal, results, expected)), name
-        assert entries(counts) == entries(counts_there), name
+        assert entries(counts) == entries(counts_on_gpu), name
 
 
 def test_layers_and_models_of_pytorch_have_the_bits_of_the_cpu_on_a_gpu():

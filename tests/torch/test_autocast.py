@@ -268,7 +268,7 @@ def test_a_policy_of_mixed_precision_keeps_an_upcast_as_the_program_in_16_bits_d
     assert all(map(torch.equal, bits(Norm(NORMS[way]), otherwise, torch.float32), plain))
 
 
-def test_analyses_of_a_policy_of_mixed_precision_know_the_upcasts_of_a_program():
+def test_analyses_under_a_policy_of_mixed_precision_include_the_upcasts_of_a_program():
     def model(norm):
         torch.manual_seed(0)
         return nn.Sequential(nn.Embedding(5, 4), Norm(norm), nn.Linear(4, 2))

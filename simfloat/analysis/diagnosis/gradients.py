@@ -314,7 +314,7 @@ def _error_text(wrong: float) -> str:
 def _frequent_keys(repair: PolicyRepair, record: TrialRecord, kind: str, limit: float) -> list[Key]:
     """Return the keys, except updates, with a share above the limit and above twice that of the reference.
 
-    Conversions of the program are last: they lose what another operation of the layer computed or will read.
+    Conversions of the program are last: the values that they lose belong to another operation of the layer.
     """
     recorder, exact = record.fault_recorder, repair.reference_record.fault_recorder
     shares = {key: recorder.share(kind, key) for key, _ in recorder.entries() if key.phase != "update"}

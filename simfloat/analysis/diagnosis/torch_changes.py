@@ -28,7 +28,7 @@ from simfloat.torch.wide_types import ProgramMode
 #: The attribute that marks the memory of scaled scores.
 SCALED = "_simfloat_scaled_scores"
 
-#: The attribute of the memory of a float8 tensor with its scale.
+#: The attribute that stores the scale of a float8 tensor, at its memory.
 SCALE = "_simfloat_float8_scale"
 
 aten = torch.ops.aten
@@ -151,7 +151,7 @@ class ScaledScores(ProgramMode):
 
 
 class ScaledConversions(ProgramMode):
-    """A block in which tensors have a scale when they are converted to float8; other conversions remove it."""
+    """A block in which conversions to float8 divide by a scale, and conversions to other dtypes multiply by it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry out an operation; scale the operand or the result of a conversion."""
