@@ -166,7 +166,7 @@ def prepare_by_operations(
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
     draws = plan.accumulator_draws
     if any(rounding.is_stochastic for rounding in others) or (draws and (scales is not None or plan.is_scaled)):
-        what = "GivenBits can only supply the draws of the sum itself" if draws else "Only its steps can use random bits"
+        what = "GivenBits can only supply the draws of the sum itself" if draws else "Only steps can use random bits"
         instead = " and without scales, or use stream=simfloat.BitStream(seed)" if draws else ""
         raise ValueError(f"{what}: pass operands and an output without stochastic rounding{instead}.")
     if draws and not isinstance(target.stream, GivenBits):
