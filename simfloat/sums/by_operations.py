@@ -83,7 +83,7 @@ def consists_of_operations(accumulator: Accumulator) -> bool:
 
 
 def has_flags(accumulator: Accumulator) -> bool:
-    """Return True if the steps are rounded operations, or those of a matrix unit."""
+    """Return True if the steps are rounded operations, or steps of a matrix unit."""
     if isinstance(accumulator, SumOfSums):
         return has_flags(accumulator.inner) and has_flags(accumulator.outer)
     return consists_of_operations(accumulator) or isinstance(accumulator, Fused | TensorCore | MatrixCore)

@@ -80,8 +80,8 @@ def test_nothing_is_contracted_or_approximated(name):
     assert [one for one in found if ".rn" not in one] == []
 
 
-#: Loops in tiles: (type of the matrices, instructions of a step). Those of 32 sums, which take long to compile, are of
-#: the steps with fewest and with most registers; the others have one sum.
+#: Loops in tiles: (type of the matrices, instructions of a step). The loops in QUICKLY have 32 sums, which take long to
+#: compile; they include the steps with fewest and with most registers. The others have one sum.
 QUICKLY = "fused_native", "fused_halves", "unfused_cut_sticky"
 STEPS = {
     "fused_native": (MATRIX, {"fma.rn.f32"}), "fused_halves": (IMAGES, {"fma.rn.f16"}),

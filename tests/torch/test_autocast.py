@@ -259,11 +259,11 @@ def test_a_policy_of_mixed_precision_keeps_an_upcast_as_the_program_in_16_bits_d
             y.backward(g.to(dtype))
         return [t.detach().float() for t in (y, operand.grad, model.weight.grad)]
 
-    wanted = bits(Norm(NORMS[way]).bfloat16(), "as-written", torch.bfloat16)
+    expected = bits(Norm(NORMS[way]).bfloat16(), "as-written", torch.bfloat16)
     for policy in ("bf16-fp32-weights", "fp8-hybrid", "mxfp8", "nvfp4"):
-        assert all(map(torch.equal, bits(Norm(NORMS[way]), policy, torch.float32), wanted)), policy
+        assert all(map(torch.equal, bits(Norm(NORMS[way]), policy, torch.float32), expected)), policy
     plain = bits(Norm(NORMS[way]), "bf16-standard", torch.float32)
-    assert not torch.equal(plain[0], wanted[0])
+    assert not torch.equal(plain[0], expected[0])
     otherwise = sf.policies["bf16-fp32-weights"].override("*", activations=sf.BF16)
     assert all(map(torch.equal, bits(Norm(NORMS[way]), otherwise, torch.float32), plain))
 
@@ -276,8 +276,8 @@ def test_analyses_under_a_policy_of_mixed_precision_include_the_upcasts_of_a_pro
     tokens, policy = torch.tensor([0, 3, 1]), "fp8-hybrid"
     loss = lambda z, y: z.square().mean()  # noqa: E731
     for norm, is_wide in ((NORMS["Llama's"], True), (lambda x, w: w * scaled_rows(x), False)):
-        shown = [line.split() for line in str(sf.torch.explain(model(norm), tokens, policy)).splitlines()]
-        assert ("FP32 FP32 FP32" in " ".join(next(line for line in shown if line[-1] == "rsqrt"))) == is_wide
+        rows = [line.split() for line in str(sf.torch.explain(model(norm), tokens, policy)).splitlines()]
+        assert ("FP32 FP32 FP32" in " ".join(next(line for line in rows if line[-1] == "rsqrt"))) == is_wide
         costs = sf.attribute(model(norm), loss, (tokens, tokens), policy, by=["operation"]).costs
         assert (next(cost.error for cost in costs if cost.operation == "rsqrt") < 1e-5) == is_wide
         assert ("activations           FP32" in str(sf.cost(model(norm), loss, (tokens, tokens), policy))) == is_wide

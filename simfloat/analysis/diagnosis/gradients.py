@@ -312,7 +312,7 @@ def _error_text(wrong: float) -> str:
 
 
 def _frequent_keys(repair: PolicyRepair, record: TrialRecord, kind: str, limit: float) -> list[Key]:
-    """Return the keys, except updates, with a share above the limit and above twice that of the reference.
+    """Return the keys, except updates, with a share above the limit and above twice the share of the reference.
 
     Conversions of the program are last: the values that they lose belong to another operation of the layer.
     """
