@@ -345,6 +345,7 @@ def keeps_upcasts(policy: Policy) -> bool:
     return is_narrow and base.weights.precision >= FP32.precision and not base.written
 
 
+@lru_cache(maxsize=1 << 8)
 def policy_in_type(policy: Policy, format: Format) -> Policy:
     """Return the policy with FP32 replaced by `format`; for FP64, sums in FP32 are also replaced."""
     values = {name: getattr(policy, name) for name in ROLES}
