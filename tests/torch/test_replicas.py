@@ -20,7 +20,7 @@ def found(tmp_path_factory):
     """The results of each replica."""
     folder = tmp_path_factory.mktemp("replicas")
     program = [sys.executable, "-m", replicas.__name__, str(folder)]
-    subprocess.run(program, check=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run(program, check=True, timeout=400, env={**os.environ, "OMP_NUM_THREADS": "1"})
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(REPLICAS)]
 
 
