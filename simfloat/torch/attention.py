@@ -74,7 +74,7 @@ def _is_plain(
         return False
     if mask is None:
         return True
-    if is_causal or type(mask) is not Tensor or mask.requires_grad or tag_of(mask).is_gradient:
+    if is_causal or type(mask) is not Tensor or mask.requires_grad or tag_of(mask).is_gradient or tag_of(mask).narrow:
         return False
     shape = (*q.shape[:-1], k.shape[-2])
     is_known = mask.dtype == torch.bool or are_plain(mask)

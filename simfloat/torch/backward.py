@@ -425,7 +425,9 @@ class BackwardNodes:
         operands = [x for x in way.operands if x is not None]
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
-        has_formats = note.place.takes_formats or any([x.path is not None for x in operands])
+        has_formats = (
+            note.place.takes_formats or note.place.narrow is not None or any([x.path is not None for x in operands])
+        )
         # A hook is a Python call for each node of the pass. With hooks only where gradients are added, and other
         # changes, the step of an MLP went from 5.0 to about 4.0 times the time of torch in float32.
         if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
@@ -535,6 +537,8 @@ def _role(note: LoggedOperation, operand: Operand) -> tuple[Format, str | None, 
     recipe = place.recipe if path is None else place.recipe_of_parameter(path)
     role = recipe.activation_gradients if path is None else recipe.weight_gradients
     format = operand.format if role == WIDEST else role
+    if path is None and place.narrow is not None:  # a gradient of 16-bit values, beside those of upcast ones
+        format = place.to_activation(operand.number, operand.format).format
     # Two gradients with the same role need not be distinguished, and then nothing waits. With random bits or delayed
     # scaling, the number of the operand is part of the stream or of the history, so it counts.
     number = operand.number if place.draws or place.keeps_histories else 0

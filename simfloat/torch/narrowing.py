@@ -164,14 +164,14 @@ def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any
 
 
 class Upcast(torch.autograd.Function):
-    """(x, run, place, format of x) -> x in FP32; its gradient is rounded to the format of x, as autograd casts it."""
+    """(x, run, place, what x is) -> x in FP32; its gradient is rounded to the format of x, as autograd casts it."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, run: Any, place: Place, before: Format) -> torch.Tensor:
+    def forward(context: Any, x: torch.Tensor, run: Any, place: Place, before: Narrow) -> torch.Tensor:
         """Return the values."""
         context.set_materialize_grads(False)
         context.run, context.note = run, run.notes.begin(place, (x,))
-        wide = wide_copy(x, Narrow(before, run.path))
+        wide = wide_copy(x, before)
         if context.note is not None:
             context.note.format, context.note.is_one_call = FP32, True
         return wide
@@ -226,11 +226,11 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
             return _narrow(run, result, narrow)
         if not is_float and not any(map(_has_float32, targets)):
             return result
-        before = _format_before(run, x, tag)
+        before = _before(run, x, tag, is_float)
         if before is None:
             return result
         if not torch.is_grad_enabled():
-            return wide_copy(result, Narrow(before, run.path))
+            return wide_copy(result, before)
         return Upcast.apply(result, run, run.place_of_movement(torch.ops.aten._to_copy.default), before)
 
     return call
@@ -240,25 +240,28 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap softmax or log_softmax: `dtype=torch.float32` is an upcast of the operand."""
 
     @wraps(function)
-    def call(x: Any, *args: Any, **options: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         run = active_run()
-        if run is not None and options.get("dtype") is torch.float32 and isinstance(x, torch.Tensor):
-            x = x if takes_formats(run) else x.float()
-        return function(x, *args, **options)
+        is_requested = run is not None and any(x is torch.float32 for x in (*args, *options.values()))
+        if run is None or not is_requested or not has_upcasts(run) or takes_formats(run):
+            return function(*args, **options)
+        if args:
+            return function(args[0].float(), *args[1:], **options)
+        return function(**{**options, "input": options["input"].float()})
 
     return call
 
 
-def _format_before(run: Any, x: torch.Tensor, tag: Tag) -> Format | None:
-    """Return the 16-bit format of values that the program converts to float32; None for a conversion without effect."""
+def _before(run: Any, x: torch.Tensor, tag: Tag, is_float: bool) -> Narrow | None:
+    """Return what values are before the program converts them to float32; None for a conversion without effect."""
     if tag.is_gradient or tag.is_weight or tag.narrow is not None:
         return None
     if tag.format is not None and tag.format.precision < FP32.precision:
-        return tag.format
+        return Narrow(tag.format, run.path)
     # Data and embeddings are in FP32. Without the upcast, results of them would have the format of results.
     wide = run.simulation.place("multiply", run.path).upcast
     is_data = wide is not None and (tag.format is not None or x.dtype == torch.float32)
-    return wide.narrow.recipe.activations if is_data else None
+    return Narrow(wide.narrow.recipe.activations, run.path, not is_float) if is_data else None
 
 
 class ProgramCast(NamedTuple):

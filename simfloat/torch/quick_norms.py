@@ -68,7 +68,7 @@ def _is_served(x: Any, shape: Sequence[int], weight: Any) -> bool:
     if tuple(x.shape[-len(shape) :]) != tuple(shape) or (weight is not None and tuple(weight.shape) != tuple(shape)):
         return False
     tag = tag_of(x)
-    if weight is not None and (tag_of(weight).is_gradient or not weight.is_contiguous()):
+    if weight is not None and (not weight.is_contiguous() or tag_of(weight).is_gradient or tag_of(weight).narrow):
         return False
     return not (tag.is_gradient or tag.is_weight or tag.narrow is not None)
 

@@ -260,6 +260,9 @@ def set_method(name: str, method: Callable[..., Any]) -> None:
 #: The methods of tensors that may convert to float32.
 CONVERSIONS = ("float", "to", "type", "type_as")
 
+#: The functions and the methods with an argument `dtype` that converts the operand.
+SOFTMAX = ("softmax", "log_softmax")
+
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     *((row.operation, partial(kernel_of, row)) for row in ROWS),
@@ -294,7 +297,15 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
     *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in CONVERSIONS),
-    *(function_setting(torch.nn.functional, name, with_requested_upcast) for name in ("softmax", "log_softmax")),
+    *(
+        function_setting(owner, name, with_requested_upcast)
+        for owner in (torch.nn.functional, torch)
+        for name in SOFTMAX
+    ),
+    *(
+        Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), with_requested_upcast)
+        for name in SOFTMAX
+    ),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 

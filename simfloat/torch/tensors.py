@@ -389,6 +389,7 @@ class Narrow(NamedTuple):
 
     format: Format
     path: str | None
+    is_of_dtype: bool = False  # True for data after a conversion by a dtype, which may be the dtype of 16-bit values
 
 
 class Tag(NamedTuple):
@@ -414,8 +415,15 @@ def tag_of(tensor: torch.Tensor) -> Tag:
 
 
 def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
-    """Return the format before an upcast of the program, for the first tensor that depends on an upcast."""
-    return next((narrow for x in tensors if (narrow := tag_of(x).narrow) is not None), None)
+    """Return what values were before an upcast of the program, for the first tensor that depends on one.
+
+    Programs write `labels.to(x.dtype)` with 16-bit values x. An operation of both has a 16-bit result.
+    """
+    tags = [tag_of(x) for x in tensors]
+    upcasts = [tag.narrow for tag in tags if tag.narrow is not None]
+    if upcasts and any(tag.format is not None and tag.format.precision < FP32.precision for tag in tags):
+        upcasts = [narrow for narrow in upcasts if not narrow.is_of_dtype]
+    return next((narrow for narrow in upcasts if not narrow.is_of_dtype), upcasts[0] if upcasts else None)
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:

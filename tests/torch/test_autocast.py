@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import simfloat as sf
+from tests.torch.compared import assert_alike, three_ways
 
 FORMATS = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
@@ -243,7 +244,9 @@ NORMS = {
     "Llama's": lambda x, w: w * scaled_rows(x.to(torch.float32)).to(x.dtype),
     "type_as": lambda x, w: scaled_rows(x.float()).type_as(x) * w,
     "layer_norm": lambda x, w: nn.functional.layer_norm(x.float(), (4,)).to(x.dtype) * w,
-    "softmax": lambda x, w: nn.functional.softmax(x, dim=-1, dtype=torch.float32).to(x.dtype) * w,
+    "softmax": lambda x, w: nn.functional.softmax(input=x, dim=-1, dtype=torch.float32).to(x.dtype) * w,
+    "torch.softmax": lambda x, w: torch.softmax(x, -1, dtype=torch.float32).type_as(x) * w,
+    "method": lambda x, w: x.log_softmax(-1, dtype=torch.float32).type_as(x) * w,
     "in place": lambda x, w: x.clone().mul_(x.float().exp()) * w,
 }
 
@@ -266,6 +269,47 @@ def test_a_policy_of_mixed_precision_keeps_an_upcast_as_the_program_in_16_bits_d
     assert not torch.equal(plain[0], expected[0])
     otherwise = sf.policies["bf16-fp32-weights"].override("*", activations=sf.BF16)
     assert all(map(torch.equal, bits(Norm(NORMS[way]), otherwise, torch.float32), plain))
+
+
+def test_gradients_of_16_bit_values_are_in_16_bits_beside_upcast_values():
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    def gradients(dtype, policy):
+        arrived, operand = [], x.to(dtype)
+        model = Norm(lambda x, w: x * w).to(dtype)
+        with sf.torch.simulate(model, policy):
+            y = model(operand)
+            y.register_hook(lambda g: arrived.append(g.float()))
+            (y * (operand * 1.0).float().exp()).sum().backward()
+        return arrived
+
+    (expected,) = gradients(torch.bfloat16, "as-written")
+    for policy in ("bf16-fp32-weights", "fp8-hybrid"):
+        assert torch.equal(*gradients(torch.float32, policy), expected), policy
+
+
+def test_data_converted_to_the_dtype_of_16_bit_values_leave_results_in_16_bits():
+    data, results = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), []
+    for other in (lambda x: data.to(x.dtype), lambda x: data):
+        model = Norm(lambda x, w, other=other: ((x * w) * other(x) - other(x)).exp())
+        with sf.torch.simulate(model, "fp8-hybrid"):
+            results.append(model(data))
+    assert torch.equal(*results)
+
+
+def test_upcast_operands_do_not_enter_a_call_that_computes_in_16_bits():
+    x = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
+    for program in (
+        lambda x, w: nn.functional.rms_norm(x, (4,), x[0, 0].float()),
+        lambda x, w: nn.functional.scaled_dot_product_attention(x, x, x, (x @ x.mT).detach().float().sin()),
+    ):
+
+        def run(observer, program=program):
+            model = Norm(program)
+            with sf.torch.simulate(model, "bf16-fp32-weights", observer=observer):
+                return [model(x)]
+
+        assert_alike(*three_ways(run))
 
 
 def test_analyses_under_a_policy_of_mixed_precision_include_the_upcasts_of_a_program():
