@@ -477,6 +477,9 @@ def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
     shape = (len(parameters) // each, x.shape[0 if batch_first else 1], size)
     if rows != CELLS[name].gates * size or any(state.shape != shape for state in initial_states):
         return False
+    # A parameter as the first state has the role of a parameter in products, and so has its gradient.
+    if any(tag_of(state).is_weight or tag_of(state).is_gradient for state in initial_states):
+        return False
     return all(weight_path(p) is not None for p in parameters)
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
-from tests.torch.compared import SingleOperations, assert_alike, entries
+from tests.torch.compared import SingleOperations, assert_alike, entries, three_ways
 
 
 def both_results(layer, x):
@@ -133,3 +133,18 @@ def test_weights_that_are_written_between_both_passes_are_an_error_as_ever():
             layer.weight_hh_l0 += 1
         with pytest.raises(RuntimeError, match="inplace"):
             loss.backward()
+
+
+class Begun(nn.LSTM):
+    """A layer whose first states are a parameter."""
+
+    def __init__(self):
+        super().__init__(3, 4)
+        self.begin = nn.Parameter(torch.linspace(-1, 2, 8).reshape(1, 2, 4))
+
+    def forward(self, x):
+        return super().forward(x, (self.begin, self.begin))
+
+
+def test_a_parameter_as_the_first_state_has_the_role_of_a_parameter():
+    assert_alike(*(results for results, _ in three_ways(lambda o: found(Begun, both_results, ROLES, observer=o))))
