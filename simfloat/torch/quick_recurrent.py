@@ -186,12 +186,23 @@ def _detached_events(u: Arithmetic) -> PendingEvents | None:
     return observer.detach() if isinstance(observer, PendingEvents) else None
 
 
+#: The number, among the results of a step of a GRU, of the part of its gates that the hidden state alone determines.
+GATES_OF_GRU = 4
+
+
 class RecordedGradients:
     """The derivatives of `RecurrentGradients` as operations that autograd records, for gradients of gradients."""
 
-    add, multiply = staticmethod(torch.add), staticmethod(torch.mul)
+    add = staticmethod(torch.add)
     sigmoid = staticmethod(torch.ops.aten.sigmoid_backward)
     tanh = staticmethod(torch.ops.aten.tanh_backward)
+
+    def __init__(self, first: torch.Tensor | None = None) -> None:
+        self._first = first  # the gates from the hidden state before the first step, if an observer counts products
+
+    def multiply(self, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Return g * x."""
+        return FirstProduct.apply(g, x) if x is self._first else torch.mul(g, x)
 
     @staticmethod
     def negative(g: torch.Tensor) -> torch.Tensor:
@@ -245,6 +256,32 @@ class RecordedGradients:
         """Return the gradient of the bias, the operand of this number."""
         with target_operand(number, "add"):
             return g.sum(0)
+
+
+class FirstProduct(torch.autograd.Function):
+    """(g, gates) -> g * gates, for gates from the hidden state before the first step, which do not depend on the input.
+
+    For autograd, they are results of a node that depends on it. If only the input needs a gradient, PyTorch computes
+    none of these gates.
+    """
+
+    @staticmethod
+    def forward(context: Any, g: torch.Tensor, gates: torch.Tensor) -> torch.Tensor:
+        """Return the product."""
+        context.save_for_backward(g, gates)
+        return g * gates
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients that the backward pass needs."""
+        run: Any = active_run()
+        g, gates = context.saved_tensors
+        needed = context.needs_input_grad
+        if run is not None:
+            nodes = [node for node, _ in gates.grad_fn.next_functions[1:] if node is not None]
+            needed = needed_gradients(run, needed, (True, True))
+            needed[1] = needed[1] and any(run.backward_nodes.are_whole or run.backward_nodes.reaches(x) for x in nodes)
+        return FirstProduct.apply(gradient, gates) if needed[0] else None, gradient * g if needed[1] else None
 
 
 Tensor = torch.Tensor
@@ -367,7 +404,10 @@ class RecurrentSteps(torch.autograd.Function):
                 # The prehook began to defer, because the operands have different roles. This node assigns all gradients
                 # itself.
                 node.way.deferred = None  # each gradient is computed once, and assigned
-            return None, *backward_steps(layer, RecordedGradients(), tensors, gradients, needed)
+            results = tensors[layer.states + len(layer.parameters) * layer.steps :]
+            is_counted = layer.run.simulation.observer is not None and not tensors[0].requires_grad
+            u = RecordedGradients(results[GATES_OF_GRU] if layer.name == "gru" and is_counted else None)
+            return None, *backward_steps(layer, u, tensors, gradients, needed)
         u = RecurrentGradients(layer.run.simulation, layer.path)
         with without_dispatch():
             arrays = [numbers_of(x) for x in tensors]
