@@ -342,5 +342,7 @@ def test_reveal_finds_the_formats_to_which_a_function_rounds_its_operands():
     mixed = sf.reveal(lambda a, b: sf.dot(a, b, inputs=(sf.E4M3, sf.E5M2), accumulate=sf.FP16), 3)
     assert (mixed.accumulator, mixed.inputs) == (sf.sequential(sf.FP16), (sf.E4M3, sf.E5M2))
     assert "f rounds its operands to (E4M3, E5M2). The search was repeated" in mixed.reason
+    wide = sf.reveal(lambda a, b: sf.dot(a, b, inputs=(sf.TF32, sf.FP16), accumulate=sf.FP32), 3)
+    assert (wide.accumulator, wide.inputs) == (sf.sequential(sf.FP32), (sf.TF32, sf.FP16))
     with pytest.raises(ValueError, match=r"such as numpy.sum, pass lambda a, b: f\(a \* b\)"):
         sf.reveal(np.sum, 4)
