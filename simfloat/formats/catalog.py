@@ -238,7 +238,7 @@ def as_format(x: Any) -> Format:
 
     Parameters:
         x: a Format, a dtype of NumPy, ml_dtypes or PyTorch, or a text. A text is a name of the catalog (``"bf16"``), of
-            a dtype (``"half"``, ``"float8_e4m3fn"``, ``"e4m3fn"``), of P3109 (``"Binary8p3se"``), of IEEE 754
+            a dtype (``"half"``, ``"torch.float8_e4m3fn"``, ``"e4m3fn"``), of P3109 (``"Binary8p3se"``), of IEEE 754
             (``"binary16"``), or of a file format or compiler: safetensors (``"F8_E4M3"``), ONNX (``"FLOAT8E4M3FN"``),
             MLIR (``"f8E4M3FN"``), Triton (``"fp8e4nv"``), vLLM (``"fp8_e4m3"``), gfloat (``"ocp_e4m3"``). Widths such
             as ``"e5m10"`` mean an IEEE format. The text of a format is read back: ``as_format(str(f)) == f``.
@@ -265,7 +265,7 @@ def as_format(x: Any) -> Format:
             "file has no names of their types. Decode the array in its format: simfloat.decode(array, simfloat.BF16) "
             "for V2, and an FP8 format such as simfloat.E4M3 for V1."
         )
-    format = read_format(name)
+    format = read_format(name) or read_format(re.sub(r"(?i)^torch\.", "", name))
     if format is None:
         answer = advice_for(name) or f"{_nearest_names(name)}; or write e5m10 for 5 and 10 bits"
         raise ValueError(f"Unknown format {name!r}. {answer}.")

@@ -45,6 +45,7 @@ CALLS: dict[str, Callable] = {
     "hadamard": arithmetic.hadamard,
     "per_tensor": arithmetic.per_tensor,
     "scaled": arithmetic.scaled,
+    "systolic": sums.systolic,
     **{name: make for name, make in MAKERS.items() if callable(make)},
 }
 NAMES: dict[str, Any] = {name: value for name, value in MAKERS.items() if not callable(value)}

@@ -213,7 +213,7 @@ class _Operations:
             case MatrixCore():
                 do = self._operations_in(FP32, nearest_even, start.shape)
                 raised = np.zeros(start.shape, np.uint8)
-                total = steps_of_matrix_core(accumulator, do, raised, factors, start)
+                total = steps_of_matrix_core(accumulator, do, raised, factors, start, least)
                 if self._flags is not None:
                     self._flags |= raised
                 return total

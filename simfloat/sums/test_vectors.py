@@ -212,7 +212,8 @@ def write_vectors(
     Parameters:
         path: the file.
         operation: the name of a function of simfloat, such as ``"round"`` or ``"add"``; a name of TestFloat,
-            such as ``"f16_to_i32"``; or ``"dot"``, a sum of products.
+            such as ``"f16_to_i32"``; or ``"dot"``, a sum of products. As in TestFloat, roundings to integers raise
+            inexact only if the name ends in ``_x``: ``"f16_to_i32_x"``, ``"f16_roundToInt_rx_minMag"``.
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
             ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start. Their

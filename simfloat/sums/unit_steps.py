@@ -19,7 +19,7 @@ No manual of these units defines flags. These are the flags of the operations in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -152,13 +152,19 @@ def underflow_of_cut(totals: NDArray, raised: NDArray, format: Format, mode: Rou
 
 
 def steps_of_matrix_core(
-    unit: MatrixCore, do: Operations, flags: NDArray[np.uint8], factors: Sequence[Factors], start: NDArray
+    unit: MatrixCore,
+    do: Operations,
+    flags: NDArray[np.uint8],
+    factors: Sequence[Factors],
+    start: NDArray,
+    least: tuple[int, int],
 ) -> NDArray:
-    """Return the sums of a matrix core, added to `start`.
+    """Return the sums of a matrix core, added to `start`; `least` is emin of the formats of both factors.
 
     `do` computes operations in FP32, to nearest even. `flags` receives the flags of all other steps.
     """
-    step = {"cdna1": _exact_step, "cdna2": _flushing_step, "cdna3": _floored_step}[unit.architecture]
+    steps: dict[str, Callable[..., NDArray]] = {"cdna1": _exact_step, "cdna2": _flushing_step}
+    step = steps.get(unit.architecture) or partial(_floored_step, least)
     total = start
     with np.errstate(all="ignore"):
         for first in range(0, len(factors), unit.chunk):
@@ -184,7 +190,7 @@ def _exact_step(
     high, middle = exact_sum_of_two(high, middle)
     odd = results_rounded_to_odd("add", [high, results_rounded_to_odd("add", [middle, rest])])
     flags |= invalid_sums(factors, so_far, plain) * np.uint8(INVALID)
-    return do("add", np.where(np.isfinite(plain), odd, plain), np.zeros_like(so_far)) + 0.0
+    return do("add", np.where(np.isfinite(plain), odd, plain) + 0.0, np.zeros_like(so_far))
 
 
 def _flushing_step(
@@ -208,7 +214,12 @@ def _flushing_step(
 
 
 def _floored_step(
-    unit: MatrixCore, do: Operations, flags: NDArray[np.uint8], factors: list[Factors], so_far: NDArray
+    least: tuple[int, int],
+    unit: MatrixCore,
+    do: Operations,
+    flags: NDArray[np.uint8],
+    factors: list[Factors],
+    so_far: NDArray,
 ) -> NDArray:
     """Truncate products, and add them and the partial sum with floors (CDNA3)."""
     if TF32 in unit.inputs:
@@ -220,7 +231,6 @@ def _floored_step(
         is_cut[...] |= result != x
         return result
 
-    least = unit.inputs[0].emin, unit.inputs[1].emin
     parts = 2 if unit.row.terms == 16 else 1
     values, exponents = [np.broadcast_to(x * y, so_far.shape) for x, y in factors], products_as_terms(factors, least)[1]
     tops, dots = list[NDArray](), list[NDArray]()
@@ -251,4 +261,4 @@ def _floored_step(
     is_nan = reduce(np.logical_or, [np.isnan(x) for x in (so_far, *values)])
     is_invalid = invalid_sums(factors, so_far, so_far) | np.isnan(plain) & ~is_nan
     flags |= raised | overflows * np.uint8(OVERFLOW | INEXACT) | is_invalid * np.uint8(INVALID)
-    return do("add", np.where(is_finite, total, plain), np.zeros_like(so_far)) + 0.0
+    return do("add", np.where(is_finite, total, plain) + 0.0, np.zeros_like(so_far))

@@ -32,7 +32,6 @@ from simfloat.torch.narrowing import (
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.quick_formulas import is_alone, kernel_of
 from simfloat.torch.quick_layers import convolution_kernel, linear_layer
-from simfloat.torch.quick_norms import RMS_NORM, rms_norm
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
 from simfloat.torch.tensors import Tag, check_unwrapped, put_tag, tag_of
@@ -144,7 +143,6 @@ class ReplacedKernels(Setting):
         self._library: Any = torch.library.Library("aten", "IMPL")
         for key in KEYS:
             self._library.impl(ATTENTION, attention, key)
-            self._library.impl(RMS_NORM, rms_norm, key)
         # Finding and wrapping PyTorch's kernels took half of the time of an empty block. It is repeated only if a
         # program has replaced one of them.
         if not self._kernels or any(map(_is_replaced, self._names)):

@@ -349,3 +349,17 @@ def test_matrix_cores_raise_overflow_and_invalid():
     assert sf.dot([2.0**-120], [2.0**-20], accumulate=cdna2, flags=True) == (0.0, 3)
     chain = sf.matrix_core("cdna3", sf.FP32)
     assert sf.dot([1.0, 2.0**-30], [1.0, 1.0], accumulate=chain, flags=True) == (1.0, 1)
+
+
+def test_matrix_cores_return_the_same_bits_with_flags():
+    tiny = np.array([[-(2.0**-80)], [2.0**-80]])
+    for architecture in ("cdna1", "cdna2", "cdna3"):  # negative sums that become zero; zeros of both signs
+        options = dict(inputs=sf.BF16, accumulate=sf.matrix_core(architecture, sf.BF16))
+        for x, start in itertools.product((tiny, tiny * 0.0), (0.0, -0.0, 2.0**-149)):
+            results, _ = sf.matmul(x, tiny[1:], **options, initial=start, flags=True)
+            assert_bits(results, sf.matmul(x, tiny[1:], **options, initial=start))
+    # Of the 5 x 2 results the transpose is computed. Subnormal operands have the exponent of their own format.
+    unit = sf.matrix_core("cdna3", (sf.E4M3FNUZ, sf.E5M2FNUZ))
+    a, b, start = np.full((5, 1), 240.0), np.array([[2.0**-17, 1.0]]), np.full((5, 2), 1.5 * 2.0**-27)
+    results, _ = sf.matmul(a, b, accumulate=unit, initial=start, flags=True)
+    assert_bits(results, sf.matmul(a, b, accumulate=unit, initial=start))

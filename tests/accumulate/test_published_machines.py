@@ -94,6 +94,7 @@ def test_the_columns_of_a_systolic_array_change_no_bit():
         sf.systolic(4, 1, sf.BF16, total=sf.FP32)
         == sf.systolic(4, 99, sf.BF16, sf.FP32)
         == sf.blocked(4, sf.BF16, sf.FP32)
+        == sf.Policy.from_dict({"compute": "bf16", "accumulate": "systolic(4, 9, BF16, FP32)"}).accumulate
     )
     for rows, columns, name in ((0, 1, "rows"), (1, 1.5, "columns")):
         with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1"):

@@ -129,6 +129,10 @@ def test_lines_have_scales_before_c_and_flags_if_the_unit_has_them(name, tmp_pat
     lines = path.read_text().splitlines()
     assert {len(line.split()) for line in lines} == {fields}
     assert main(["check", str(path)]) == 0
+    if fields % 2 == 1 and operation == "dot":
+        path.write_text("\n".join(line.rpartition(" ")[0] for line in lines))
+        assert main(["check", str(path)]) == 2
+        assert "line 1: the unit has flags = true, but the line has no flags" in capsys.readouterr().err
     if fields % 2 == 0 and operation == "dot":  # another scale, in the field before c
         *others, scale, c, _ = lines[5].split()
         path.write_text("\n".join([*lines[:5], " ".join([*others, scale, c, "0" * len(c)]), *lines[6:]]))

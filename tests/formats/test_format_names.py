@@ -46,7 +46,7 @@ def test_the_name_of_a_dtype_may_be_shortened():
 
 @pytest.mark.parametrize(
     "format, names",
-    [(sf.E4M3, "F8_E4M3 FLOAT8E4M3FN f8E4M3FN fp8e4nv float8e4nv fp8_e4m3 ocp_e4m3 float_e4m3_t"),
+    [(sf.E4M3, "F8_E4M3 torch.float8_e4m3fn FLOAT8E4M3FN f8E4M3FN fp8e4nv float8e4nv fp8_e4m3 ocp_e4m3 float_e4m3_t"),
      (sf.E5M2, "F8_E5M2 FLOAT8E5M2 f8E5M2 fp8e5 fp8_e5m2 ocp_e5m2"),
      (sf.E4M3FNUZ, "FLOAT8E4M3FNUZ f8E4M3FNUZ fp8e4b8"), (sf.E5M2FNUZ, "FLOAT8E5M2FNUZ f8E5M2FNUZ fp8e5b16"),
      (sf.E8M0, "F8_E8M0 FLOAT8E8M0 f8E8M0FNU ocp_e8m0"), (sf.E3M2, "F6_E3M2 f6E3M2FN ocp_e3m2"),

@@ -163,11 +163,6 @@ MODELS = {
         + functional.batch_norm(x.view(2, 4, 6), LOWER[0] / 3, LOWER[0] + 1.0, eps=0.1).view(8, 6)
         + functional.instance_norm(x.view(2, 4, 6)).view(8, 6)
     ),
-    "root mean squares": lambda m, x: (
-        (y := functional.rms_norm(m.linear(x) + x, (6,), m.norm.weight)) * functional.rms_norm(x, (8, 6), eps=0.1)
-        + functional.rms_norm(m.norm(y).view(2, 4, 6), (4, 6), m.norm.bias.expand(4, 6).contiguous()).view(8, 6)
-        + nn.RMSNorm(6)(x)
-    ),
     "norms of groups": lambda m, x: (
         functional.group_norm(m.linear(x), 2, m.norm.weight, m.norm.bias)
         + functional.group_norm(x.view(2, 4, 6), 2, m.norm.weight[:4] * 2, eps=0.1).view(8, 6)
@@ -228,17 +223,6 @@ def test_the_table_has_the_operations_either_way(case, operations):
         assert {(str(func), how) for func, how, _ in run.met} >= operations
 
 
-def test_a_norm_by_root_mean_squares_is_one_node_unless_an_observer_needs_its_operations():
-    for observer, name in ((None, "RootMeanSquaresBackward"), (sf.Recorder(), "MulBackward0")):
-        x = torch.ones(8, 6, requires_grad=True)
-        with sf.torch.simulate(nn.Identity(), POLICIES["formats apart"], observer=observer) as run:
-            y = functional.rms_norm(x, (6,))
-        assert type(y.grad_fn).__name__ == name
-        assert {str(func) for func, how, _ in run.met if how == "rule"} == {
-            "aten.pow.Tensor_Scalar", "aten.mean.dim", "aten.add_.Scalar", "aten.rsqrt.default", "aten.mul.Tensor",
-        }  # fmt: skip
-
-
 def test_results_and_classes_that_were_written_to_are_refused_in_the_backward_pass():
     x, classes = torch.ones(8, 6, requires_grad=True), CLASSES % 6
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):
@@ -262,7 +246,7 @@ def test_classes_that_do_not_fit_are_refused_in_the_same_words():
 
 @pytest.mark.parametrize("function", [
     torch.relu, torch.tanh, functional.silu, functional.gelu, functional.elu, lambda x: torch.softmax(x, 1),
-    torch.square, lambda x: functional.rms_norm(x, (4,)), lambda x: functional.group_norm(x * x, 1),
+    torch.square, lambda x: functional.group_norm(x * x, 1),
     lambda x: functional.binary_cross_entropy_with_logits(x, torch.ones(3, 4), reduction="none"),
 ])  # fmt: skip
 def test_a_backward_pass_after_the_block_is_pytorchs_own_and_in_another_block_is_refused(function):

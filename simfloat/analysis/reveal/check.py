@@ -248,7 +248,10 @@ def sample(box: BlackBox, span: ProductRange, seed: int) -> None:
         results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
         again = np.array([box.call_function(x, y) for x, y in zip(a[::AGAIN], b[::AGAIN], strict=True)])
         if not equal(results[::AGAIN], again).all():
-            raise ValueError("f must be deterministic; it returned other bits for the same operands.")
+            raise ValueError(
+                "f must be deterministic; it returned other bits for the same operands. If it rounds stochastically, "
+                "simfloat.reveal_rounding(f) finds the mode."
+            )
         if kind == "plain" and np.isnan(results).any():
             raise ValueError("f returned NaN for finite operands of moderate size.")
 

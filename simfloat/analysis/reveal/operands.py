@@ -52,9 +52,22 @@ def _format_of_operand(box: BlackBox, side: int, rows: Sequence[Row]) -> Format:
                     break
             if count == COMPARED:
                 break
-        if count >= ENOUGH:
+        if count >= ENOUGH and not _exceeds(box, side, format):
             return format
     return box.inputs[side]
+
+
+def _exceeds(box: BlackBox, side: int, format: Format) -> bool:
+    """Return True if a power of two beyond the largest number of the format keeps its value, times 1/8.
+
+    FP16 and TF32 have the same precision, and differ only in range.
+    """
+    power = 2.0 ** (format.emax + 1)
+    if power > box.inputs[side].max:
+        return False
+    operands = np.zeros((2, box.terms))
+    operands[side, 0], operands[1 - side, 0] = power, 0.125
+    return box(*operands) == power * 0.125
 
 
 def results_format(box: BlackBox) -> Format | None:

@@ -4,7 +4,7 @@ Compilation takes most of the time of a first session, so everything that kernel
 
 * Numba's passes for language features that no kernel has (`UNUSED`);
 * machine code and entry points for functions that only kernels call, also for Numba's own (`Kernels`);
-* counts of references to arrays in functions that own no array, which took a tenth of the time (`_Lowering`);
+* counts of references to arrays in functions that own no array, which took a tenth of the time (`_target_of`);
 * Python's garbage collection, which finds nothing.
 
 If a processor has vectors of 512 bits and LLVM would choose 256 (see `processor.VECTORS`), the functions here request
@@ -126,17 +126,13 @@ def _borrows_arrays(state: Any) -> bool:
     return not any(model[kind].contains_nrt_meminfo() for kind in (state.return_type, *map(state.typemap.get, calls)))
 
 
-class _Lowering(NativeLowering):
-    """Numba's lowering, which counts no references to arrays in functions that own no array."""
-
-    def run_pass(self, state: Any) -> bool:
-        if _borrows_arrays(state):
-            state.targetctx = state.targetctx.subtarget(enable_nrt=False)
-        return super().run_pass(state)
+def _target_of(state: Any) -> Any:
+    """Return Numba's target for a function: one that counts no references if the function borrows its arrays."""
+    return state.targetctx.subtarget(enable_nrt=False) if _borrows_arrays(state) else state.targetctx
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _LevelLowering(_Lowering):
+class _LevelLowering(NativeLowering):
     _name = "level_lowering"
 
     @property
@@ -146,6 +142,7 @@ class _LevelLowering(_Lowering):
     def run_pass(self, state: Any) -> bool:
         state.library = _KernelLibrary(CODEGEN, state.func_id.func_qualname)
         state.library.enable_object_caching()
+        state.targetctx = _target_of(state)
         return super().run_pass(state)
 
 
@@ -182,7 +179,7 @@ class _UnoptimisedLibrary(_LinkedLibrary):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _InnerLowering(_Lowering):
+class _InnerLowering(NativeLowering):
     _name = "inner_lowering"
 
     _library: type[_LinkedLibrary] = _LinkedLibrary
@@ -197,6 +194,7 @@ class _InnerLowering(_Lowering):
         # Inner functions are inlined as LLVM code. Compiling them to machine code of their own, with entry points for
         # Python and C, took a third of the time of all compilation.
         state.flags.no_compile = True
+        state.targetctx = _target_of(state)
         super().run_pass(state)
         state.library.finalize()
         function = object()  # stands in for Numba's Python entry point, by which callers look up the code

@@ -45,8 +45,15 @@ def run(options: argparse.Namespace) -> int:
 def _compare(path: Path, unit: Unit | None) -> int:
     case = _case(path, unit)
     cases = read_cases(path, case.operation)
-    if case.operation == DOT and cases:  # the number of fields shows if the file has flags
-        case = case._replace(flags=len(cases[0][1]) % 2 == 1)
+    if case.operation == DOT and cases:
+        # The number of fields shows if the file has flags.
+        has_flags = len(cases[0][1]) % 2 == 1
+        if case.flags and not has_flags:
+            raise ValueError(
+                f"{path}, line {cases[0][0]}: the unit has flags = true, but the line has no flags; to compare only "
+                "results, leave that key out."
+            )
+        case = case._replace(flags=has_flags)
     vectors = vectors_of(cases, case, path)
     result, flags = case.compute(vectors.operands)
     differs = are_wrong = ~_are_equal(result, vectors.result)
