@@ -198,7 +198,7 @@ def _flushing_step(
 ) -> NDArray:
     """Compute products and sums of pairs in FP32, and flush subnormal operands and results (CDNA2)."""
 
-    def flushed(operation: str, *operands: NDArray) -> NDArray:
+    def flush_result(operation: str, *operands: NDArray) -> NDArray:
         results = do(operation, *operands)
         is_subnormal = (results != 0.0) & (np.abs(results) < FP32.smallest_normal)
         flags[is_subnormal] |= INEXACT | UNDERFLOW
@@ -208,9 +208,11 @@ def _flushing_step(
         return np.where(np.abs(x) < least, 0.0, x)
 
     least = unit.inputs[0].smallest_normal
-    products = [flushed("multiply", normal(x, least), normal(y, least)) for x, y in factors]
-    pairs = [flushed("add", x, y) for x, y in zip(products[::2], products[1::2], strict=True)]
-    return flushed("add", normal(so_far, FP32.smallest_normal), reduce(lambda x, y: flushed("add", x, y), pairs))
+    products = [flush_result("multiply", normal(x, least), normal(y, least)) for x, y in factors]
+    pairs = [flush_result("add", x, y) for x, y in zip(products[::2], products[1::2], strict=True)]
+    return flush_result(
+        "add", normal(so_far, FP32.smallest_normal), reduce(lambda x, y: flush_result("add", x, y), pairs)
+    )
 
 
 def _floored_step(

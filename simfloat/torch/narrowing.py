@@ -253,7 +253,7 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _before(run: Any, x: torch.Tensor, tag: Tag, is_float: bool) -> Narrow | None:
-    """Return what values are before the program converts them to float32; None for a conversion without effect."""
+    """Return the origin of values that the program converts to float32; None for a conversion without effect."""
     if tag.is_gradient or tag.is_weight or tag.narrow is not None:
         return None
     if tag.format is not None and tag.format.precision < FP32.precision:

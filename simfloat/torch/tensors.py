@@ -415,7 +415,7 @@ def tag_of(tensor: torch.Tensor) -> Tag:
 
 
 def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
-    """Return what values were before an upcast of the program, for the first tensor that depends on one.
+    """Return the origin of the upcast values that a tensor depends on, for the first such tensor.
 
     Programs write `labels.to(x.dtype)` with 16-bit values x. An operation of both has a 16-bit result.
     """
