@@ -308,7 +308,7 @@ def cdna3(u, unit, x, y, total):
         (sf.matrix_core("cdna2", sf.BF16, variant="1k"), cdna2),
         *((sf.matrix_core("cdna3", format), cdna3) for format in (sf.FP16, sf.BF16, (sf.E4M3FNUZ, sf.E5M2FNUZ))),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_flags_of_matrix_cores_are_those_of_their_steps(unit, step, rng):
     depth, size = 2 * unit.chunk, 24
