@@ -8,6 +8,7 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba_cuda", reason="needs numba-cuda")
@@ -31,7 +32,8 @@ def on_gpu(most_steps=None):
     """A block in which the tensors of PyTorch have the arrays of the stand-in."""
     before = simfloat.torch.tensors.HOST
     with StandIn(most_steps).present():
-        sys.modules["cupy"].from_dlpack = lambda x: standin.array_of(x.detach().numpy())
+        # As with CuPy, PyTorch refuses to export tensors that require a gradient.
+        sys.modules["cupy"].from_dlpack = lambda x: standin.array_of(np.from_dlpack(x))
         simfloat.torch.tensors.HOST = "none"
         try:
             yield
