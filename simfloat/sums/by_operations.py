@@ -251,13 +251,17 @@ class _Operations:
                 return self._kahan(accumulator, factors, start)
             case Fused():
                 read = partial(products_as_terms, least=least)
-                return self._aligned(accumulator, factors, accumulator.terms, start, read)
+                return self._add_aligned_chunks(accumulator, factors, accumulator.terms, start, read)
             case TensorCore(scales=(_, scale)):
                 size, unit = accumulator.row.terms, accumulator.unit
                 if accumulator.row is GROUPED:
                     unit = replace(unit, terms=size // GROUP)
-                    return self._aligned(unit, factors, size, start, partial(groups_as_terms, least=scale.emin))
-                return self._aligned(unit, factors, size, start, partial(scaled_products_as_terms, least=least))
+                    return self._add_aligned_chunks(
+                        unit, factors, size, start, partial(groups_as_terms, least=scale.emin)
+                    )
+                return self._add_aligned_chunks(
+                    unit, factors, size, start, partial(scaled_products_as_terms, least=least)
+                )
         return self._running_outer(accumulator, factors, start, least)
 
     def _totals(
@@ -332,7 +336,7 @@ class _Operations:
                 waiting.append(numbers[k])
         return waiting[0]
 
-    def _aligned(
+    def _add_aligned_chunks(
         self, accumulator: Fused, factors: list[Any], size: int, total: NDArray, read: Callable[[list[Any]], Terms]
     ) -> Iterator[NDArray]:
         do = self._operations_in(accumulator.output, accumulator.mode, total.shape)

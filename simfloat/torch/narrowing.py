@@ -57,8 +57,7 @@ class StraightThroughRounding(torch.autograd.Function):
 
 def has_upcasts(run: OpenRun) -> bool:
     """True if the policy keeps an upcast of the program: results have the widest format, or FP32 after an upcast."""
-    others = run.simulation.place("multiply", run.path)
-    return others.upcast is not None or (others.is_widest and takes_formats(run))
+    return takes_formats(run) or run.simulation.place("multiply", run.path).upcast is not None
 
 
 def takes_formats(run: OpenRun) -> bool:
