@@ -35,6 +35,7 @@ UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.num
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "conj",
+    "matvec": "@",  # the method of this name is the one that SciPy calls
 }
 
 #: Tests, which return booleans.
@@ -56,6 +57,9 @@ READERS: frozenset[Callable[..., Any]] = frozenset(
 
 #: Readers that compare with Python's numbers, which are exact only in comparisons with float64 values.
 APPROXIMATE_COMPARISONS: frozenset[Callable[..., Any]] = frozenset({np.allclose, np.isclose})
+
+#: Options that packages such as xarray pass with NumPy's default, None.
+NUMPY_DEFAULTS = ("dtype", "out")
 
 #: Plotting packages, which read the values like `np.asarray`.
 PLOTTING = ("matplotlib", "mpl_toolkits")
@@ -140,6 +144,7 @@ class NumpyProtocol:
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         operation = self.further_functions.get(function) or FUNCTIONS.get(function)
+        kwargs = {name: value for name, value in kwargs.items() if value is not None or name not in NUMPY_DEFAULTS}
         is_drawn = _is_called_by_plotting(skip_guard_frames(sys._getframe(1)))
         if is_drawn or (operation is None and (function in READERS or function in APPROXIMATE_COMPARISONS)):
             read = _in_float64 if is_drawn or function in APPROXIMATE_COMPARISONS else _numbers
@@ -159,6 +164,8 @@ class NumpyProtocol:
     def _refusal(self, name: str, key: str | None = None) -> ValueError:
         key = key or name.rpartition(".")[2]
         instead = self.alternatives.get(key) or ALTERNATIVES.get(key)
+        if instead is None and key.startswith("nan"):
+            instead = f"{key[3:]}, which does not skip NaN (xarray: skipna=False)"
         write = f"write {instead}" if instead else f"write it in operations of {self.name_in_messages}"
         return ValueError(
             f"{name} would compute in float64, past {self.bypassed_rule}: {write}, or take the numbers out with "

@@ -1,8 +1,7 @@
-"""Arrays with a format, which compute in this format; an array prints as the call that creates it."""
+"""Arrays with a format, which compute in this format."""
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -31,58 +30,13 @@ from simfloat.arrays.arithmetic import (
 )
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
+from simfloat.arrays.printing import call_of
 from simfloat.environment import in_usual_environment
-from simfloat.formats import Format, Rounding, as_format, nearest_even
-from simfloat.formats.catalog import CATALOG, FormatLike
+from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats.catalog import FORMAT_IN_DTYPE, FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.operands import first_outside_format
-
-#: Elements above which only the first and the last ones are printed.
-MOST = 1000
-
-
-def call_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> str:
-    """Return the `array(...)` call that creates these values; large arrays are abbreviated as in NumPy."""
-    options = {
-        "rounding": arithmetic.rounding if arithmetic.rounding != nearest_even else None,
-        "accumulate": arithmetic.accumulate,
-        "stream": arithmetic.stream,
-        "complex_products": arithmetic.complex_products if arithmetic.complex_products != "rounded" else None,
-    }
-    named = [f"{name}={value!r}" for name, value in options.items() if value is not None]
-    elements = _elements(on_cpu(numbers))
-    reshaped = f".reshape{numbers.shape}" if numbers.size == 0 and numbers.ndim != 1 else ""
-    return f"array({', '.join([elements, _format(arithmetic.format), *named])}){reshaped}"
-
-
-def _format(format: Format) -> str:
-    """Return the catalog name of a format, or the call that creates a custom format."""
-    name = str(format)
-    return name if CATALOG.get(name) == format or (format.is_fixed and as_format(name) == format) else repr(format)
-
-
-def _elements(numbers: NDArray) -> str:
-    if not numbers.size:
-        return "[]"
-    return np.array2string(
-        numbers.astype(np.complex128 if numbers.dtype.kind == "c" else np.float64),
-        separator=", ",
-        prefix="array(",
-        threshold=MOST,
-        max_line_width=110,
-        formatter={"float_kind": _real, "complex_kind": _complex},
-    )
-
-
-def _real(x: Any) -> str:
-    number = float(x)
-    return repr(number) if math.isfinite(number) else f"float('{number}')"
-
-
-def _complex(z: Any) -> str:
-    return f"complex({_real(z.real)}, {_real(z.imag)})"
-
 
 #: Advice for operations that are not available for complex arrays.
 _PARTS = "write it in x.real and x.imag"
@@ -176,7 +130,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         "polyval": "Horner's scheme", "add.at": "x[i] = x[i] + y",
         "multiply.reduce": "the products one after the other", "median": "np.sort(x)[x.size // 2]",
         "unique": "np.unique(np.asarray(x))", "histogram": "np.histogram(np.asarray(x))",
-        "matrix_power": "A @ A", "float_power": "x ** y", "inv": "sf.linalg.solve with the identity",
+        "matrix_power": "A @ A", "float_power": "x ** y", "inv": "sf.linalg.solve with the identity", "matvec": "A @ x",
     }  # fmt: skip
 
     __hash__ = None  # type: ignore[assignment]
@@ -224,6 +178,12 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         """The number of elements."""
         return self.numbers.size
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of ``np.asarray(A)``, float64 or complex128; its metadata names the format for `astype`."""
+        kind = np.complex128 if complex_parts.is_complex(self.numbers) else np.float64
+        return np.dtype(kind, metadata={FORMAT_IN_DTYPE: self.format})
+
     def astype(
         self,
         format: FormatLike,
@@ -231,6 +191,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         rounding: RoundingLike | None = None,
         accumulate: Accumulator | FormatLike | None = None,
         stream: Stream | None = None,
+        copy: bool = True,
     ) -> Array:
         """Round the values to another format.
 
@@ -240,13 +201,16 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             accumulate: the new accumulator, or a format for the sequential sum in it; None keeps an accumulator that
                 was given explicitly, and otherwise means the sequential sum in the new format.
             stream: the new source of random bits; None keeps the current one.
+            copy: False returns this array if neither values nor options change, as in NumPy.
 
         Returns:
-            A new `Array`.
+            A new `Array`, or this one.
         """
         options = {"rounding": rounding, "accumulate": accumulate, "stream": stream}
         arithmetic = with_options(self.arithmetic, format=format, **options)
         if arithmetic.format == self.format:
+            if not copy and arithmetic == self.arithmetic:
+                return self
             return new_array(self.numbers.copy(), arithmetic)
         return new_array(_round_numbers(arithmetic, self.numbers), arithmetic)
 
@@ -261,6 +225,17 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def dot(self, other: Any) -> Array:
         """Multiply arrays of at most two axes; if `other` is a scalar, multiply each element by it."""
         return np.dot(self, other)
+
+    def matvec(self, x: Any) -> NDArray[np.float64]:
+        """Round a vector to the format and multiply the matrix by it, as SciPy's iterative solvers do.
+
+        The result is in float64, in which SciPy computes.
+        """
+        return (self @ self._as_operand_array(x, rounds=True))._in_float64()
+
+    def rmatvec(self, x: Any) -> NDArray[np.float64]:
+        """Round a vector to the format and multiply the conjugate transpose of the matrix by it."""
+        return self.conj().T.matvec(x)
 
     def __getitem__(self, key: Any) -> Array:
         return self._with_numbers(as_array(elements(self.numbers, key)))

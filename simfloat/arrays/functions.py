@@ -401,6 +401,12 @@ def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fa
     )
 
 
+def _result_type(t: Any, *operands: Any) -> np.dtype[Any]:
+    """Return the dtype of an array with its format, unless another operand widens it."""
+    dtype = np.result_type(*(x.dtype if isinstance(x, ArrayFunctions) else x for x in operands))
+    return t.dtype if dtype == t.dtype else dtype
+
+
 #: NumPy function -> its implementation with rounded operations.
 COMPOSITES: dict[Callable[..., Any], Callable[..., Any]] = {
     np.inner: _inner,
@@ -417,6 +423,7 @@ COMPOSITES: dict[Callable[..., Any], Callable[..., Any]] = {
     np.nan_to_num: _nan_to_num,
     np.std: lambda t, a, axis=None, *, ddof=0, keepdims=False: a.std(axis, keepdims, correction=ddof),
     np.real: lambda t, val: val.real,
+    np.result_type: _result_type,
     np.imag: lambda t, val: val.imag,
 }
 

@@ -110,6 +110,9 @@ def advice_for(name: str) -> str | None:
 #: The types that `as_format` reads; PyTorch's dtypes are accepted as well.
 FormatLike: TypeAlias = Format | str | np.dtype | type[Any]
 
+#: The key in the metadata of an array's dtype. Packages that promote dtypes, such as xarray, pass it back to `astype`.
+FORMAT_IN_DTYPE = "format"
+
 #: The dtypes of NumPy, ml_dtypes and PyTorch, by their names.
 DTYPES: dict[str, Format] = {
     **{"float64": FP64, "double": FP64, "float32": FP32, "single": FP32, "float16": FP16, "half": FP16},
@@ -237,7 +240,7 @@ def as_format(x: Any) -> Format:
     name in ml_dtypes, which has infinities.
 
     Parameters:
-        x: a Format, a dtype of NumPy, ml_dtypes or PyTorch, or a text. A text is a name of the catalog (``"bf16"``), of
+        x: a Format, a dtype of NumPy, ml_dtypes, PyTorch or an array of a format, or a text. A text is a name of the catalog (``"bf16"``), of
             a dtype (``"half"``, ``"torch.float8_e4m3fn"``, ``"e4m3fn"``), of P3109 (``"Binary8p3se"``), of IEEE 754
             (``"binary16"``), or of a file format or compiler: safetensors (``"F8_E4M3"``), ONNX (``"FLOAT8E4M3FN"``),
             MLIR (``"f8E4M3FN"``), Triton (``"fp8e4nv"``), vLLM (``"fp8_e4m3"``), gfloat (``"ocp_e4m3"``). Widths such
@@ -256,6 +259,8 @@ def as_format(x: Any) -> Format:
     """
     if isinstance(x, Format):
         return x
+    if isinstance(x, np.dtype) and isinstance(own := (x.metadata or {}).get(FORMAT_IN_DTYPE), Format):
+        return own
     name = x if isinstance(x, str) else _dtype_name(x)
     if name is None:
         raise ValueError(f"A format is a simfloat.Format, its name or a dtype, got {x!r} of type {type(x).__name__}.")

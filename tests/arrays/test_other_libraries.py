@@ -1,4 +1,4 @@
-"""SciPy, Matplotlib and pandas accept an array, or an error says what to pass."""
+"""SciPy, xarray, Matplotlib and pandas accept an array, or an error says what to pass."""
 
 import numpy as np
 import pytest
@@ -34,10 +34,61 @@ def test_solvers_of_scipy_accept_the_operator(rng):
     for solve, one, rtol in ((solvers.gmres, a, 1e-2), (solvers.cg, spd, 1e-2), (solvers.bicgstab, a, 1e-2)):
         x, failed = solve(sf.linalg.as_linear_operator(one, format=sf.FP16), one @ np.ones(12), rtol=rtol)
         assert not failed and abs(x - 1).max() < 0.05
+        assert_bits(
+            x, solve(sf.array(one, sf.FP16), one @ np.ones(12), rtol=rtol)[0]
+        )  # an array itself, by its methods
     with pytest.raises(ValueError, match="beyond the largest number of E4M3"):
         sf.linalg.as_linear_operator(np.eye(2), format=sf.E4M3) @ np.array([1e3, 1.0])
     with pytest.raises(ValueError, match=r"past the format: .*np\.asarray"):
         pytest.importorskip("scipy.linalg").solve(sf.array(a, sf.BF16), np.ones(12))
+
+
+def test_an_array_multiplies_vectors_of_scipy(rng):
+    solvers = pytest.importorskip("scipy.sparse.linalg")
+    a, x = sf.array(matrix(rng)[:, :7] + 1j * rng.standard_normal((12, 7)), sf.BF16), rng.standard_normal(7)
+    for one in (a.real, a):
+        operator = solvers.aslinearoperator(one)
+        assert operator.shape == (12, 7) and operator.dtype == one.dtype == np.asarray(one).dtype
+        assert_bits(operator @ x, np.asarray(one @ sf.array(x, sf.BF16)))
+        assert_bits(operator.H @ np.asarray(one[:, 0]), np.asarray(one.conj().T @ one[:, 0]))
+    with pytest.raises(ValueError, match=r"numpy\.matvec would compute in float64, past the format: write A @ x"):
+        np.matvec(a, x)
+
+
+def test_the_dtype_of_an_array_keeps_its_format():
+    for format in (sf.BF16, sf.E4M3, sf.Format(6, 3), sf.fixed(8, 4)):
+        x = sf.array([1.0, 0.5], format, rounding=sf.toward_zero)
+        for dtype in (x.dtype, np.result_type(x, 2.0), np.result_type(np.float32, x)):
+            assert (dtype, sf.as_format(dtype)) == (np.float64, format)
+        assert x.astype(x.dtype, copy=False) is x and x.astype(x.dtype) is not x
+        assert x.astype(x.dtype, rounding=sf.nearest_even, copy=False).rounding == sf.nearest_even
+    assert np.result_type(X, np.complex64) == np.complex128 and (X + 0j).astype((X + 0j).dtype).format == sf.BF16
+    assert X.astype(np.float64).format == sf.FP64
+    assert (np.sum(X, dtype=None, out=None), np.mean(X, dtype=None)) == (X.sum(), X.mean())
+
+
+def test_xarray_computes_in_the_format():
+    xarray = pytest.importorskip("xarray")
+    labelled = xarray.DataArray(sf.array([[4.0, 1.0], [0.3, 3.0]], sf.BF16), dims=("x", "y"), coords={"x": [1, 2]})
+    a = labelled.data
+    assert isinstance(a, sf.Array) and "BF16" in repr(labelled)
+    for result, expected in (
+        (labelled * 0.1, a * 0.1),
+        (labelled + labelled, a + a),
+        (np.sqrt(labelled), a.sqrt()),
+        (labelled.sum(), a.sum()),
+        (labelled.mean("x", skipna=False), a.mean(0)),
+        (labelled.sel(x=2), a[1]),
+        (labelled.where(labelled > 1, 0), np.where(np.asarray(a) > 1, a, 0)),
+        (xarray.concat([labelled, labelled], "x"), np.concatenate([a, a])),
+        (labelled.shift(x=1, fill_value=0.1), np.stack([sf.array([0.1, 0.1], sf.BF16), a[0]])),
+        (labelled.assign_coords(x=[2, 3]) - labelled, (a[:1] - a[1:])),
+        (xarray.Dataset({"a": labelled}).max(skipna=False)["a"], a.max()),
+    ):
+        assert result.data.format == sf.BF16
+        assert_bits(result.data.numbers, expected.numbers)
+    with pytest.raises(ValueError, match=r"numpy\.nanmean .* write mean, .*\(xarray: skipna=False\)"):
+        labelled.mean()
 
 
 def test_pandas_reads_arrays_and_does_not_compute_with_them():

@@ -102,12 +102,18 @@ def test_an_invalid_description_is_an_error_that_names_its_file(text, words, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_without_a_description_is_refused(tmp_path, capsys):
+def test_a_file_without_a_description_or_vectors_is_refused(tmp_path, capsys):
     path = tmp_path / "results.txt"
     path.write_text("3C00 3C00 4000 00\n")
     assert main(["check", str(path)]) == 2
     assert "pass --unit unit.toml, or write results.toml beside it" in capsys.readouterr().err
     assert main(["check", str(tmp_path / "missing.txt"), "--unit", str(path)]) == 2
+    for operation in ("add", "dot"):
+        empty = tmp_path / f"{operation}.txt"
+        empty.write_text("\n")
+        empty.with_suffix(".toml").write_text(f'operation = "{operation}"\nformat = "FP16"\n')
+        assert main(["check", str(empty)]) == 2
+        assert f"{empty} has no test vectors" in capsys.readouterr().err
 
 
 #: Units with block scales, with two formats, and with or without flags: their text, and the fields of a line.

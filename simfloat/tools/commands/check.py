@@ -45,7 +45,9 @@ def run(options: argparse.Namespace) -> int:
 def _compare(path: Path, unit: Unit | None) -> int:
     case = _case(path, unit)
     cases = read_cases(path, case.operation)
-    if case.operation == DOT and cases:
+    if not cases:
+        raise ValueError(f"{path} has no test vectors; `simfloat vectors` writes such files.")
+    if case.operation == DOT:
         # The number of fields shows if the file has flags.
         has_flags = len(cases[0][1]) % 2 == 1
         if case.flags and not has_flags:
