@@ -240,11 +240,12 @@ def as_format(x: Any) -> Format:
     name in ml_dtypes, which has infinities.
 
     Parameters:
-        x: a Format, a dtype of NumPy, ml_dtypes, PyTorch or an array of a format, or a text. A text is a name of the catalog (``"bf16"``), of
-            a dtype (``"half"``, ``"torch.float8_e4m3fn"``, ``"e4m3fn"``), of P3109 (``"Binary8p3se"``), of IEEE 754
-            (``"binary16"``), or of a file format or compiler: safetensors (``"F8_E4M3"``), ONNX (``"FLOAT8E4M3FN"``),
-            MLIR (``"f8E4M3FN"``), Triton (``"fp8e4nv"``), vLLM (``"fp8_e4m3"``), gfloat (``"ocp_e4m3"``). Widths such
-            as ``"e5m10"`` mean an IEEE format. The text of a format is read back: ``as_format(str(f)) == f``.
+        x: a Format, a dtype of NumPy, ml_dtypes, PyTorch or an array of a format, or a text. A text is a name of the
+            catalog (``"bf16"``), of a dtype (``"half"``, ``"torch.float8_e4m3fn"``, ``"e4m3fn"``), of P3109
+            (``"Binary8p3se"``), of IEEE 754 (``"binary16"``), or of a file format or compiler: safetensors
+            (``"F8_E4M3"``), ONNX (``"FLOAT8E4M3FN"``), MLIR (``"f8E4M3FN"``), Triton (``"fp8e4nv"``), vLLM
+            (``"fp8_e4m3"``), gfloat (``"ocp_e4m3"``). Widths such as ``"e5m10"`` mean an IEEE format. The text of a
+            format is read back: ``as_format(str(f)) == f``.
 
     Returns:
         The format.

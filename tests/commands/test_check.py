@@ -108,10 +108,10 @@ def test_a_file_without_a_description_or_vectors_is_refused(tmp_path, capsys):
     assert main(["check", str(path)]) == 2
     assert "pass --unit unit.toml, or write results.toml beside it" in capsys.readouterr().err
     assert main(["check", str(tmp_path / "missing.txt"), "--unit", str(path)]) == 2
-    for operation in ("add", "dot"):
+    for operation, accumulate in (("add", ""), ("dot", 'accumulate = "FP32"\n')):
         empty = tmp_path / f"{operation}.txt"
         empty.write_text("\n")
-        empty.with_suffix(".toml").write_text(f'operation = "{operation}"\nformat = "FP16"\n')
+        empty.with_suffix(".toml").write_text(f'operation = "{operation}"\nformat = "FP16"\n{accumulate}')
         assert main(["check", str(empty)]) == 2
         assert f"{empty} has no test vectors" in capsys.readouterr().err
 
