@@ -403,7 +403,8 @@ def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fa
 
 def _result_type(t: Any, *operands: Any) -> np.dtype[Any]:
     """Return the dtype of an array with its format, unless another operand widens it."""
-    dtype = np.result_type(*(x.dtype if isinstance(x, ArrayFunctions) else x for x in operands))
+    read: list[Any] = [x.dtype if isinstance(x, ArrayFunctions) else x for x in operands]
+    dtype = np.result_type(*read)
     return t.dtype if dtype == t.dtype else dtype
 
 

@@ -260,7 +260,7 @@ def as_format(x: Any) -> Format:
     """
     if isinstance(x, Format):
         return x
-    if isinstance(x, np.dtype) and isinstance(own := (x.metadata or {}).get(FORMAT_IN_DTYPE), Format):
+    if isinstance(x, np.dtype) and x.metadata and isinstance(own := x.metadata.get(FORMAT_IN_DTYPE), Format):
         return own
     name = x if isinstance(x, str) else _dtype_name(x)
     if name is None:
