@@ -51,16 +51,20 @@ clean:
 	rm -rf .venv build dist results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find simfloat experiments tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
+# A pip of 2025 or later installs the tests' packages in 48 seconds of processor time, the pip of Python 3.11 in 102.
+NEWER_PIP := pip install --quiet --upgrade 'pip>=25'
+
 .venv/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
+	-$(BIN)/$(NEWER_PIP)
 	$(BIN)/pip install --quiet --no-compile --editable '.[experiments]'
 	touch $@
 
-# torch is named by itself first: its pinned wheel is the CPU build.
+# The pinned wheel of torch is the CPU build.
 .venv/test.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --no-compile torch==2.13.0
-	$(BIN)/pip install --quiet --no-compile --editable '.[test,oracles,lint]'
+	-$(BIN)/$(NEWER_PIP)
+	$(BIN)/pip install --quiet --no-compile torch==2.13.0 --editable '.[test,oracles,lint]'
 	touch $@
 
 .venv/docs.stamp: pyproject.toml
