@@ -88,6 +88,17 @@ def either(first: str, second: str) -> Reader[Any]:
     return read
 
 
+def one_of(*words: str) -> Reader[Any]:
+    """Return a reader for one of several words."""
+
+    def read(name: str, value: Any) -> Any:
+        if value not in words:
+            raise ValueError(f"{name} must be one of {', '.join(words)}; got {value!r}.")
+        return value
+
+    return read
+
+
 def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
     """Return an array of integers from 0 to `count` - 1; raise ValueError that names the first invalid one."""
     try:

@@ -19,11 +19,10 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.nn.arguments import as_number, as_probability, as_size, check_sizes, either, generator_of
+from simfloat.nn.arguments import as_number, as_probability, as_size, either, generator_of
 from simfloat.nn.dropout import Dropout, draw_passes, dropout
 from simfloat.nn.layer import Layer
 from simfloat.nn.linear import Linear, affine
-from simfloat.nn.module import Module
 from simfloat.nn.norms import LayerNorm
 from simfloat.options import KW_ONLY, InitVar, anything, flag, option, with_options
 from simfloat.policy.flash_attention import FlashAttention, kernel_of
@@ -235,7 +234,19 @@ def _check_mask(mask: NDArray, shape: tuple[int, ...]) -> None:
         )
 
 
-class MultiHeadAttention(Module):
+def _without_additions(name: str, value: Any) -> None:
+    """Raise ValueError for torch.nn's options that add keys and values."""
+    if flag(name, value):
+        raise ValueError("add_bias_kv and add_zero_attn must be False: they are not supported.")
+
+
+def _as_size_or_none(name: str, value: Any) -> Any:
+    """Return a positive integer, or None."""
+    return None if value is None else as_size(name, value)
+
+
+@with_options
+class MultiHeadAttention(Layer):
     """Attention with `num_heads` heads, each on its own projections of query, key and value.
 
     The parameters are those of torch.nn.MultiheadAttention: ``in_proj_weight`` (3 * embed_dim, embed_dim),
@@ -267,31 +278,24 @@ class MultiHeadAttention(Module):
         ((2, 5, 8), (2, 5, 5))
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        add_bias_kv: bool = False,
-        add_zero_attn: bool = False,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        batch_first: bool = False,
-        *,
-        rng: Seed = None,
-    ) -> None:
-        super().__init__()
-        check_flags(bias=bias, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, batch_first=batch_first)
-        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
-        check_sizes(embed_dim=embed_dim, num_heads=num_heads, kdim=self.kdim, vdim=self.vdim)
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}.")
-        if add_bias_kv or add_zero_attn:
-            raise ValueError("add_bias_kv and add_zero_attn must be False: they are not supported.")
-        self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, bool(batch_first)
-        self.dropout = as_probability("dropout", dropout)
-        generator = generator_of(rng)
+    embed_dim: int = option(as_size)
+    num_heads: int = option(as_size)
+    dropout: float = option(as_probability, default=0.0)
+    has_bias: InitVar[bool] = option(flag, default=True, alias="bias")
+    add_bias_kv: InitVar[bool] = option(_without_additions, default=False)
+    add_zero_attn: InitVar[bool] = option(_without_additions, default=False)
+    key_size: InitVar[int | None] = option(_as_size_or_none, default=None, alias="kdim")
+    value_size: InitVar[int | None] = option(_as_size_or_none, default=None, alias="vdim")
+    batch_first: bool = option(flag, default=False)
+    _: KW_ONLY
+    rng: InitVar[Seed] = option(anything, default=None)
+
+    def _start(self, **arguments: Any) -> None:
+        embed_dim = self.embed_dim
+        self.kdim, self.vdim = arguments["kdim"] or embed_dim, arguments["vdim"] or embed_dim
+        if embed_dim % self.num_heads:
+            raise ValueError(f"embed_dim must be a multiple of num_heads, got {embed_dim} and {self.num_heads}.")
+        generator = generator_of(arguments["rng"])
         shapes = {"in_proj_weight": (3 * embed_dim, embed_dim)}
         if not self.kdim == self.vdim == embed_dim:
             sizes = (embed_dim, self.kdim, self.vdim)
@@ -299,8 +303,8 @@ class MultiHeadAttention(Module):
         for name, shape in shapes.items():
             bound = math.sqrt(6 / sum(shape))
             setattr(self, name, Parameter(generator.uniform(-bound, bound, shape)))
-        self.in_proj_bias = Parameter(np.zeros(3 * embed_dim)) if bias else None
-        self.out_proj = Linear(embed_dim, embed_dim, bias, rng=generator)
+        self.in_proj_bias = Parameter(np.zeros(3 * embed_dim)) if arguments["bias"] else None
+        self.out_proj = Linear(embed_dim, embed_dim, arguments["bias"], rng=generator)
         if self.out_proj.bias is not None:
             self.out_proj.bias.data[:] = 0
 

@@ -12,15 +12,17 @@ from simfloat.arithmetic.machines import on_cpu
 from simfloat.autodiff import Parameter, Tensor, concatenate
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.common import check_flags, is_integer
-from simfloat.nn.arguments import as_indices, as_number, check_sizes, generator_of
-from simfloat.nn.module import Module
+from simfloat.common import is_integer
+from simfloat.nn.arguments import as_indices, as_number, as_size, generator_of, one_of
+from simfloat.nn.layer import Layer
+from simfloat.options import KW_ONLY, InitVar, anything, flag, option, with_options
 
 if TYPE_CHECKING:
     from simfloat.nn.arguments import Seed
 
 
-class Linear(Module):
+@with_options
+class Linear(Layer):
     """x W^T + b; the contraction and the addition are each rounded.
 
     weight is (out_features, in_features) and bias is (out_features). Both start uniform in +-1 / sqrt(in_features), as
@@ -45,14 +47,17 @@ class Linear(Module):
         ['weight', 'bias']
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, rng: Seed = None) -> None:
-        super().__init__()
-        check_flags(bias=bias)
-        check_sizes(in_features=in_features, out_features=out_features)
-        generator = generator_of(rng)
-        bound = 1 / math.sqrt(in_features)
-        self.weight = Parameter(generator.uniform(-bound, bound, (out_features, in_features)))
-        self.bias = Parameter(generator.uniform(-bound, bound, out_features)) if bias else None
+    inputs: InitVar[int] = option(as_size, alias="in_features")
+    outputs: InitVar[int] = option(as_size, alias="out_features")
+    has_bias: InitVar[bool] = option(flag, default=True, alias="bias")
+    _: KW_ONLY
+    rng: InitVar[Seed] = option(anything, default=None)
+
+    def _start(self, **arguments: Any) -> None:
+        generator, out_features = generator_of(arguments["rng"]), arguments["out_features"]
+        bound = 1 / math.sqrt(arguments["in_features"])
+        self.weight = Parameter(generator.uniform(-bound, bound, (out_features, arguments["in_features"])))
+        self.bias = Parameter(generator.uniform(-bound, bound, out_features)) if arguments["bias"] else None
 
     @property
     def in_features(self) -> int:
@@ -82,10 +87,32 @@ def affine(
     return product if bias is None else product.add_bias(bias, part=part)
 
 
-MODES = ("sum", "mean", "max")
+def _without_max_norm(name: str, value: Any) -> None:
+    """Raise ValueError for a limit of the rows' norms, with the reason and a replacement."""
+    if value is not None:
+        raise ValueError(
+            f"{name} must be None, got {value!r}: the forward pass of a simulation never changes a parameter, "
+            "because updates have their own formats. Shorten rows after optimizer.step(), by assigning weight.data."
+        )
 
 
-class Embedding(Module):
+def _unscaled(name: str, value: Any) -> None:
+    """Raise ValueError for gradients that are divided by counts, with the reason and a replacement."""
+    if flag(name, value):
+        raise ValueError(
+            f"{name} must be False: gradients of a row are added, each sum rounded as the policy says. "
+            "Divide rows of weight.grad by np.bincount of the indices before optimizer.step()."
+        )
+
+
+def _dense(name: str, value: Any) -> None:
+    """Raise ValueError for sparse gradients."""
+    if flag(name, value):
+        raise ValueError(f"{name} must be False: gradients are dense arrays, with the same values.")
+
+
+@with_options
+class Embedding(Layer):
     """The rows of a table at integer indices. Nothing is rounded; gradients of the same row are added through `reduce`.
 
     weight is (num_embeddings, embedding_dim) and starts normal with variance 1, as in torch.nn.
@@ -111,29 +138,23 @@ class Embedding(Module):
         (1, 3, 4)
     """
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-        *,
-        rng: Seed = None,
-    ) -> None:
-        super().__init__()
-        check_flags(scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
-        _check_plain(max_norm, norm_type, scale_grad_by_freq, sparse)
-        check_sizes(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        if padding_idx is not None and not is_integer(padding_idx, -num_embeddings, num_embeddings - 1):
-            raise ValueError(
-                f"padding_idx must be a row, from {-num_embeddings} to {num_embeddings - 1}; got {padding_idx!r}."
-            )
-        table = generator_of(rng).standard_normal((num_embeddings, embedding_dim))
-        self.padding_idx = None if padding_idx is None else int(padding_idx) % num_embeddings
-        if self.padding_idx is not None:
+    rows: InitVar[int] = option(as_size, alias="num_embeddings")
+    columns: InitVar[int] = option(as_size, alias="embedding_dim")
+    padding_idx: int | None = option(anything, default=None)
+    max_norm: InitVar[float | None] = option(_without_max_norm, default=None)
+    norm_type: InitVar[float] = option(as_number, default=2.0)
+    scale_grad_by_freq: InitVar[bool] = option(_unscaled, default=False)
+    sparse: InitVar[bool] = option(_dense, default=False)
+    _: KW_ONLY
+    rng: InitVar[Seed] = option(anything, default=None)
+
+    def _start(self, **arguments: Any) -> None:
+        rows, padding_idx = arguments["num_embeddings"], self.padding_idx
+        if padding_idx is not None and not is_integer(padding_idx, -rows, rows - 1):
+            raise ValueError(f"padding_idx must be a row, from {-rows} to {rows - 1}; got {padding_idx!r}.")
+        table = generator_of(arguments["rng"]).standard_normal((rows, arguments["embedding_dim"]))
+        if padding_idx is not None:
+            self.padding_idx = int(padding_idx) % rows
             table[self.padding_idx] = 0
         self.weight = Parameter(table)
 
@@ -158,6 +179,7 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
+@with_options
 class EmbeddingBag(Embedding):
     """The sum, mean or maximum of the table rows that the indices of each bag select.
 
@@ -186,27 +208,14 @@ class EmbeddingBag(Embedding):
         (2, 4)
     """
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        *,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: Literal["sum", "mean", "max"] = "mean",
-        sparse: bool = False,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-        rng: Seed = None,
-    ) -> None:
-        check_flags(include_last_offset=include_last_offset)
-        super().__init__(
-            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, rng=rng
-        )
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}.")
-        self.mode, self.include_last_offset = mode, include_last_offset
+    _: KW_ONLY
+    max_norm: InitVar[float | None] = option(_without_max_norm, default=None)
+    norm_type: InitVar[float] = option(as_number, default=2.0)
+    scale_grad_by_freq: InitVar[bool] = option(_unscaled, default=False)
+    mode: Literal["sum", "mean", "max"] = option(one_of("sum", "mean", "max"), default="mean")
+    sparse: InitVar[bool] = option(_dense, default=False)
+    include_last_offset: bool = option(flag, default=False)
+    padding_idx: int | None = option(anything, default=None)
 
     def forward(
         self, input: ArrayLike, offsets: ArrayLike | None = None, per_sample_weights: Operand | None = None
@@ -284,20 +293,3 @@ class EmbeddingBag(Embedding):
     def extra_repr(self) -> str:
         """Return the sizes, the padding row and the mode as text."""
         return f"{super().extra_repr()}, mode={self.mode!r}"
-
-
-def _check_plain(max_norm: Any, norm_type: Any, scale_grad_by_freq: Any, sparse: Any) -> None:
-    """Raise ValueError for options of PyTorch's tables that are not supported, with the reason and a replacement."""
-    as_number("norm_type", norm_type)
-    if max_norm is not None:
-        raise ValueError(
-            f"max_norm must be None, got {max_norm!r}: the forward pass of a simulation never changes a parameter, "
-            "because updates have their own formats. Shorten rows after optimizer.step(), by assigning weight.data."
-        )
-    if scale_grad_by_freq:
-        raise ValueError(
-            "scale_grad_by_freq must be False: gradients of a row are added, each sum rounded as the policy says. "
-            "Divide rows of weight.grad by np.bincount of the indices before optimizer.step()."
-        )
-    if sparse:
-        raise ValueError("sparse must be False: gradients are dense arrays, with the same values.")
