@@ -60,7 +60,8 @@ def _silu_recorded(g: Tensor, x: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
         return aten.silu_backward(g, x)
     sigmoid = x.sigmoid()
-    return g * sigmoid * (1.0 + x * (1.0 - sigmoid))
+    further = 1.0 + x * (1.0 - sigmoid)
+    return g * sigmoid * further
 
 
 def _hardtanh(u: Any, x: NDArray, low: float, high: float) -> NDArray:
@@ -126,8 +127,10 @@ def _parts_of_group_norm(
             scale = factors if weights is None else factors * weights
             b, c = ((y if weights is None else y * weights).sum(2).unsqueeze(-2) for y in (products, sums))
             b = aten.mul.Scalar((c * means - b) * cube, share)
-            c = -b * means - aten.mul.Scalar(c * factors, share)
-            slope = scale * g + b * rows + c
+            further = aten.mul.Scalar(c * factors, share)
+            c = -b * means - further
+            of_rows = b * rows
+            slope = scale * g + of_rows + c
         if of_mean is not None and of_factor is not None:
             of_variance = aten.mul.Scalar(cube, -0.5) * of_factor.view(n, groups, 1, 1)
             deviations = rows - rows.mean([2, 3], True)
