@@ -30,7 +30,7 @@ from simfloat.arrays.arithmetic import (
 )
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
-from simfloat.arrays.printing import call_of
+from simfloat.arrays.printing import call_of, line_of
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.catalog import FORMAT_IN_DTYPE, FormatLike
@@ -229,9 +229,16 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def matvec(self, x: Any) -> NDArray[np.float64]:
         """Round a vector to the format and multiply the matrix by it, as SciPy's iterative solvers do.
 
-        The result is in float64, in which SciPy computes.
+        The result is in float64, in which SciPy computes. Values beyond the largest number of the format raise
+        ValueError.
         """
-        return (self @ self._as_operand_array(x, rounds=True))._in_float64()
+        vector = self._as_operand_array(x, rounds=True)
+        if not np.isfinite(vector.numbers).all() and np.isfinite(as_array(x)).all():
+            raise ValueError(
+                f"x has values beyond the largest number of {self.format}, {self.format.max}: scale the system, or use "
+                "a format of larger range."
+            )
+        return (self @ vector)._in_float64()
 
     def rmatvec(self, x: Any) -> NDArray[np.float64]:
         """Round a vector to the format and multiply the conjugate transpose of the matrix by it."""
@@ -298,6 +305,10 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
 
     def __repr__(self) -> str:
         return call_of(self.numbers, self.arithmetic)
+
+    def _repr_inline_(self, max_width: int) -> str:
+        """Return one line for a table of xarray."""
+        return line_of(self.numbers, self.format, max_width)
 
     def _with_numbers(self, numbers: NDArray) -> Array:
         return new_array(numbers, self.arithmetic)
