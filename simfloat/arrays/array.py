@@ -124,7 +124,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
-        "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum",
+        "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum (xarray: of d.data)",
         "tanh": "x.tanh()", "logaddexp": "exp and log",
         "prod": "the products one after the other", "det": "the product of sf.linalg.lu(A).upper.diagonal()",
         "polyval": "Horner's scheme", "add.at": "x[i] = x[i] + y",
@@ -346,6 +346,8 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             return narrow_scalar(read_numbers(x))
         if isinstance(x, np.ndarray) or is_on_gpu(x):
             return self._check_in_format(read_numbers(x))
+        if type(x).__module__.startswith("xarray."):
+            raise ValueError(f"Label the array before it meets a {type(x).__name__}: xarray.DataArray(A, dims=x.dims).")
         raise ValueError(
             f"An operand of an array of {self.format} must be an array of {self.format} or a single number, got "
             f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray(a) returns the "

@@ -101,6 +101,11 @@ def test_xarray_computes_in_the_format():
         assert_bits(result.data.numbers, expected.numbers)
     with pytest.raises(ValueError, match=r"numpy\.nanmean .* write mean, .*\(xarray: skipna=False\)"):
         labelled.mean()
+    with pytest.raises(ValueError, match=r"numpy\.einsum .* write @, transpose and sum \(xarray: of d\.data\)"):
+        labelled @ labelled
+    with pytest.raises(ValueError, match=r"Label the array .* DataArray: xarray\.DataArray\(A, dims=x\.dims\)"):
+        a * labelled
+    assert_bits((labelled * a).data.numbers, (a * a).numbers)
     windows = labelled.rolling(x=2).construct("window")
     assert_bits(windows.data[1].numbers, np.swapaxes(a.numbers, 0, 1))
     assert "(x, y) float64 32B BF16 4.0 1.0 0.30078125 3.0" in repr(xarray.Dataset({"a": labelled}))
