@@ -229,14 +229,14 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def matvec(self, x: Any) -> NDArray[np.float64]:
         """Round a vector to the format and multiply the matrix by it, as SciPy's iterative solvers do.
 
-        The result is in float64, in which SciPy computes. Values beyond the largest number of the format raise
-        ValueError.
+        The result is in float64, in which SciPy computes. Infinities, NaN, and values beyond the largest number of the
+        format raise ValueError, as in :func:`simfloat.linalg.as_linear_operator`.
         """
         vector = self._as_operand_array(x, rounds=True)
-        if not np.isfinite(vector.numbers).all() and np.isfinite(as_array(x)).all():
+        if not np.isfinite(vector.numbers).all():
             raise ValueError(
-                f"x has values beyond the largest number of {self.format}, {self.format.max}: scale the system, or use "
-                "a format of larger range."
+                f"x has infinities, NaN, or values beyond the largest number of {self.format}, {self.format.max}: "
+                "scale the system, or use a format of larger range."
             )
         return (self @ vector)._in_float64()
 

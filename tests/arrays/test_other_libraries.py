@@ -44,6 +44,9 @@ def test_solvers_of_scipy_accept_the_operator(rng):
     ):
         with pytest.raises(ValueError, match="beyond the largest number of E4M3"):
             multiply(np.array([1e3, 1.0]))
+    for vector in ([1, 10**400], [np.nan, 1.0]):
+        with pytest.raises(ValueError, match="x has infinities, NaN, or values beyond the largest number of BF16"):
+            sf.array(np.eye(2), sf.BF16).matvec(vector)
     with pytest.raises(ValueError, match=r"past the format: .*np\.asarray"):
         pytest.importorskip("scipy.linalg").solve(sf.array(a, sf.BF16), np.ones(12))
 
