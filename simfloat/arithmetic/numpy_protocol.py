@@ -61,6 +61,15 @@ APPROXIMATE_COMPARISONS: frozenset[Callable[..., Any]] = frozenset({np.allclose,
 #: Options that packages such as xarray pass with NumPy's default, None.
 NUMPY_DEFAULTS = ("dtype", "out")
 
+#: Packages that would compute with the values of an array, except for modules that only store or compare them.
+COMPUTING, STORING = ("numpy.", "scipy.", "sklearn."), ("numpy.testing.", "scipy.io.")
+
+#: Functions of NumPy that only read, by name; they read the array of a `DataArray` without NumPy's protocol.
+READING = frozenset(function.__name__ for function in READERS | APPROXIMATE_COMPARISONS)
+
+#: Modules of xarray that read the array of a `DataArray` for their caller.
+LABELLED = ("xarray.core.variable", "xarray.core.dataarray", "xarray.core.common")
+
 #: Plotting packages, which read the values like `np.asarray`.
 PLOTTING = ("matplotlib", "mpl_toolkits")
 
@@ -124,6 +133,8 @@ class NumpyProtocol:
         own = UFUNCS.get(name, name)
         is_method = hasattr(np, name) and hasattr(self, own)
         writes_out = is_method and self.writes_out
+        if "dtype" in options and self._is_own_dtype(options["dtype"]):
+            del options["dtype"]
         out = options["out"][0] if writes_out and "out" in options else None
         if type(out) is type(self) and set(options) == {"out"}:
             return self._write_out(out, own, inputs)
@@ -144,7 +155,11 @@ class NumpyProtocol:
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         operation = self.further_functions.get(function) or FUNCTIONS.get(function)
-        kwargs = {name: value for name, value in kwargs.items() if value is not None or name not in NUMPY_DEFAULTS}
+        kwargs = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in NUMPY_DEFAULTS or not (value is None or self._is_own_dtype(value))
+        }
         is_drawn = _is_called_by_plotting(skip_guard_frames(sys._getframe(1)))
         if is_drawn or (operation is None and (function in READERS or function in APPROXIMATE_COMPARISONS)):
             read = _in_float64 if is_drawn or function in APPROXIMATE_COMPARISONS else _numbers
@@ -160,6 +175,11 @@ class NumpyProtocol:
                 f"{name} of {self.name_in_messages} takes {', '.join(parameters)}, and nothing else."
             ) from None
         return operation(self, *args, **kwargs)
+
+    def _is_own_dtype(self, dtype: Any) -> bool:
+        """True for the dtype of this array, whose metadata names the format."""
+        own = getattr(dtype, "metadata", None) and getattr(self, "dtype", None)
+        return isinstance(own, np.dtype) and dtype == own and dict(dtype.metadata) == dict(own.metadata or {})
 
     def _refusal(self, name: str, key: str | None = None) -> ValueError:
         key = key or name.rpartition(".")[2]
@@ -204,15 +224,15 @@ class OperandOfPandas:
 def refuse_readers(called: str, passed_by: str) -> None:
     """Raise ValueError if another library asks for the values of such an array, in `__array__`, to compute with them.
 
-    NumPy calls the protocol before it computes on such an array, but not for a list of them. SciPy never does, and
-    neither does the product of matrices of pandas.
+    NumPy calls the protocol before it computes on such an array, but not for a list of them, nor for a `DataArray` of
+    xarray. SciPy and scikit-learn never do, and neither does the product of matrices of pandas.
     """
     frame = skip_guard_frames(sys._getframe(2))
-    reader = frame.f_globals.get("__name__", "")
-    if (
-        (reader.startswith(("scipy.", "numpy.")) or (reader.startswith("pandas.") and frame.f_code.co_name == "dot"))
-        and not reader.startswith("numpy.testing.")
-        and not _is_called_by_plotting(frame)
+    while (reader := frame.f_globals.get("__name__", "")) in LABELLED and frame.f_back is not None:
+        frame = frame.f_back
+    is_product = reader.startswith("pandas.") and frame.f_code.co_name == "dot"
+    if (is_product or (reader.startswith(COMPUTING) and not reader.startswith(STORING))) and not (
+        _is_called_by_plotting(frame) or _only_reads(frame)
     ):
         raise ValueError(
             f"{reader.partition('.')[0]} would compute in float64, past {passed_by}: write it in operations of "
@@ -302,6 +322,15 @@ def _is_called_by_plotting(frame: FrameType | None) -> bool:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
         if package != "numpy":
             return package in PLOTTING
+        frame = frame.f_back
+    return False
+
+
+def _only_reads(frame: FrameType | None) -> bool:
+    """Return True if a function of NumPy that only reads is running."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("numpy."):
+        if frame.f_code.co_name in READING:
+            return True
         frame = frame.f_back
     return False
 

@@ -30,7 +30,7 @@ from simfloat.arrays.arithmetic import (
 )
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
-from simfloat.arrays.printing import call_of
+from simfloat.arrays.printing import call_of, line_of
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.catalog import FORMAT_IN_DTYPE, FormatLike
@@ -124,7 +124,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
-        "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum",
+        "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum (xarray: of d.data)",
         "tanh": "x.tanh()", "logaddexp": "exp and log",
         "prod": "the products one after the other", "det": "the product of sf.linalg.lu(A).upper.diagonal()",
         "polyval": "Horner's scheme", "add.at": "x[i] = x[i] + y",
@@ -229,9 +229,16 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def matvec(self, x: Any) -> NDArray[np.float64]:
         """Round a vector to the format and multiply the matrix by it, as SciPy's iterative solvers do.
 
-        The result is in float64, in which SciPy computes.
+        The result is in float64, in which SciPy computes. Infinities, NaN, and values beyond the largest number of the
+        format raise ValueError, as in :func:`simfloat.linalg.as_linear_operator`.
         """
-        return (self @ self._as_operand_array(x, rounds=True))._in_float64()
+        vector = self._as_operand_array(x, rounds=True)
+        if not np.isfinite(vector.numbers).all():
+            raise ValueError(
+                f"x has infinities, NaN, or values beyond the largest number of {self.format}, {self.format.max}: "
+                "scale the system, or use a format of larger range."
+            )
+        return (self @ vector)._in_float64()
 
     def rmatvec(self, x: Any) -> NDArray[np.float64]:
         """Round a vector to the format and multiply the conjugate transpose of the matrix by it."""
@@ -299,6 +306,10 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def __repr__(self) -> str:
         return call_of(self.numbers, self.arithmetic)
 
+    def _repr_inline_(self, max_width: int) -> str:
+        """Return one line for a table of xarray."""
+        return line_of(self.numbers, self.format, max_width)
+
     def _with_numbers(self, numbers: NDArray) -> Array:
         return new_array(numbers, self.arithmetic)
 
@@ -335,6 +346,8 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             return narrow_scalar(read_numbers(x))
         if isinstance(x, np.ndarray) or is_on_gpu(x):
             return self._check_in_format(read_numbers(x))
+        if type(x).__module__.startswith("xarray."):
+            raise ValueError(f"Label the array before it meets a {type(x).__name__}: xarray.DataArray(A, dims=x.dims).")
         raise ValueError(
             f"An operand of an array of {self.format} must be an array of {self.format} or a single number, got "
             f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray(a) returns the "

@@ -402,9 +402,11 @@ def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fa
 
 
 def _result_type(t: Any, *operands: Any) -> np.dtype[Any]:
-    """Return the dtype of an array with its format, unless another operand widens it."""
-    read: list[Any] = [x.dtype if isinstance(x, ArrayFunctions) else x for x in operands]
-    dtype = np.result_type(*read)
+    """Return the dtype of an array with its format, unless another operand widens it; arrays have one format."""
+    for x in operands:
+        if isinstance(x, type(t)) and x.format != t.format:
+            t._check_same(x)
+    dtype = np.result_type(*[x.dtype if isinstance(x, type(t)) else x for x in operands])
     return t.dtype if dtype == t.dtype else dtype
 
 

@@ -186,6 +186,7 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
             *(np.repeat, np.tile, np.copy, np.trim_zeros, np.dsplit),
             *(np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
+            np.lib.stride_tricks.sliding_window_view,
         )
     },
     **{function: _movement_by_places(function) for function in (np.take, np.take_along_axis, np.delete)},

@@ -31,6 +31,12 @@ def call_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> str:
     return f"array({', '.join([elements, _format(arithmetic.format), *named])}){reshaped}"
 
 
+def line_of(numbers: NDArray, format: Format, width: int) -> str:
+    """Return the format and the first values in at most `width` characters."""
+    text = " ".join([str(format), *map(str, on_cpu(numbers.ravel()[:width]).tolist())])
+    return text if len(text) <= width and numbers.size <= width else text[: max(width - 3, 0)].rstrip() + "..."
+
+
 def _format(format: Format) -> str:
     """Return the catalog name of a format, or the call that creates a custom format."""
     name = str(format)

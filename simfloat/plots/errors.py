@@ -7,6 +7,7 @@ a bar for each cost.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 #: Number of points on the line of a bound.
 POINTS = 200
+
+#: Characters in a line of a legend.
+LEGEND_WIDTH = 30
 
 
 @project_style()
@@ -164,10 +168,12 @@ def draw_bound(
         ([theory.probable_error_bound(accumulate, n, factor=factor) for n in lengths], ":", "probable bound"),
     ]
     errors = theory.measure_errors(accumulate, lengths, inputs=inputs, samples=samples, data=data, seed=seed)
-    draw_errors(axes, [Curve(str(as_accumulator(accumulate)), np.asarray(lengths), errors)], title=title)
+    name = textwrap.fill(str(as_accumulator(accumulate)), LEGEND_WIDTH)
+    draw_errors(axes, [Curve(name, np.asarray(lengths), errors)], title=title)
     for values, dashes, label in bounds:
         line = _below_one(np.array(values))
-        axes.plot(lengths, line, color=foreground(), linestyle=dashes, linewidth=1, label=label)
+        # A marker shows a bound that is below 1 at one length only.
+        axes.plot(lengths, line, color=foreground(), linestyle=dashes, marker=".", linewidth=1, label=label)
     axes.legend(framealpha=0.8)
     return errors
 

@@ -37,8 +37,16 @@ def test_solvers_of_scipy_accept_the_operator(rng):
         assert_bits(
             x, solve(sf.array(one, sf.FP16), one @ np.ones(12), rtol=rtol)[0]
         )  # an array itself, by its methods
-    with pytest.raises(ValueError, match="beyond the largest number of E4M3"):
-        sf.linalg.as_linear_operator(np.eye(2), format=sf.E4M3) @ np.array([1e3, 1.0])
+    for multiply in (
+        sf.linalg.as_linear_operator(np.eye(2), format=sf.E4M3).matvec,
+        sf.array(np.eye(2), sf.E4M3).matvec,
+        sf.array(np.eye(2), sf.E4M3).rmatvec,
+    ):
+        with pytest.raises(ValueError, match="beyond the largest number of E4M3"):
+            multiply(np.array([1e3, 1.0]))
+    for vector in ([1, 10**400], [np.nan, 1.0]):
+        with pytest.raises(ValueError, match="x has infinities, NaN, or values beyond the largest number of BF16"):
+            sf.array(np.eye(2), sf.BF16).matvec(vector)
     with pytest.raises(ValueError, match=r"past the format: .*np\.asarray"):
         pytest.importorskip("scipy.linalg").solve(sf.array(a, sf.BF16), np.ones(12))
 
@@ -64,6 +72,13 @@ def test_the_dtype_of_an_array_keeps_its_format():
         assert x.astype(x.dtype, rounding=sf.nearest_even, copy=False).rounding == sf.nearest_even
     assert np.result_type(X, np.complex64) == np.complex128 and (X + 0j).astype((X + 0j).dtype).format == sf.BF16
     assert X.astype(np.float64).format == sf.FP64
+    with pytest.raises(ValueError, match="Arrays of two formats do not mix, BF16 and FP16"):
+        np.result_type(X, X.astype(sf.FP16))
+    assert np.zeros_like(X, dtype=X.dtype).format == np.sum(X, dtype=X.dtype).format == sf.BF16
+    assert (np.add(X, X, dtype=X.dtype) == X + X).all()
+    for dtype in (np.float64, X.astype(sf.FP16).dtype, (X + 0j).dtype):
+        with pytest.raises(ValueError, match="and nothing else"):
+            np.sum(X, dtype=dtype)
     assert (np.sum(X, dtype=None, out=None), np.mean(X, dtype=None)) == (X.sum(), X.mean())
 
 
@@ -89,6 +104,43 @@ def test_xarray_computes_in_the_format():
         assert_bits(result.data.numbers, expected.numbers)
     with pytest.raises(ValueError, match=r"numpy\.nanmean .* write mean, .*\(xarray: skipna=False\)"):
         labelled.mean()
+    with pytest.raises(ValueError, match=r"numpy\.einsum .* write @, transpose and sum \(xarray: of d\.data\)"):
+        labelled @ labelled
+    with pytest.raises(ValueError, match=r"Label the array .* DataArray: xarray\.DataArray\(A, dims=x\.dims\)"):
+        a * labelled
+    assert_bits((labelled * a).data.numbers, (a * a).numbers)
+    windows = labelled.rolling(x=2).construct("window")
+    assert_bits(windows.data[1].numbers, np.swapaxes(a.numbers, 0, 1))
+    assert "(x, y) float64 32B BF16 4.0 1.0 0.30078125 3.0" in repr(xarray.Dataset({"a": labelled}))
+
+
+def test_functions_of_numpy_and_scipy_do_not_compute_past_the_format_of_a_labelled_array(tmp_path):
+    xarray, scipy = pytest.importorskip("xarray"), pytest.importorskip("scipy.linalg")
+    labelled = xarray.DataArray(X, dims="t", coords={"t": [0, 1, 2]}, name="x")
+    functions = (
+        np.median,
+        np.linalg.norm,
+        np.round,
+        np.diff,
+        lambda x: np.clip(x, 0.1, 2),
+        lambda x: np.quantile(x, 0.5),
+    )
+    for function in (*functions, scipy.norm, lambda x: x.interp(t=0.5), lambda x: x.interp(t=0.5, method="nearest")):
+        with pytest.raises(ValueError, match=r"(numpy|scipy) would compute in float64, past the format"):
+            function(labelled)
+    assert np.allclose(labelled, X) and np.array_equal(labelled, X.numbers) and np.isclose(labelled, X).all()
+    np.testing.assert_array_equal(labelled, X)
+    assert labelled.to_series().tolist() == labelled.as_numpy().values.tolist() == X.numbers.tolist()
+    labelled.to_netcdf(tmp_path / "x.nc", engine="scipy")
+    assert xarray.load_dataarray(tmp_path / "x.nc", engine="scipy").values.tolist() == X.numbers.tolist()
+
+
+def test_a_module_of_scikit_learn_does_not_compute_past_the_format():
+    module = {"__name__": "sklearn.utils.validation", "asarray": np.asarray}
+    exec("def check_array(x): return asarray(x)", module)  # importing the package takes two seconds
+    with pytest.raises(ValueError, match=r"sklearn would compute in float64, past the format: .*np\.asarray"):
+        module["check_array"](X)
+    assert module["check_array"](np.asarray(X)).tolist() == X.numbers.tolist()
 
 
 def test_pandas_reads_arrays_and_does_not_compute_with_them():

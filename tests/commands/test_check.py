@@ -45,6 +45,15 @@ def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     assert (VERSION, digest.hexdigest()[:16]) == (1, "2614c0d31776abae"), "files that change need another version"
 
 
+def test_a_list_of_two_formats_is_the_pair_of_a_and_b(tmp_path):
+    files = []
+    for name, pair in (("list", '["E4M3", "E5M2"]'), ("text", '"(E4M3, E5M2)"')):
+        text = f'operation = "dot"\nformat = {pair}\naccumulate = "fused(4, 20)"\nterms = 3\ncases = 20\n'
+        files.append(write_unit(tmp_path, name, text))
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert main(["check", str(files[0])]) == main(["check", str(files[1])]) == 0
+
+
 def test_the_first_difference_is_printed_with_its_operands(tmp_path, capsys):
     path = write_unit(tmp_path, "adder", ADDER)
     lines = path.read_text().splitlines()
@@ -88,6 +97,7 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
         ('operation = "add"\n', "needs the format of 'add'"),
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),
         ('operation = "add"\nformat = "FP16"\nrounding = "stochastic"\n', "in a deterministic mode"),
+        ('operation = "dot"\nformat = ["E4M3"]\n', 'a pair for a and b, such as ["E4M3", "E5M2"]; got'),
         ('operation = "add"\nformat = "FP16"\ncases = 0\n', "cases must be an integer from 1"),
         ('operation = "dot"\nformat = "FP16"\naccumulate = "print(1)"\n', "Cannot read 'print(1)'"),
         ("operation = add\n", "Invalid value"),

@@ -87,3 +87,13 @@ def test_errors_of_every_kind_are_drawn(errors):
 def test_what_has_no_error_against_length_is_refused(ask, message):
     with pytest.raises(ValueError, match=message):
         ask()
+
+
+def test_the_name_of_an_accumulator_fits_into_the_figure_and_a_bound_at_one_length_is_visible():
+    order = sf.sequential(sf.BF16, rounding=sf.stochastic())
+    axes, _ = drawn_bound(order, lengths=(10, 200), samples=2)
+    legend = axes.get_legend()
+    assert legend.get_texts()[0].get_text().replace("\n", " ") == str(order)
+    assert legend.get_window_extent().x1 <= axes.figure.bbox.x1
+    _, bound, _ = axes.lines
+    assert np.isfinite(bound.get_ydata()).tolist() == [True, False] and bound.get_marker() == "."

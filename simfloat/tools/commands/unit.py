@@ -3,7 +3,7 @@
 A description names an operation of :func:`simfloat.write_vectors`::
 
     operation = "dot"            # or "add", "f16_to_i32", ...
-    format = "E4M3"              # of the operands; "(E4M3, E5M2)" for the two of "dot"; names of TestFloat contain it
+    format = "E4M3"              # of the operands; ["E4M3", "E5M2"] for the two of "dot"; names of TestFloat contain it
     output = "FP32"              # of the result, if it differs
     rounding = "toward_zero"     # by default nearest_even
     accumulate = "fused(4, 20)"  # of "dot"
@@ -139,6 +139,10 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         numbers[key] = description.get(key, default)
         if not is_integer(numbers[key], least, most):
             raise ValueError(f"{key} must be an integer from {least} to {most}, got {numbers[key]!r}.")
+    if isinstance(pair := description.get("format"), list):
+        if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+            raise ValueError(f'format is one name, or a pair for a and b, such as ["E4M3", "E5M2"]; got {pair!r}.')
+        description["format"] = f"({', '.join(pair)})"
     accumulate, format = description.get("accumulate"), description.get("format")
     case = case_of(
         description["operation"],
