@@ -188,15 +188,15 @@ MODELS = {
 }
 
 
-def trained(case, policy, observer, *, twice):
-    """The result, and gradients that two backward passes add; or the gradients of gradients."""
+def trained(case, policy, observer, *, order):
+    """The result, and gradients that two backward passes add; or gradients of second or third order."""
     torch.manual_seed(0)
     model, x = Calls(MODELS[case]), torch.linspace(-2, 3, 48).reshape(8, 6).sin().requires_grad_()
     with sf.torch.simulate(model, policy, observer=observer):
-        for _ in range(1 if twice else 2):
+        for _ in range(2 if order == 1 else 1):
             y = model(x)
             loss = y.square().sum()
-            if twice:
+            for _ in range(order - 1):
                 gradients = torch.autograd.grad(loss, [x, *model.parameters()], create_graph=True, allow_unused=True)
                 loss = sum(g.square().sum() for g in gradients if g is not None)
             loss.backward()
@@ -205,10 +205,17 @@ def trained(case, policy, observer, *, twice):
 
 @pytest.mark.parametrize("number, case", list(enumerate(MODELS)))
 def test_models_have_the_bits_and_counts_of_single_operations(number, case, calls):
-    for policy, twice in zip(("formats apart", "upwards"), ((False, True), (True, False))[number % 2], strict=True):
+    for policy, order in zip(("formats apart", "upwards"), ((1, 2), (2, 1))[number % 2], strict=True):
         calls.clear()
-        assert_alike(*three_ways(lambda o, p=policy, t=twice: trained(case, POLICIES[p], o, twice=t)))
+        assert_alike(*three_ways(lambda o, p=policy, n=order: trained(case, POLICIES[p], o, order=n)))
         assert calls
+
+
+def test_third_derivatives_add_their_shares_in_the_order_of_single_operations():
+    for case in ("norms of groups", "activations"):
+        with SingleOperations():
+            single = trained(case, POLICIES["upwards"], None, order=3)
+        assert_alike(trained(case, POLICIES["upwards"], None, order=3), single)
 
 
 @pytest.mark.parametrize("case, operations", [
