@@ -5,7 +5,7 @@ of a tensor on a GPU, and never mixes with NumPy's arrays.
 """
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 
 import simfloat as sf  # noqa: E402
 import simfloat.torch.tensors  # noqa: E402
+from simfloat.torch.tensors import memory_of  # noqa: E402
+from simfloat.train.torch_step import batch_tensors  # noqa: E402
 from tests.cuda import standin  # noqa: E402
 from tests.cuda.devices import StandIn, TooLong  # noqa: E402
 from tests.torch.compared import entries, found  # noqa: E402
@@ -125,3 +127,40 @@ def test_layers_and_models_of_pytorch_have_the_bits_of_the_cpu_on_a_gpu():
             assert (a is b is None) or torch.equal(a.nan_to_num(), b.nan_to_num()), name
         compared += 1
     assert compared > 40
+
+
+def fitted(device, folder=None, resume=None, steps=2):
+    """The parameters after `fit` with a scaler, where weights are scaled by their largest magnitudes so far."""
+    torch.manual_seed(0)
+    model = perceptron(nn.Dropout(0.5))
+    batches = sf.train.Batches(X.numpy(), Y.numpy(), 3, epochs=2, seed=0)
+    options = {"steps": steps, "checkpoint": folder, "resume": resume, "progress": False}
+    with device(), sf.torch.simulate(model, "fp8-delayed"):
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+        sf.train.fit(model, F.mse_loss, batches, adamw(model.parameters()), scaler=scaler, clip=1.0, **options)
+    return list(model.parameters())
+
+
+def test_a_checkpoint_of_a_gpu_continues_on_the_cpu_and_the_reverse(tmp_path):
+    expected = fitted(nullcontext)
+    for number, (first, second) in enumerate([(on_gpu, nullcontext), (nullcontext, on_gpu)]):
+        fitted(first, tmp_path / str(number), steps=1)
+        assert all(map(torch.equal, fitted(second, resume=tmp_path / str(number)), expected))
+
+
+def test_tensors_of_two_devices_are_refused_with_what_to_write():
+    layer, x = nn.Linear(4, 3), X.clone()
+    with on_gpu(), sf.torch.simulate(layer, "bf16-standard"):
+        on_device, memory = sys.modules["cupy"].from_dlpack, memory_of(x)
+        sys.modules["cupy"].from_dlpack = lambda t: (np.from_dlpack if memory_of(t) == memory else on_device)(t)
+        for call in (lambda: layer(x), lambda: layer(X) + x[:, :3], lambda: F.mse_loss(layer(X), x[:, :3])):
+            with pytest.raises(ValueError, match=r"another one, of shape .*, is not: .* x\.to\('cuda'\)"):
+                call()
+
+
+def test_a_model_on_a_gpu_without_cupy_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setattr(simfloat.torch.tensors, "HOST", "none")
+    monkeypatch.setattr(simfloat.torch.tensors, "what_cuda_lacks", lambda: "CuPy is not installed")
+    with pytest.raises(ValueError, match=r"'weight' is on .*; CuPy is not installed: pip install 'simfloat\[cuda\]'"):
+        sf.torch.simulate(nn.Linear(4, 3), "bf16-standard").__enter__()
+    assert batch_tensors([X], torch.float32, torch.device("meta"))[0].device.type == "meta", "fit moves batches"
