@@ -236,7 +236,7 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap softmax or log_softmax: `dtype=torch.float32` is an upcast of the operand."""
+    """Wrap a softmax, a sum or a norm: `dtype=torch.float32` is an upcast of the operand."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -246,7 +246,8 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **options)
         if args:
             return function(args[0].float(), *args[1:], **options)
-        return function(**{**options, "input": options["input"].float()})
+        name = next(iter(options.keys() & {"input", "x", "A"}))
+        return function(**{**options, name: options[name].float()})
 
     return call
 

@@ -538,7 +538,7 @@ def steps(
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)
         ]
         # With create_graph=True, an operation of the backward pass reads the first state, too. PyTorch adds its share
-        # before those of the two operations of the forward pass.
+        # first, and then the shares of the two operations of the forward pass.
         again = before if name == "gru" and before[0].requires_grad else ()
         results = RecurrentSteps.apply(layer, input_gates, *before, *weights, *again)
     width = len(cell.functions)

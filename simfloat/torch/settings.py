@@ -258,8 +258,15 @@ def set_method(name: str, method: Callable[..., Any]) -> None:
 #: The methods of tensors that may convert to float32.
 CONVERSIONS = ("float", "to", "type", "type_as")
 
-#: The functions and the methods with an argument `dtype` that converts the operand.
+#: The functions with an argument `dtype` that converts the operand; those of `torch` are also methods of tensors.
+#: cumsum and cumprod are not among them: PyTorch rounds their gradients to the dtype of the operand first.
+REDUCTIONS = ("sum", "nansum", "mean", "nanmean", "prod", "norm")
 SOFTMAX = ("softmax", "log_softmax")
+WITH_DTYPE = (
+    *((torch.nn.functional, name) for name in SOFTMAX),
+    *((torch, name) for name in (*SOFTMAX, *REDUCTIONS)),
+    *((torch.linalg, name) for name in ("norm", "vector_norm", "matrix_norm")),
+)
 
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
@@ -295,14 +302,10 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
     *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in CONVERSIONS),
-    *(
-        function_setting(owner, name, with_requested_upcast)
-        for owner in (torch.nn.functional, torch)
-        for name in SOFTMAX
-    ),
+    *(function_setting(owner, name, with_requested_upcast) for owner, name in WITH_DTYPE),
     *(
         Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), with_requested_upcast)
-        for name in SOFTMAX
+        for name in (*SOFTMAX, *REDUCTIONS)
     ),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )

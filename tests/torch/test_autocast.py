@@ -247,6 +247,10 @@ NORMS = {
     "softmax": lambda x, w: nn.functional.softmax(input=x, dim=-1, dtype=torch.float32).to(x.dtype) * w,
     "torch.softmax": lambda x, w: torch.softmax(x, -1, dtype=torch.float32).type_as(x) * w,
     "method": lambda x, w: x.log_softmax(-1, dtype=torch.float32).type_as(x) * w,
+    "sum": lambda x, w: (x / x.exp().sum(-1, keepdim=True, dtype=torch.float32)).to(x.dtype) * w,
+    "torch.mean": lambda x, w: (30 * torch.mean(input=x, dim=0, dtype=torch.float32)).sin().type_as(x) * x * w,
+    "prod": lambda x, w: x.prod(-1, True, dtype=torch.float32).sin().type_as(x) * w,
+    "norm": lambda x, w: (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)).to(x.dtype) * w,
     "in place": lambda x, w: x.clone().mul_(x.float().exp()) * w,
 }
 
