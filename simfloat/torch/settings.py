@@ -258,7 +258,7 @@ def set_method(name: str, method: Callable[..., Any]) -> None:
 #: The methods of tensors that may convert to float32.
 CONVERSIONS = ("float", "to", "type", "type_as")
 
-#: The functions with an argument `dtype` that converts the operand; those of `torch` are also methods of tensors.
+#: The functions with an argument `dtype` that converts the operand. Tensors have the functions of `torch` as methods.
 #: cumsum and cumprod are not among them: PyTorch rounds their gradients to the dtype of the operand first.
 REDUCTIONS = ("sum", "nansum", "mean", "nanmean", "prod", "norm")
 SOFTMAX = ("softmax", "log_softmax")
