@@ -496,9 +496,10 @@ def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
 
 def layers(
     run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
-    dropout: float, training: bool, is_bidirectional: bool, batch_first: bool,
+    dropout: float, training: bool, is_bidirectional: bool, batch_first: bool, steps: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the outputs and the last states, by PyTorch's operations, except for the steps."""
+    """Return the outputs and the last states, by PyTorch's operations; `steps` computes the steps of a layer."""
+    steps = steps or steps_in_one_call
     each, directions = 4 if has_biases else 2, 1 + is_bidirectional
     state = tuple(states) if isinstance(states, tuple | list) else (states,)
     before = list(zip(*(s.unbind(0) for s in state), strict=True))
@@ -520,7 +521,7 @@ def layers(
     return (x.transpose(0, 1) if batch_first else x, *ends)
 
 
-def steps(
+def steps_in_one_call(
     run: RunContext,
     name: str,
     input_gates: Tensor,
