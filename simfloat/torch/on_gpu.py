@@ -45,6 +45,7 @@ def rms_norm(
 
 def lstm_step(input_gates: Tensor, hidden: Tensor, state: State) -> State:
     """Return the next state of an LSTM, by its gates i, f, g, o."""
+    # As in PyTorch's code for a CPU, results are written to the gates, which makes no copies.
     i, f, g, o = hidden.add_(input_gates).unsafe_chunk(4, 1)
     i, f, g, o = i.sigmoid_(), f.sigmoid_(), g.tanh_(), o.sigmoid_()
     c = (f * state[1]).add_(i * g)
