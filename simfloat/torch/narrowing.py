@@ -25,7 +25,7 @@ from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.open_run import OpenRun, active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.tensors import WIDE, Narrow, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
+from simfloat.torch.tensors import NARROW, WIDE, Narrow, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
@@ -251,12 +251,15 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         run = active_run()
         is_requested = run is not None and any(x is torch.float32 for x in (*args, *options.values()))
-        if run is None or not is_requested or not has_upcasts(run) or takes_formats(run):
+        if run is None or not is_requested:
             return function(*args, **options)
-        if args:
-            return function(args[0].float(), *args[1:], **options)
-        name = next(iter(options.keys() & {"input", "x", "A"}))
-        return function(**{**options, name: options[name].float()})
+        name = "" if args else next(iter(options.keys() & {"input", "x", "A"}))
+        x = args[0] if args else options[name]
+        # PyTorch converts the operand of softmax first, but on a GPU inside the kernel.
+        is_converted = x.dtype in NARROW and "softmax" in function.__name__
+        if not is_converted and (not has_upcasts(run) or takes_formats(run)):
+            return function(*args, **options)
+        return function(x.float(), *args[1:], **options) if args else function(**{**options, name: x.float()})
 
     return call
 

@@ -230,3 +230,22 @@ def test_functions_for_a_gpu_have_the_bits_of_pytorchs_on_a_cpu():
             expected, ours = (y if isinstance(y, tuple) else (y,) for y in found)
             assert all(map(torch.equal, ours, expected)), name
     assert "use model.cpu() for sequences of several lengths" in handler_of(ATEN._thnn_fused_gru_cell.default).remedy
+
+
+def test_softmax_converts_before_it_computes_as_on_a_cpu(monkeypatch):
+    x, kernel = X.bfloat16(), ATEN._softmax
+
+    def softmax(x, dim, dtype):
+        return kernel(x, dim, x.dtype != dtype)  # as on a GPU, where the kernel converts
+
+    expected = train_softmax(x)
+    monkeypatch.setattr(torch, "softmax", softmax)
+    assert all(map(torch.equal, train_softmax(x), expected)) and expected[0].dtype == torch.float32
+
+
+def train_softmax(x):
+    operand = x.clone().requires_grad_()
+    with sf.torch.simulate(nn.Identity(), "as-written-cuda"):
+        y = torch.softmax(operand, -1, dtype=torch.float32)
+        y.square().sum().backward()
+    return y.detach(), operand.grad
