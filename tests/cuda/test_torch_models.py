@@ -19,6 +19,7 @@ import simfloat.torch.tensors  # noqa: E402
 from simfloat.torch.on_gpu import COMPOSED  # noqa: E402
 from simfloat.torch.search import handler_of  # noqa: E402
 from simfloat.torch.tensors import memory_of  # noqa: E402
+from simfloat.train.torch_states import RandomState  # noqa: E402
 from simfloat.train.torch_step import batch_tensors  # noqa: E402
 from tests.cuda import standin  # noqa: E402
 from tests.cuda.devices import StandIn, TooLong  # noqa: E402
@@ -148,6 +149,15 @@ def test_a_checkpoint_of_a_gpu_continues_on_the_cpu_and_the_reverse(tmp_path):
     for number, (first, second) in enumerate([(on_gpu, nullcontext), (nullcontext, on_gpu)]):
         fitted(first, tmp_path / str(number), steps=1)
         assert all(map(torch.equal, fitted(second, resume=tmp_path / str(number)), expected))
+
+
+def test_random_states_of_more_gpus_than_there_are_continue_on_the_first_ones(monkeypatch):
+    states, restored = [torch.zeros(16), torch.ones(16)], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", restored.extend)
+    RandomState().load_state_dict({"cpu": torch.get_rng_state(), "cuda": states})
+    assert restored == states[:1]
 
 
 def test_tensors_of_two_devices_are_refused_with_what_to_write():
