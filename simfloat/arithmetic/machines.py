@@ -404,7 +404,8 @@ def device_of(array: Any, *others: Any) -> Device:
     for one in elsewhere:
         if one.size != 1:
             raise ValueError(
-                f"One operand is on a GPU, but another one, of shape {one.shape}, is not: pass cupy.asarray of it."
+                f"One operand is on a GPU, but another one, of shape {one.shape}, is not: pass cupy.asarray of it, "
+                "or x.to('cuda') for a tensor of PyTorch."
             )
     return GPU
 

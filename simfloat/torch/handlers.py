@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.graph import increment_version
 
 from simfloat.torch.arguments import (
     LISTS,
@@ -403,7 +404,11 @@ class ForEach(Handler):
             named = [{"value": row.pop(), **options_of_row} for row, options_of_row in zip(rows, named, strict=True)]
         with run.redispatch:
             results = [self.single(*row, **options_of_row) for row, options_of_row in zip(rows, named, strict=True)]
-        return None if self.is_in_place else results
+        if not self.is_in_place:
+            return results
+        # Below autograd, the single operations leave the versions unchanged, which show that a tensor was written to.
+        increment_version(args[0])
+        return None
 
 
 class UnsupportedOperation(Handler):

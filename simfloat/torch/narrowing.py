@@ -25,7 +25,7 @@ from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.open_run import OpenRun, active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward
-from simfloat.torch.tensors import WIDE, Narrow, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
+from simfloat.torch.tensors import NARROW, WIDE, Narrow, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
@@ -170,7 +170,7 @@ class Upcast(torch.autograd.Function):
         """Return the values."""
         context.set_materialize_grads(False)
         context.run, context.note = run, run.notes.begin(place, (x,))
-        wide = wide_copy(x, before)
+        wide = wide_copy(run, x, before)
         if context.note is not None:
             context.note.format, context.note.is_one_call = FP32, True
         return wide
@@ -181,8 +181,13 @@ class Upcast(torch.autograd.Function):
         """Return the gradient, rounded."""
         if g is None or active_run() is None:
             return g, None, None, None
-        way = Backward(context.note, context.run.simulation, None).to_operand(0)
+        way, before = Backward(context.note, context.run.simulation, None).to_operand(0), tag_of(g)
         arithmetic = way.arithmetic(())
+        if way.operand is not None and way.operand.path is not None:
+            if before.format == arithmetic.format:
+                return g, None, None, None  # the gradient of a product with the parameter
+            if before.events is not None:
+                before.events.release()
         if torch.is_grad_enabled():
             return StraightThroughRounding.apply(g, arithmetic), None, None, None
         with without_dispatch():
@@ -191,11 +196,15 @@ class Upcast(torch.autograd.Function):
         return rounded, None, None, None
 
 
-def wide_copy(x: torch.Tensor, narrow: Narrow) -> torch.Tensor:
-    """Return a copy of values with the format FP32, in other memory, because tags belong to memory."""
+def wide_copy(run: Any, x: torch.Tensor, narrow: Narrow) -> torch.Tensor:
+    """Return a copy of values with the format FP32, in other memory, because tags belong to memory.
+
+    A copy of a parameter is a parameter in products.
+    """
+    tag = tag_of(x)
     with without_dispatch():
-        copy = x.clone(memory_format=torch.preserve_format)
-    put_tag(copy, Tag(FP32, narrow=narrow))
+        copy = run.parameters.read(x).clone(memory_format=torch.preserve_format)
+    put_tag(copy, Tag(FP32, owner=tag.owner if tag.is_weight else None, is_weight=tag.is_weight, narrow=narrow))
     return copy
 
 
@@ -229,31 +238,36 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
         if before is None:
             return result
         if not torch.is_grad_enabled():
-            return wide_copy(result, before)
+            return wide_copy(run, result, before)
         return Upcast.apply(result, run, run.place_of_movement(torch.ops.aten._to_copy.default), before)
 
     return call
 
 
 def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap softmax or log_softmax: `dtype=torch.float32` is an upcast of the operand."""
+    """Wrap a softmax, a sum or a norm: `dtype=torch.float32` is an upcast of the operand."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         run = active_run()
         is_requested = run is not None and any(x is torch.float32 for x in (*args, *options.values()))
-        if run is None or not is_requested or not has_upcasts(run) or takes_formats(run):
+        if run is None or not is_requested:
             return function(*args, **options)
-        if args:
-            return function(args[0].float(), *args[1:], **options)
-        return function(**{**options, "input": options["input"].float()})
+        name = "" if args else next(iter(options.keys() & {"input", "x", "A"}))
+        x = args[0] if args else options[name]
+        # PyTorch converts the operand of softmax first, but on a GPU inside the kernel.
+        is_converted = x.dtype in NARROW and "softmax" in function.__name__
+        if not is_converted and (not has_upcasts(run) or takes_formats(run)):
+            return function(*args, **options)
+        return function(x.float(), *args[1:], **options) if args else function(**{**options, name: x.float()})
 
     return call
 
 
 def _before(run: Any, x: torch.Tensor, tag: Tag, is_float: bool) -> Narrow | None:
     """Return the origin of values that the program converts to float32; None for a conversion without effect."""
-    if tag.is_gradient or tag.is_weight or tag.narrow is not None:
+    # `weight.to(x.dtype)` is no upcast: in a float32 model, x.dtype is float32 also for results in 16 bits.
+    if tag.is_gradient or tag.narrow is not None or tag.is_weight and not is_float:
         return None
     if tag.format is not None and tag.format.precision < FP32.precision:
         return Narrow(tag.format, run.path)

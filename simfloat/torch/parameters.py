@@ -23,6 +23,7 @@ from simfloat.torch.tensors import (
     NARROW,
     STORED,
     Tag,
+    check_device,
     extent_of,
     forget_tag,
     is_view,
@@ -258,11 +259,11 @@ def _check_type(path: str, tensor: torch.Tensor, recipe: Recipe) -> None:
     """Raise ValueError unless the dtype of a parameter can represent the numbers of its `weights`."""
     format = recipe.weights
     is_narrow = tensor.dtype in NARROW and not recipe.written
-    if tensor.is_complex() or is_narrow or tensor.device.type not in ("cpu", "cuda"):
+    check_device(f"The parameter {path!r}", tensor)
+    if tensor.is_complex() or is_narrow:
         raise ValueError(
-            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; a model must be on the CPU or on an "
-            "NVIDIA GPU, in float32 or float64, which also store narrow formats: use model.float().cpu(), or the "
-            "policy 'as-written'."
+            f"The parameter {path!r} is {tensor.dtype}; a model must be in float32 or float64, which also store "
+            "narrow formats: use model.float(), or the policy 'as-written'."
         )
     if not format.fits_float32 and tensor.dtype != torch.float64:
         raise ValueError(

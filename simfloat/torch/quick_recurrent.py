@@ -265,6 +265,11 @@ class RecurrentLayer(NamedTuple):
         bool  # True if hooks of the program save values for the backward pass, and may run the layer again
     )
 
+    @property
+    def operand_count(self) -> int:
+        """The number of states and of weights of steps."""
+        return self.states + len(self.parameters) * self.steps
+
     def without_run(self) -> AbstractContextManager[Any]:
         """Return a block in which the run does not receive the tensors that are saved."""
         return nullcontext() if self.has_saved_tensor_hooks else without_dispatch()
@@ -323,7 +328,8 @@ class StepWeights(torch.autograd.Function):
 class RecurrentSteps(torch.autograd.Function):
     """(layer, input_gates, *state, *weights of steps) -> for each step its state, and the values for the backward pass.
 
-    `input_gates` has the shape (L, N, gates * size): the contribution of the input to the gates.
+    `input_gates` has the shape (L, N, gates * size): the contribution of the input to the gates. A GRU reads its state
+    in two operations, so its first state is passed again, as the last operand: autograd adds the share of each.
     """
 
     @staticmethod
@@ -334,6 +340,7 @@ class RecurrentSteps(torch.autograd.Function):
         context.set_materialize_grads(False)
         context.layer = layer
         note = run.notes.begin(run.simulation.place("linear", layer.path), (input_gates, *operands))
+        operands = operands[: layer.operand_count]
         u = RecurrentArithmetic(run.simulation, layer.path)
         arrays = [numbers_of(x) for x in operands]
         state, results = tuple(arrays[: layer.states]), []
@@ -372,20 +379,18 @@ class RecurrentSteps(torch.autograd.Function):
         with without_dispatch():
             arrays = [numbers_of(x) for x in tensors]
             result_gradients = [None if g is None else numbers_of(g) for g in gradients]
-            u.derive(layer.cell, arrays[layer.states + len(layer.parameters) * layer.steps :])
+            u.derive(layer.cell, arrays[layer.operand_count :])
             step_gradients = backward_steps(layer, u, arrays, result_gradients, needed)
             format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
             of_weights = 1 + layer.states
-            formats = [FP32 if u.padded_gates else format, *[format] * layer.states]
+            formats = {0: FP32 if u.padded_gates else format}
+            for number, path in enumerate(layer.parameters):
+                begin, of_path = of_weights + number * layer.steps, u.products.to_weight(path, 1).format
+                formats.update(dict.fromkeys(range(begin, begin + layer.steps), of_path))
             gradient_tensors = [
-                None if g is None else gradient_of(g, format, dtype)
-                for g, format in zip(step_gradients, formats, strict=False)
+                None if g is None else gradient_of(g, formats.get(number, format), dtype, u.events.get(number))
+                for number, g in enumerate(step_gradients)
             ]
-            for number, g in enumerate(step_gradients[of_weights:]):
-                path = layer.parameters[number // layer.steps]
-                format = u.products.to_weight(path, 1).format
-                events = u.events.get(of_weights + number)
-                gradient_tensors.append(None if g is None else gradient_of(g, format, dtype, events))
         return None, *gradient_tensors
 
 
@@ -401,10 +406,11 @@ def backward_steps(
 ) -> list[Any]:
     """Return the gradients of `input_gates`, of the state before the first step, and of weights, the last step first.
 
-    `needed` states for each of these if it is required.
+    `needed` states for each of these if it is required. If there is one element more, the state before the first step
+    is also the last operand: the share through the product with its weight is the gradient of that operand.
     """
     cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
-    count, width = states + len(paths) * steps, len(cell.functions)
+    count, width = layer.operand_count, len(cell.functions)
     operands, results = tensors[:count], tensors[count:]
     operand_gradients: list[Any] = [None] * (1 + count)
     of_gates: list[Any] = [None] * steps
@@ -439,6 +445,8 @@ def backward_steps(
     like = next((g for g in of_gates if g is not None), None)
     if needed[0] and like is not None:
         operand_gradients[0] = u.stack(of_gates, like)
+    if len(needed) > 1 + count:
+        operand_gradients += [later[0].pop() if len(later[0]) > 1 else None]
     operand_gradients[1 : 1 + states] = [
         add_gradients(u, *more) if wanted else None for more, wanted in zip(later, needed[1:], strict=False)
     ]
@@ -488,9 +496,10 @@ def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
 
 def layers(
     run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
-    dropout: float, training: bool, is_bidirectional: bool, batch_first: bool,
+    dropout: float, training: bool, is_bidirectional: bool, batch_first: bool, steps: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the outputs and the last states, by PyTorch's operations, except for the steps."""
+    """Return the outputs and the last states, by PyTorch's operations; `steps` computes the steps of a layer."""
+    steps = steps or steps_in_one_call
     each, directions = 4 if has_biases else 2, 1 + is_bidirectional
     state = tuple(states) if isinstance(states, tuple | list) else (states,)
     before = list(zip(*(s.unbind(0) for s in state), strict=True))
@@ -512,7 +521,7 @@ def layers(
     return (x.transpose(0, 1) if batch_first else x, *ends)
 
 
-def steps(
+def steps_in_one_call(
     run: RunContext,
     name: str,
     input_gates: Tensor,
@@ -529,7 +538,10 @@ def steps(
         weights = [
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)
         ]
-        results = RecurrentSteps.apply(layer, input_gates, *before, *weights)
+        # With create_graph=True, an operation of the backward pass reads the first state, too. PyTorch adds its share
+        # first, and then the shares of the two operations of the forward pass.
+        again = before if name == "gru" and before[0].requires_grad else ()
+        results = RecurrentSteps.apply(layer, input_gates, *before, *weights, *again)
     width = len(cell.functions)
     outputs = list(results[::width])
     last = results[len(results) - width :][: len(before)]

@@ -65,6 +65,10 @@ REMEDIES = {
         "it overwrites a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
         "no_grad after the optimizer's step."
     ),
+    ("_thnn_fused",): (
+        "PyTorch has one kernel for the cells of this layer on a GPU; use model.cpu() for sequences of several lengths "
+        "and for an LSTM with projections."
+    ),
     ("fft", "complex"): COMPLEX,
     ("_fake_quantize_learnable",): (
         "it learns its scale by a special formula; write it in operations, such as x + (y - x).detach()."

@@ -29,6 +29,7 @@ from simfloat.torch.narrowing import (
     with_autocast_types,
     with_requested_upcast,
 )
+from simfloat.torch.on_gpu import COMPOSED, composed_on_gpu
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.quick_formulas import is_alone, kernel_of
 from simfloat.torch.quick_layers import convolution_kernel, linear_layer
@@ -258,8 +259,15 @@ def set_method(name: str, method: Callable[..., Any]) -> None:
 #: The methods of tensors that may convert to float32.
 CONVERSIONS = ("float", "to", "type", "type_as")
 
-#: The functions and the methods with an argument `dtype` that converts the operand.
+#: The functions with an argument `dtype` that converts the operand. Tensors have the functions of `torch` as methods.
+#: cumsum and cumprod are not among them: PyTorch rounds their gradients to the dtype of the operand first.
+REDUCTIONS = ("sum", "nansum", "mean", "nanmean", "prod", "norm")
 SOFTMAX = ("softmax", "log_softmax")
+WITH_DTYPE = (
+    *((torch.nn.functional, name) for name in SOFTMAX),
+    *((torch, name) for name in (*SOFTMAX, *REDUCTIONS)),
+    *((torch.linalg, name) for name in ("norm", "vector_norm", "matrix_norm")),
+)
 
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
@@ -291,18 +299,22 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
     function_setting(torch.nn.functional, "linear", linear_layer),
+    # Kernels of cuDNN are single operations, for example for batch norms and recurrent layers.
+    Setting(torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled, off),
+    *(
+        function_setting(owner, name, composed_on_gpu(name))
+        for name in COMPOSED
+        for owner in (_VF, torch)
+        if hasattr(owner, name)
+    ),
     *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
     *(function_setting(_VF, name, layer_in_one_call(name)) for name in CELLS),
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
     *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in CONVERSIONS),
-    *(
-        function_setting(owner, name, with_requested_upcast)
-        for owner in (torch.nn.functional, torch)
-        for name in SOFTMAX
-    ),
+    *(function_setting(owner, name, with_requested_upcast) for owner, name in WITH_DTYPE),
     *(
         Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), with_requested_upcast)
-        for name in SOFTMAX
+        for name in (*SOFTMAX, *REDUCTIONS)
     ),
     *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )

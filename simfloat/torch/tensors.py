@@ -10,6 +10,7 @@ model. Backward passes through tensors that torch.func wraps raise an error.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
@@ -21,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.codes import decode
-from simfloat.arithmetic.machines import GPU, is_on_gpu, on_cpu
+from simfloat.arithmetic.machines import GPU, is_on_gpu, on_cpu, what_cuda_lacks
 from simfloat.formats import BF16, E2M1, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
 from simfloat.simulation.place import widest_format
 from simfloat.torch.open_run import without_dispatch
@@ -138,9 +139,29 @@ def array_on(x: torch.Tensor) -> Any:
     """Return the values of a tensor as an array on its device, without a copy."""
     if x.device.type == HOST:
         return x.numpy()
+    if x.device.type not in ("cpu", "cuda") or GPU.module not in sys.modules:
+        check_device(f"A tensor of shape {tuple(x.shape)}", x)
     # DLPack has no booleans in its older versions.
     arrays = GPU.arrays
     return arrays.from_dlpack(x.view(torch.uint8)).view(bool) if x.dtype == torch.bool else arrays.from_dlpack(x)
+
+
+def check_device(name: str, x: torch.Tensor) -> None:
+    """Raise ValueError, with the name, for a tensor whose device has no arrays."""
+    if x.device.type == HOST:
+        return
+    if x.device.type == "meta":
+        raise ValueError(
+            f"{name} is on meta, where tensors have no values; create the model and its data on a device with values. "
+            "model.to_empty(device='cpu') and then model.load_state_dict(...) give a model its values."
+        )
+    if x.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name} is on {x.device}; use a CPU or an NVIDIA GPU: model.cpu() and x.cpu().")
+    if (missing := what_cuda_lacks()) is not None:
+        raise ValueError(
+            f"{name} is on {x.device}, where tensors are simulated by CuPy and numba-cuda; {missing}: "
+            "pip install 'simfloat[cuda]', or use model.cpu() and x.cpu()."
+        )
 
 
 def tensor_on(array: Any) -> torch.Tensor:

@@ -77,4 +77,4 @@ class RandomState:
         """Continue from these states."""
         torch.set_rng_state(state["cpu"])
         if "cuda" in state and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda"])
+            torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])

@@ -70,10 +70,14 @@ def batch_tensors(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
 
     Floating-point arrays get the dtype `dtype`, and integers torch.long; the tensors are on `device`. Booleans keep
-    their dtype, and tensors are unchanged. Raises ValueError for arrays of any other kind.
+    their dtype, and so do tensors, which are moved from the CPU to `device`. Raises ValueError for arrays of any other
+    kind.
     """
     if isinstance(part, torch.Tensor):
-        return part
+        if part.device == device or part.device.type != "cpu":
+            return part
+        with _disable_current_modes():
+            return part.to(device)
     if isinstance(part, dict):
         return {key: batch_tensors(value, dtype, device) for key, value in part.items()}
     if isinstance(part, list | tuple) and any(isinstance(inner, torch.Tensor | np.ndarray) for inner in part):

@@ -5,7 +5,7 @@ of a tensor on a GPU, and never mixes with NumPy's arrays.
 """
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -16,13 +16,18 @@ torch = pytest.importorskip("torch")
 
 import simfloat as sf  # noqa: E402
 import simfloat.torch.tensors  # noqa: E402
+from simfloat.torch.on_gpu import COMPOSED  # noqa: E402
+from simfloat.torch.search import handler_of  # noqa: E402
+from simfloat.torch.tensors import memory_of  # noqa: E402
+from simfloat.train.torch_states import RandomState  # noqa: E402
+from simfloat.train.torch_step import batch_tensors  # noqa: E402
 from tests.cuda import standin  # noqa: E402
 from tests.cuda.devices import StandIn, TooLong  # noqa: E402
 from tests.torch.compared import entries, found  # noqa: E402
 from tests.torch.test_architectures import MODELS  # noqa: E402
 from tests.torch.test_layers import LAYERS  # noqa: E402
 
-F, nn = torch.nn.functional, torch.nn
+F, nn, ATEN = torch.nn.functional, torch.nn, torch.ops.aten
 X, Y = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
 CLASSES, IMAGE = torch.tensor([0, 1, 1]), X.reshape(1, 1, 3, 4)
 
@@ -125,3 +130,132 @@ def test_layers_and_models_of_pytorch_have_the_bits_of_the_cpu_on_a_gpu():
             assert (a is b is None) or torch.equal(a.nan_to_num(), b.nan_to_num()), name
         compared += 1
     assert compared > 40
+
+
+def fitted(device, folder=None, resume=None, steps=2):
+    """The parameters after `fit` with a scaler, where weights are scaled by their largest magnitudes so far."""
+    torch.manual_seed(0)
+    model = perceptron(nn.Dropout(0.5))
+    batches = sf.train.Batches(X.numpy(), Y.numpy(), 3, epochs=2, seed=0)
+    options = {"steps": steps, "checkpoint": folder, "resume": resume, "progress": False}
+    with device(), sf.torch.simulate(model, "fp8-delayed"):
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+        sf.train.fit(model, F.mse_loss, batches, adamw(model.parameters()), scaler=scaler, clip=1.0, **options)
+    return list(model.parameters())
+
+
+def test_a_checkpoint_of_a_gpu_continues_on_the_cpu_and_the_reverse(tmp_path):
+    expected = fitted(nullcontext)
+    for number, (first, second) in enumerate([(on_gpu, nullcontext), (nullcontext, on_gpu)]):
+        fitted(first, tmp_path / str(number), steps=1)
+        assert all(map(torch.equal, fitted(second, resume=tmp_path / str(number)), expected))
+
+
+def test_random_states_of_more_gpus_than_there_are_continue_on_the_first_ones(monkeypatch):
+    states, restored = [torch.zeros(16), torch.ones(16)], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", restored.extend)
+    RandomState().load_state_dict({"cpu": torch.get_rng_state(), "cuda": states})
+    assert restored == states[:1]
+
+
+def test_tensors_of_two_devices_are_refused_with_what_to_write():
+    layer, x = nn.Linear(4, 3), X.clone()
+    with on_gpu(), sf.torch.simulate(layer, "bf16-standard"):
+        on_device, memory = sys.modules["cupy"].from_dlpack, memory_of(x)
+        sys.modules["cupy"].from_dlpack = lambda t: (np.from_dlpack if memory_of(t) == memory else on_device)(t)
+        for call in (lambda: layer(x), lambda: layer(X) + x[:, :3], lambda: F.mse_loss(layer(X), x[:, :3])):
+            with pytest.raises(ValueError, match=r"another one, of shape .*, is not: .* x\.to\('cuda'\)"):
+                call()
+
+
+def test_a_model_on_a_gpu_without_cupy_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setattr(simfloat.torch.tensors, "HOST", "none")
+    monkeypatch.setattr(simfloat.torch.tensors, "what_cuda_lacks", lambda: "CuPy is not installed")
+    with pytest.raises(ValueError, match=r"'weight' is on .*; CuPy is not installed: pip install 'simfloat\[cuda\]'"):
+        sf.torch.simulate(nn.Linear(4, 3), "bf16-standard").__enter__()
+    assert batch_tensors([X], torch.float32, torch.device("meta"))[0].device.type == "meta", "fit moves batches"
+
+
+class FirstResult(nn.Sequential):
+    def forward(self, x):
+        return self[0](x[None])[0][0]
+
+
+class Cells(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru = nn.LSTMCell(4, 3), nn.GRUCell(3, 4, bias=False)
+
+    def forward(self, x):
+        return self.gru(self.lstm(x)[0])
+
+
+SIGMOID = sf.policies["bf16-standard"].override(operation="sigmoid", activations=sf.FP32)
+
+#: Models whose parts have kernels of their own on a GPU, as single operations.
+OF_ONE_KERNEL = {
+    "LSTM": (lambda: FirstResult(nn.LSTM(4, 2)), SIGMOID),
+    "GRU": (lambda: FirstResult(nn.GRU(4, 2, bidirectional=True)), "bf16-standard"),
+    "cells": (Cells, "bf16-standard"),
+    "RMSNorm and dropout": (lambda: nn.Sequential(nn.Dropout(0.5), nn.RMSNorm(4)), "bf16-standard"),
+}
+
+
+def test_operations_that_are_one_kernel_on_a_gpu_are_computed_by_those_of_the_cpu(monkeypatch):
+    def results(make, policy, recorder, device):
+        torch.manual_seed(0)
+        model, x = make(), X.clone().requires_grad_()
+        with device(), sf.torch.simulate(model, policy, observer=recorder):
+            assert not torch.backends.cudnn.enabled
+            model(x).square().sum().backward()
+        return [x.grad, *(p.grad for p in model.parameters())]
+
+    for name, (make, policy) in OF_ONE_KERNEL.items():
+        counts, counts_on_gpu = sf.Recorder(), sf.Recorder()
+        expected = results(make, policy, counts, nullcontext)
+        with monkeypatch.context() as context:
+            for kernel in COMPOSED:
+                context.setattr(torch._VF, kernel, None)
+                context.setattr(torch, kernel, None)
+            assert all(map(torch.equal, results(make, policy, counts_on_gpu, on_gpu), expected)), name
+        assert entries(counts) == entries(counts_on_gpu), name
+
+
+def test_functions_for_a_gpu_have_the_bits_of_pytorchs_on_a_cpu():
+    rows, state, cells = X, Y[:, :3], [torch.linspace(-1, 1, n).reshape(-1, m) for n, m in ((48, 4), (36, 3))]
+    gates, bias = [w[:9] for w in cells], torch.linspace(-1, 1, 12)
+    for dtype in (torch.float32, torch.bfloat16):
+        x, h, w_ih, w_hh, u_ih, u_hh, b = (t.to(dtype) for t in (rows, state, *cells, *gates, bias))
+        for name, arguments in (
+            ("lstm_cell", (x, (h, h), w_ih, w_hh, b, b)), ("gru_cell", (x, h, u_ih, u_hh, b[:9], b[:9])),
+            ("rms_norm", (x, (4,), x[0])), ("rms_norm", (x, x.shape, None, 1e-3)), ("dropout", (x, 0.3, True)),
+            ("dropout", (x, 1.0, True)), ("dropout", (x, 0.3, False)),
+        ):  # fmt: skip
+            found = []
+            for function in (getattr(torch, name), COMPOSED[name]):
+                torch.manual_seed(0)
+                found.append(function(*arguments))
+            expected, ours = (y if isinstance(y, tuple) else (y,) for y in found)
+            assert all(map(torch.equal, ours, expected)), name
+    assert "use model.cpu() for sequences of several lengths" in handler_of(ATEN._thnn_fused_gru_cell.default).remedy
+
+
+def test_softmax_converts_before_it_computes_as_on_a_cpu(monkeypatch):
+    x, kernel = X.bfloat16(), ATEN._softmax
+
+    def softmax(x, dim, dtype):
+        return kernel(x, dim, x.dtype != dtype)  # as on a GPU, where the kernel converts
+
+    expected = train_softmax(x)
+    monkeypatch.setattr(torch, "softmax", softmax)
+    assert all(map(torch.equal, train_softmax(x), expected)) and expected[0].dtype == torch.float32
+
+
+def train_softmax(x):
+    operand = x.clone().requires_grad_()
+    with sf.torch.simulate(nn.Identity(), "as-written-cuda"):
+        y = torch.softmax(operand, -1, dtype=torch.float32)
+        y.square().sum().backward()
+    return y.detach(), operand.grad

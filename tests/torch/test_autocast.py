@@ -247,6 +247,12 @@ NORMS = {
     "softmax": lambda x, w: nn.functional.softmax(input=x, dim=-1, dtype=torch.float32).to(x.dtype) * w,
     "torch.softmax": lambda x, w: torch.softmax(x, -1, dtype=torch.float32).type_as(x) * w,
     "method": lambda x, w: x.log_softmax(-1, dtype=torch.float32).type_as(x) * w,
+    "sum": lambda x, w: (x / x.exp().sum(-1, keepdim=True, dtype=torch.float32)).to(x.dtype) * w,
+    "torch.mean": lambda x, w: (30 * torch.mean(input=x, dim=0, dtype=torch.float32)).sin().type_as(x) * x * w,
+    "prod": lambda x, w: x.prod(-1, True, dtype=torch.float32).sin().type_as(x) * w,
+    "norm": lambda x, w: (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)).to(x.dtype) * w,
+    "weights": lambda x, w: ((w.float() * x + w.float().sin()) * w.float()[None]).type_as(x),
+    "weights of a layer": lambda x, w: nn.functional.layer_norm(x.float(), (4,), w.float().exp()).type_as(x),
     "in place": lambda x, w: x.clone().mul_(x.float().exp()) * w,
 }
 
@@ -269,6 +275,24 @@ def test_a_policy_of_mixed_precision_keeps_an_upcast_as_the_program_in_16_bits_d
     assert not torch.equal(plain[0], expected[0])
     otherwise = sf.policies["bf16-fp32-weights"].override("*", activations=sf.BF16)
     assert all(map(torch.equal, bits(Norm(NORMS[way]), otherwise, torch.float32), plain))
+
+
+def test_an_upcast_parameter_is_the_parameter_in_products():
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    for policy in ("fp8-hybrid", "mxfp8", "bf16-fp32-weights"):
+        products = (
+            lambda x, w: nn.functional.linear(x, w[None].float()),
+            lambda x, w: nn.functional.linear(x, w[None]),
+        )
+
+        def run(observer, product=products[0], policy=policy):
+            model = Norm(product)
+            with sf.torch.simulate(model, policy, observer=observer):
+                model(x).sin().sum().backward()
+            return [model.weight.grad]
+
+        assert torch.equal(*run(None), *run(None, products[1])), policy
+        assert_alike(*three_ways(run))
 
 
 def test_gradients_of_16_bit_values_are_in_16_bits_beside_upcast_values():

@@ -218,3 +218,19 @@ def test_both_front_ends_cast_moments_alike_and_count_each_element_once_a_step(n
             {key.path: r.counts(key.path) for key, _ in r.entries() if key.operation == "moment"} for r in recorders
         ]
         assert {each["total"] for each in by_both[0].values()} == {steps * 18} and by_both[0] == by_both[1]
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "Adagrad"])
+def test_moments_that_operations_on_lists_wrote_are_stored_with_their_scale(name):
+    """On a GPU, operations on lists are PyTorch's default."""
+    policy, results = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=CAST_MOMENTS[1]), []
+    for foreach in (False, True):
+        model, options = torch.nn.Linear(6, 3), {"momentum": 0.5} if name == "SGD" else {}
+        torch.nn.init.ones_(model.weight)
+        optimizer = getattr(optim, name)([model.weight], lr=0.01, foreach=foreach, **options)
+        with sf.torch.simulate(model, policy):
+            for step in range(3):
+                model.weight.grad = torch.linspace(-1, 2 + step, 18).reshape(3, 6)
+                optimizer.step()
+        results.append([model.weight, *optimizer.state[model.weight].values()])
+    assert all(map(torch.equal, *results))

@@ -46,6 +46,13 @@ def inner_step(layer, x):
     return sum(((w - 0.1 * g) ** 3).sum() for w, g in zip(weights, gradients, strict=True))
 
 
+def inner_step_from_a_state(layer, x):
+    """The same, from a first state with a gradient, which the backward pass of the inner step reads as well."""
+    state = torch.cat([x[:1], x[:1, :, :1]], -1)
+    gradients = torch.autograd.grad(layer(x, state)[0].square().sum(), list(layer.parameters()), create_graph=True)
+    return sum(g.square().sum() for g in gradients)
+
+
 LAYERS = {
     "LSTM": lambda: nn.LSTM(3, 4),
     "LSTM, deep, both ways": lambda: nn.LSTM(3, 4, 2, bidirectional=True, dropout=0.3),
@@ -83,7 +90,8 @@ CASES = [
     ("LSTM, deep, both ways", one_step, "bf16-standard"),
     ("LSTM", both_results, "fp8-hybrid"), ("LSTM", last_state, "bf16-standard"), ("LSTM", again, "fp32"),
     ("LSTM", inner_step, ROLES), ("LSTM, deep, both ways", both_results, "bf16-standard"), ("GRU", twice, ROLES),
-    ("GRU", slope_of_slopes, "bf16-standard"), ("RNN", inner_step, ROLES), ("RNN with relu", slope_of_slopes, ROLES),
+    ("GRU", slope_of_slopes, "bf16-standard"), ("GRU", inner_step_from_a_state, "bf16-standard"),
+    ("RNN", inner_step, ROLES), ("RNN with relu", slope_of_slopes, ROLES),
 ]  # fmt: skip
 
 
