@@ -132,8 +132,9 @@ class RandomLoops(Protocol):
 
 
 class ProgramLoops(Protocol):
-    """The loop for programs of operations on vectors, on the CPU."""
+    """The loops for programs of operations on vectors, on the CPU."""
 
+    count_stalled: Loop  # (before, after, gradient) -> count
     run_program: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
 
 

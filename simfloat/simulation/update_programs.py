@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.casts import Cast
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FLOAT32, empty, flat
 from simfloat.arithmetic.programs import (
     EventLabel,
@@ -40,6 +41,9 @@ WEIGHT = ""
 #: The position of the gradient among the vectors that a program reads; the optimizer state follows.
 GRADIENT = 1
 
+
+#: The value of a moment before the first step.
+NO_MOMENT = np.zeros(1, np.float32)
 
 #: The columns of the events that float32 results may have.
 EVENTS_OF_FLOAT32 = slice(0, len(COUNTS)), slice(EXPONENTS - 149, EXPONENTS + 128), slice(INFINITE, SIZE)
@@ -126,11 +130,11 @@ class BoundUpdate:
     def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
         """Send the events of an update to the observers, and set `events` to zero for the next update."""
         if self._moments:
-            has_gradient = read[GRADIENT] != 0
             for row, moment in self._moments:
-                before = 0.0 if moment.before is None else read[moment.before]
+                before = NO_MOMENT if moment.before is None else read[moment.before]
                 # All results are finite. Otherwise the loop would have refused to count them.
-                events[row, UNCHANGED] = np.count_nonzero((written[moment.after] == before) & has_gradient)
+                count = CPU.loops.programs.count_stalled(before, written[moment.after], read[GRADIENT])
+                events[row, UNCHANGED] = count
         for result in self._without_counts:
             notify(result.observer, events[result.rows[0]].copy(), result.operation)
         counts = self.observed[0].counts
