@@ -60,7 +60,7 @@ from simfloat.kernels.program_table import (
     SUM_WITH_SCALAR,
 )
 from simfloat.kernels.rounding.arrays import add_counts, count_fields, count_small, unpack_image_cut
-from simfloat.kernels.rounding.events import UNCHANGED, UNDERFLOW, ZERO
+from simfloat.kernels.rounding.events import COUNTS, EXPONENTS, INFINITE, SIZE, UNCHANGED, UNDERFLOW, ZERO
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import (
     in_range_quickly,
@@ -364,6 +364,24 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
         if table[n, 7] >= 0:
             add_counts(counters[table[n, 7]], np.int64(total), unpack_grid(grids[table[n, 5]]), events[table[n, 7]])
     return True
+
+
+#: The first columns of the events that float32 results may have, and the columns after the last.
+FIRST_EVENTS, LAST_EVENTS = (0, EXPONENTS - 149, INFINITE), (len(COUNTS), EXPONENTS + 128, SIZE)
+
+
+@kernel
+def move_events(events, sums):
+    """Add the events of float32 results to sums, which have only the columns of such results, and set them to zero."""
+    for row in range(events.shape[0]):
+        column = 0
+        for n in range(3):
+            part = events[row, FIRST_EVENTS[n] : LAST_EVENTS[n]]
+            total = sums[row, column : column + part.size]
+            for i in range(part.size):
+                total[i] += part[i]
+                part[i] = 0
+            column += part.size
 
 
 @kernel

@@ -18,7 +18,19 @@ from simfloat.kernels.compile.intrinsics import PIECE, count_bytes, exponent_fie
 from simfloat.kernels.compile.jit import kernel, out_of_line, overload, scalar
 from simfloat.kernels.elementwise.exact import split
 from simfloat.kernels.elementwise.half import round_to_half
-from simfloat.kernels.rounding.events import EXPONENTS, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
+from simfloat.kernels.rounding.events import (
+    EXPONENTS,
+    INFINITE,
+    NAN,
+    OVERFLOW,
+    PRECISE,
+    SUBNORMAL,
+    TOTAL,
+    UNCHANGED,
+    UNDERFLOW,
+    WIDE,
+    ZERO,
+)
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import (
     nearest,
@@ -196,13 +208,17 @@ MOST_SEARCHES, SOME_SEARCHES = 48, 8
 
 
 @kernel
-def count_results(out, grid_numbers, events):
+def count_results(out, grid_numbers, events, lost, is_wide, is_precise):
     """Count the events that rounded results show without the exact ones; `out` has fewer than 2^32 elements.
 
-    Adds to the vector `events`. Returns 0 if `count_ends` has nothing to count, which is the usual case. Otherwise the
+    Adds to the vector `events`: also the number of lost addends, and the results in formats with the range and with the
+    precision of FP32. Returns 0 if `count_ends` has nothing to count, which is the usual case. Otherwise the
     return value is twice the number of results that are zero or subnormal in their array's type, plus one if some are
     as large as the largest number of the format.
     """
+    events[UNCHANGED] += lost
+    events[WIDE] += out.size if is_wide else 0
+    events[PRECISE] += out.size if is_precise else 0
     grid = unpack_grid(grid_numbers)
     one = out.dtype.type(1)
     bias, last = exponent_field(one), exponent_field(one / out.dtype.type(0))
@@ -407,6 +423,19 @@ def count_unchanged(a, b, out, sign, either):
         lost = ((y != 0.0) & (after == x)) | (either & (x != 0.0) & (after == y))
         count += lost & (abs(after) < np.inf)
     return count
+
+
+@kernel
+def move_events(events, totals, repeats):
+    """Add events to totals, `repeats` times, and set them to zero; most events never occur."""
+    for start in range(0, events.size, 64):
+        part, total, used = events[start : start + 64], totals[start : start + 64], np.int64(0)
+        for i in range(part.size):
+            used |= part[i]
+        if used != 0:
+            for i in range(part.size):
+                total[i] += repeats * part[i]
+                part[i] = 0
 
 
 #: Initial values: below no exponent field, and above none, has been found.
