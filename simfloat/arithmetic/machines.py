@@ -119,9 +119,10 @@ class ImageLoops(Protocol):
 class CountingLoops(Protocol):
     """Loops that count events of roundings, and find the bounds of an array."""
 
-    count_results: Loop  # (out, numbers, events) -> shown
+    count_results: Loop  # (out, numbers, events, lost, is_wide, is_precise) -> shown
     count_ends: Loop  # (exact, out, numbers, events, shown) -> undecided
     count_unchanged: Loop  # (a, b, out, sign, either) -> count
+    move_events: Loop  # (events, totals, repeats)
     bit_facts: Loop  # (x) -> (precision, low, least, high, finite)
 
 
@@ -132,8 +133,10 @@ class RandomLoops(Protocol):
 
 
 class ProgramLoops(Protocol):
-    """The loop for programs of operations on vectors, on the CPU."""
+    """The loops for programs of operations on vectors, on the CPU."""
 
+    count_stalled: Loop  # (before, after, gradient) -> count
+    move_events: Loop  # (events, sums)
     run_program: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
 
 

@@ -196,18 +196,18 @@ def _compute_results(
     if is_straight and is_one_piece(source, results.size):
         source.round_block(plan, 0, results.size, NO_WORDS, results.reshape(-1))
         return results if out is None else copied_to_out(results, out)
-    if operation is not None and operation != target.operation:
-        target = target._replace(operation=operation)
+    name = target.operation if operation is None else operation
     if observer is not None and route.source is InFloat64ByMode:  # float64 cannot represent larger exact results
         results[...] = on_device_of(compute_exactly(route.kernel, arrays, target), results)
         return copied_to_out(results, out)
     if observer is not None and wants_optional_counts(observer):
         check_inexact(target.format, route.operation)
     if observer is not None and is_one_block(plan, results.size, draw):
-        round_and_count(source, plan, results.reshape(-1), observer, target.operation)
+        round_and_count(source, plan, results.reshape(-1), observer, name)
     else:
+        target = target if name == target.operation else target._replace(operation=name)
         round_planned(source, plan, results, target, draw)
-    return copied_to_out(results, out)
+    return results if out is None else copied_to_out(results, out)
 
 
 @in_usual_environment

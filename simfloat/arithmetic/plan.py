@@ -20,6 +20,7 @@ from simfloat.arithmetic.target import (
     Observer,
     SumObserver,
     Target,
+    WithPath,
     bound_counts,
     is_precise,
     is_wide,
@@ -32,9 +33,7 @@ from simfloat.kernels.rounding.events import (
     FIRST_CAUSE,
     NAN,
     OVERFLOW,
-    PRECISE,
     SIZE,
-    UNCHANGED,
     WIDE,
     add_optional_counts,
     events_for,
@@ -97,6 +96,9 @@ class Source(Protocol):
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """Write the results that the format would have without a largest number to `out`."""
+
+    def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
+        """Write all results to `out`; return exact results if they are known, and the number of lost addends."""
 
     def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         """Return the number of finite results that equal one addend although the other one is not zero."""
@@ -234,7 +236,8 @@ def _round_and_count(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
 ) -> None:
     """Round a block and add to its events; exact results are computed if a rounding or a count needs them."""
-    exact, shown = _round_block(source, plan, start, words, out, events)
+    exact, lost = rounded(source, plan, start, words, out)
+    shown = _add_counts(plan, out, lost, events)
     if shown or events.size > SIZE:
         _add_rare_counts(source, plan, start, words, out, exact, shown, events)
 
@@ -261,32 +264,38 @@ def round_and_count(
     An observer that only adds up events receives them in its own vector. A new vector of 17 KB for each call took 15 to
     20 % of an observed step of a small model. If the values are sums of products, `sum_operands` show why one is NaN.
     """
-    counts = bound_counts(observer, operation) if plan.device is CPU else None
+    counts = spare = None
+    if plan.device is CPU:
+        counts = observer.bound.get(operation) if type(observer) is WithPath else None
+        counts = bound_counts(observer, operation) if counts is None else counts
     if counts is None:
-        events = events_for(observer)
-        exact, shown = _round_block(source, plan, 0, NO_WORDS, out, events)
+        spare = getattr(observer, "_spare_events", None)
+        events = spare.pop() if spare else events_for(observer)
+        exact, lost = source.round_observed(plan, out)
+        shown = _add_counts(plan, out, lost, events)
         is_rare = shown != 0 or events.size > SIZE
     else:
-        exact, lost = _rounded(source, plan, 0, NO_WORDS, out)
+        exact, lost = source.round_observed(plan, out)
+        counting = CPU.loops.counting
         with counts.lock:
             totals = counts.vector()
-            shown = _add_counts(plan, out, lost, totals)
+            shown = counting.count_results(out, plan.numbers, totals, lost, plan.is_wide, plan.is_precise)
             if not shown % 2 and not counts.observer.more:
                 if shown:
                     # Only events of zeros and of subnormal numbers remain, and the loop counts them from exact results.
                     exact = source.exact(0, out.size) if exact is None else exact
-                    CPU.loops.counting.count_ends(exact, out, plan.numbers, totals, shown)
+                    counting.count_ends(exact, out, plan.numbers, totals, shown)
                 return
         # Results may be NaN, and the observer needs the causes of this call.
         events, is_rare = events_for(counts.observer), True
     if is_rare:
         _add_rare_counts(source, plan, 0, NO_WORDS, out, exact, shown, events)
-    if sum_operands is not None:
+    if sum_operands is not None and (shown % 2 or spare is None):
         observer = SumObserver(observer, *sum_operands)
     notify(observer, events, operation)
 
 
-def _rounded(source: Source, plan: Plan, start: int, words: NDArray, out: NDArray) -> tuple[NDArray | None, int]:
+def rounded(source: Source, plan: Plan, start: int, words: NDArray, out: NDArray) -> tuple[NDArray | None, int]:
     """Round a block; return its exact results, if they were computed, and the number of lost addends."""
     exact, stop = None, start + out.size
     if source.makes_exact:
@@ -297,27 +306,13 @@ def _rounded(source: Source, plan: Plan, start: int, words: NDArray, out: NDArra
     return exact, source.count_lost_addends(start, stop, out)
 
 
-def _round_block(
-    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
-) -> tuple[NDArray | None, int]:
-    """Round a block and add the events that results show; return the exact results and the number of `_add_counts`."""
-    exact, lost = _rounded(source, plan, start, words, out)
-    return exact, _add_counts(plan, out, lost, events)
-
-
 def _add_counts(plan: Plan, out: NDArray, lost: int, events: NDArray[np.int64]) -> int:
     """Add the events that results show without the exact ones, and the number of lost addends.
 
     Return 0 if `_add_rare_counts` has nothing to add. Otherwise the number is odd if results may be infinite or NaN.
     """
-    shown: int = plan.device.loops.counting.count_results(out, plan.numbers, events)
-    if lost:
-        events[UNCHANGED] += lost
-    if plan.is_wide:
-        events[WIDE] += out.size
-    if plan.is_precise:
-        events[PRECISE] += out.size
-    return shown
+    counting = plan.device.loops.counting
+    return counting.count_results(out, plan.numbers, events, lost, plan.is_wide, plan.is_precise)  # type: ignore[no-any-return]
 
 
 @in_usual_environment

@@ -18,7 +18,7 @@ from simfloat.arithmetic.bit_stream import NO_WORDS
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.machines import CPU, Device, Loop
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.plan import Plan, plan_for
+from simfloat.arithmetic.plan import Plan, plan_for, rounded
 from simfloat.arithmetic.target import causes_of_operation, causes_of_rounding, check_precision, odd_suffices
 from simfloat.arithmetic.threads import scratch
 from simfloat.environment import in_usual_environment
@@ -120,6 +120,9 @@ FLOAT16 = Operands(_float16_numbers, _are_float16, lambda *vectors: bool(CPU.loo
 
 ZERO = np.zeros(1)
 
+#: Operations that can lose an addend.
+SUMS = ("add", "subtract", "fma")
+
 
 class Elements(NamedTuple):
     """The elements of a vector, which are rounded without an operation."""
@@ -150,6 +153,10 @@ class Elements(NamedTuple):
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         plan.loop(exact, words, out, plan.unbounded)
 
+    def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
+        plan.loop(self.x, NO_WORDS, out, plan.numbers)
+        return self.x, 0
+
     def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         return 0
 
@@ -162,6 +169,9 @@ class NumbersOfFormat(Elements):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         return
+
+    def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
+        return self.x, 0
 
 
 class InFloat64:
@@ -221,10 +231,13 @@ class InFloat64:
             loop = plan.device.loops.operation_loops.paired_results[self.route.kernel]
             loop(*self.block(start, start + out.size), self.route.sign, words, out, plan.unbounded)
 
+    def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
+        return rounded(self, plan, 0, NO_WORDS, out)
+
     def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         if self.route.kernel == "fma":
             return self._count_lost_in_fma(start, stop, out)
-        if self.route.kernel not in ("add", "subtract"):
+        if self.route.kernel not in SUMS:
             return 0
         a, b, _ = self.vectors if stop - start == self.size else self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
@@ -273,6 +286,10 @@ class _RoundedInFloat32(InFloat64):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         self.round_few(self.route, self.vectors if stop - start == self.size else self.block(start, stop), out)
+
+    def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
+        self.round_few(self.route, self.vectors, out)
+        return None, self.count_lost_addends(0, out.size, out) if self.route.kernel in SUMS else 0
 
     @staticmethod
     def round_few(route: Route, vectors: list[NDArray], out: NDArray) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream, check_stream
-from simfloat.arithmetic.machines import on_cpu
+from simfloat.arithmetic.machines import CPU, on_cpu
 from simfloat.arithmetic.operands import FloatType, are_float32
 from simfloat.environment import in_callers_environment, in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format
@@ -163,11 +163,13 @@ class BoundCounts:
         self._all: dict[EventKey, NDArray[np.int64]] | None = None
         self._vector = np.zeros(0, np.int64)
 
-    def add(self, events: NDArray[np.int64]) -> None:
-        """Add the events of a call with finite results; their vector has the size of the vectors of the observer."""
+    def move(self, events: NDArray[np.int64], repeats: int) -> None:
+        """Add the events of a call with finite results, `repeats` times, and set them to zero.
+
+        Their vector has the size of the vectors of the observer.
+        """
         with self.lock:
-            total = self.vector()
-            np.add(total, events, out=total)
+            CPU.loops.counting.move_events(events, self.vector(), repeats)
 
     def vector(self) -> NDArray[np.int64]:
         """Return the vector to which events are added; a new key follows the others of the observer."""

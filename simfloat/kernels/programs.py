@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from simfloat.kernels.compile.intrinsics import fma, root
+from simfloat.kernels.compile.intrinsics import exponent_field, fma, root
 from simfloat.kernels.compile.jit import kernel, scalar
 from simfloat.kernels.elementwise.exact import add_odd, divide_odd, multiply_odd, sqrt_odd
 from simfloat.kernels.program_lanes import (
@@ -59,8 +59,8 @@ from simfloat.kernels.program_table import (
     SUM,
     SUM_WITH_SCALAR,
 )
-from simfloat.kernels.rounding.arrays import LANES, MANY, add_counts, add_fields, count_small, unpack_image_cut
-from simfloat.kernels.rounding.events import UNCHANGED, UNDERFLOW, ZERO
+from simfloat.kernels.rounding.arrays import add_counts, count_fields, count_small, unpack_image_cut
+from simfloat.kernels.rounding.events import COUNTS, EXPONENTS, INFINITE, SIZE, UNCHANGED, UNDERFLOW, ZERO
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import (
     in_range_quickly,
@@ -294,7 +294,7 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
     words, packed = np.zeros(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
     used = np.zeros(register_count, np.uint32)  # the bitwise or of the bit patterns in each register
     total = inputs[0].size
-    counters = np.zeros((events.shape[0], LANES if total >= MANY else 1, 512), np.uint32)
+    counters = np.zeros((events.shape[0], 256), np.int64)
     for start in range(0, total, BLOCK):
         stop = min(start + BLOCK, total)
         count = stop - start
@@ -340,15 +340,16 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
                     _fill_words(words[:count], packed, first + start, draws[n], draws_are_bytes(grid))
                 _round(how, exact, words, grid, registers, to, count)
             if counted >= 0:
-                zeros, small, large = count_ends(registers, to, grid.max, count)
-                # Events of overflow and NaN need the exact results, which are not kept. False sends the step to the
-                # single operations. A training step that overflows is rare, and both methods give the same results.
-                if large:
-                    return False
-                if total < MANY:
-                    add_fields(registers[to, :count], 1, counters[counted])
-                else:
-                    add_fields(registers[to, :count], LANES, counters[counted])
+                # The exponents show if some results are zeros, subnormal, or nearly as large as the largest number.
+                counts, zeros, small = counters[counted], np.int64(0), np.int64(0)
+                others = counts[0]
+                largest = count_fields(registers[to, :count], counts)
+                if largest >= exponent_field(F32(grid.max)) or counts[0] > others:
+                    zeros, small, large = count_ends(registers, to, grid.max, count)
+                    # Events of overflow and NaN need the exact results, which are not kept. False sends the step to the
+                    # single operations. A training step that overflows is rare, and both methods give the same results.
+                    if large:
+                        return False
                 if zeros > 0:
                     events[counted, ZERO] += zeros
                     if grid.uniform == 0.0:
@@ -363,3 +364,38 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
         if table[n, 7] >= 0:
             add_counts(counters[table[n, 7]], np.int64(total), unpack_grid(grids[table[n, 5]]), events[table[n, 7]])
     return True
+
+
+#: The first columns of the events that float32 results may have, and the columns after the last.
+FIRST_EVENTS, LAST_EVENTS = (0, EXPONENTS - 149, INFINITE), (len(COUNTS), EXPONENTS + 128, SIZE)
+
+
+@kernel
+def move_events(events, sums):
+    """Add the events of float32 results to sums, which have only the columns of such results, and set them to zero."""
+    for row in range(events.shape[0]):
+        column = 0
+        for n in range(3):
+            part = events[row, FIRST_EVENTS[n] : LAST_EVENTS[n]]
+            total = sums[row, column : column + part.size]
+            for i in range(part.size):
+                total[i] += part[i]
+                part[i] = 0
+            column += part.size
+
+
+@kernel
+def count_stalled(before, after, gradient):
+    """Count the elements that keep their value although their gradient is not zero; `before` may have one element."""
+    step, count = np.int64(before.size == after.size), np.int64(0)
+    for start in range(0, after.size, BLOCK):
+        x, y, stalled = after[start : start + BLOCK], gradient[start : start + BLOCK], U32(0)
+        old = before[start * step : start * step + BLOCK]
+        if step == 1:
+            for i in range(x.size):
+                stalled = U32(stalled + U32((x[i] == old[i]) & (y[i] != F32(0.0))))
+        else:
+            for i in range(x.size):
+                stalled = U32(stalled + U32((x[i] == before[0]) & (y[i] != F32(0.0))))
+        count += np.int64(stalled)
+    return count

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat import kernels
 from simfloat.arithmetic.casts import Cast
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FLOAT32, empty, flat
 from simfloat.arithmetic.programs import (
     EventLabel,
@@ -30,7 +32,7 @@ from simfloat.arithmetic.programs import (
 from simfloat.arithmetic.target import AddingObserver, BoundCounts, WithPath, bound_counts, notify
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.kernels.rounding.events import COUNTS, EXPONENTS, INFINITE, SIZE, UNCHANGED
+from simfloat.kernels.rounding.events import SIZE, UNCHANGED
 from simfloat.simulation.place import Place, UpdateRules
 from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic
 
@@ -41,8 +43,11 @@ WEIGHT = ""
 GRADIENT = 1
 
 
+#: The value of a moment before the first step.
+NO_MOMENT = np.zeros(1, np.float32)
+
 #: The columns of the events that float32 results may have.
-EVENTS_OF_FLOAT32 = slice(0, len(COUNTS)), slice(EXPONENTS - 149, EXPONENTS + 128), slice(INFINITE, SIZE)
+EVENTS_OF_FLOAT32 = np.r_[tuple(map(slice, kernels.programs.FIRST_EVENTS, kernels.programs.LAST_EVENTS))]
 
 
 class ObservedMoment(NamedTuple):
@@ -108,7 +113,7 @@ class BoundUpdate:
         self.observed: list[ObservedResult] = []
         # Sums of the events that the observer has not received yet, in the columns of float32 results. Adding 17 KB for
         # each row of each update took as long as the update.
-        self._sums: list[NDArray[np.int64]] = []
+        self._sums: NDArray[np.int64] | None = None
         rows: dict[EventLabel, list[int]] = {}
         for row, number in enumerate(wanted):
             label, observer = instructions.counted[number], observers[number]
@@ -125,42 +130,38 @@ class BoundUpdate:
 
     def notify(self, events: NDArray[np.int64], read: Sequence[NDArray], written: Sequence[NDArray]) -> None:
         """Send the events of an update to the observers, and set `events` to zero for the next update."""
-        if self._moments:
-            has_gradient = read[GRADIENT] != 0
-            for row, moment in self._moments:
-                before = 0.0 if moment.before is None else read[moment.before]
-                # All results are finite. Otherwise the loop would have refused to count them.
-                events[row, UNCHANGED] = np.count_nonzero((written[moment.after] == before) & has_gradient)
+        for row, moment in self._moments:
+            before = NO_MOMENT if moment.before is None else read[moment.before]
+            # All results are finite. Otherwise the loop would have refused to count them.
+            count = CPU.loops.programs.count_stalled(before, written[moment.after], read[GRADIENT])
+            events[row, UNCHANGED] = count
         for result in self._without_counts:
             notify(result.observer, events[result.rows[0]].copy(), result.operation)
         counts = self.observed[0].counts
         if counts is not None:
             with counts.lock:
                 self._add(counts.observer, events)
-        for columns in EVENTS_OF_FLOAT32:
-            events[:, columns] = 0
+        else:
+            events[:, EVENTS_OF_FLOAT32] = 0
 
     def _add(self, observer: AddingObserver, events: NDArray[np.int64]) -> None:
         """Add events to the sums; the observer receives them before its counts are read."""
-        if not self._sums:
-            self._sums = [events[:, columns].copy() for columns in EVENTS_OF_FLOAT32]
+        if self._sums is None:
+            self._sums = np.zeros((len(events), len(EVENTS_OF_FLOAT32)), np.int64)
             for result in self.observed:
                 if result.counts is not None:
                     result.counts.vector()  # the keys of an observer have the order of their first events
             observer.add_later(self._add_sums)
-            return
-        for sums, columns in zip(self._sums, EVENTS_OF_FLOAT32, strict=True):
-            np.add(sums, events[:, columns], out=sums)
+        CPU.loops.programs.move_events(events, self._sums)
 
     def _add_sums(self) -> None:
         """Add the sums of events to the counts of the observer."""
+        sums = self._sums
+        assert sums is not None
         for result in self.observed:
             if result.counts is not None:
-                total = result.counts.vector()
-                for sums, columns in zip(self._sums, EVENTS_OF_FLOAT32, strict=True):
-                    for row in result.rows:
-                        total[columns] += sums[row]
-        self._sums = []
+                result.counts.vector()[EVENTS_OF_FLOAT32] += sums[result.rows].sum(0)
+        self._sums = None
 
 
 class RecordedStep(UpdateArithmetic):

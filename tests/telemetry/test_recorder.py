@@ -93,6 +93,20 @@ def trained():
     return recorder, lost
 
 
+def test_every_exponent_is_counted_in_arrays_of_every_size(rng):
+    """Few results, many with few exponents and many with many exponents are counted by different loops."""
+    for size in (1, 127, 128, 513, 1025, 5000):
+        normal, wide = rng.standard_normal(size), np.exp2(rng.uniform(-140.0, 120.0, size))
+        for numbers in (normal, normal**2, np.maximum(normal, 0.0), wide, np.append(wide, [np.inf, np.nan])):
+            for dtype, format in ((np.float32, sf.FP32), (np.float64, sf.FP64)):
+                recorder, x = sf.Recorder(), numbers.astype(dtype)
+                sf.round(x, format, observer=recorder)
+                finite = x[np.isfinite(x) & (x != 0)]
+                exponents, counts = np.unique(np.frexp(finite)[1] - 1, return_counts=True)
+                wanted = dict(zip(exponents.tolist(), counts.tolist(), strict=True)) | {"zero": (x == 0).sum()}
+                assert recorder.histogram() == wanted, (size, dtype)
+
+
 def test_a_parameters_path_holds_its_gradient_and_its_update(trained):
     recorder, lost = trained
     for path, size in (("hidden.0.weight", 12), ("hidden.0.bias", 4), ("head.weight", 8), ("head.bias", 2)):

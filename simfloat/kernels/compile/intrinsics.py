@@ -18,6 +18,7 @@ from fractions import Fraction
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from simfloat.kernels.compile.jit import overload
@@ -37,11 +38,13 @@ def exponent_field(x):
     return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF))
 
 
-def signed_field(x):
-    """Return the biased exponent of a float, with the sign as the next higher bit."""
-    if isinstance(x, np.float32):
-        return np.int64(x.view(np.uint32) >> np.uint32(23))
-    return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
+#: The bytes that `count_bytes` reads.
+PIECE = 512
+
+
+def count_bytes(array, start, value):
+    """Return the number of bytes of this value among the PIECE bytes of a vector that begin at `start`."""
+    return np.count_nonzero(array[start : start + PIECE] == value)
 
 
 def fma(a, b, c):
@@ -122,6 +125,16 @@ def _odd_fraction(exact: Fraction) -> float:
     nearest = float(exact)
     rest = exact - Fraction(nearest)
     return float(round_sum_to_odd(np.float64(nearest), (rest > 0) - (rest < 0)))
+
+
+def spread(builder, number, vector):
+    """Return a vector of this type with the scalar in every lane."""
+    index = ir.IntType(32)
+    # The form that LLVM recognises as a broadcast: insert into the first lane, then shuffle with a mask of zeros. LLVM
+    # folds the load of the scalar and the broadcast into one instruction.
+    nothing = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(nothing, number, ir.Constant(index, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
 
 
 @intrinsic
@@ -227,11 +240,28 @@ def _exponent_field(x):
     return lambda x: np.int64((np.float64(x).view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF))
 
 
-@overload(signed_field)
-def _signed_field(x):
-    if x == types.float32:
-        return lambda x: np.int64(np.uint32(np.float32(x).view(np.uint32) >> np.uint32(23)))
-    return lambda x: np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
+@intrinsic
+def _llvm_count_bytes(typing_context, array, start, value):
+    def generate(context, builder, signature, arguments):
+        # A byte of each lane counts the matches, and LLVM would widen it in a loop over an array.
+        lanes, words = ir.VectorType(ir.IntType(8), 32), ir.VectorType(ir.IntType(16), 32)
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        first = builder.bitcast(builder.gep(data, [arguments[1]]), lanes.as_pointer())
+        number = spread(builder, arguments[2], lanes)
+        matches = ir.Constant(lanes, None)
+        for i in range(PIECE // 32):
+            part = builder.load(builder.gep(first, [ir.Constant(ir.IntType(32), i)]), align=1)
+            matches = builder.sub(matches, builder.sext(builder.icmp_unsigned("==", part, number), lanes))
+        kind = ir.FunctionType(ir.IntType(16), [words])
+        total = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.add.v32i16")
+        return builder.zext(builder.call(total, [builder.zext(matches, words)]), ir.IntType(64))
+
+    return types.int64(array, types.intp, types.uint8), generate
+
+
+@overload(count_bytes)
+def _count_bytes(array, start, value):
+    return lambda array, start, value: _llvm_count_bytes(array, start, value)
 
 
 @overload(fma)

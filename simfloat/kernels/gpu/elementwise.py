@@ -36,6 +36,7 @@ from simfloat.kernels.rounding.arrays import (
     NO_LAST,
     combine_facts,
     exponent_and_fraction,
+    move_events,  # noqa: F401 (events are in NumPy vectors)
     round_image_in_any_mode,
     unpack_image_cut,
 )
@@ -45,9 +46,12 @@ from simfloat.kernels.rounding.events import (
     INFINITE,
     NAN,
     OVERFLOW,
+    PRECISE,
     SUBNORMAL,
     TOTAL,
+    UNCHANGED,
     UNDERFLOW,
+    WIDE,
     ZERO,
 )
 from simfloat.kernels.rounding.grid import unpack_grid
@@ -85,8 +89,11 @@ def _count(i, exact, out, grid_numbers, counters):
         add_at(counters, SUBNORMAL, np.int64(abs(after) < grid.min_normal and grid.uniform == 0.0))
 
 
-def count_results(out, grid_numbers, events):
-    """Return 1 without counting: one launch counts everything later, together with the exact results."""
+def count_results(out, grid_numbers, events, lost, is_wide, is_precise):
+    """Return 1 after adding what is known: one launch counts the rest later, together with the exact results."""
+    events[UNCHANGED] += lost
+    events[WIDE] += out.size * is_wide
+    events[PRECISE] += out.size * is_precise
     return 1
 
 

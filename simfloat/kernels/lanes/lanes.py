@@ -24,6 +24,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from simfloat.kernels.compile import intrinsics
+from simfloat.kernels.compile.intrinsics import spread
 from simfloat.kernels.compile.jit import overload
 from simfloat.kernels.compile.processor import VECTORS
 
@@ -75,16 +76,6 @@ def _address(context, builder, kind, array, i, j, vector):
     struct = context.make_array(kind)(context, builder, array)
     place = cgutils.get_item_pointer(context, builder, kind, struct, [i, j])
     return builder.bitcast(place, vector.as_pointer())
-
-
-def spread(builder, number, vector):
-    """Return a vector of this type with the scalar in every lane."""
-    index = ir.IntType(32)
-    # The form that LLVM recognises as a broadcast: insert into the first lane, then shuffle with a mask of zeros. LLVM
-    # folds the load of the scalar and the broadcast into one instruction.
-    nothing = ir.Constant(vector, ir.Undefined)
-    first = builder.insert_element(nothing, number, ir.Constant(index, 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
 
 
 @intrinsic

@@ -12,12 +12,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
-from simfloat.kernels.compile.intrinsics import exponent_field, shift_left, shift_right, signed_field
-from simfloat.kernels.compile.jit import kernel, out_of_line, scalar
+from simfloat.kernels.compile.intrinsics import PIECE, count_bytes, exponent_field, shift_left, shift_right
+from simfloat.kernels.compile.jit import kernel, out_of_line, overload, scalar
 from simfloat.kernels.elementwise.exact import split
 from simfloat.kernels.elementwise.half import round_to_half
-from simfloat.kernels.rounding.events import EXPONENTS, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
+from simfloat.kernels.rounding.events import (
+    EXPONENTS,
+    INFINITE,
+    NAN,
+    OVERFLOW,
+    PRECISE,
+    SUBNORMAL,
+    TOTAL,
+    UNCHANGED,
+    UNDERFLOW,
+    WIDE,
+    ZERO,
+)
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import (
     nearest,
@@ -29,7 +42,7 @@ from simfloat.kernels.rounding.one_number import (
 )
 from simfloat.kernels.rounding.random import as_word
 
-U32 = np.uint32
+U8, U32 = np.uint8, np.uint32
 
 
 @kernel
@@ -179,33 +192,69 @@ def round_general(x, words, out, grid_numbers):
         out[i] = one_nan(round_to_any_grid(np.float64(x[i]), as_word(words[i * step]), grid))
 
 
-#: For at least this number of results, each exponent has LANES counters that take turns: neighbours with the same
-#: exponent need not wait for each other's counter. For fewer results, it would take longer to clear and to add them.
+#: Below this number of results, each is added to the events at once: one pass through the exponents takes longer.
+FEW = 128
+
+#: For at least this number of float64 results, each exponent has LANES counters that take turns: neighbours with the
+#: same exponent need not wait for each other's counter. For fewer results, it would take longer to clear and to add
+#: them.
 MANY = 4096
 LANES = 4
 
+#: The float32 results whose exponents are counted together, and how often one of them may be searched: numbers of a
+#: tensor have few exponents, but if they have many, another loop is faster.
+TOGETHER = 1024
+MOST_SEARCHES, SOME_SEARCHES = 48, 8
+
 
 @kernel
-def count_results(out, grid_numbers, events):
+def count_results(out, grid_numbers, events, lost, is_wide, is_precise):
     """Count the events that rounded results show without the exact ones; `out` has fewer than 2^32 elements.
 
-    Adds to the vector `events`. Returns 0 if `count_ends` has nothing to count, which is the usual case. Otherwise the
+    Adds to the vector `events`: also the number of lost addends, and the results in formats with the range and with the
+    precision of FP32. Returns 0 if `count_ends` has nothing to count, which is the usual case. Otherwise the
     return value is twice the number of results that are zero or subnormal in their array's type, plus one if some are
     as large as the largest number of the format.
     """
+    events[UNCHANGED] += lost
+    events[WIDE] += out.size if is_wide else 0
+    events[PRECISE] += out.size if is_precise else 0
     grid = unpack_grid(grid_numbers)
     one = out.dtype.type(1)
     bias, last = exponent_field(one), exponent_field(one / out.dtype.type(0))
-    counts = np.zeros(last + 1, np.int64)
-    if out.size < MANY:
-        _count_fields(out, 1, counts)
+    top, bottom = exponent_field(out.dtype.type(grid.max)), exponent_field(out.dtype.type(grid.overflow_negative))
+    if out.size < FEW:
+        small, large = _count_few(out, bias, last, top, bottom, grid, events)
     else:
-        _count_fields(out, LANES, counts)
-    _add_field_count(counts, out.size, bias, grid, events)
-    large = counts[last] > 0 or counts[exponent_field(out.dtype.type(grid.max))] > 0
-    large |= counts[exponent_field(out.dtype.type(grid.overflow_negative))] > 0
-    large |= grid.below == 0.0 and grid.lowest == 0.0 and counts[0] > 0
-    return 2 * counts[0] + np.int64(large)
+        counts = np.zeros(last + 1, np.int64)
+        count_fields(out, counts)
+        _add_field_count(counts, out.size, bias, grid, events)
+        small, large = counts[0], counts[last] > 0 or counts[top] > 0 or counts[bottom] > 0
+    large |= grid.below == 0.0 and grid.lowest == 0.0 and small > 0
+    return 2 * small + np.int64(large)
+
+
+@scalar
+def _least_normal(bias, grid):
+    """Return the exponent field of the smallest normal number of a format; 0 for fixed point."""
+    return np.int64(0) if grid.uniform != 0.0 else np.int64(grid.emin) + bias
+
+
+@scalar
+def _count_few(out, bias, last, top, bottom, grid, events):
+    """Add few results to the events; return the number with the exponent field 0, and True if any may be too large."""
+    small, subnormal, large, least = np.int64(0), np.int64(0), False, _least_normal(bias, grid)
+    for i in range(out.size):
+        field = exponent_field(out[i])
+        large |= (field == last) | (field == top) | (field == bottom)
+        if field == 0:
+            small += 1
+        elif field < last:
+            events[EXPONENTS - bias + field] += 1
+            subnormal += np.int64(field < least)
+    events[TOTAL] += out.size
+    events[SUBNORMAL] += subnormal
+    return small, large
 
 
 @scalar
@@ -213,21 +262,18 @@ def _add_field_count(counts, total, bias, grid, events):
     """Add `total` results to the events; `counts[field]` of them have the exponent field `field`."""
     last = counts.size - 1
     events[TOTAL] += total
-    least_normal = np.int64(0) if grid.uniform != 0.0 else np.int64(grid.emin) + bias
     for field in range(1, last):
         events[EXPONENTS - bias + field] += counts[field]
     # In the loop above, this sum would be stored for every exponent. For few results, this took most of the time.
     subnormal = np.int64(0)
-    for field in range(1, min(least_normal, last)):
+    for field in range(1, min(_least_normal(bias, grid), last)):
         subnormal += counts[field]
     events[SUBNORMAL] += subnormal
 
 
 @scalar
-def add_counts(counters, total, grid, events):
-    """Add `total` float32 results to the events, from the counters that `add_fields` filled."""
-    counts = np.zeros(256, np.int64)
-    _add_counters(counters, counts)
+def add_counts(counts, total, grid, events):
+    """Add `total` float32 results to the events; `count_fields` counted their exponents."""
     _add_field_count(counts, total, np.int64(127), grid, events)
 
 
@@ -273,33 +319,84 @@ def _count_beyond(exact, out, grid, events):
     return undecided
 
 
-@scalar
-def _count_fields(out, lanes, counts):
-    """Count results by the exponent field of their bit patterns."""
-    counters = np.zeros((lanes, 2 * counts.size), np.uint32)
-    add_fields(out, lanes, counters)
-    _add_counters(counters, counts)
+def count_fields(out, counts):
+    """Add to `counts[field]` the number of results with this exponent field; return the largest field."""
+    for x in out:
+        counts[exponent_field(x)] += 1
+    return max([exponent_field(x) for x in out], default=np.int64(0))
+
+
+@overload(count_fields)
+def _count_fields(out, counts):
+    if out.dtype == types.float32:
+        return lambda out, counts: _count_single_fields(out, counts)
+    return lambda out, counts: _count_double_fields(out, counts)
+
+
+@out_of_line
+def _count_single_fields(out, counts):
+    """Count the exponents of float32 results, by a search for each exponent among the bytes of many results.
+
+    An addition to one of 256 counters for each result would wait for the last addition to it, and took up to six times
+    as long.
+    """
+    fields, largest = np.empty(TOGETHER, np.uint8), U32(0)
+    for start in range(0, out.size, TOGETHER):
+        part = out[start : min(start + TOGETHER, out.size)]
+        count, most = part.size, U32(0)
+        for i in range(count):
+            field = U32(U32(np.float32(part[i]).view(U32) >> U32(23)) & U32(0xFF))
+            fields[i] = U8(field)
+            most = max(most, field)
+        largest = max(largest, most)
+        # Whole pieces are searched. The bytes after the last result are not its exponents, and are subtracted.
+        size = -(-count // PIECE) * PIECE
+        for i in range(count, size):
+            fields[i] = U8(0)
+        zeros = _search(fields, size, U8(0)) - (size - count)
+        counts[0] += zeros
+        left, searches, field = count - zeros, 0, np.int64(most)
+        while left > 0 and searches < (MOST_SEARCHES if 2 * left < count else SOME_SEARCHES):
+            matches = _search(fields, size, U8(field))
+            counts[field] += matches
+            left, searches, field = left - matches, searches + 1, field - 1
+        if left > 0:
+            for i in range(count):
+                if U8(0) < fields[i] <= U8(field):
+                    counts[np.uint64(fields[i])] += 1
+    return np.int64(largest)
 
 
 @scalar
-def add_fields(out, lanes, counters):
-    """Count results by the sign and exponent field of their bit patterns, with `lanes` counters each in turn."""
+def _search(fields, size, field):
+    """Return the number of bytes of this value, in whole pieces."""
+    matches = np.int64(0)
+    for start in range(0, size, PIECE):
+        matches += count_bytes(fields, start, field)
+    return matches
+
+
+@scalar
+def _count_double_fields(out, counts):
+    """Count the exponents of float64 results; `counts` are zeros."""
+    lanes = 1 if out.size < MANY else LANES
+    counters = np.zeros((lanes, counts.size), np.uint32)
     whole = out.size - out.size % lanes
     for i in range(0, whole, lanes):
         # Results near one another mostly have the same exponent. An addition to the counter that was just written would
         # wait for that store, so the counters take turns.
         for lane in range(lanes):
-            counters[np.uint64(lane), np.uint64(signed_field(out[i + lane]))] += np.uint32(1)
+            counters[np.uint64(lane), np.uint64(exponent_field(out[i + lane]))] += np.uint32(1)
     for i in range(whole, out.size):
-        counters[np.uint64(0), np.uint64(signed_field(out[i]))] += np.uint32(1)
-
-
-@scalar
-def _add_counters(counters, counts):
+        counters[np.uint64(0), np.uint64(exponent_field(out[i]))] += np.uint32(1)
     # The inner loop goes along rows of counters, so it is vectorised.
-    for lane in range(counters.shape[0]):
+    for lane in range(lanes):
         for field in range(counts.size):
-            counts[field] += np.int64(counters[lane, field]) + np.int64(counters[lane, field + counts.size])
+            counts[field] += np.int64(counters[lane, field])
+    largest = np.int64(counts.size - 1)
+    while largest > 0 and counts[largest] == 0:
+        largest -= 1
+    return largest
 
 
 @scalar
@@ -326,6 +423,19 @@ def count_unchanged(a, b, out, sign, either):
         lost = ((y != 0.0) & (after == x)) | (either & (x != 0.0) & (after == y))
         count += lost & (abs(after) < np.inf)
     return count
+
+
+@kernel
+def move_events(events, totals, repeats):
+    """Add events to totals, `repeats` times, and set them to zero; most events never occur."""
+    for start in range(0, events.size, 64):
+        part, total, used = events[start : start + 64], totals[start : start + 64], np.int64(0)
+        for i in range(part.size):
+            used |= part[i]
+        if used != 0:
+            for i in range(part.size):
+                total[i] += repeats * part[i]
+                part[i] = 0
 
 
 #: Initial values: below no exponent field, and above none, has been found.
