@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.bit_stream import Stream, take_draw
+from simfloat.arithmetic.bit_stream import NO_WORDS, Stream, take_draw
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.flags import Flagged
 from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu
 from simfloat.arithmetic.operands import FloatType, broadcast_shape, empty
-from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, plan_for, round_planned
+from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, plan_for, round_for_counts, round_planned
 from simfloat.arithmetic.sources import InFloat64, route_of
 from simfloat.arithmetic.target import (
     Observer,
@@ -170,6 +170,10 @@ class ExactResults:
             out[place - start], flags = self._decide(place, rounded)
             if self.flags is not None:
                 self.flags[place] = flags
+
+    def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
+        """Write all rounded results to `out`, and their flags; return None, and the number of lost addends."""
+        return round_for_counts(self, plan, 0, NO_WORDS, out)
 
     def _places(self, start: int, stop: int) -> list[int]:
         """Return the indices of results that the definition rounds."""

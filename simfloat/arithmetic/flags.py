@@ -14,7 +14,7 @@ from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw
 from simfloat.arithmetic.machines import CPU, GPU, Loop, on_cpu
 from simfloat.arithmetic.operands import FLOAT32, empty, image_of
-from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, round_planned
+from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, round_for_counts, round_planned
 from simfloat.arithmetic.sources import (
     LEAST_LOOKED_UP,
     ByHalfConversion,
@@ -95,6 +95,10 @@ class Flagged:
             self.round_exact(plan, out if self.double_loop else self.exact(start, stop), start, words, out)
         elif others:
             self._flag_others(self.exact(start, stop), start, out, flags)
+
+    def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
+        """Round and flag all results; return the exact ones, and the number of lost addends."""
+        return round_for_counts(self, plan, 0, NO_WORDS, out)
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """Round and flag exact results; other roundings, which observers need, are not flagged."""

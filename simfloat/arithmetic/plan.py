@@ -236,7 +236,7 @@ def _round_and_count(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
 ) -> None:
     """Round a block and add to its events; exact results are computed if a rounding or a count needs them."""
-    exact, lost = rounded(source, plan, start, words, out)
+    exact, lost = round_for_counts(source, plan, start, words, out)
     shown = _add_counts(plan, out, lost, events)
     if shown or events.size > SIZE:
         _add_rare_counts(source, plan, start, words, out, exact, shown, events)
@@ -295,7 +295,9 @@ def round_and_count(
     notify(observer, events, operation)
 
 
-def rounded(source: Source, plan: Plan, start: int, words: NDArray, out: NDArray) -> tuple[NDArray | None, int]:
+def round_for_counts(
+    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray
+) -> tuple[NDArray | None, int]:
     """Round a block; return its exact results, if they were computed, and the number of lost addends."""
     exact, stop = None, start + out.size
     if source.makes_exact:
@@ -312,7 +314,7 @@ def _add_counts(plan: Plan, out: NDArray, lost: int, events: NDArray[np.int64]) 
     Return 0 if `_add_rare_counts` has nothing to add. Otherwise the number is odd if results may be infinite or NaN.
     """
     counting = plan.device.loops.counting
-    return counting.count_results(out, plan.numbers, events, lost, plan.is_wide, plan.is_precise)  # type: ignore[no-any-return]
+    return counting.count_results(out, plan.numbers, events, lost, plan.is_wide, plan.is_precise)
 
 
 @in_usual_environment

@@ -18,7 +18,7 @@ from simfloat.arithmetic.bit_stream import NO_WORDS
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.machines import CPU, Device, Loop
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.plan import Plan, plan_for, rounded
+from simfloat.arithmetic.plan import Plan, plan_for, round_for_counts
 from simfloat.arithmetic.target import causes_of_operation, causes_of_rounding, check_precision, odd_suffices
 from simfloat.arithmetic.threads import scratch
 from simfloat.environment import in_usual_environment
@@ -232,7 +232,7 @@ class InFloat64:
             loop(*self.block(start, start + out.size), self.route.sign, words, out, plan.unbounded)
 
     def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
-        return rounded(self, plan, 0, NO_WORDS, out)
+        return round_for_counts(self, plan, 0, NO_WORDS, out)
 
     def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         if self.route.kernel == "fma":
