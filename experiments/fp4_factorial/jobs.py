@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import simfloat as sf
+from experiments.fp4_factorial.best import BEST
 from experiments.norm_gains.jobs import RATE, batches, held_out_inputs, loss_of
 from experiments.norm_gains.model import Student, taught
 from experiments.options import Options
@@ -13,8 +14,8 @@ from simfloat.studies import Job, Result
 #: Steps of AdamW, in a tiny run too; and the number of evaluations.
 STEPS, TINY_STEPS, RECORDS = 120, 1, 10
 
-#: FP32 and both bare formats have their lowest loss on seeds 0 and 1 at this rate, of RATE times 2^(k/2), k = -1 to 4.
-TUNED_RATE = RATE * 2**1.5
+#: The rates that are tried for every arm are RATE times 2^(k/2) for these k; the seeds that choose the best one.
+EXPONENTS, TUNING = range(1, 6), (0, 1)
 
 #: The scales of each format: MXFP4 has powers of two, rounded up, NVFP4 E4M3 numbers.
 SCALES = {"MXFP4": sf.block(32, sf.E8M0), "NVFP4": sf.block(16, sf.E4M3)}
@@ -67,19 +68,35 @@ def name_of(format: str, stochastic: bool = False, rotated: bool = False) -> str
     return next(name for name, arm in ARMS.items() if arm == Arm(format, stochastic, rotated))
 
 
+def rate_of(exponent: int) -> float:
+    """Return the first rate times 2^(exponent / 2)."""
+    return float(RATE * 2 ** (exponent / 2))
+
+
 def jobs(options: Options) -> list[Job]:
-    """Return every arm for every seed, and FP32 and the bare formats again at their best rate."""
+    """Return the runs that choose rates, except in a tiny run, and every arm at the first rate and at its best one."""
     seeds, tiny = options.seed_numbers, options.tiny
-    tuned = ("FP32", *map(name_of, SCALES))
     return [
         *({"arm": arm, "seed": seed, "tiny": tiny} for arm in ARMS for seed in seeds),
-        *({"arm": arm, "seed": seed, "tiny": tiny, "rate": TUNED_RATE} for arm in tuned for seed in seeds),
+        *({"arm": arm, "seed": seed, "tiny": tiny, "rate": rate_of(BEST[arm])} for arm in ARMS for seed in seeds),
+        *([] if tiny else choosing_jobs()),
+    ]
+
+
+def choosing_jobs() -> list[Job]:
+    """Return a run of every arm at every rate, on the seeds that choose."""
+    return [
+        {"arm": arm, "chooser": seed, "tiny": False, "rate": rate_of(exponent)}
+        for arm in ARMS
+        for exponent in EXPONENTS
+        for seed in TUNING
     ]
 
 
 def run(job: Job) -> Result:
     """Train the student of a seed under an arm; return held-out losses, computed in FP32."""
-    seed, steps, arm = job["seed"], TINY_STEPS if job["tiny"] else STEPS, ARMS[job["arm"]]
+    seed = job["seed"] if "seed" in job else job["chooser"]
+    steps, arm = TINY_STEPS if job["tiny"] else STEPS, ARMS[job["arm"]]
     student, teacher = Student(seed), taught(seed)
     x = held_out_inputs(seed, job["tiny"])
     optimizer = sf.optim.AdamW(student.parameters(), lr=job.get("rate", RATE), weight_decay=0.01)
