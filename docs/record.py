@@ -1,7 +1,8 @@
 """Records of commands: what they print, with the date, the commit and the versions. Pages take their numbers from them.
 
-    python -m docs.record selftest quick    runs these commands, and writes docs/records/NAME.txt
-    python -m docs.record comparisons       counts the results that the tests compare bit for bit with an oracle
+    python -m docs.record selftest quick  runs these commands, and writes docs/records/NAME.txt
+    python -m docs.record agreement       writes the rows of `python -m benchmarks agreement`, one a line
+    python -m docs.record comparisons     counts the results that the tests compare bit for bit with an oracle
 
 docs/numbers.toml says which number of a page is in which record.
 """
@@ -27,7 +28,6 @@ RECORDS, NUMBERS = ROOT / "docs/records", ROOT / "docs/numbers.toml"
 COMMANDS = {
     "selftest": "-m simfloat selftest",
     "quick": "-m simfloat selftest --quick",
-    "agreement": "-m benchmarks agreement",
     "operations_fp32": "-m benchmarks.opinfo --policy fp32",
     "operations_fp64": "-m benchmarks.opinfo --policy fp64",
     "modules_fp32": "-m benchmarks.moduleinfo --policy fp32",
@@ -86,16 +86,25 @@ def counts():
     return "".join(f"{count} {test}\n" for test, count in sorted(counting.counts.items()))
 
 
+def agreement():
+    """Return the results of other emulators that are not the exact result rounded once, a line for each."""
+    from benchmarks.agreement import rows
+
+    return "".join(" | ".join(row) + "\n" for row in rows())
+
+
+def printed(name):
+    """Return what the command of this record prints."""
+    command = [sys.executable, *COMMANDS[name].split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return ESCAPES.sub("", done.stdout)
+
+
 def main(names):
     """Write the records of these names."""
     for name in names:
-        if name == "comparisons":
-            write_record(name, counts())
-        else:
-            command = [sys.executable, *COMMANDS[name].split()]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-            write_record(name, ESCAPES.sub("", done.stdout))
-            print(name, "written")
+        write_record(name, {"agreement": agreement, "comparisons": counts}.get(name, lambda name=name: printed(name))())
+        print(name, "written")
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def test_each_row_of_a_table_is_what_its_source_says(table):
     for cells in rows:
         row = " | ".join(cells)
         if "record" in table:
-            words = [re.sub(r"(?<=\d) (?=\d{3})", "", cells[place]) for place in table["columns"]]
+            words = [re.sub(r"(?<=\d) (?=\d{3})", "", cells[place]).replace("`", "") for place in table["columns"]]
             assert any(all(word in line for word in words) for line in record(table["record"])), row
         if "rows" in table:
             matching = [source for key, source in table["rows"].items() if key in row]
