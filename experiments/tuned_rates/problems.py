@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments import datasets
 from experiments.bfloat16_models import clicks, speech, texts
-from experiments.bfloat16_models.images import convolutional
 from experiments.bfloat16_models.texts import CONTEXT, HELD_OUT, characters, next_characters
 from experiments.digits import accuracy
 from experiments.judging import accuracy as share_of_hits
@@ -87,23 +86,6 @@ def gpt(seed: int, tiny: bool, rate: float) -> Problem:
     )
 
 
-def cnn(seed: int, tiny: bool, rate: float) -> Problem:
-    """Classify digits by the convolutional network of bfloat16-models."""
-    x, y = datasets.digits()
-    x, y, test_x, test_y = parts(x.astype(np.float32).reshape(-1, 1, 8, 8), y, 400, seed, HALVES)
-    return Problem(
-        x=x,
-        y=y,
-        model=partial(convolutional, seed),
-        loss=sf.nn.cross_entropy,
-        optimizer=partial(sf.optim.SGD, lr=rate, momentum=0.9, weight_decay=5e-4),
-        batch=32,
-        steps=5 if tiny else 600,
-        test=(test_x, test_y),
-        measures=accuracy,
-    )
-
-
 def dlrm(seed: int, tiny: bool, rate: float) -> Problem:
     """Predict late flights by the DLRM of bfloat16-models."""
     rows, late = clicks.rows()
@@ -170,4 +152,7 @@ TUNED: Mapping[str, Tuned] = {
         (*Tuned._field_defaults["arms"], "bf16-kahan", "bf16-fp32-weights"),
     ),
     "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,), 5),
+    "RNN": Tuned(rnn, Task("RNN, speakers", "accuracy", "accuracy (%)"), 0.001, range(-15, -8), (0,), 5),
+    "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-4, 4), (0,), 5),
+    "BERT": Tuned(bert, Task("BERT, topics", "accuracy", "accuracy (%)"), 0.0007, range(-21, -15), (0,), 5),
 }
