@@ -48,7 +48,8 @@ def write_record(name, text):
 
 def counted_tests():
     """Return the tests whose comparisons docs/numbers.toml counts."""
-    rows = tomllib.loads(NUMBERS.read_text(encoding="utf-8"))["numbers"]
+    sources = tomllib.loads(NUMBERS.read_text(encoding="utf-8"))
+    rows = [*sources["numbers"], *(row for table in sources["tables"] for row in table.get("rows", {}).values())]
     return sorted({test for row in rows for test in row.get("tests", ())})
 
 
