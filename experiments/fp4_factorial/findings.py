@@ -19,24 +19,19 @@ MX, NV = SCALES
 
 def findings(results: list[Result]) -> list[Finding]:
     """Return one finding for each claim."""
-    decided = [result for result in results if result.get("seed", 0) >= FIRST_SEED]
-    tuned = [{key: value for key, value in run.items() if key != "rate"} for run in decided if "rate" in run]
-    at_first_rate, at_best_rates = _findings_at(decided, ""), _findings_at(tuned, ", at the best rate")
-    return [at_first_rate[0], at_best_rates[0], *at_first_rate[1:], *at_best_rates[1:]]
-
-
-def _findings_at(results: list[Result], where: str) -> list[Finding]:
-    """Return one finding for each claim, from runs at the first rate or at the best rate of each arm."""
+    results = [result for result in results if result.get("seed", 0) >= FIRST_SEED]  # the others chose the rate
+    tuned = [{key: value for key, value in run.items() if key != "rate"} for run in results if "rate" in run]
     return [
-        mx_is_worse(results, f"bare{where}", ((False, False),)),
-        mx_is_worse(results, f"stochastic and rotated{where}", ((True, True),)),
-        mx_is_worse(results, f"over all four recipes{where}", RECIPES),
-        stochastic_helps(results, where),
-        rotation_helps(results, where),
-        stochastic_helps_mx_more(results, where),
-        *(closes_gap(results, *recipe, where) for recipe in ((True, False), (False, True), (True, True))),
-        *(trains_as_fp32(results, format, where) for format in SCALES),
-        *(gradients_cost_more(results, format, where) for format in SCALES),
+        mx_is_worse(results, "bare", ((False, False),)),
+        mx_is_worse(tuned, "bare, at the best rate", ((False, False),)),
+        mx_is_worse(results, "stochastic and rotated", ((True, True),)),
+        mx_is_worse(results, "over all four recipes", RECIPES),
+        stochastic_helps(results),
+        rotation_helps(results),
+        stochastic_helps_mx_more(results),
+        *(closes_gap(results, *recipe) for recipe in ((True, False), (False, True), (True, True))),
+        *(trains_as_fp32(results, format) for format in SCALES),
+        *(gradients_cost_more(results, format) for format in SCALES),
     ]
 
 
@@ -65,24 +60,24 @@ def mx_is_worse(results: list[Result], recipe: str, recipes: tuple[tuple[bool, b
     return text, difference_test(effect(results, pairs), 0, above=0)
 
 
-@claim("stochastic gradients lower the loss{where}", "gap with them - gap without, over formats and rotations, < 0")
-def stochastic_helps(results: list[Result], where: str) -> Measured:
+@claim("stochastic gradients lower the loss", "gap with them - gap without, over formats and rotations, < 0")
+def stochastic_helps(results: list[Result]) -> Measured:
     """Test the main effect of stochastic rounding of gradients."""
     pairs = [(name_of(format, True, turn), name_of(format, False, turn)) for format in SCALES for turn in (False, True)]
     difference = effect(results, pairs)
     return f"{spread(difference)} %", difference_test(difference, 0, below=0)
 
 
-@claim("a rotation lowers the loss{where}", "gap with it - gap without, over formats and roundings, < 0")
-def rotation_helps(results: list[Result], where: str) -> Measured:
+@claim("a rotation lowers the loss", "gap with it - gap without, over formats and roundings, < 0")
+def rotation_helps(results: list[Result]) -> Measured:
     """Test the main effect of the Hadamard transform of products for gradients of weights."""
     pairs = [(name_of(format, draw, True), name_of(format, draw, False)) for format in SCALES for draw in (False, True)]
     difference = effect(results, pairs)
     return f"{spread(difference)} %", difference_test(difference, 0, below=0)
 
 
-@claim("stochastic gradients help MXFP4 more than NVFP4{where}", "effect on MXFP4 - effect on NVFP4 < 0")
-def stochastic_helps_mx_more(results: list[Result], where: str) -> Measured:
+@claim("stochastic gradients help MXFP4 more than NVFP4", "effect on MXFP4 - effect on NVFP4 < 0")
+def stochastic_helps_mx_more(results: list[Result]) -> Measured:
     """Test the interaction of format and rounding."""
     effects = [
         effect(results, [(name_of(format, True, turn), name_of(format, False, turn)) for turn in (False, True)])
@@ -91,8 +86,8 @@ def stochastic_helps_mx_more(results: list[Result], where: str) -> Measured:
     return f"{spread(effects[0])} against {spread(effects[1])} %", difference_test(effects[0], effects[1], below=0)
 
 
-@claim("MXFP4{recipe}: closes most of the gap of bare MXFP4{where}", "its gap, minus half of the bare one, < 0")
-def closes_gap(results: list[Result], stochastic: bool, rotated: bool, where: str) -> Measured:
+@claim("MXFP4{recipe}: closes most of the gap of bare MXFP4", "its gap, minus half of the bare one, < 0")
+def closes_gap(results: list[Result], stochastic: bool, rotated: bool) -> Measured:
     """Test Tseng et al., arXiv 2502.20586: stochastic rounding and a random rotation make MXFP4 near-lossless."""
     name, bare = name_of(MX, stochastic, rotated), gap(results, name_of(MX))
     words, rest = {"recipe": name.removeprefix(MX)}, gap(results, name)
@@ -102,18 +97,15 @@ def closes_gap(results: list[Result], stochastic: bool, rotated: bool, where: st
     return text, difference_test(rest, bare / 2, below=0), words
 
 
-@claim("{format}, stochastic, rotated: trains as FP32 does{where}", f"loss / FP32's loss within a factor of {NEAR}")
-def trains_as_fp32(results: list[Result], format: str, where: str) -> Measured:
+@claim("{format}, stochastic, rotated: trains as FP32 does", f"loss / FP32's loss within a factor of {NEAR}")
+def trains_as_fp32(results: list[Result], format: str) -> Measured:
     """Test if the recipe makes the format near-lossless, by the difference that the paper on NVFP4 reports."""
     loss, fp32 = losses(results, name_of(format, True, True)), losses(results, "FP32")
     return spread(loss / fp32, 4), compare(loss, fp32, margin=NEAR)
 
 
-@claim(
-    "{format}, bare: gradients in FP4 cost more than the other operands{where}",
-    "gap, gradients alone - others alone, > 0",
-)
-def gradients_cost_more(results: list[Result], format: str, where: str) -> Measured:
+@claim("{format}, bare: gradients in FP4 cost more than the other operands", "gap, gradients alone - others alone, > 0")
+def gradients_cost_more(results: list[Result], format: str) -> Measured:
     """Test which operands cause the gap."""
     gradients, others = (gap(results, f"{format}, {operands} alone") for operands in ("gradients", "forward"))
     return f"gap {spread(gradients)} against {spread(others)} %", difference_test(gradients, others, above=0)

@@ -14,7 +14,7 @@ from simfloat.studies import Job, Result
 #: Steps of AdamW, in a tiny run too; and the number of evaluations.
 STEPS, TINY_STEPS, RECORDS = 120, 1, 10
 
-#: The rates that are tried for every arm are RATE times 2^(k/2) for these k, on this seed.
+#: The rates that are tried for each arm in BEST are RATE times 2^(k/2) for these k, on this seed.
 EXPONENTS, TUNING = range(1, 5), (0,)
 
 #: The scales of each format: MXFP4 has powers of two, rounded up, NVFP4 E4M3 numbers.
@@ -74,20 +74,20 @@ def rate_of(exponent: int) -> float:
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return the runs that choose rates, except in a tiny run, and every arm at the first rate and at its best one."""
+    """Return every arm at the first rate, some at their best one, and the runs that choose it, except in a tiny run."""
     seeds, tiny = options.seed_numbers, options.tiny
     return [
         *({"arm": arm, "seed": seed, "tiny": tiny} for arm in ARMS for seed in seeds),
-        *({"arm": arm, "seed": seed, "tiny": tiny, "rate": rate_of(BEST[arm])} for arm in ARMS for seed in seeds),
+        *({"arm": arm, "seed": seed, "tiny": tiny, "rate": rate_of(BEST[arm])} for arm in BEST for seed in seeds),
         *([] if tiny else choosing_jobs()),
     ]
 
 
 def choosing_jobs() -> list[Job]:
-    """Return a run of every arm at every rate, on the seeds that choose."""
+    """Return a run of FP32 and of both bare formats at every rate, on the seed that chooses."""
     return [
         {"arm": arm, "chooser": seed, "tiny": False, "rate": rate_of(exponent)}
-        for arm in ARMS
+        for arm in BEST
         for exponent in EXPONENTS
         for seed in TUNING
     ]

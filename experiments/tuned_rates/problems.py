@@ -20,7 +20,6 @@ from experiments.models import GPT, BERTClassifier, SpeechClassifier
 from experiments.problem import Problem, reserved, split
 from experiments.task import Task
 
-
 #: With few samples, seeds that choose and seeds that decide have one half each, so both train on equally many samples.
 HALVES = 2
 
