@@ -70,10 +70,11 @@ differently:
 """
 
 RATES = """\
-A verdict on trainings may depend on the learning rate. [tuned-rates](../experiments/tuned_rates/README.md) compares each
-policy at its own best rate, on samples that did not choose it; [fp4-factorial](../experiments/fp4_factorial/README.md)
-does so for FP32 and two formats. The experiments below do not tune the rate for each policy, so their claims are *not
-tested at tuned rates*. A curve of six rates takes six times as many trainings as the experiment itself.
+A verdict on trainings may depend on the learning rate. [tuned-rates](../experiments/tuned_rates/README.md) compares
+each policy at its own best rate, on samples that did not choose it;
+[fp4-factorial](../experiments/fp4_factorial/README.md) does so for FP32 and two formats. The experiments below do not
+tune the rate for each policy, so their claims are *not tested at tuned rates*. A curve of six rates takes six times as
+many trainings as the experiment itself.
 """
 
 CHANGED = """\
