@@ -37,7 +37,7 @@ def choosing_jobs(tiny: bool) -> list[Job]:
 
 
 def deciding_jobs(options: Options) -> list[Job]:
-    """Return a run of every policy at its best rate, at the best rate for FP32, and at the earlier one."""
+    """Return a run of every policy at its best rate and, with a constant rate, at the earlier one."""
     return [
         _job(problem, schedule, arm, rate, options.tiny) | {"seed": seed}
         for problem, tuned in TUNED.items()
@@ -50,9 +50,8 @@ def deciding_jobs(options: Options) -> list[Job]:
 
 def rates(problem: str, schedule: str, arm: str) -> Iterable[float]:
     """Return the rates of a policy on the seeds that decide, without repetition."""
-    best = BEST[problem, schedule]
     earlier = (TUNED[problem].earlier,) if schedule == "constant" else ()
-    return dict.fromkeys((rate_of(best[arm]), rate_of(best["fp32"]), *earlier))
+    return dict.fromkeys((rate_of(BEST[problem, schedule][arm]), *earlier))
 
 
 def _job(problem: str, schedule: str, arm: str, rate: float, tiny: bool) -> Job:
