@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from experiments.fp4_factorial.jobs import RECIPES, SCALES, name_of
 from experiments.measurement import final_value, select
-from experiments.options import FIRST_SEED
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import INCONCLUSIVE, REPRODUCED, Outcome, compare, difference_test, log_ratios
 
@@ -19,7 +18,7 @@ MX, NV = SCALES
 
 def findings(results: list[Result]) -> list[Finding]:
     """Return one finding for each claim."""
-    results = [result for result in results if result.get("seed", 0) >= FIRST_SEED]  # the others chose the rate
+    results = [result for result in results if "seed" in result]  # the others chose the rate
     tuned = [{key: value for key, value in run.items() if key != "rate"} for run in results if "rate" in run]
     return [
         mx_is_worse(results, "bare", ((False, False),)),

@@ -151,7 +151,7 @@ TUNED: Mapping[str, Tuned] = {
         (*Tuned._field_defaults["arms"], "bf16-kahan", "bf16-fp32-weights"),
     ),
     "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,), 5),
-    "RNN": Tuned(rnn, Task("RNN, speakers", "accuracy", "accuracy (%)"), 0.001, range(-15, -8), (0,), 5),
-    "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-4, 4), (0,), 5),
+    "RNN": Tuned(rnn, Task("RNN, speakers", "accuracy", "accuracy (%)"), 0.001, range(-14, -8), (0,), 5),
+    "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-3, 2), (0,), 5),
     "BERT": Tuned(bert, Task("BERT, topics", "accuracy", "accuracy (%)"), 0.0007, range(-21, -15), (0,), 5),
 }
