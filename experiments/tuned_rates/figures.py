@@ -16,7 +16,7 @@ from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figur
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
-#: The number of panels side by side; their number is a multiple of it.
+#: The number of panels side by side.
 COLUMNS = 3
 
 
@@ -25,8 +25,10 @@ def draw_rates(results: list[Result], path: Path) -> None:
     """Draw, for each problem, the loss at every rate on the seeds that choose; a line marks the earlier rate."""
     chosen = [result for result in results if "chooser" in result] or results  # a tiny run chooses nothing
     panels = [(problem, schedule) for problem, tuned in TUNED.items() for schedule in tuned.schedules]
-    figure, axes = new_figure(len(panels) // COLUMNS, COLUMNS, FULL_WIDTH, 5.0)
-    for place, (problem, schedule) in zip(axes.flat, panels, strict=True):
+    figure, axes = new_figure(-(-len(panels) // COLUMNS), COLUMNS, FULL_WIDTH, 5.0)
+    for place in axes.flat[len(panels) :]:
+        place.set_visible(False)
+    for place, (problem, schedule) in zip(axes.flat, panels, strict=False):
         runs = select(chosen, problem=problem, schedule=schedule)
         curves = [
             _curve(select(runs, arm=arm), ARMS[arm].label, style)
