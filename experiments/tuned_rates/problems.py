@@ -1,4 +1,4 @@
-"""The problems, as functions of the learning rate: digits, characters, late flights and speakers."""
+"""The problems, as functions of the learning rate: digits, characters, late flights, topics and speakers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
-from experiments.bfloat16_models import clicks, speech
+from experiments.bfloat16_models import clicks, speech, texts
 from experiments.bfloat16_models.texts import CONTEXT, HELD_OUT, characters, next_characters
 from experiments.digits import accuracy
 from experiments.judging import accuracy as share_of_hits
 from experiments.judging import auc, measured_as, perplexity
-from experiments.models import GPT, SpeechClassifier
+from experiments.models import GPT, BERTClassifier, SpeechClassifier
 from experiments.problem import Problem, reserved, split
 from experiments.task import Task
 
@@ -103,6 +103,24 @@ def dlrm(seed: int, tiny: bool, rate: float) -> Problem:
     )
 
 
+def bert(seed: int, tiny: bool, rate: float) -> Problem:
+    """Predict the topics of passages by the BERT of bfloat16-models."""
+    x, y, test_x, test_y = parts(*texts.passages(), 1000, seed, HALVES)
+    return Problem(
+        x=x,
+        y=y,
+        model=partial(
+            BERTClassifier, texts.WORDS + 2, texts.PASSAGE, 32, layers=1, heads=2, classes=len(texts.TOPICS), seed=seed
+        ),
+        loss=sf.nn.cross_entropy,
+        optimizer=partial(sf.optim.AdamW, lr=rate, betas=(0.9, 0.95), weight_decay=0.01),
+        batch=16,
+        steps=5 if tiny else 250,
+        test=(test_x[:20] if tiny else test_x, test_y[:20] if tiny else test_y),
+        measures=measured_as("accuracy", share_of_hits),
+    )
+
+
 def rnn(seed: int, tiny: bool, rate: float) -> Problem:
     """Identify speakers by the recurrent network of bfloat16-models."""
     utterances = [speech.halved(part) for part in ("train", "test")]
@@ -135,4 +153,13 @@ TUNED: Mapping[str, Tuned] = {
     "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,), 5),
     "RNN": Tuned(rnn, Task("RNN, speakers", "accuracy", "accuracy (%)"), 0.001, range(-14, -8), (0,), 5),
     "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-3, 2), (0,), 5),
+    "BERT": Tuned(
+        bert,
+        Task("BERT, topics", "accuracy", "accuracy (%)"),
+        0.0007,
+        range(-20, -16),
+        (0,),
+        5,
+        arms=("fp32", "bf16-standard"),
+    ),
 }
