@@ -38,6 +38,9 @@ RECORDED = Path(__file__).parents[1] / "tests" / "accumulate" / "recorded" / "te
 #: Matches tests without statistics: a counterexample was found, or all existing cases were tried.
 EXACT = re.compile(r"counterexamples: [1-9]|cases, which are all")
 
+#: Matches the expectations of findings about how well a model is trained.
+TRAINED = re.compile(r"\bloss(?:es)? /|ratio of losses|(?:points|percent) (?:below|above)|AUC with|mean within")
+
 #: The verdict of a claim that no finding tests.
 NOT_TESTED = "not tested"
 
@@ -64,6 +67,14 @@ list further errors in their sources.
 CONTRADICTED = """\
 All findings that test these claims contradict them. But each finding is about one model, and another model may behave
 differently:
+"""
+
+RATES = """\
+A verdict on trainings may depend on the learning rate. [tuned-rates](../experiments/tuned_rates/README.md) compares
+each policy at its own best rate, on samples that did not choose it;
+[fp4-factorial](../experiments/fp4_factorial/README.md) does so for FP32 and two formats. The experiments below do not
+tune the rate for each policy, so their claims are *not tested at tuned rates*. A curve of six rates takes six times as
+many trainings as the experiment itself.
 """
 
 CHANGED = """\
@@ -95,6 +106,23 @@ def read_claims() -> tuple[Mapping[str, str], tuple[Claim, ...]]:
     table = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
     rows = ({**row, "findings": tuple(row.get("findings", ()))} for row in table["claims"])
     return table["sources"], tuple(Claim(**row) for row in rows)
+
+
+@cache
+def rates() -> Mapping[str, str]:
+    """Return how the rates of each experiment were chosen that does not tune them for each policy."""
+    table: Mapping[str, str] = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["rates"]
+    return table
+
+
+def untuned(claim: Claim) -> str:
+    """Return which experiments test the claim by trainings at rates that were not tuned for each policy, or ""."""
+    names = dict.fromkeys(
+        found.experiment
+        for found in speaking_to(claim)
+        if found.experiment in rates() and TRAINED.search(found.expectation)
+    )
+    return f"Not tested at tuned rates: {', '.join(names)}." if names else ""
 
 
 def speaking_to(claim: Claim) -> list[Found]:
@@ -221,7 +249,7 @@ def page() -> str:
         parts.append("|---|---|---|---|---|")
         for claim in claims:
             if claim.source == name:
-                remarks = (claim.elsewhere, claim.choices, claim.proven, claim.refuted, claim.reason)
+                remarks = (claim.elsewhere, claim.choices, untuned(claim), claim.proven, claim.refuted, claim.reason)
                 cells = (claim.place, claim.says, verdicts(claim), samples(claim), " ".join(filter(None, remarks)))
                 parts.append("| " + " | ".join(cell.replace("|", r"\|").replace("*", r"\*") for cell in cells) + " |")
     spoken = {found.experiment for claim in claims for found in speaking_to(claim)}
@@ -234,6 +262,10 @@ def page() -> str:
             words = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
             link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
             parts.append(f"| {link} | {experiment.question} | {words} |")
+    parts += ["\n## Learning rates\n", RATES, "| experiment | learning rate |", "|---|---|"]
+    parts += [
+        f"| [{name}](../experiments/{name.replace('-', '_')}/README.md) | {how} |" for name, how in rates().items()
+    ]
     wrong = [claim for claim in claims if is_contradicted(claim)]
     lists = ((WRONG, filter(is_refuted, wrong)), (CONTRADICTED, (claim for claim in wrong if not is_refuted(claim))))
     parts.append("\n## Errors in the sources")

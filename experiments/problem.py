@@ -61,14 +61,14 @@ def split(count: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDAr
     return order[held_out:], order[:held_out]
 
 
-def reserved(count: int, seed: int) -> NDArray[np.int64]:
+def reserved(count: int, seed: int, parts: int = 5) -> NDArray[np.int64]:
     """Return the indices of the samples that the run of a seed may use.
 
-    Seeds below FIRST_SEED choose sizes and rates, and use a fifth of the samples. The other seeds decide the claims,
-    and use the rest.
+    Seeds below FIRST_SEED choose sizes and rates, and use one of `parts` equal parts of the samples. The other seeds
+    decide the claims, and use the rest.
     """
     order = np.random.default_rng(0).permutation(count)
-    return order[: count // 5] if seed < FIRST_SEED else order[count // 5 :]
+    return order[: count // parts] if seed < FIRST_SEED else order[count // parts :]
 
 
 def turned(text: NDArray, seed: int) -> NDArray:

@@ -241,6 +241,17 @@ def repeated_maxima() -> Remade:
     )
 
 
+def add_aligned(total: Array, products: Array) -> Array:
+    """Return totals plus products (rows, terms, columns), each truncated 13 bits below the largest, as on Hopper."""
+    terms = np.concatenate([products, total[:, np.newaxis]], axis=1)
+    largest = np.abs(terms).max(axis=1, keepdims=True)
+    unit = np.exp2(np.floor(np.log2(largest, out=np.zeros_like(largest), where=largest > 0)) - 13)
+    total = (np.trunc(terms / unit) * unit).sum(axis=1)
+    size = np.abs(total)
+    last = np.exp2(np.floor(np.log2(size, out=np.zeros_like(size), where=size > 0)) - 13)
+    return np.trunc(total / last) * last
+
+
 def aligned_sums() -> Remade:
     """Add 512 products of E4M3 numbers of one sign with 13 fraction bits below the largest term, 32 at a time."""
     ratios = []
@@ -251,11 +262,7 @@ def aligned_sums() -> Remade:
         products = left[:, :, np.newaxis] * right[np.newaxis]
         total = np.zeros((32, 32))
         for start in range(0, 512, 32):
-            terms = np.concatenate([products[:, start : start + 32], total[:, np.newaxis]], axis=1)
-            unit = np.exp2(np.floor(np.log2(terms.max(axis=1, keepdims=True))) - 13)
-            total = (np.floor(terms / unit) * unit).sum(axis=1)
-            last = np.exp2(np.floor(np.log2(total)) - 13)
-            total = np.floor(total / last) * last
+            total = add_aligned(total, products[:, start : start + 32])
         rounded = left @ right
         errors = [np.sqrt(np.mean(np.square(error))) for error in (total - rounded, rounded - a @ b)]
         ratios.append(errors[0] / errors[1])
@@ -264,4 +271,29 @@ def aligned_sums() -> Remade:
         "one sign: at 512 products",
         f"{np.mean(ratios):.2f} times the error of the operands",
         lies_between(np.log(ratios), 0, np.inf),
+    )
+
+
+def promotion() -> Remade:
+    """Add 4096 products of E4M3 numbers in such sums, in one chain, and in chains of 128 that are added in FP32."""
+    ratios: dict[str, list[float]] = {"uniform": [], "normal": []}
+    for seed in seeds(5):
+        for name, each in ratios.items():
+            rng = np.random.default_rng(seed)
+            draw = rng.random if name == "uniform" else rng.standard_normal
+            left, right = to_nearest(draw((32, 4096)), 4), to_nearest(draw((4096, 32)), 4)
+            chain, part, total = np.zeros((3, 32, 32))
+            for start in range(0, 4096, 32):
+                products = left[:, start : start + 32, np.newaxis] * right[np.newaxis, start : start + 32]
+                chain, part = add_aligned(chain, products), add_aligned(part, products)
+                if start % 128 == 96:
+                    total, part = to_nearest(total + part, 24), np.zeros((32, 32))
+            errors = [np.abs(result - left @ right).max() for result in (total, chain)]
+            each.append(errors[0] / errors[1])
+    verdicts = {lies_between(np.log(each), -np.inf, np.log(0.1)) for each in ratios.values()}
+    return Remade(
+        "tensor-core-generations",
+        "FP8 on Hopper: FP32 promotion every 128 products",
+        ", ".join(f"{name} {np.mean(each):.4f}" for name, each in ratios.items()),
+        verdicts.pop() if len(verdicts) == 1 else "inconclusive",
     )

@@ -205,3 +205,37 @@ def tuned_rates() -> tuple[Remade, Remade]:
         measured = f"{np.mean(np.divide(narrow, wide)):.3f} times FP32's loss at {rate:g}"
         remade.append(Remade("tuned-rates", f"MLP: {claim}", measured, ratio_above(narrow, wide, 1)))
     return remade[0], remade[1]
+
+
+def convolutional(seed: int, dtype: Any) -> float:
+    """Return the held-out accuracy, in percent, of a convolutional network on digits, trained in one dtype by SGD."""
+    import torch
+    from torch import nn
+
+    x, y, held_x, held_y = (part.reshape(-1, 1, 8, 8) if part.ndim == 2 else part for part in digits(seed))
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(64, 10)),
+    ).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9, weight_decay=5e-4)
+    for batch in np.random.default_rng([seed, 1]).integers(0, len(x), (600, 32)):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[batch].to(dtype)).float(), y[batch]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return 100 * float((model.float()(held_x).argmax(dim=1) == held_y).float().mean())
+
+
+def images() -> Remade:
+    """Test if a convolutional network in PyTorch's bfloat16 is less accurate than in float32."""
+    import torch
+
+    wide, narrow = ([convolutional(seed, dtype) for seed in seeds(5)] for dtype in (torch.float32, torch.bfloat16))
+    return Remade(
+        "bfloat16-models",
+        "images: standard 16-bit",
+        f"{np.mean(narrow):.1f} against {np.mean(wide):.1f} %",
+        lies_between(np.subtract(wide, narrow), 0, np.inf),
+    )

