@@ -20,20 +20,17 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 RUN = """
 import json, multiprocessing, sys
 import matplotlib.pyplot, torch
-from matplotlib.backend_bases import FigureCanvasBase
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 import simfloat.analysis.diagnosis, simfloat.nn, simfloat.optim, simfloat.plots, simfloat.studies, simfloat.torch
 import simfloat.train
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from tests.figures import make_coarse
 
 class Shell(InteractiveShell):
     def enable_gui(self, gui=None):
         pass  # as kernels do, whose figures are drawn inline
 
-print_figure = FigureCanvasBase.print_figure
-FigureCanvasBase.print_figure = lambda *args, **options: print_figure(*args, **{**options, "dpi": 20})
-ConstrainedLayoutEngine.execute = lambda engine, figure: None
+make_coarse()
 
 def run(name, cells):
     shell, shown, figures = Shell.instance(), 0, 0
