@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import click
 
 import simfloat
+from benchmarks.shape import statements
 
 ROOT = Path(simfloat.__file__).parents[1]
 
@@ -162,7 +163,10 @@ class Docstring(NamedTuple):
 
 def docstrings(path: Path) -> Iterator[Docstring]:
     """Yield all docstrings of a source file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    waiting: list[Any] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        waiting += statements(node)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node, clean=False)
             if text is not None:
