@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 NOTHING_ASKED = argparse.Namespace(into=None, level=[{}], first_session=False)
 
 # Runs the tasks of a first session and the programs of README and of the quick start, then all checks of the self-test,
-# with few cases, and all other tasks. It prints the kernels that only the programs called, and those that were not compiled at the end.
+# with few cases, and all other tasks. It prints the kernels that only the programs called, and those that were not
+# compiled at the end.
 EVERYTHING = """
 import contextlib, importlib, importlib.util, io, pkgutil, re
 from pathlib import Path
