@@ -61,7 +61,7 @@ def tiles(move):
     try:
         for m, n, depth in ((1, 1, 6), (5, 7, 0), (5, 7, 1), (8, 8, 6), (21, 5, 6)):
             yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
-        yield from stepped(move, *hard_factors(22, 10, 4, 12), STEPS[:6])
+        yield from stepped(move, *hard_factors(22, 18, 4, 12), STEPS[:6])
         single = [x for x in STEPS if x.result == sf.FP32]
         for m, n, accumulators in ((8, 16, single), (24, 20, [*single[:3], *UNITS])):
             # Rows begin where four numbers are read at once.
@@ -71,7 +71,7 @@ def tiles(move):
             a, b, start = hard_factors(21, 3, 6, reach)
             for accumulate in accumulators:
                 yield product_of(move, a, b, accumulate, inside(start, accumulate))
-        for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:2]), (12, 16, STEPS[:1])):
+        for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:3]), (12, 16, STEPS[:1])):
             # Stacks, in which one matrix may serve all.
             a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
             b = np.stack([b.reshape(6, n)[::step] for step in (1, -1, 1)])
