@@ -45,7 +45,7 @@ release-check: .venv/release.stamp
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv build/release
 	build/release/bin/pip install --quiet dist/*.whl
-	cd build/release && bin/simfloat info && bin/simfloat selftest --quick
+	cd build/release && bin/simfloat info && bin/simfloat selftest
 
 clean:
 	rm -rf .venv build dist results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

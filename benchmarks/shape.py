@@ -16,6 +16,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,15 @@ TERMS = frozenset("blocked delayed embed exceed feed fixed fused need scaled see
 
 #: Participles that name a variable and do not say of what.
 HEADLESS = frozenset(("found", "given", "kept", "held"))
+
+
+#: Fields of a statement that contain statements.
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def statements(node: ast.AST) -> Iterator[Any]:
+    """Yield the statements in a node, one level below it: `ast.walk` spends most of its time on expressions."""
+    return chain.from_iterable(getattr(node, block, ()) for block in _BLOCKS)
 
 
 class Source(NamedTuple):

@@ -39,7 +39,7 @@ def imported(node, skipping=False):
         for alias in node.names:
             name = f"{node.module}.{alias.name}"
             yield name if name in FILES else node.module
-    for child in node.orelse if skipping and for_types_only(node) else ast.iter_child_nodes(node):
+    for child in node.orelse if skipping and for_types_only(node) else shape.statements(node):
         yield from imported(child, skipping)
 
 

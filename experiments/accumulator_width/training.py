@@ -29,7 +29,7 @@ def wide_digits(seed: int, tiny: bool) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(sf.optim.SGD, lr=0.2),
         batch=16 if tiny else 256,
-        steps=5 if tiny else 100,
+        steps=2 if tiny else 100,
         test=(x[test], y[test]),
         measures=lambda model, output, y: {"accuracy": float(np.mean(output.argmax(axis=1) == y))},
     )

@@ -51,7 +51,7 @@ def clicks(seed: int, tiny: bool) -> Problem:
         loss=sf.nn.binary_cross_entropy_with_logits,
         optimizer=partial(sf.optim.SGD, lr=0.1),
         batch=64,
-        steps=2 if tiny else 500,
+        steps=1 if tiny else 500,
         test=(x[:HELD_OUT], y[:HELD_OUT]),
     )
     return judged(problem, "auc", auc, tiny, HELD_OUT)

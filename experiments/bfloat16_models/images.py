@@ -34,7 +34,7 @@ def images(seed: int, tiny: bool) -> Problem:
         partial(convolutional, seed),
         partial(sf.optim.SGD, lr=0.005, momentum=0.9, weight_decay=5e-4),
         batch=32,
-        steps=2 if tiny else 600,
+        steps=1 if tiny else 600,
         shape=(1, 8, 8),
     )
     return judged(problem, "accuracy", accuracy, tiny)

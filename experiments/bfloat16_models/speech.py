@@ -31,7 +31,7 @@ def speech(seed: int, tiny: bool) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(sf.optim.AdamW, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01),
         batch=16,
-        steps=2 if tiny else 400,
+        steps=1 if tiny else 400,
         test=halved("test"),
     )
     return judged(problem, "accuracy", accuracy, tiny)

@@ -60,7 +60,7 @@ def topics(seed: int, tiny: bool) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(sf.optim.AdamW, lr=7e-4, betas=(0.9, 0.95), weight_decay=0.01),
         batch=16,
-        steps=2 if tiny else 250,
+        steps=1 if tiny else 250,
         test=(x[test], y[test]),
     )
     return judged(problem, "accuracy", accuracy, tiny)
@@ -92,7 +92,7 @@ def language(seed: int, tiny: bool) -> Problem:
         loss=next_characters,
         optimizer=partial(sf.optim.AdamW, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01),
         batch=16,
-        steps=2 if tiny else 200,
+        steps=1 if tiny else 200,
         test=(test[:, :-1], test[:, 1:]),
     )
     return judged(problem, "perplexity", perplexity, tiny, HELD_OUT)

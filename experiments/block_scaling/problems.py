@@ -39,7 +39,7 @@ def gpt(seed: int, tiny: bool) -> Problem:
         loss=lambda output, y: sf.nn.cross_entropy(output.reshape(-1, count), y.ravel()),
         optimizer=partial(sf.optim.Adam, lr=3e-3),
         batch=1 if tiny else 8,
-        steps=2 if tiny else 200,
+        steps=1 if tiny else 200,
         test=(test[:, :-1], test[:, 1:]),
     )
 

@@ -68,7 +68,7 @@ def detector(seed: int, tiny: bool, shrink: float = 1.0) -> Problem:
         loss=lambda output, target: detection_loss(output, target) * shrink,
         optimizer=partial(sf.optim.Adam, lr=5e-3, eps=1e-8 * shrink),
         batch=2 if tiny else 8,
-        steps=4 if tiny else 200,
+        steps=2 if tiny else 200,
         test=scenes_with_targets(4 if tiny else 64, seed + 10**6),
         measures=recognised,
         records=10,

@@ -16,7 +16,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         lambda: sf.nn.MLP([64, 16, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.05),
         batch=16,
-        steps=40 if tiny else 4400,
+        steps=8 if tiny else 4400,
         judged=20 if tiny else None,
         seed=seed,
     )

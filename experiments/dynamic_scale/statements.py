@@ -32,7 +32,7 @@ FAR_TOO_LARGE, FAR_TOO_SMALL = 2.0**40, 2.0**-40
 
 def measure_statements(seed: int, tiny: bool) -> Result:
     """Count over the gradients of a training in FP32: the results of those that the tutorial calls lost, and so on."""
-    problem, steps = digits(seed, tiny), 20 if tiny else 200
+    problem, steps = digits(seed, tiny), 8 if tiny else 200
     counts: Counter[str] = Counter()
     exponents: Counter[str] = Counter()
     for gradients in gradients_of(problem, seed, steps):

@@ -64,7 +64,7 @@ def segmentation(seed: int, tiny: bool) -> Problem:
         loss=nn.binary_cross_entropy_with_logits,
         optimizer=partial(sf.optim.SGD, lr=0.3, momentum=0.9),
         batch=16,
-        steps=5 if tiny else 300,
+        steps=2 if tiny else 300,
         test=scenes(seed + 2**31, HELD_OUT),
         measures=predicted,
     )
@@ -96,7 +96,7 @@ class Normalised(nn.Module):
 def normalised(seed: int, tiny: bool) -> Problem:
     """Classify digits in batches of 256: the statistics of the first batch norm are sums over 16 384 pixels."""
     optimizer = partial(sf.optim.SGD, lr=0.05, momentum=0.9)
-    steps, shape = 3 if tiny else 60, (1, DIGIT, DIGIT)
+    steps, shape = 2 if tiny else 60, (1, DIGIT, DIGIT)
     problem = digits_problem(partial(Normalised, seed), optimizer, batch=256, steps=steps, shape=shape, seed=seed)
     return replace(problem, records=20)
 

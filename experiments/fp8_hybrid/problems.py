@@ -17,7 +17,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.1),
         batch=8 if tiny else 32,
-        steps=4 if tiny else 300,
+        steps=2 if tiny else 300,
         judged=20 if tiny else 200,
         seed=seed,
     )

@@ -20,7 +20,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.1),
         batch=8 if tiny else 32,
-        steps=10 if tiny else 400,
+        steps=6 if tiny else 400,
         seed=seed,
     )
 
@@ -31,7 +31,7 @@ def camera(seed: int, tiny: bool) -> Problem:
         lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
         partial(sf.optim.Adam, lr=1e-3),
         batch=8 if tiny else 32,
-        steps=10 if tiny else 400,
+        steps=6 if tiny else 400,
         seed=seed,
     )
     x, y = problem.test or (problem.x, problem.y)

@@ -59,7 +59,7 @@ def regression(seed: int, tiny: bool) -> Problem:
     The loss is the mean over all pixels of a batch, as in dense regression, so its gradients are small.
     """
     optimizer = partial(sf.optim.Adam, lr=0.01)
-    images = digits_problem(partial(Autoencoder, seed), optimizer, batch=256, steps=5 if tiny else 400, seed=seed)
+    images = digits_problem(partial(Autoencoder, seed), optimizer, batch=256, steps=2 if tiny else 400, seed=seed)
     x, held_out = images.x, images.test[0] if images.test else images.x
     return replace(images, y=x, test=(held_out, held_out), loss=sf.nn.mse_loss, measures=no_measures)
 
@@ -72,7 +72,7 @@ def no_measures(model: nn.Module, output: NDArray, y: NDArray) -> dict[str, floa
 def classification(seed: int, tiny: bool) -> Problem:
     """Classify digits by a convolutional network, trained by SGD with momentum."""
     model, optimizer = partial(DigitClassifier, seed), partial(sf.optim.SGD, lr=0.05, momentum=0.9)
-    return digits_problem(model, optimizer, batch=32, steps=5 if tiny else 150, shape=(1, 8, 8), seed=seed)
+    return digits_problem(model, optimizer, batch=32, steps=2 if tiny else 150, shape=(1, 8, 8), seed=seed)
 
 
 PROBLEMS: Problems = {"regression": regression, "classification": classification}

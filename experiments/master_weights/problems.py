@@ -16,7 +16,7 @@ LR_EXPONENT = -12
 def digits(seed: int, tiny: bool) -> Problem:
     """Classify digits by an MLP, trained as the paper's speech models are, by SGD with Nesterov's momentum."""
     model, optimizer = partial(mlp, seed), partial(sf.optim.SGD, lr=2.0**LR_EXPONENT, momentum=0.9, nesterov=True)
-    return digits_problem(model, optimizer, batch=32, steps=10 if tiny else 4000, seed=seed)
+    return digits_problem(model, optimizer, batch=32, steps=3 if tiny else 4000, seed=seed)
 
 
 def mlp(seed: int) -> sf.nn.Module:

@@ -34,7 +34,7 @@ def language(seed: int, tiny: bool) -> Problem:
         loss=next_characters,
         optimizer=partial(sf.optim.Adagrad, lr=0.1),
         batch=16,
-        steps=2 if tiny else 200,
+        steps=1 if tiny else 200,
         test=(test[:, :-1], test[:, 1:]),
     )
     return judged(problem, "perplexity", perplexity, tiny, HELD_OUT)

@@ -44,7 +44,7 @@ def digits(seed: int, tiny: bool, precision: str) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(RoundedMuon, lr=0.02, precision=PRECISIONS[precision]),
         batch=16 if tiny else 64,
-        steps=3 if tiny else 100,
+        steps=2 if tiny else 100,
         test=(x[test], y[test]),
         records=20,
     )

@@ -23,7 +23,7 @@ def digits(seed: int, tiny: bool, beta2: float = DEFAULT) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(sf.optim.Adam, lr=2e-3, betas=(0.9, beta2)),
         batch=32,
-        steps=10 if tiny else 1000,
+        steps=3 if tiny else 1000,
         measures=lambda model, output, y: {"accuracy": float(np.mean(output.argmax(axis=1) == y))},
     )
 

@@ -62,7 +62,7 @@ def mlp(seed: int, tiny: bool, rate: float) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(sf.optim.SGD, lr=rate),
         batch=32,
-        steps=5 if tiny else 500,
+        steps=2 if tiny else 500,
         test=(test_x, test_y),
         measures=accuracy,
     )
@@ -79,7 +79,7 @@ def gpt(seed: int, tiny: bool, rate: float) -> Problem:
         loss=next_characters,
         optimizer=partial(sf.optim.AdamW, lr=rate, betas=(0.9, 0.95), weight_decay=0.01),
         batch=16,
-        steps=5 if tiny else 200,
+        steps=2 if tiny else 200,
         test=(test_x[:20] if tiny else test_x, test_y[:20] if tiny else test_y),
         measures=measured_as("perplexity", perplexity),
     )

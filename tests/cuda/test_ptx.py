@@ -48,11 +48,6 @@ KERNELS = {
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         0,
     ),
-    "sums, a unit of one's own": (
-        units.loops["sticky"]["random"].tiles.with_tile(ELEMENT),
-        (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
-        12,
-    ),
     "sums, pairwise": (
         sums.pairwise_loops["native"],
         (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),

@@ -6,13 +6,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from functools import partialmethod
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from experiments import command_line, display
 from experiments.__main__ import IMPORTED
@@ -22,6 +19,7 @@ from experiments.options import FIRST_SEED, Options
 from simfloat import studies
 from simfloat.studies import Finding, one_by_one
 from tests.experiments.toy import toy
+from tests.figures import make_coarse
 from tests.processes import without_notice
 
 ROOT = Path(__file__).parents[2]
@@ -88,9 +86,7 @@ SMALL = ("cheapest-policy", "harmonic-series", "replica-sums", "update-limits")
 
 @pytest.fixture
 def coarse(monkeypatch):
-    """Draw figures with few dots and without a layout, which takes half the time of most runs."""
-    monkeypatch.setattr(Figure, "savefig", partialmethod(Figure.savefig, dpi=20))
-    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: None)
+    make_coarse(monkeypatch.setattr)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -5,7 +5,7 @@ import pytest
 from tests.properties.compared import disagreement
 from tests.properties.programs import random_program, shrunk
 
-PROGRAMS, BATCHES = 42, 6
+PROGRAMS, BATCHES = 24, 4
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -1,6 +1,6 @@
 """The self-test finds planted bugs, and its command line reports mistakes without a traceback.
 
-tests/commands/test_warmup.py tests that every check passes in full.
+tests/commands/test_warmup.py tests that every check passes, and `make release-check` that it passes in full.
 """
 
 import re

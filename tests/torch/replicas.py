@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from importlib import import_module
 
 import torch
 from torch import distributed, nn
@@ -64,8 +65,10 @@ def train(rank, folder):
 
 
 if __name__ == "__main__":
+    # What all processes need is loaded once: DistributedDataParallel imports 800 modules of PyTorch's compiler.
+    import_module("torch._dynamo")
     model, children = model_of(), []
-    with sf.torch.simulate(model, "fp32"), torch.no_grad():  # what all processes need is loaded once
+    with sf.torch.simulate(model, "fp32"), torch.no_grad():
         loss_of(model, 0)
     for rank in range(1, REPLICAS):
         child = os.fork()

@@ -151,7 +151,7 @@ def test_a_block_is_begun_and_ended_as_a_whole():
     want, before = steps(), settings()
     with handled():
         for action in (steps, metrics):
-            for count in interrupted(action, first=1, stride=4999):
+            for count in interrupted(action, first=1, stride=8999):
                 assert settings() == before, count
                 optimizer = torch.optim.RMSprop(model.parameters())
                 assert steps() == want, count
