@@ -327,9 +327,15 @@ def _word(word: str, format: Format, per_word: int, base: Base) -> int:
         raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
     if re.search("[xz]", word, re.IGNORECASE):
         raise ValueError(f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither.")
-    if base is HEXADECIMAL and per_word == 1:
-        return read_code(word, format)
     bits = format.bits * per_word
+    if base is HEXADECIMAL and per_word == 1:
+        try:
+            return read_code(word, format)
+        except ValueError as error:
+            count = len(word.replace("_", "")) * base.bits_per_digit // bits
+            if count < 2 or base.digits.fullmatch(word) is None:
+                raise
+            raise ValueError(f"{error} If it has {count} codes, write per_word={count}.") from None
     if base.digits.fullmatch(word) is None:
         raise ValueError(f"A word of {base.task} is {base.name} digits such as {base.text(1, bits)!r}, got {word!r}.")
     value = int(word, 2**base.bits_per_digit)

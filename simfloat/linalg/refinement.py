@@ -49,8 +49,9 @@ class Refinement(NamedTuple):
     * `corrections`: the norm of the last correction, relative to the norm of x before it
     * `residuals`: the norm of the exact residual b - A x, relative to the norm of b
 
-    All norms are maximum norms (for A: of the row sums), measured in float64. A and b are those in the working
-    format. The solution has float64 accuracy; if it cannot be computed, forward errors are NaN.
+    All norms are maximum norms (for A: of the row sums), measured in float64. A and b are first rounded to the working
+    format, and the solution solves this rounded system: for an ill-conditioned A it is far from the solution for the
+    values that were passed. It has float64 accuracy; if it cannot be computed, forward errors are NaN.
 
     For several right-hand sides, `x` has a column for each. `converged` is then a boolean array and every other field a
     list, with an element for each.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 import simfloat as sf
 from simfloat.common import check_count, is_integer
@@ -25,11 +25,16 @@ RUNS_AT_ONCE = 100
 class Repetitions:
     """The results of all runs, (runs, ...), and their statistics over the runs.
 
+    NumPy's functions read the results: ``np.var(repetitions, 0)``.
+
     Parameters:
         results: a float64 array; run i is ``results[i]``.
     """
 
     results: NDArray[np.float64]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.results, dtype) if copy else np.asarray(self.results, dtype)
 
     @property
     def mean(self) -> NDArray[np.float64]:

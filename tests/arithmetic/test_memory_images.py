@@ -63,6 +63,7 @@ def test_an_image_without_words_is_an_empty_vector(tmp_path):
      ("3c00 zzzz", "line 1: 'zzzz' has digits that are unknown"),
      ("0x3c00", "line 1: '0x3c00' has a prefix, but Verilog has only digits: write '3c00'."),
      ("\n\n13c00", "line 3: Code '13c00' is not one of FP16, whose codes have 16 bits."),
+     ("3c00_4000", "whose codes have 16 bits. If it has 2 codes, write per_word=2."),
      ("3c00,4000", "line 1: A code of FP16 is hexadecimal digits such as '0001' or '0x0001', got '3c00,4000'."),
      ("@ 10 3c00", "line 1: An address is @ and hexadecimal digits, without white space, as @1f; got '@'."),
      ("@xx 3c00", "line 1: An address is @ and hexadecimal digits"),
