@@ -51,7 +51,7 @@ clean:
 	rm -rf .venv build dist results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find simfloat experiments tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
-# A pip of 2025 or later installs the tests' packages in 48 seconds of processor time, the pip of Python 3.11 in 102.
+# pip 25 or newer installs the packages of the tests in 48 seconds of processor time. The pip of Python 3.11 takes 102.
 NEWER_PIP := pip install --quiet --upgrade 'pip>=25'
 
 .venv/demo.stamp: pyproject.toml

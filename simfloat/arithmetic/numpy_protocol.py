@@ -35,7 +35,7 @@ UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.num
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "conj",
-    "matvec": "@",  # the method of this name is the one that SciPy calls
+    "matvec": "@",  # not the method of this name, which SciPy calls
 }
 
 #: Tests, which return booleans.
@@ -61,14 +61,14 @@ APPROXIMATE_COMPARISONS: frozenset[Callable[..., Any]] = frozenset({np.allclose,
 #: Options that packages such as xarray pass with NumPy's default, None.
 NUMPY_DEFAULTS = ("dtype", "out")
 
-#: Packages that would compute with the values of an array, except for modules that only store or compare them.
-COMPUTING, STORING = ("numpy.", "scipy.", "sklearn."), ("numpy.testing.", "scipy.io.")
+#: Packages that would compute with the values of an array, and their modules that only store or compare values.
+COMPUTING_PACKAGES, STORING_MODULES = ("numpy.", "scipy.", "sklearn."), ("numpy.testing.", "scipy.io.")
 
-#: Functions of NumPy that only read, by name; they read the array of a `DataArray` without NumPy's protocol.
-READING = frozenset(function.__name__ for function in READERS | APPROXIMATE_COMPARISONS)
+#: The names of NumPy's functions that only read values. They read a `DataArray` without NumPy's protocol.
+READER_NAMES = frozenset(function.__name__ for function in READERS | APPROXIMATE_COMPARISONS)
 
-#: Modules of xarray that read the array of a `DataArray` for their caller.
-LABELLED = ("xarray.core.variable", "xarray.core.dataarray", "xarray.core.common")
+#: The modules of xarray that read the array of a `DataArray` for their caller.
+XARRAY_MODULES = ("xarray.core.variable", "xarray.core.dataarray", "xarray.core.common")
 
 #: Plotting packages, which read the values like `np.asarray`.
 PLOTTING = ("matplotlib", "mpl_toolkits")
@@ -177,7 +177,7 @@ class NumpyProtocol:
         return operation(self, *args, **kwargs)
 
     def _is_own_dtype(self, dtype: Any) -> bool:
-        """True for the dtype of this array, whose metadata names the format."""
+        """Return True for the dtype of this array, which has the format in its metadata."""
         own = getattr(dtype, "metadata", None) and getattr(self, "dtype", None)
         return isinstance(own, np.dtype) and dtype == own and dict(dtype.metadata) == dict(own.metadata or {})
 
@@ -224,14 +224,14 @@ class OperandOfPandas:
 def refuse_readers(called: str, passed_by: str) -> None:
     """Raise ValueError if another library asks for the values of such an array, in `__array__`, to compute with them.
 
-    NumPy calls the protocol before it computes on such an array, but not for a list of them, nor for a `DataArray` of
-    xarray. SciPy and scikit-learn never do, and neither does the product of matrices of pandas.
+    NumPy calls the protocol before it computes on such an array, but not for a list of arrays or a `DataArray` of
+    xarray. SciPy, scikit-learn and the matrix product of pandas never call it.
     """
     frame = skip_guard_frames(sys._getframe(2))
-    while (reader := frame.f_globals.get("__name__", "")) in LABELLED and frame.f_back is not None:
+    while (reader := frame.f_globals.get("__name__", "")) in XARRAY_MODULES and frame.f_back is not None:
         frame = frame.f_back
     is_product = reader.startswith("pandas.") and frame.f_code.co_name == "dot"
-    if (is_product or (reader.startswith(COMPUTING) and not reader.startswith(STORING))) and not (
+    if (is_product or (reader.startswith(COMPUTING_PACKAGES) and not reader.startswith(STORING_MODULES))) and not (
         _is_called_by_plotting(frame) or _only_reads(frame)
     ):
         raise ValueError(
@@ -329,7 +329,7 @@ def _is_called_by_plotting(frame: FrameType | None) -> bool:
 def _only_reads(frame: FrameType | None) -> bool:
     """Return True if a function of NumPy that only reads is running."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("numpy."):
-        if frame.f_code.co_name in READING:
+        if frame.f_code.co_name in READER_NAMES:
             return True
         frame = frame.f_back
     return False

@@ -166,7 +166,7 @@ class BoundCounts:
     def move(self, events: NDArray[np.int64], repeats: int) -> None:
         """Add the events of a call with finite results, `repeats` times, and set them to zero.
 
-        Their vector has the size of the vectors of the observer.
+        The vector of events is as long as the vectors of the observer.
         """
         with self.lock:
             CPU.loops.counting.move_events(events, self.vector(), repeats)

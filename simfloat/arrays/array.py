@@ -227,10 +227,10 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         return np.dot(self, other)
 
     def matvec(self, x: Any) -> NDArray[np.float64]:
-        """Round a vector to the format and multiply the matrix by it, as SciPy's iterative solvers do.
+        """Round a vector to the format and multiply the matrix by it.
 
-        The result is in float64, in which SciPy computes. Infinities, NaN, and values beyond the largest number of the
-        format raise ValueError, as in :func:`simfloat.linalg.as_linear_operator`.
+        SciPy's iterative solvers call this method, and expect a result in float64. Infinities, NaN, and values beyond
+        the largest number of the format raise ValueError, as in :func:`simfloat.linalg.as_linear_operator`.
         """
         vector = self._as_operand_array(x, rounds=True)
         if not np.isfinite(vector.numbers).all():
@@ -307,7 +307,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         return call_of(self.numbers, self.arithmetic)
 
     def _repr_inline_(self, max_width: int) -> str:
-        """Return one line for a table of xarray."""
+        """Return one line, which xarray prints in a table."""
         return line_of(self.numbers, self.format, max_width)
 
     def _with_numbers(self, numbers: NDArray) -> Array:
@@ -347,7 +347,9 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         if isinstance(x, np.ndarray) or is_on_gpu(x):
             return self._check_in_format(read_numbers(x))
         if type(x).__module__.startswith("xarray."):
-            raise ValueError(f"Label the array before it meets a {type(x).__name__}: xarray.DataArray(A, dims=x.dims).")
+            raise ValueError(
+                f"Label the array before an operation with a {type(x).__name__}: xarray.DataArray(A, dims=x.dims)."
+            )
         raise ValueError(
             f"An operand of an array of {self.format} must be an array of {self.format} or a single number, got "
             f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray(a) returns the "

@@ -402,7 +402,7 @@ def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fa
 
 
 def _result_type(t: Any, *operands: Any) -> np.dtype[Any]:
-    """Return the dtype of an array with its format, unless another operand widens it; arrays have one format."""
+    """Return the dtype of an array, which has its format, or a wider dtype if another operand needs it."""
     for x in operands:
         if isinstance(x, type(t)) and x.format != t.format:
             t._check_same(x)

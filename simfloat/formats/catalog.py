@@ -110,7 +110,7 @@ def advice_for(name: str) -> str | None:
 #: The types that `as_format` reads; PyTorch's dtypes are accepted as well.
 FormatLike: TypeAlias = Format | str | np.dtype | type[Any]
 
-#: The key in the metadata of an array's dtype. Packages that promote dtypes, such as xarray, pass it back to `astype`.
+#: The key of the format in the metadata of an array's dtype. Packages such as xarray pass this dtype to `astype`.
 FORMAT_IN_DTYPE = "format"
 
 #: The dtypes of NumPy, ml_dtypes and PyTorch, by their names.
@@ -240,7 +240,7 @@ def as_format(x: Any) -> Format:
     name in ml_dtypes, which has infinities.
 
     Parameters:
-        x: a Format, a dtype of NumPy, ml_dtypes, PyTorch or an array of a format, or a text. A text is a name of the
+        x: a Format, a dtype of NumPy, ml_dtypes or PyTorch, the `dtype` of an array, or a text. A text is a name of the
             catalog (``"bf16"``), of a dtype (``"half"``, ``"torch.float8_e4m3fn"``, ``"e4m3fn"``), of P3109
             (``"Binary8p3se"``), of IEEE 754 (``"binary16"``), or of a file format or compiler: safetensors
             (``"F8_E4M3"``), ONNX (``"FLOAT8E4M3FN"``), MLIR (``"f8E4M3FN"``), Triton (``"fp8e4nv"``), vLLM

@@ -96,7 +96,7 @@ def _without_max_norm(name: str, value: Any) -> None:
         )
 
 
-def _unscaled(name: str, value: Any) -> None:
+def _without_scaled_gradients(name: str, value: Any) -> None:
     """Raise ValueError for gradients that are divided by counts, with the reason and a replacement."""
     if flag(name, value):
         raise ValueError(
@@ -105,7 +105,7 @@ def _unscaled(name: str, value: Any) -> None:
         )
 
 
-def _dense(name: str, value: Any) -> None:
+def _without_sparse_gradients(name: str, value: Any) -> None:
     """Raise ValueError for sparse gradients."""
     if flag(name, value):
         raise ValueError(f"{name} must be False: gradients are dense arrays, with the same values.")
@@ -143,8 +143,8 @@ class Embedding(Layer):
     padding_idx: int | None = option(anything, default=None)
     max_norm: InitVar[float | None] = option(_without_max_norm, default=None)
     norm_type: InitVar[float] = option(as_number, default=2.0)
-    scale_grad_by_freq: InitVar[bool] = option(_unscaled, default=False)
-    sparse: InitVar[bool] = option(_dense, default=False)
+    scale_grad_by_freq: InitVar[bool] = option(_without_scaled_gradients, default=False)
+    sparse: InitVar[bool] = option(_without_sparse_gradients, default=False)
     _: KW_ONLY
     rng: InitVar[Seed] = option(anything, default=None)
 
@@ -211,9 +211,9 @@ class EmbeddingBag(Embedding):
     _: KW_ONLY
     max_norm: InitVar[float | None] = option(_without_max_norm, default=None)
     norm_type: InitVar[float] = option(as_number, default=2.0)
-    scale_grad_by_freq: InitVar[bool] = option(_unscaled, default=False)
+    scale_grad_by_freq: InitVar[bool] = option(_without_scaled_gradients, default=False)
     mode: Literal["sum", "mean", "max"] = option(one_of("sum", "mean", "max"), default="mean")
-    sparse: InitVar[bool] = option(_dense, default=False)
+    sparse: InitVar[bool] = option(_without_sparse_gradients, default=False)
     include_last_offset: bool = option(flag, default=False)
     padding_idx: int | None = option(anything, default=None)
 

@@ -343,7 +343,7 @@ class PendingEvents(Observer):
         self.observer, self.layer = observer, layer
         self.more = wants_optional_counts(observer)
         self.pending: list[tuple[NDArray[np.int64], str]] = []
-        #: Vectors of zeros for the events of calls of one thread. A new one of 17 KB takes longer than the counting.
+        #: Vectors of zeros for the events of later calls. To create a vector of 17 KB takes longer than to count.
         self._spare_events: list[NDArray[np.int64]] = []
         self._located: dict[str, WithPath] = {}
 

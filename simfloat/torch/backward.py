@@ -485,7 +485,7 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) ->
             if candidate.origin == origin:
                 left.remove(candidate)
                 number, format = candidate.number, candidate.format
-                # A parameter after an upcast is a parameter in products only.
+                # An upcast parameter is treated as a parameter only in products.
                 path = path if note.place.narrow is None else candidate.path
                 break
         operands.append(Operand(number, path, format))

@@ -59,7 +59,7 @@ def _silu_recorded(g: Tensor, x: Tensor) -> Tensor:
     """Return the gradient by the operations of PyTorch, which has no second derivative of silu_backward."""
     if not torch.is_grad_enabled():
         return aten.silu_backward(g, x)
-    # PyTorch's formulas in C++ compute the right operand first; third derivatives add their shares in that order.
+    # PyTorch's formulas in C++ compute the right operand first, and third derivatives add their terms in this order.
     sigmoid = x.sigmoid()
     further = 1.0 + x * (1.0 - sigmoid)
     return g * sigmoid * further

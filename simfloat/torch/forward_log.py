@@ -115,7 +115,7 @@ class ForwardLog:
             nodes.append(origin.node)
             path = tag.owner if tag.is_weight else None
             if tag.narrow is not None and not place.is_contraction:
-                path = None  # the gradient of an upcast parameter becomes its gradient at the upcast
+                path = None  # its gradient becomes the gradient of the parameter at the upcast
             noted_operands.append(Operand(i, path, tag.format or FORMAT_OF[x.dtype], origin))
         if in_place:  # the target keeps its dtype, and PyTorch converts the other operands to it
             noted_operands = [operand._replace(format=noted_operands[0].format) for operand in noted_operands]

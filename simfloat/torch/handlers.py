@@ -406,7 +406,7 @@ class ForEach(Handler):
             results = [self.single(*row, **options_of_row) for row, options_of_row in zip(rows, named, strict=True)]
         if not self.is_in_place:
             return results
-        # Below autograd, the single operations leave the versions unchanged, which show that a tensor was written to.
+        # The version of a tensor shows that it was modified. Single operations below autograd do not increase it.
         increment_version(args[0])
         return None
 

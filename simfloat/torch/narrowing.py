@@ -199,7 +199,7 @@ class Upcast(torch.autograd.Function):
 def wide_copy(run: Any, x: torch.Tensor, narrow: Narrow) -> torch.Tensor:
     """Return a copy of values with the format FP32, in other memory, because tags belong to memory.
 
-    A copy of a parameter is a parameter in products.
+    In products, the copy of a parameter is treated as the parameter.
     """
     tag = tag_of(x)
     with without_dispatch():
@@ -255,7 +255,7 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **options)
         name = "" if args else next(iter(options.keys() & {"input", "x", "A"}))
         x = args[0] if args else options[name]
-        # PyTorch converts the operand of softmax first, but on a GPU inside the kernel.
+        # On a CPU, PyTorch converts the operand of softmax first. On a GPU, the kernel converts it.
         is_converted = x.dtype in NARROW and "softmax" in function.__name__
         if not is_converted and (not has_upcasts(run) or takes_formats(run)):
             return function(*args, **options)
@@ -266,7 +266,7 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _before(run: Any, x: torch.Tensor, tag: Tag, is_float: bool) -> Narrow | None:
     """Return the origin of values that the program converts to float32; None for a conversion without effect."""
-    # `weight.to(x.dtype)` is no upcast: in a float32 model, x.dtype is float32 also for results in 16 bits.
+    # `weight.to(x.dtype)` is not an upcast: in a float32 model, x.dtype is float32 also for results in 16 bits.
     if tag.is_gradient or tag.narrow is not None or tag.is_weight and not is_float:
         return None
     if tag.format is not None and tag.format.precision < FP32.precision:

@@ -1,7 +1,8 @@
-"""Run operations on a GPU by the operations of which PyTorch composes them on a CPU.
+"""Compute functions on a GPU by the operations of which PyTorch composes them on a CPU.
 
-On a GPU, PyTorch has one kernel for each of these: dropout, RMSNorm, and the cells of LSTM and GRU. Their single
-roundings would be unknown. In the operations of the CPU, they have the bits of the CPU.
+On a GPU, PyTorch has one kernel for each of these functions: dropout, RMSNorm, and the cells of LSTM and GRU. The
+operations inside a kernel cannot be rounded one by one. By the operations of the CPU, the functions give the bits of
+the CPU.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def rms_norm(
 
 def lstm_step(input_gates: Tensor, hidden: Tensor, state: State) -> State:
     """Return the next state of an LSTM, by its gates i, f, g, o."""
-    # As in PyTorch's code for a CPU, results are written to the gates, which makes no copies.
+    # As in PyTorch's code for a CPU, results are written to the gates, without copies.
     i, f, g, o = hidden.add_(input_gates).unsafe_chunk(4, 1)
     i, f, g, o = i.sigmoid_(), f.sigmoid_(), g.tanh_(), o.sigmoid_()
     c = (f * state[1]).add_(i * g)
@@ -60,7 +61,7 @@ def gru_step(input_gates: Tensor, hidden: Tensor, state: State) -> State:
     return ((state[0] - new).mul_(z).add_(new),)
 
 
-#: The steps by PyTorch's name of the layer.
+#: The function for one step of a recurrent layer, by PyTorch's name of the layer.
 STEPS = {"lstm": lstm_step, "gru": gru_step}
 
 
@@ -92,7 +93,7 @@ def single_steps(
 
 
 def layer_by_steps(name: str) -> Callable[..., Any]:
-    """Return the function of a recurrent layer."""
+    """Return a function that computes a recurrent layer step by step."""
 
     def layer(x: Tensor, state: Any, parameters: Sequence[Tensor], has_biases: bool, *options: Any) -> Any:
         return layers(active_run(), name, x, state, parameters, has_biases, *options, single_steps)
@@ -100,8 +101,8 @@ def layer_by_steps(name: str) -> Callable[..., Any]:
     return layer
 
 
-#: The functions of PyTorch that have kernels of their own on a GPU.
-COMPOSED: dict[str, Callable[..., Any]] = {
+#: The functions that are single kernels of PyTorch on a GPU, as compositions of operations.
+COMPOSITIONS: dict[str, Callable[..., Any]] = {
     "dropout": dropout,
     "rms_norm": rms_norm,
     "lstm_cell": lstm_cell,
@@ -111,7 +112,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 
 
 def composed_on_gpu(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that wraps PyTorch's function of this name."""
+    """Return a decorator for PyTorch's function of this name: in a block, a composition replaces it on a GPU."""
 
     def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -120,7 +121,7 @@ def composed_on_gpu(name: str) -> Callable[[Callable[..., Any]], Callable[..., A
             is_plain = isinstance(x, Tensor) and x.device.type != tensors.HOST and active_run() is not None
             if not is_plain or name in STEPS and not _is_rectangular(args):
                 return function(*args, **options)
-            return COMPOSED[name](*args, **options)
+            return COMPOSITIONS[name](*args, **options)
 
         return call
 
@@ -128,7 +129,7 @@ def composed_on_gpu(name: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def _is_rectangular(arguments: Sequence[Any]) -> bool:
-    """True for sequences of one length, in a layer without projections."""
+    """Return True for sequences of one length, in a layer without projections."""
     if len(arguments) != 9 or not isinstance(arguments[3], bool):
         return False
     _, _, parameters, has_biases, count, _, _, is_bidirectional, _ = arguments

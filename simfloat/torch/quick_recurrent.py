@@ -267,7 +267,7 @@ class RecurrentLayer(NamedTuple):
 
     @property
     def operand_count(self) -> int:
-        """The number of states and of weights of steps."""
+        """The number of states, and of the weights of all steps."""
         return self.states + len(self.parameters) * self.steps
 
     def without_run(self) -> AbstractContextManager[Any]:
@@ -329,7 +329,7 @@ class RecurrentSteps(torch.autograd.Function):
     """(layer, input_gates, *state, *weights of steps) -> for each step its state, and the values for the backward pass.
 
     `input_gates` has the shape (L, N, gates * size): the contribution of the input to the gates. A GRU reads its state
-    in two operations, so its first state is passed again, as the last operand: autograd adds the share of each.
+    in two operations, so its first state is passed again, as the last operand. Autograd adds both gradients.
     """
 
     @staticmethod
@@ -406,8 +406,8 @@ def backward_steps(
 ) -> list[Any]:
     """Return the gradients of `input_gates`, of the state before the first step, and of weights, the last step first.
 
-    `needed` states for each of these if it is required. If there is one element more, the state before the first step
-    is also the last operand: the share through the product with its weight is the gradient of that operand.
+    `needed` states for each of these if it is required. If it has one element more, the state before the first step
+    is also the last operand. The gradient of this operand is the share through the product with the weight.
     """
     cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
     count, width = layer.operand_count, len(cell.functions)
@@ -498,7 +498,7 @@ def layers(
     run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
     dropout: float, training: bool, is_bidirectional: bool, batch_first: bool, steps: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the outputs and the last states, by PyTorch's operations; `steps` computes the steps of a layer."""
+    """Return the outputs and the last states, by PyTorch's operations; `steps` computes all steps of a layer."""
     steps = steps or steps_in_one_call
     each, directions = 4 if has_biases else 2, 1 + is_bidirectional
     state = tuple(states) if isinstance(states, tuple | list) else (states,)
@@ -538,8 +538,8 @@ def steps_in_one_call(
         weights = [
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)
         ]
-        # With create_graph=True, an operation of the backward pass reads the first state, too. PyTorch adds its share
-        # first, and then the shares of the two operations of the forward pass.
+        # With create_graph=True, an operation of the backward pass also reads the first state. PyTorch adds its
+        # gradient first, and then the gradients of the two operations of the forward pass.
         again = before if name == "gru" and before[0].requires_grad else ()
         results = RecurrentSteps.apply(layer, input_gates, *before, *weights, *again)
     width = len(cell.functions)

@@ -29,7 +29,7 @@ from simfloat.torch.narrowing import (
     with_autocast_types,
     with_requested_upcast,
 )
-from simfloat.torch.on_gpu import COMPOSED, composed_on_gpu
+from simfloat.torch.on_gpu import COMPOSITIONS, composed_on_gpu
 from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.quick_formulas import is_alone, kernel_of
 from simfloat.torch.quick_layers import convolution_kernel, linear_layer
@@ -299,11 +299,11 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
     function_setting(torch.nn.functional, "linear", linear_layer),
-    # Kernels of cuDNN are single operations, for example for batch norms and recurrent layers.
+    # cuDNN computes a whole layer by one kernel, for example a batch norm or a recurrent layer.
     Setting(torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled, off),
     *(
         function_setting(owner, name, composed_on_gpu(name))
-        for name in COMPOSED
+        for name in COMPOSITIONS
         for owner in (_VF, torch)
         if hasattr(owner, name)
     ),

@@ -147,7 +147,7 @@ def array_on(x: torch.Tensor) -> Any:
 
 
 def check_device(name: str, x: torch.Tensor) -> None:
-    """Raise ValueError, with the name, for a tensor whose device has no arrays."""
+    """Raise ValueError, with the name, if the device of a tensor has no arrays."""
     if x.device.type == HOST:
         return
     if x.device.type == "meta":

@@ -34,9 +34,7 @@ def test_solvers_of_scipy_accept_the_operator(rng):
     for solve, one, rtol in ((solvers.gmres, a, 1e-2), (solvers.cg, spd, 1e-2), (solvers.bicgstab, a, 1e-2)):
         x, failed = solve(sf.linalg.as_linear_operator(one, format=sf.FP16), one @ np.ones(12), rtol=rtol)
         assert not failed and abs(x - 1).max() < 0.05
-        assert_bits(
-            x, solve(sf.array(one, sf.FP16), one @ np.ones(12), rtol=rtol)[0]
-        )  # an array itself, by its methods
+        assert_bits(x, solve(sf.array(one, sf.FP16), one @ np.ones(12), rtol=rtol)[0])
     for multiply in (
         sf.linalg.as_linear_operator(np.eye(2), format=sf.E4M3).matvec,
         sf.array(np.eye(2), sf.E4M3).matvec,

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 import simfloat as sf  # noqa: E402
 import simfloat.torch.tensors  # noqa: E402
-from simfloat.torch.on_gpu import COMPOSED  # noqa: E402
+from simfloat.torch.on_gpu import COMPOSITIONS  # noqa: E402
 from simfloat.torch.search import handler_of  # noqa: E402
 from simfloat.torch.tensors import memory_of  # noqa: E402
 from simfloat.train.torch_states import RandomState  # noqa: E402
@@ -133,7 +133,7 @@ def test_layers_and_models_of_pytorch_have_the_bits_of_the_cpu_on_a_gpu():
 
 
 def fitted(device, folder=None, resume=None, steps=2):
-    """The parameters after `fit` with a scaler, where weights are scaled by their largest magnitudes so far."""
+    """Return the parameters after `fit` with a scaler, with weights scaled by their largest magnitudes so far."""
     torch.manual_seed(0)
     model = perceptron(nn.Dropout(0.5))
     batches = sf.train.Batches(X.numpy(), Y.numpy(), 3, epochs=2, seed=0)
@@ -194,7 +194,7 @@ class Cells(nn.Module):
 
 SIGMOID = sf.policies["bf16-standard"].override(operation="sigmoid", activations=sf.FP32)
 
-#: Models whose parts have kernels of their own on a GPU, as single operations.
+#: Models with parts that PyTorch computes by single kernels on a GPU.
 OF_ONE_KERNEL = {
     "LSTM": (lambda: FirstResult(nn.LSTM(4, 2)), SIGMOID),
     "GRU": (lambda: FirstResult(nn.GRU(4, 2, bidirectional=True)), "bf16-standard"),
@@ -216,14 +216,14 @@ def test_operations_that_are_one_kernel_on_a_gpu_are_computed_by_those_of_the_cp
         counts, counts_on_gpu = sf.Recorder(), sf.Recorder()
         expected = results(make, policy, counts, nullcontext)
         with monkeypatch.context() as context:
-            for kernel in COMPOSED:
+            for kernel in COMPOSITIONS:
                 context.setattr(torch._VF, kernel, None)
                 context.setattr(torch, kernel, None)
             assert all(map(torch.equal, results(make, policy, counts_on_gpu, on_gpu), expected)), name
         assert entries(counts) == entries(counts_on_gpu), name
 
 
-def test_functions_for_a_gpu_have_the_bits_of_pytorchs_on_a_cpu():
+def test_functions_for_a_gpu_have_the_bits_of_functions_of_pytorch_on_a_cpu():
     rows, state, cells = X, Y[:, :3], [torch.linspace(-1, 1, n).reshape(-1, m) for n, m in ((48, 4), (36, 3))]
     gates, bias = [w[:9] for w in cells], torch.linspace(-1, 1, 12)
     for dtype in (torch.float32, torch.bfloat16):
@@ -233,11 +233,11 @@ def test_functions_for_a_gpu_have_the_bits_of_pytorchs_on_a_cpu():
             ("rms_norm", (x, (4,), x[0])), ("rms_norm", (x, x.shape, None, 1e-3)), ("dropout", (x, 0.3, True)),
             ("dropout", (x, 1.0, True)), ("dropout", (x, 0.3, False)),
         ):  # fmt: skip
-            found = []
-            for function in (getattr(torch, name), COMPOSED[name]):
+            results = []
+            for function in (getattr(torch, name), COMPOSITIONS[name]):
                 torch.manual_seed(0)
-                found.append(function(*arguments))
-            expected, ours = (y if isinstance(y, tuple) else (y,) for y in found)
+                results.append(function(*arguments))
+            expected, ours = (y if isinstance(y, tuple) else (y,) for y in results)
             assert all(map(torch.equal, ours, expected)), name
     assert "use model.cpu() for sequences of several lengths" in handler_of(ATEN._thnn_fused_gru_cell.default).remedy
 

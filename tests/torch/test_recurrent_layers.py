@@ -47,7 +47,7 @@ def inner_step(layer, x):
 
 
 def inner_step_from_a_state(layer, x):
-    """The same, from a first state with a gradient, which the backward pass of the inner step reads as well."""
+    """A loss after an inner step from a first state with a gradient; the inner backward pass also reads this state."""
     state = torch.cat([x[:1], x[:1, :, :1]], -1)
     gradients = torch.autograd.grad(layer(x, state)[0].square().sum(), list(layer.parameters()), create_graph=True)
     return sum(g.square().sum() for g in gradients)

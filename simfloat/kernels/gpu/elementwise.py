@@ -36,7 +36,7 @@ from simfloat.kernels.rounding.arrays import (
     NO_LAST,
     combine_facts,
     exponent_and_fraction,
-    move_events,  # noqa: F401 (events are in NumPy vectors)
+    move_events,  # noqa: F401 (the loop of the CPU: events are in NumPy vectors)
     round_image_in_any_mode,
     unpack_image_cut,
 )
@@ -90,7 +90,7 @@ def _count(i, exact, out, grid_numbers, counters):
 
 
 def count_results(out, grid_numbers, events, lost, is_wide, is_precise):
-    """Return 1 after adding what is known: one launch counts the rest later, together with the exact results."""
+    """Add the events that are known, and return 1: one launch counts the others later, with the exact results."""
     events[UNCHANGED] += lost
     events[WIDE] += out.size * is_wide
     events[PRECISE] += out.size * is_precise

@@ -141,7 +141,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
             raise ValueError(f"{key} must be an integer from {least} to {most}, got {numbers[key]!r}.")
     if isinstance(pair := description.get("format"), list):
         if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
-            raise ValueError(f'format is one name, or a pair for a and b, such as ["E4M3", "E5M2"]; got {pair!r}.')
+            raise ValueError(f'format must be one name, or a pair for a and b, such as ["E4M3", "E5M2"]; got {pair!r}.')
         description["format"] = f"({', '.join(pair)})"
     accumulate, format = description.get("accumulate"), description.get("format")
     case = case_of(
