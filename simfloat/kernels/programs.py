@@ -366,13 +366,13 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
     return True
 
 
-#: The first columns of the events that float32 results may have, and the columns after the last.
+#: Float32 results may have events in three ranges of columns: the first column of each range, and the column after it.
 FIRST_EVENTS, LAST_EVENTS = (0, EXPONENTS - 149, INFINITE), (len(COUNTS), EXPONENTS + 128, SIZE)
 
 
 @kernel
 def move_events(events, sums):
-    """Add the events of float32 results to sums, which have only the columns of such results, and set them to zero."""
+    """Add the events of float32 results to `sums`, which has only their columns; set the events to zero."""
     for row in range(events.shape[0]):
         column = 0
         for n in range(3):

@@ -38,12 +38,12 @@ def exponent_field(x):
     return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF))
 
 
-#: The bytes that `count_bytes` reads.
+#: The number of bytes that `count_bytes` reads.
 PIECE = 512
 
 
 def count_bytes(array, start, value):
-    """Return the number of bytes of this value among the PIECE bytes of a vector that begin at `start`."""
+    """Return the number of bytes with this value among the PIECE bytes of an array that begin at `start`."""
     return np.count_nonzero(array[start : start + PIECE] == value)
 
 
@@ -243,7 +243,7 @@ def _exponent_field(x):
 @intrinsic
 def _llvm_count_bytes(typing_context, array, start, value):
     def generate(context, builder, signature, arguments):
-        # A byte of each lane counts the matches, and LLVM would widen it in a loop over an array.
+        # The matches of each lane are counted in a byte. In a loop over an array, LLVM would widen these counters.
         lanes, words = ir.VectorType(ir.IntType(8), 32), ir.VectorType(ir.IntType(16), 32)
         data = context.make_array(array)(context, builder, arguments[0]).data
         first = builder.bitcast(builder.gep(data, [arguments[1]]), lanes.as_pointer())

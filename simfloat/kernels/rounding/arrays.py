@@ -192,7 +192,7 @@ def round_general(x, words, out, grid_numbers):
         out[i] = one_nan(round_to_any_grid(np.float64(x[i]), as_word(words[i * step]), grid))
 
 
-#: Below this number of results, each is added to the events at once: one pass through the exponents takes longer.
+#: If there are fewer results, each is added to the events directly: a pass through all exponents would take longer.
 FEW = 128
 
 #: For at least this number of float64 results, each exponent has LANES counters that take turns: neighbours with the
@@ -201,8 +201,9 @@ FEW = 128
 MANY = 4096
 LANES = 4
 
-#: The float32 results whose exponents are counted together, and how often one of them may be searched: numbers of a
-#: tensor have few exponents, but if they have many, another loop is faster.
+#: The number of float32 results with exponents that are counted together, and the largest number of exponents that are
+#: searched, while fewer than half of these results remain, or more. Values of a tensor usually have few exponents. If
+#: they have many, another loop is faster.
 TOGETHER = 1024
 MOST_SEARCHES, SOME_SEARCHES = 48, 8
 
@@ -211,10 +212,10 @@ MOST_SEARCHES, SOME_SEARCHES = 48, 8
 def count_results(out, grid_numbers, events, lost, is_wide, is_precise):
     """Count the events that rounded results show without the exact ones; `out` has fewer than 2^32 elements.
 
-    Adds to the vector `events`: also the number of lost addends, and the results in formats with the range and with the
-    precision of FP32. Returns 0 if `count_ends` has nothing to count, which is the usual case. Otherwise the
-    return value is twice the number of results that are zero or subnormal in their array's type, plus one if some are
-    as large as the largest number of the format.
+    Adds to the vector `events`, also the number of lost addends. All results are counted as wide or precise if the
+    format has the range or the precision of FP32. Returns 0 if `count_ends` has nothing to count, which is the usual
+    case. Otherwise the return value is twice the number of results that are zero or subnormal in their array's type,
+    plus one if some are as large as the largest number of the format.
     """
     events[UNCHANGED] += lost
     events[WIDE] += out.size if is_wide else 0
@@ -337,8 +338,8 @@ def _count_fields(out, counts):
 def _count_single_fields(out, counts):
     """Count the exponents of float32 results, by a search for each exponent among the bytes of many results.
 
-    An addition to one of 256 counters for each result would wait for the last addition to it, and took up to six times
-    as long.
+    With a counter for each exponent, an addition would wait for the previous addition to the same counter. This took up
+    to six times as long.
     """
     fields, largest = np.empty(TOGETHER, np.uint8), U32(0)
     for start in range(0, out.size, TOGETHER):
@@ -349,7 +350,7 @@ def _count_single_fields(out, counts):
             fields[i] = U8(field)
             most = max(most, field)
         largest = max(largest, most)
-        # Whole pieces are searched. The bytes after the last result are not its exponents, and are subtracted.
+        # Only whole pieces are searched. The bytes after the last result are zeros, and are subtracted.
         size = -(-count // PIECE) * PIECE
         for i in range(count, size):
             fields[i] = U8(0)
@@ -369,7 +370,7 @@ def _count_single_fields(out, counts):
 
 @scalar
 def _search(fields, size, field):
-    """Return the number of bytes of this value, in whole pieces."""
+    """Return how many of the first `size` bytes have this value; `size` is a multiple of PIECE."""
     matches = np.int64(0)
     for start in range(0, size, PIECE):
         matches += count_bytes(fields, start, field)
@@ -427,7 +428,7 @@ def count_unchanged(a, b, out, sign, either):
 
 @kernel
 def move_events(events, totals, repeats):
-    """Add events to totals, `repeats` times, and set them to zero; most events never occur."""
+    """Add events to totals, `repeats` times, and set the events to zero; most events never occur."""
     for start in range(0, events.size, 64):
         part, total, used = events[start : start + 64], totals[start : start + 64], np.int64(0)
         for i in range(part.size):
