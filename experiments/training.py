@@ -17,7 +17,7 @@ from simfloat.studies import Job, Result
 from simfloat.train.step import TrainingStep
 
 #: The number of evaluations of a tiny run.
-TINY_RECORDS = 3
+TINY_RECORDS = 5
 
 #: The fields with which a job may replace those of its problem.
 SIZES = ("steps", "batch")

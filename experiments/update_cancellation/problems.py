@@ -61,7 +61,7 @@ def synthetic(seed: int, tiny: bool, noise: float = 0.5) -> Problem:
         loss=sf.nn.mse_loss,
         optimizer=partial(sf.optim.SGD, lr=HALF * ALPHA),
         batch=1,
-        steps=3 if tiny else 800,
+        steps=100 if tiny else 800,
         measures=lambda model, output, y: {"distance": float(np.linalg.norm(model.state_dict()["weight"].T - optimum))},
     )
 
@@ -77,7 +77,7 @@ def diabetes(seed: int, tiny: bool) -> Problem:
         loss=sf.nn.mse_loss,
         optimizer=partial(sf.optim.SGD, lr=HALF * 0.003),
         batch=1,
-        steps=3 if tiny else 1000,
+        steps=100 if tiny else 1000,
     )
 
 
@@ -87,7 +87,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         lambda: sf.nn.MLP([64, 32, 10], rng=seed),
         partial(sf.optim.SGD, lr=0.02),
         batch=32,
-        steps=3 if tiny else 500,
+        steps=20 if tiny else 500,
         seed=seed,
     )
 

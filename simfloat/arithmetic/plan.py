@@ -276,15 +276,14 @@ def round_and_count(
         is_rare = shown != 0 or events.size > SIZE
     else:
         exact, lost = source.round_observed(plan, out)
-        counting = CPU.loops.counting
         with counts.lock:
             totals = counts.vector()
-            shown = counting.count_results(out, plan.numbers, totals, lost, plan.is_wide, plan.is_precise)
+            shown = CPU.loops.counting.count_results(out, plan.numbers, totals, lost, plan.is_wide, plan.is_precise)
             if not shown % 2 and not counts.observer.more:
                 if shown:
                     # Only events of zeros and of subnormal numbers remain, and the loop counts them from exact results.
                     exact = source.exact(0, out.size) if exact is None else exact
-                    counting.count_ends(exact, out, plan.numbers, totals, shown)
+                    CPU.loops.counting.count_ends(exact, out, plan.numbers, totals, shown)
                 return
         # Results may be NaN, and the observer needs the causes of this call.
         events, is_rare = events_for(counts.observer), True
@@ -313,8 +312,9 @@ def _add_counts(plan: Plan, out: NDArray, lost: int, events: NDArray[np.int64]) 
 
     Return 0 if `_add_rare_counts` has nothing to add. Otherwise the number is odd if results may be infinite or NaN.
     """
-    counting = plan.device.loops.counting
-    return counting.count_results(out, plan.numbers, events, lost, plan.is_wide, plan.is_precise)
+    loops = plan.device.loops
+    shown: int = loops.counting.count_results(out, plan.numbers, events, lost, plan.is_wide, plan.is_precise)
+    return shown
 
 
 @in_usual_environment

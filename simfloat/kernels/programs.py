@@ -60,7 +60,13 @@ from simfloat.kernels.program_table import (
     SUM_WITH_SCALAR,
 )
 from simfloat.kernels.rounding.arrays import add_counts, count_fields, count_small, unpack_image_cut
-from simfloat.kernels.rounding.events import COUNTS, EXPONENTS, INFINITE, SIZE, UNCHANGED, UNDERFLOW, ZERO
+from simfloat.kernels.rounding.events import (
+    END_OF_FLOAT32,
+    FIRST_OF_FLOAT32,
+    UNCHANGED,
+    UNDERFLOW,
+    ZERO,
+)
 from simfloat.kernels.rounding.grid import unpack_grid
 from simfloat.kernels.rounding.one_number import (
     in_range_quickly,
@@ -366,17 +372,13 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
     return True
 
 
-#: Float32 results may have events in three ranges of columns: the first column of each range, and the column after it.
-FIRST_EVENTS, LAST_EVENTS = (0, EXPONENTS - 149, INFINITE), (len(COUNTS), EXPONENTS + 128, SIZE)
-
-
 @kernel
 def move_events(events, sums):
     """Add the events of float32 results to `sums`, which has only their columns; set the events to zero."""
     for row in range(events.shape[0]):
         column = 0
         for n in range(3):
-            part = events[row, FIRST_EVENTS[n] : LAST_EVENTS[n]]
+            part = events[row, FIRST_OF_FLOAT32[n] : END_OF_FLOAT32[n]]
             total = sums[row, column : column + part.size]
             for i in range(part.size):
                 total[i] += part[i]

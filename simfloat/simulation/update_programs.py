@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat import kernels
 from simfloat.arithmetic.casts import Cast
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FLOAT32, empty, flat
@@ -32,7 +31,7 @@ from simfloat.arithmetic.programs import (
 from simfloat.arithmetic.target import AddingObserver, BoundCounts, WithPath, bound_counts, notify
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.kernels.rounding.events import SIZE, UNCHANGED
+from simfloat.kernels.rounding.events import END_OF_FLOAT32, FIRST_OF_FLOAT32, SIZE, UNCHANGED
 from simfloat.simulation.place import Place, UpdateRules
 from simfloat.simulation.updates import COUNTERS, STEP, UpdateArithmetic
 
@@ -47,7 +46,7 @@ GRADIENT = 1
 NO_MOMENT = np.zeros(1, np.float32)
 
 #: The columns of the events that float32 results may have.
-EVENTS_OF_FLOAT32 = np.r_[tuple(map(slice, kernels.programs.FIRST_EVENTS, kernels.programs.LAST_EVENTS))]
+EVENTS_OF_FLOAT32 = np.r_[tuple(map(slice, FIRST_OF_FLOAT32, END_OF_FLOAT32))]
 
 
 class ObservedMoment(NamedTuple):

@@ -96,7 +96,12 @@ def layer_by_steps(name: str) -> Callable[..., Any]:
     """Return a function that computes a recurrent layer step by step."""
 
     def layer(x: Tensor, state: Any, parameters: Sequence[Tensor], has_biases: bool, *options: Any) -> Any:
-        return layers(active_run(), name, x, state, parameters, has_biases, *options, single_steps)
+        count, dropout, training, is_bidirectional, batch_first = options
+        run: Any = active_run()
+        return layers(
+            run, name, x, state, parameters, has_biases, count, dropout, training, is_bidirectional, batch_first,
+            single_steps,
+        )  # fmt: skip
 
     return layer
 

@@ -64,6 +64,9 @@ PRECISE = WIDE + 1
 #: Number of entries of the vector, without optional ones.
 SIZE = PRECISE + 1
 
+#: The events that float32 results may have are in three ranges: the first index of each range, and the index after it.
+FIRST_OF_FLOAT32, END_OF_FLOAT32 = (0, EXPONENTS - 149, INFINITE), (len(COUNTS), EXPONENTS + 128, SIZE)
+
 #: Optional events. saturated: results that stopped at the largest number although the exact results are beyond it;
 #: inexact: results, finite or infinite, that differ from the exact ones.
 OPTIONAL_COUNTS = ("saturated", "inexact")
