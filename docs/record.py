@@ -1,4 +1,4 @@
-"""Records of commands: what they print, with the date, the commit and the versions. Pages take their numbers from them.
+"""Write records of commands: their output, the date, the commit and the versions. Pages take their numbers from them.
 
     python -m docs.record selftest quick  runs these commands, and writes docs/records/NAME.txt
     python -m docs.record agreement       writes the rows of `python -m benchmarks agreement`, one a line
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 #: The folder of records, and the table of numbers.
 RECORDS, NUMBERS = ROOT / "docs/records", ROOT / "docs/numbers.toml"
 
-#: What is run for each record, as an argument of Python.
+#: The arguments of Python for each record.
 COMMANDS = {"selftest": "-m simfloat selftest", "quick": "-m simfloat selftest --quick"}
 
 
@@ -43,7 +43,7 @@ def counted_tests():
 
 
 class Counting:
-    """A plugin of pytest that counts the elements that `equal_bits` compares in each test, over all its parameters."""
+    """Count the elements that `equal_bits` compares in each test, over all parameters of the test; a plugin of pytest."""
 
     def __init__(self, bits):
         self.counts, self.test, compare = Counter(), "", bits.equal_bits

@@ -110,12 +110,12 @@ def read_claims() -> tuple[Mapping[str, str], tuple[Claim, ...]]:
 
 @cache
 def rates() -> Mapping[str, str]:
-    """Return how the rates of each experiment were chosen that does not tune them for each policy."""
+    """Return, for each experiment without a tuned rate for each policy, a description of its choice of rates."""
     table: Mapping[str, str] = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["rates"]
     return table
 
 
-def untuned(claim: Claim) -> str:
+def remark_on_rates(claim: Claim) -> str:
     """Return which experiments test the claim by trainings at rates that were not tuned for each policy, or ""."""
     names = dict.fromkeys(
         found.experiment
@@ -249,7 +249,14 @@ def page() -> str:
         parts.append("|---|---|---|---|---|")
         for claim in claims:
             if claim.source == name:
-                remarks = (claim.elsewhere, claim.choices, untuned(claim), claim.proven, claim.refuted, claim.reason)
+                remarks = (
+                    claim.elsewhere,
+                    claim.choices,
+                    remark_on_rates(claim),
+                    claim.proven,
+                    claim.refuted,
+                    claim.reason,
+                )
                 cells = (claim.place, claim.says, verdicts(claim), samples(claim), " ".join(filter(None, remarks)))
                 parts.append("| " + " | ".join(cell.replace("|", r"\|").replace("*", r"\*") for cell in cells) + " |")
     spoken = {found.experiment for claim in claims for found in speaking_to(claim)}

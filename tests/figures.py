@@ -1,11 +1,11 @@
-"""Figures that tests write without looking at them."""
+"""Draw figures quickly in tests that do not inspect them."""
 
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 
 def make_coarse(setattr=setattr):
-    """Write figures with few dots and without a layout, for which matplotlib draws each a second time."""
+    """Write figures with few dots and without a layout, because a layout makes matplotlib draw each figure twice."""
     print_figure = FigureCanvasBase.print_figure
 
     def print_once(canvas, *arguments, **options):

@@ -58,7 +58,7 @@ def test_every_experiment_that_trains_says_how_its_rates_were_chosen_or_tunes_th
     assert trained == {*claims.rates(), "tuned-rates", "fp4-factorial"}
     (row,) = (claim for claim in CLAIMS if claim.says.startswith("The standard 16-bit algorithm ends with a worse"))
     remark = "Not tested at tuned rates: bfloat16-models, update-cancellation, fashion-mnist, real-size."
-    assert claims.untuned(row) == remark and remark in claims.page()
+    assert claims.remark_on_rates(row) == remark and remark in claims.page()
 
 
 def test_no_update_of_a_denormalized_weight_is_lost_in_fp16():
