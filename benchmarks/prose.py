@@ -69,7 +69,7 @@ HABITS = {
     "too at the end": (r"\btoo[.,;:)]", "also"),
     "holds": (r"\b(hold|holds|held)\b", "contains, stores, applies to"),
     "private words": (
-        r"\b(way back|ways back|kin|quick(er|ly|est)?|mends?|mended|cures?|cured|be it|lest)\b",
+        r"(?<!--)\b(way back|ways back|kin|quick(er|ly|est)?|mends?|mended|cures?|cured|be it|lest)\b",
         "backward pass, fast, fix",
     ),
     "alone": (r"\b(by itself|by themselves|alone)\b", "only"),
