@@ -43,7 +43,7 @@ def counted_tests():
 
 
 class Counting:
-    """Count the elements that `equal_bits` compares in each test, over all parameters of the test; a plugin of pytest."""
+    """A plugin of pytest: count the elements that `equal_bits` compares in each test, over all its parameters."""
 
     def __init__(self, bits):
         self.counts, self.test, compare = Counter(), "", bits.equal_bits
