@@ -9,13 +9,19 @@ import threading
 import numba
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
 from numba.core.runtime import _nrt_python as memory
 from numba.core.runtime import rtsys
 
 import simfloat.kernels
+from simfloat.kernels.compile import processor
 from simfloat.kernels.compile.cache import KernelCache
-from simfloat.kernels.compile.jit import kernel, out_of_line, reader, scalar
+from simfloat.kernels.compile.intrinsics import fma
+from simfloat.kernels.compile.jit import kernel, out_of_line, reader, scalar, vector_kernel
 from simfloat.kernels.compile.pipeline import without_collections
+from tests.bits import assert_bits
+
+TABLE = np.linspace(1, 2, 256)
 
 
 def all_kernels():
@@ -102,6 +108,7 @@ def test_a_kernel_that_owns_arrays_releases_them_and_only_such_a_kernel_counts_r
 
     x, out = np.arange(8.0), np.zeros(1)
     for loop, want, counts in ((borrowing, 28.0, False), (owning, 35.0, True)):
+        loop._cache = NullCache()  # Numba shows no code that comes from a file
         loop(x, out)
         memory.memsys_enable_stats()
         try:
@@ -170,3 +177,22 @@ def test_functions_of_numba_serve_kernels_and_other_functions():
     user = numba.njit(lambda x: min(x[0], x[1]))
     x = np.array([2.0, 1.0])
     assert smallest(x) == user(x) == 1.0
+
+
+def test_the_loops_of_vector_kernels_have_vectors_even_if_they_read_a_table():
+    @scalar
+    def looked_up(x):
+        t = TABLE[np.int64(x)]
+        return fma(fma(fma(t, x, t), x, t), x, t)
+
+    @vector_kernel
+    def loop(x, out):
+        for i in range(out.size):
+            out[i] = looked_up(x[i])
+
+    loop._cache = NullCache()
+    x, out = np.arange(37) + 0.25, np.zeros(37)
+    loop(x, out)
+    assert_bits(out, np.array([looked_up(number) for number in x]))
+    (text,) = loop.inspect_llvm().values()
+    assert f"call <{processor.VECTORS // 64} x double> @llvm.fma" in text

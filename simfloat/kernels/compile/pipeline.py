@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Any
 
 import numba
+from llvmlite import ir as llvm
 from numba.core import ir, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
@@ -100,8 +101,32 @@ class _CompilerFlags(Flags):
         return KernelFlags(self)
 
 
+def request_vectors(function: llvm.Function) -> None:
+    """Request vectors of full width, in float64, for the loops of a function, whatever LLVM expects to gain.
+
+    LLVM expects no gain if a loop reads a table: it reads the elements one by one, and overestimates the cost.
+    Vectorised, the logarithm takes a third of the time, and 15 of 30 functions take half or less (AMD Zen 3).
+    """
+    positions = {block: position for position, block in enumerate(function.blocks)}
+    for block, position in positions.items():
+        branch = block.terminator  # of the entry, Numba writes it later
+        if branch and len(branch.operands) == 1 and positions.get(branch.operands[0], position + 1) <= position:
+            module = function.module
+            width = llvm.MetaDataString(module, "llvm.loop.vectorize.width"), llvm.IntType(32)(processor.VECTORS // 64)
+            request = module.add_metadata(width)
+            loop = llvm.MDValue(module, (request,), name=str(len(module.metadata)))
+            loop.operands = loop, request  # LLVM recognises the description of a loop by its reference to itself.
+            branch.set_metadata("llvm.loop", loop)
+
+
 class _LevelLower(Lower):
     """Lowering of a function to LLVM's language."""
+
+    def lower_function_body(self) -> Any:
+        tail = super().lower_function_body()
+        if getattr(self.func_ir.func_id.func, "needs_vectors", False):
+            request_vectors(self.function)
+        return tail
 
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)

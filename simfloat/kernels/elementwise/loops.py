@@ -5,12 +5,12 @@ Operands are flat arrays of equal length, or of length 1 for a scalar.
 Exact results are computed in one float64 by a fast formula, `quick`, which is vectorised. For extreme operands and NaN,
 to which it need not apply, a careful formula, `wide`, computes (high + low) * 2^exponent in parts. The same happens for
 all operands if one float64 has too few bits. The formulas of a function are long, and take seconds to compile. Each is
-therefore compiled in a single loop, the careful one only for parts in float64, and loops that serve all operations
-round the parts. One loop for both formulas of an operation took 0.65 s to compile, the fast formula alone takes 0.38 s,
-and most programs never need the careful one.
+therefore compiled in a single loop, which most programs need of the fast formula only, and loops that serve all
+operations round the parts.
 
 Every operation is a function of three operands and the sign of zero sums; operations with fewer operands ignore the
-rest.
+rest. The loops of functions have only the operands of the function, as float64 vectors: with scalars, float32 vectors
+and three operands they took four times as long to compile (AMD Zen 3), and ran no faster.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.environment import in_usual_environment
 from simfloat.kernels import functions
 from simfloat.kernels.compile.intrinsics import fma, is_extreme, root
-from simfloat.kernels.compile.jit import kernel, scalar
+from simfloat.kernels.compile.jit import kernel, scalar, vector_kernel
 from simfloat.kernels.elementwise import exact
 from simfloat.kernels.elementwise.double import round_pair_to_double_in_mode
 from simfloat.kernels.elementwise.exact import round_pair_to_double, round_pair_to_odd
@@ -66,7 +65,7 @@ def any_extreme(operand, part):
 
 
 def quick_loop(quick):
-    """Return the loop that rounds each exact result to odd by the fast formula.
+    """Return the loop that rounds each exact result of arithmetic to odd by the fast formula.
 
     Results are NaN if the formula does not apply. The loop returns nonzero if there is a NaN.
     """
@@ -97,7 +96,7 @@ def quick_loop(quick):
 
 
 def parts_loop(wide):
-    """Return the loop that computes each exact result in parts: all high ones, all low ones, all exponents."""
+    """Return the loop of arithmetic for exact results in parts: all high ones, all low ones, all exponents."""
 
     @kernel
     def loop(a, b, c, sign, parts):
@@ -112,6 +111,66 @@ def parts_loop(wide):
                 high[i], low[i], exponent[i] = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
 
     return loop
+
+
+def quick_function_loop(quick, operand_count):
+    """Return the loop of a function that `quick_loop` is for arithmetic."""
+    if operand_count == 1:
+
+        @vector_kernel
+        def loop(a, out):
+            for i in range(out.size):
+                out[i] = quick(a[i])
+            return mark_extreme(a, out)
+
+    else:
+
+        @vector_kernel
+        def loop(a, b, out):
+            for i in range(out.size):
+                out[i] = quick(a[i], b[i])
+            return mark_extreme(a, out) | mark_extreme(b, out)
+
+    return loop
+
+
+@scalar
+def mark_extreme(operand, out):
+    """Replace the results of extreme operands by NaN; return nonzero if a result is NaN."""
+    unknown = np.int64(0)
+    for i in range(out.size):
+        out[i] = np.nan if is_extreme(operand[i]) else out[i]
+        unknown |= np.int64(out[i] != out[i])
+    return unknown
+
+
+def function_parts_loop(wide, operand_count):
+    """Return the loop of a function that `parts_loop` is for arithmetic."""
+    if operand_count == 1:
+
+        @vector_kernel
+        def loop(a, parts):
+            highs, lows, exponents = _split_parts(parts)
+            for i in range(a.size):
+                highs[i], lows[i], exponents[i] = wide(a[i])
+
+    else:
+
+        @vector_kernel
+        def loop(a, b, parts):
+            highs, lows, exponents = _split_parts(parts)
+            for i in range(a.size):
+                highs[i], lows[i], exponents[i] = wide(a[i], b[i])
+
+    return loop
+
+
+@kernel
+def widen(operand, out):
+    """Write a vector, or a scalar as often as necessary, in float64."""
+    step = np.int64(operand.size == out.size)
+    for i in range(out.size):
+        out[i] = operand[i * step]
 
 
 @scalar
@@ -161,18 +220,14 @@ def round_parts_to_double_in_mode(parts, out, words, grid_numbers):
 
 
 class OperationLoops:
-    """The exact results of an operation, rounded in four ways, with two loops for this operation."""
+    """The exact results of an operation of arithmetic, rounded in four ways, with two loops for this operation."""
 
-    def __init__(self, quick: Any, wide: Any, is_function: bool) -> None:
-        self.quick = None if quick is no_quick_formula else quick_loop(quick)
-        self.parts = parts_loop(wide)
-        self.is_function = is_function
+    def __init__(self, quick: Any, wide: Any) -> None:
+        self.quick, self.parts = quick_loop(quick), parts_loop(wide)
 
     def write_rounded_to_odd(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
         """Write results rounded to odd."""
-        if self.quick is None:
-            self._by_parts(round_parts_to_odd, a, b, c, sign, out)
-        elif self.quick(a, b, c, sign, out):
+        if self.quick(a, b, c, sign, out):
             # Few elements need the careful formula. They are gathered, computed and put back, so that this formula has
             # a separate loop, and the fast loop stays short.
             at = np.flatnonzero(np.isnan(out))
@@ -206,23 +261,49 @@ class OperationLoops:
                 words = [_operand_chunk(x, start, stop) for x in how[:1]]
                 self._by_parts(finish, *operands, sign, out[start:stop], *words, *how[1:])
             return
-        if self.is_function:
-            # So that a long formula is compiled once, not for each type. A conversion took longer than an operation of
-            # arithmetic on a few numbers, so arithmetic is compiled for each type.
-            a, b, c = _as_float64(a), _as_float64(b), _as_float64(c)
         parts = np.empty(3 * out.size)
         self.parts(a, b, c, sign, parts)
         finish(parts, out, *how)
 
 
-def _as_float64(operand: NDArray) -> NDArray[np.float64]:
-    return operand if operand.dtype is FLOAT64 else _convert_to_float64(operand)
+class FunctionLoops(OperationLoops):
+    """The exact results of a function."""
+
+    def __init__(self, quick: Any, wide: Any, operand_count: int) -> None:
+        self.operand_count = operand_count
+        self._quick = None if quick is None else quick_function_loop(quick, operand_count)
+        self._parts = function_parts_loop(wide, operand_count)
+
+    def write_rounded_to_odd(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
+        """Write results rounded to odd, chunk by chunk."""
+        if self._quick is None:
+            self._by_parts(round_parts_to_odd, a, b, c, sign, out)
+        elif out.size <= CHUNK:
+            super().write_rounded_to_odd(a, b, c, sign, out)
+        else:
+            for start in range(0, out.size, CHUNK):
+                stop = min(start + CHUNK, out.size)
+                operands: Any = [_operand_chunk(x, start, stop) for x in (a, b, c)]
+                super().write_rounded_to_odd(*operands, sign, out[start:stop])
+
+    def quick(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> int:
+        """Write results by the fast formula, or NaN; return nonzero if there is a NaN."""
+        return self._quick(*self._operands(a, b, out.size), out)
+
+    def parts(self, a: NDArray, b: NDArray, c: NDArray, sign: float, parts: NDArray) -> None:
+        """Write results in parts."""
+        self._parts(*self._operands(a, b, parts.size // 3), parts)
+
+    def _operands(self, a: NDArray, b: NDArray, size: int) -> list[NDArray]:
+        return [_as_doubles(operand, size) for operand in (a, b)[: self.operand_count]]
 
 
-@in_usual_environment
-def _convert_to_float64(operand: NDArray) -> NDArray[np.float64]:
-    with np.errstate(invalid="ignore"):  # of signalling NaN
-        return operand.astype(np.float64)
+def _as_doubles(operand: NDArray, size: int) -> NDArray:
+    if operand.dtype is FLOAT64 and operand.size == size:
+        return operand
+    doubles = np.empty(size)
+    widen(operand, doubles)
+    return doubles
 
 
 def _operand_chunk(operand: NDArray, start: int, stop: int) -> NDArray:
@@ -285,21 +366,21 @@ def no_quick_formula(x, y, z, sign):
 
 
 def _functions():
-    """Return the formulas of the files in `kernels/functions`: name -> (adapter, quick, wide)."""
+    """Return the formulas of the files in `kernels/functions`: name -> (number of operands, quick, wide)."""
     pairs = {}
     for file in iter_modules(functions.__path__):
         module = import_module(f"{functions.__name__}.{file.name}")
         for name, wide in vars(module).items():
             if name.endswith("_wide") and name[0] != "_" and wide.__module__ == module.__name__:
                 name = name.removesuffix("_wide")
-                called = (_accept_one, _accept_two)[getattr(wide, "py_func", wide).__code__.co_argcount - 1]
-                pairs[name] = called, getattr(module, f"{name}_quick", None), wide
+                operand_count = getattr(wide, "py_func", wide).__code__.co_argcount
+                pairs[name] = operand_count, getattr(module, f"{name}_quick", None), wide
     return pairs
 
 
-#: name -> (adapter, quick, wide): `quick` returns the exact result as one float64, rounded to odd, and `wide` as two
-#: float64 values with an exponent.
-_OPERATIONS = {
+#: name -> (adapter, quick, wide) for arithmetic: `quick` returns the exact result as one float64, rounded to odd, and
+#: `wide` as two float64 values with an exponent.
+_ARITHMETIC = {
     "add": (_accept_two_and_sign, exact.add_odd, exact.add_wide),
     "subtract": (_accept_two_and_sign, exact.subtract_odd, exact.subtract_wide),
     "multiply": (_accept_two, exact.multiply_odd, exact.multiply_wide),
@@ -307,14 +388,14 @@ _OPERATIONS = {
     "fma": (_accept_three_and_sign, exact.fma_odd, exact.fma_wide),
     "sqrt": (_accept_one, exact.sqrt_odd, exact.sqrt_wide),
     "reciprocal": (_accept_one, exact.reciprocal_odd, exact.reciprocal_wide),
-    **_functions(),
 }
+_FUNCTIONS = _functions()
 
 #: name -> (quick, wide) as functions of three operands and a sign.
-OPERATIONS = {
-    name: (no_quick_formula if quick is None else called(quick), called(wide))
-    for name, (called, quick, wide) in _OPERATIONS.items()
-}
+OPERATIONS = {name: (called(quick), called(wide)) for name, (called, quick, wide) in _ARITHMETIC.items()}
+for name, (operand_count, quick, wide) in _FUNCTIONS.items():
+    called = (_accept_one, _accept_two)[operand_count - 1]
+    OPERATIONS[name] = no_quick_formula if quick is None else called(quick), called(wide)
 
 #: name -> the operation of the hardware.
 NATIVE = {
@@ -331,8 +412,9 @@ NATIVE = {
 IN_EVERY_MODE = (*NATIVE, "rsqrt", "cbrt", "hypot")
 
 #: name -> both loops of an operation.
-OPERATION_LOOPS = {
-    name: OperationLoops(quick, wide, is_function=name not in NATIVE) for name, (quick, wide) in OPERATIONS.items()
+OPERATION_LOOPS: dict[str, OperationLoops] = {
+    **{name: OperationLoops(*OPERATIONS[name]) for name in _ARITHMETIC},
+    **{name: FunctionLoops(quick, wide, operand_count) for name, (operand_count, quick, wide) in _FUNCTIONS.items()},
 }
 
 #: By the name of the operation. The hardware rounds the operations without `double_results` to nearest even in float64.
