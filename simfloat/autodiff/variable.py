@@ -107,7 +107,7 @@ def digest_of(array: NDArray) -> int:
     if array.nbytes < LARGE or array.nbytes % 8:
         return crc32(array.data)
     words = array.reshape(-1).view(np.uint64)
-    return int((words * _factors()[: words.size]).sum())
+    return int(np.dot(words, _factors()[: words.size]))
 
 
 @cache
