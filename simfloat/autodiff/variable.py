@@ -107,7 +107,7 @@ def digest_of(array: NDArray) -> int:
     if array.nbytes < LARGE or array.nbytes % 8:
         return crc32(array.data)
     words = array.reshape(-1).view(np.uint64)
-    # Two changes of the highest bit cancel in a sum modulo 2^64. So the upper half of a word also changes the lower one.
+    # Two changes of the highest bit cancel in a sum modulo 2^64. So the upper half of a word also changes the lower.
     mixed = words >> np.uint64(32)
     mixed ^= words
     return int(np.dot(mixed, _factors()[: words.size]))
