@@ -63,13 +63,13 @@ class Contractions(Operations[Result]):
         started = begin("matmul", self, right)
         bound, (used, used_right) = started.bound, started.operands
         a, b = used.numbers, used_right.numbers
-        (a_input, b_input), g_input = bound.inputs, bound.place.gradient
+        a_input, b_input = bound.input(0, used.current_format), bound.input(1, used_right.current_format)
+        g_input = bound.place.gradient
         # During the product, vectors are matrices of one row or column.
         x = a if a.ndim > 1 else a[np.newaxis]
         y = b if b.ndim > 1 else b[:, np.newaxis]
         arithmetic = started.forward
-        inputs = bound.forward_input(0, used.current_format), bound.forward_input(1, used_right.current_format)
-        product = arithmetic.matmul(x, y, *inputs)
+        product = arithmetic.matmul(x, y, a_input, b_input)
         full = product.shape
 
         def by_a(u: Arithmetic, g: NDArray) -> NDArray:
@@ -95,10 +95,10 @@ class Contractions(Operations[Result]):
             raise ValueError(f"A linear layer of {inputs} inputs takes (..., {inputs}), got {shape}.")
         started = begin("linear", self, weight)
         bound, (x, used) = started.bound, started.operands
-        (x_input, w_input), g_input = bound.inputs, bound.place.gradient
+        x_input, w_input, g_input = bound.input(0), bound.input(1, used.current_format), bound.place.gradient
         rows, w = x.numbers.reshape(math.prod(shape[:-1]), inputs), used.numbers if part is None else used.numbers[part]
         arithmetic = started.forward
-        product = arithmetic.matmul(rows, w.T, x_input, bound.forward_input(1, used.current_format))
+        product = arithmetic.matmul(rows, w.T, x_input, w_input)
 
         def by_input(u: Arithmetic, g: NDArray) -> NDArray:
             return u.matmul(g.reshape(product.shape), w, g_input, w_input).reshape(shape)
@@ -336,10 +336,9 @@ def _convolve(x: Variable, weight: Variable, contraction: ConvolutionFormula) ->
     x_shape, w_shape = x.shape, weight.shape
     started = begin("conv_transpose2d" if contraction.is_transposed else "conv2d", x, weight)
     bound, (used, used_weight) = started.bound, started.operands
-    (x_input, w_input), g_input = bound.inputs, bound.place.gradient
+    x_input, w_input, g_input = bound.input(0), bound.input(1, used_weight.current_format), bound.place.gradient
     images, kernels, u = used.numbers, used_weight.numbers, started.forward
-    inputs = x_input, bound.forward_input(1, used_weight.current_format)
-    result = contraction.result(u, images, kernels, inputs)
+    result = contraction.result(u, images, kernels, (x_input, w_input))
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
         return contraction.to_x(u, g, kernels, x_shape, (g_input, w_input))

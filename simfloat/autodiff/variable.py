@@ -33,7 +33,7 @@ from simfloat.simulation.streams import Streams
 #: Maximum number of elements in a digest, which then takes about 0.02 ms.
 SAMPLE = 1 << 16
 
-#: Minimum number of bytes for sums modulo 2^64, which then take a quarter of the time of a CRC-32.
+#: Minimum number of bytes for sums modulo 2^64, which then take less time than a CRC-32.
 LARGE = 1 << 14
 
 
@@ -107,7 +107,10 @@ def digest_of(array: NDArray) -> int:
     if array.nbytes < LARGE or array.nbytes % 8:
         return crc32(array.data)
     words = array.reshape(-1).view(np.uint64)
-    return int((words * _factors()[: words.size]).sum())
+    # Two changes of the highest bit cancel in a sum modulo 2^64. So the upper half of a word also changes the lower.
+    mixed = words >> np.uint64(32)
+    mixed ^= words
+    return int(np.dot(mixed, _factors()[: words.size]))
 
 
 @cache
@@ -162,25 +165,24 @@ class BoundOperation:
         self.to_operands: list[Arithmetic | None] = [None] * len(paths)
         # The arithmetics of gradients of parameters that no backward pass uses now, for each operand.
         self.gradient_arithmetics: tuple[list[GradientArithmetic], ...] = tuple([[] for _ in paths])
-        self._forward_inputs: dict[int, tuple[Format, Input]] = {}
+        self._inputs_in_format: dict[int, tuple[Format, Input]] = {}
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:
-        """The rounding of each operand of a contraction, in the backward pass and, for activations, in both."""
+        """The rounding of each operand of a contraction, if its format is unknown."""
         return tuple([self.place.input(path) for path in self.paths])
 
-    def forward_input(self, number: int, format: Format | None) -> Input:
-        """Return the rounding of an operand of a contraction in the forward pass, when the format of a parameter is
-        known.
+    def input(self, number: int, format: Format | None = None) -> Input:
+        """Return the rounding of an operand of a contraction, if all its values are in the format, if one is given.
 
-        Before the backward pass, the parameter may be written to, so `inputs` assume no format.
+        The backward pass uses the same values: a guard raises an error if these have changed.
         """
         if format is None:
             return self.inputs[number]
-        last_format, last_input = self._forward_inputs.get(number, (None, None))
+        last_format, last_input = self._inputs_in_format.get(number, (None, None))
         if last_format is not format or last_input is None:
             last_input = self.place.input(self.paths[number], format)
-            self._forward_inputs[number] = format, last_input
+            self._inputs_in_format[number] = format, last_input
         return last_input
 
 

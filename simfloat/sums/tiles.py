@@ -23,6 +23,9 @@ STACKED = 1 << 16
 #: With fewer columns, the inner loop, which runs over columns, is too short to be fast.
 FEW_COLUMNS = 64
 
+#: A transposed right operand is copied, unless its engine has at most this cost and the product has this many rows.
+MOST_TURNED_COST, LEAST_TURNED_ROWS = 0.1, 32
+
 #: The largest number of elements for which the memory for sums is reused.
 MOST_REUSED = 1 << 20
 
@@ -52,7 +55,7 @@ def sums_of_matrices(
     if m * n * a.shape[1] * engine.cost >= LEAST_SHARED:
         return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
     # One tile, which one thread sums at once.
-    carrier, region, swap = engine.carrier, UPRIGHT, n < m and n < FEW_COLUMNS
+    carrier, region, swap = engine.carrier, UPRIGHT, _is_faster_turned(m, n, b, engine.cost)
     if swap:
         a, b, m, n, region = b.T, a.T, n, m, TURNED
     if draw is not None:
@@ -73,6 +76,19 @@ def sums_of_matrices(
     return np.ascontiguousarray(sums.T) if swap else sums
 
 
+def _is_faster_turned(m: int, n: int, b: NDArray, cost: float) -> bool:
+    """Return True if the transposed product is faster: it has the same sums, because products commute."""
+    # The inner loop runs over columns, and a short one costs as much as a longer one. So a few columns are computed as
+    # rows of the transposed product.
+    if n < m:
+        return n < FEW_COLUMNS
+    # The weights of a layer are a transposed right operand, for which loops need a copy. The transposed product needs
+    # copies of the other operand and of the result instead. In a step of an MLP with a batch of 64 these are smaller.
+    if m < LEAST_TURNED_ROWS or b.ndim != 2 or cost > MOST_TURNED_COST or b.strides[0] != b.itemsize:
+        return False
+    return len(b) * n > m * (len(b) + n)
+
+
 def _sums_of_tiles(
     shape: tuple[int, ...], a: NDArray, b: NDArray, scales: Scales | None, work: PreparedSum, is_transposed: bool
 ) -> NDArray:
@@ -80,10 +96,8 @@ def _sums_of_tiles(
     machine, engine, quiet, is_final, draw, _, initial, _ = work
     *batch, m, n = shape
     count = math.prod(batch)
-    # The inner loop runs over columns, and a short one costs as much as a longer one. So a few columns are computed as
-    # rows of the transposed product. It has the same sums, because products commute; only the positions of draws must
-    # be swapped.
-    swap = machine is CPU and n < min(m, FEW_COLUMNS)
+    # The positions of draws must be swapped.
+    swap = machine is CPU and _is_faster_turned(m, n, b, engine.cost)
     rows, columns = (n, m) if swap else (m, n)
     flips = swap != is_transposed  # the rows of the result are columns in these matrices
     row_step, column_step = (1, rows) if flips else (columns, 1)

@@ -145,3 +145,19 @@ def test_all_nan_are_the_positive_quiet_one(accumulate):
     for x in (np.float32([np.inf, -np.inf]), np.array([np.inf, -np.inf]), np.array([-np.nan, 1.0])):
         result = sf.dot(x, np.ones_like(x), accumulate=accumulate, output=sf.FP64)
         assert np.isnan(result) and not np.signbit(result)
+        tall = sf.matmul(np.tile(x, (5, 1)), np.ones((2, 20), x.dtype), accumulate=accumulate, output=sf.FP64)
+        assert np.isnan(tall).all() and not np.signbit(tall).any()
+
+
+def test_a_transposed_right_operand_has_the_bits_of_its_copy(rng):
+    # The shapes are those of a linear layer, for which the transposed product is computed.
+    a, b = np.float32(rng.standard_normal((40, 96))), np.float32(rng.standard_normal((300, 96)))
+    saturating = sf.cast(sf.E5M2, sf.nearest_even.saturating())
+    b.reshape(-1)[:6] = np.inf, -np.inf, -0.0, np.nan, -np.nan, 1e-40
+    for format, inputs in ((sf.FP32, None), (sf.BF16, sf.BF16), (sf.E5M2, saturating), (sf.FP32, sf.FP16)):
+        w = np.float32(sf.round(b, format))
+        for accumulate in (sf.FP32, sf.FP16, sf.pairwise(sf.FP32)):
+            for rounding in (sf.nearest_even, sf.stochastic()):
+                options = {"inputs": inputs, "accumulate": accumulate, "output": sf.E4M3, "rounding": rounding}
+                want = sf.matmul(a, w.T.copy(), stream=sf.BitStream(1), **options)
+                assert_bits(sf.matmul(a, w.T, stream=sf.BitStream(1), **options), want)

@@ -148,3 +148,8 @@ def test_digests_tell_one_bit_and_two_numbers_that_changed_places(size, dtype, r
         changed[:] = x
         changed[[i, i - 1]] = x[[i - 1, i]]
         assert digest_of(changed) != whole and digest_of(x) == whole
+    # Two numbers whose sign is the highest bit of a word, and every second column, as in a rotary embedding.
+    for where in ([1, 3], [2, 5], slice(1, None, 2), slice(0, None, 2)):
+        changed[:] = x
+        changed[where] *= -1
+        assert digest_of(changed) != whole

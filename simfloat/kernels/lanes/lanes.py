@@ -183,7 +183,7 @@ def choose(which, a, b):
 
 def quiet(lanes):
     """Return floats with every NaN replaced by the positive quiet NaN: its bit pattern does not carry into the sign."""
-    return number(choose(lanes == lanes, image(lanes), NAN))
+    return np.where(lanes == lanes, lanes, lanes.dtype.type(np.nan))
 
 
 def add_byte(lanes, four):

@@ -184,8 +184,9 @@ def _fma(x, lanes, sums, rule):
 
 @on_lanes
 def _store_sums(out, i, left, right, one, two, watched, rule):
-    store(out, i, left, one)
-    store(out, i, right, two)
+    # A separate pass over the sums for NaN took a quarter of the time of 256 x 64 x 784.
+    store(out, i, left, quiet(one))
+    store(out, i, right, quiet(two))
 
 
 _add_products = tile_loop(
@@ -195,11 +196,12 @@ _add_products = tile_loop(
 
 @on_lanes
 def add_in_tiles(a, b, out):
-    """Add a (m, k) times b (k, n) to out (m, n) by the hardware's fused multiply-add; return True if that was done.
+    """Add a (m, k) times b (k, n) to out (m, n) by the hardware's fused multiply-add, with one NaN; return True if that
+    was done.
 
-    Nothing is done if there are fewer rows than a tile has.
+    Nothing is done if there are fewer rows than a tile has, or no products.
     """
-    is_tall = out.shape[0] >= TALL
+    is_tall = out.shape[0] >= TALL and a.shape[1] > 0
     if is_tall:
         _add_products(a, b, out, 0)
     return is_tall
@@ -226,9 +228,10 @@ def chain(add_to_row, add_in_tiles):
     def loop(a, b, out, grid_numbers, product_numbers, sign):
         for product in range(product_count(a, b)):
             factors, terms, totals = product_matrices(a, b, out, product)
-            columns = 0 if add_in_tiles(factors, terms, totals) else totals.shape[1]
-            for left in range(0, columns, CHAIN_COLUMNS):
-                right = min(left + CHAIN_COLUMNS, columns)
+            if add_in_tiles(factors, terms, totals):
+                continue
+            for left in range(0, totals.shape[1], CHAIN_COLUMNS):
+                right = min(left + CHAIN_COLUMNS, totals.shape[1])
                 for first in range(0, factors.shape[1], CHAIN_DEPTH):
                     last = min(first + CHAIN_DEPTH, factors.shape[1])
                     rows = terms[first:last]  # all columns, as a slice would hide from Numba that they are contiguous
