@@ -11,7 +11,7 @@ from simfloat.optim.clipping import sum_of_squares  # noqa: E402
 from tests.bits import assert_bits  # noqa: E402
 from tests.cuda import standin  # noqa: E402
 from tests.cuda.cases import compare, given, layers, trainings  # noqa: E402
-from tests.cuda.devices import StandIn  # noqa: E402
+from tests.cuda.devices import Counting, StandIn  # noqa: E402
 
 
 def test_every_layer_and_loss_has_its_case():
@@ -49,18 +49,6 @@ def test_a_training_continues_from_another_machines_checkpoint(first, tmp_path):
         assert_bits(one, other)
 
 
-class Counting(StandIn):
-    """The stand-in, with the bodies of started loops."""
-
-    def __init__(self):
-        super().__init__()
-        self.started = []
-
-    def launch(self, body, count, arguments):
-        self.started.append(body.__module__.rpartition(".")[2])
-        super().launch(body, count, arguments)
-
-
 def updated_on_gpu(make, policy):
     """The results of updates on the stand-in, and the modules of the loops that it started."""
     gpu = Counting()
@@ -76,7 +64,7 @@ def test_an_update_on_a_gpu_is_one_launch_a_parameter_and_has_the_bits_of_the_cp
             # Two updates of two parameters, the first of which also rounds the weights.
             assert started.count("programs") == 4 and started[-2:] == ["programs"] * 2 and len(started) <= 6, name
             compare(arrays, list(trainings.updated(make, policy, given)))
-            if (number - place) % 3 == 0:
+            if (number - place) % 6 == 0:
                 with monkeypatch.context() as context:
                     context.setattr(optimizers, "run_as_program", lambda *_: None)
                     singly, others = updated_on_gpu(make, policy)
