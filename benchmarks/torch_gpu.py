@@ -1,10 +1,11 @@
-"""PyTorch models on a GPU: bits compared with the CPU, and times of training steps compared with PyTorch in float32."""
+"""PyTorch models on a GPU: bits compared with the CPU, launches, and times of steps compared with PyTorch's."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -36,6 +37,10 @@ def rows() -> Iterator[Row]:
         differing = sum(int((a != b.cpu()).sum()) for a, b in pairs)
         yield Row(
             f"{policy}: two steps, CPU and GPU", f"{differing} of {sum(a.numel() for a, _ in pairs)} numbers differ"
+        )
+        step, update, parameters = launches(policy, "cuda")
+        yield Row(
+            f"{policy}: launches of a step", f"{step}, and {update / parameters:.1f} of its update for a parameter"
         )
     for name, *sizes in MODELS:
         plain = _seconds(*sizes, None)
@@ -75,6 +80,40 @@ def _train(device: str, policy: str) -> list[Any]:
     with sf.torch.simulate(model, policy):
         step(), step()
     return [t.detach() for p in model.parameters() for t in (p, p.grad)]
+
+
+def launches(policy: str, device: str) -> tuple[int, int, int]:
+    """Return the launches of our kernels in the second step, and in its update, and the number of parameters."""
+    import torch
+
+    model, tokens = _model(64, 2, 16).to(device), torch.arange(34).reshape(2, 17).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    counts: list[int] = []
+    step = _step(model, optimizer, tokens)
+    optimizer.register_step_pre_hook(lambda *_: counts.append(len(started)))
+    with sf.torch.simulate(model, policy), counted_launches() as started:
+        step()
+        first = len(started)
+        step()
+    return len(started) - first, len(started) - counts[-1], len(list(model.parameters()))
+
+
+@contextmanager
+def counted_launches() -> Iterator[list[int]]:
+    """A block with a list of the numbers of threads of all loops that start in it."""
+    threads: Any = import_module("simfloat.kernels.gpu.threads")
+    started: list[int] = []
+    launch = threads.launch
+
+    def counted(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
+        started.append(count)
+        launch(body, count, arguments)
+
+    threads.launch = counted
+    try:
+        yield started
+    finally:
+        threads.launch = launch
 
 
 def _seconds(width: int, layers: int, length: int, policy: str | None) -> float:

@@ -133,10 +133,10 @@ class RandomLoops(Protocol):
 
 
 class ProgramLoops(Protocol):
-    """The loops for programs of operations on vectors, on the CPU."""
+    """The loops for programs of operations on vectors."""
 
-    count_stalled: Loop  # (before, after, gradient) -> count
-    move_events: Loop  # (events, sums)
+    count_stalled: Loop  # (before, after, gradient) -> count, on the CPU
+    move_events: Loop  # (events, sums), on the CPU
     run_program: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
 
 

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.bit_stream import BitStream
-from simfloat.arithmetic.machines import CPU
+from simfloat.arithmetic.machines import CPU, GPU
 from simfloat.arithmetic.plan import COUNTING, DRAWING, element_ranges
 from simfloat.arithmetic.target import is_precise, is_wide, odd_suffices
 from simfloat.arithmetic.threads import LEAST_WORK, run_all
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.kernels import program_table as table
-from simfloat.kernels.program_table import INPUTS, OUTPUTS
+from simfloat.kernels.program_table import INPUTS, OUTPUTS, REGISTERS
 from simfloat.kernels.rounding.events import PRECISE, SIZE, TOTAL, WIDE
 
 
@@ -375,6 +375,8 @@ OPERANDS = {
 def instructions_of(written: tuple[ProgramRow, ...]) -> Instructions:
     """Return the instructions in the form that the loop takes."""
     places, count = _places(written)
+    if count > REGISTERS:
+        raise NoProgram
     grids = list(dict.fromkeys(each.grid for each in written if each.grid is not None))
     counted: list[EventLabel] = []
     formats: list[Format] = []
@@ -489,16 +491,19 @@ def run(
     `streams` are the random streams of its stochastic instructions, in their order. Returns the counted events, one row
     per label. They are in the array `zeros`, which contains only zeros, if it is given and one thread runs the program.
     Returns None if the loop cannot count the events or is not compiled yet. The operations must then be executed in
-    another way.
+    another way. On a GPU, events are never counted: reading them would take longer than the single operations.
     """
-    size = inputs[0].size
-    if not READINESS.is_ready and not READINESS.allows(instructions, size):
+    size, device = inputs[0].size, CPU if type(inputs[0]) is np.ndarray else GPU
+    if instructions.counted and device is GPU:
+        return None
+    # On a GPU, the single operations are compiled, too.
+    if device is CPU and not READINESS.is_ready and not READINESS.allows(instructions, size):
         return None
     draws = np.zeros((len(instructions.rows), 2), np.uint64) if streams else NO_DRAWS
     for (row, _), stream in zip(instructions.draws, streams, strict=True):
         draws[row] = stream.seed, stream.take_call()
-    loop = CPU.loops.programs.run_program
-    if size * instructions.cost < LEAST_WORK:
+    loop = device.loops.programs.run_program
+    if not device.in_pieces or size * instructions.cost < LEAST_WORK:
         work = [_loop_arguments(instructions, scalars, draws, inputs, outputs, 0, zeros)]
         is_counted = loop(*work[0])
     else:

@@ -38,3 +38,6 @@ EXACTLY, DOUBLE, IN_FLOAT32, FEW_BITS = range(len(QUICK))
 
 #: Maximum number of vectors that a program reads and writes.
 INPUTS, OUTPUTS = 6, 5
+
+#: Maximum number of its registers.
+REGISTERS = 16

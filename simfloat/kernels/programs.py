@@ -180,6 +180,18 @@ def _store(registers, u, out):
 
 
 @scalar
+def sign_of(x):
+    """Return -1, 0 or 1; NaN for NaN."""
+    return F32(math.copysign(F32(1.0), x) if abs(x) > F32(0.0) else x + F32(0.0))
+
+
+@scalar
+def larger_of(x, y):
+    """Return the maximum; NaN if one of them is NaN."""
+    return x if (x >= y) | (x != x) else y
+
+
+@scalar
 def _negate(registers, u, to, count):
     for i in range(count):
         registers[to, i] = -registers[u, i]
@@ -188,15 +200,13 @@ def _negate(registers, u, to, count):
 @scalar
 def _sign(registers, u, to, count):
     for i in range(count):
-        x = registers[u, i]
-        registers[to, i] = F32(math.copysign(F32(1.0), x) if abs(x) > F32(0.0) else x + F32(0.0))
+        registers[to, i] = sign_of(registers[u, i])
 
 
 @scalar
 def _largest(registers, u, v, to, count):
     for i in range(count):
-        x, y = registers[u, i], registers[v, i]
-        registers[to, i] = x if (x >= y) | (x != x) else y
+        registers[to, i] = larger_of(registers[u, i], registers[v, i])
 
 
 @scalar
@@ -284,7 +294,8 @@ def _to_nearest(what, registers, u, v, y, grid, to, count):
 
 
 @scalar
-def _has_scalar(what):
+def has_scalar(what):
+    """Return True if an operand is a scalar."""
     return (what == FILL) | (what == SUM_WITH_SCALAR) | (what == PRODUCT_WITH_SCALAR) | (what == QUOTIENT_BY_SCALAR)
 
 
@@ -315,9 +326,9 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
             if what == STORE:
                 _store(registers, a, outputs[b][start:stop])
                 continue
-            has_scalar = _has_scalar(what)
-            y = scalars[a if what == FILL else b] if has_scalar else 1.0
-            u, v = to if what == FILL else a, 0 if has_scalar else b
+            with_scalar = has_scalar(what)
+            y = scalars[a if what == FILL else b] if with_scalar else 1.0
+            u, v = to if what == FILL else a, 0 if with_scalar else b
             if how == NOT:
                 if what == FILL:
                     _repeat(F32(y), registers[to], count)
@@ -328,7 +339,7 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
             grid, is_made = unpack_grid(grids[row]), False
             if quick == FEW_BITS:
                 cut = unpack_image_cut(grid)
-                bits = used[a] if has_scalar or what == ROOT else U32(used[a] | used[b])
+                bits = used[a] if with_scalar or what == ROOT else U32(used[a] | used[b])
                 is_made = compute_few_bits(what, registers, u, v, y, bits, cut, to, count)
                 # Results rounded to the grid have no bit below it; otherwise any bit may be set. Reading the numbers
                 # again, as `union_of_images` does after a move, would cost a pass.

@@ -1,5 +1,7 @@
 """The update of a parameter as a compiled program, if all its operations are elementwise and on float32 arrays.
 
+On a GPU, such an update is one launch.
+
 A step is recorded once (`RecordedStep`), and then serves all parameters with the same update rules
 (`run_as_program`).
 """
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.casts import Cast
-from simfloat.arithmetic.machines import CPU
+from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu
 from simfloat.arithmetic.operands import FLOAT32, empty, flat
 from simfloat.arithmetic.programs import (
     EventLabel,
@@ -379,16 +381,22 @@ def run_as_program(
     rules = place.update_rules
     if rules is None:
         return None
+    kind = type(gradient)
+    device = CPU if kind is np.ndarray else GPU
+    # On a GPU, an observer needs single operations: `run` counts nothing there.
+    if device is GPU and (rules.is_observed or not is_on_gpu(gradient)):
+        return None
     arrays: list[NDArray] = [weight, gradient]
     names: list[Any] = [rules]
     for name, x in state.items():
         if name in COUNTERS:
-            names += name, x.tobytes()
+            # PyTorch's fused optimizers store counters on the GPU.
+            names += name, x.tobytes() if device is CPU else on_cpu(x).tobytes()
         else:
             arrays.append(x)
             names.append(name)
     for x in arrays:
-        if type(x) is not np.ndarray or x.dtype != FLOAT32:
+        if type(x) is not kind or x.dtype != FLOAT32:
             return None
     key = tuple(names)
     if key not in group.numbers:
@@ -399,7 +407,9 @@ def run_as_program(
     program, bound = numbers.program, place.bound_update
     if bound is None or bound.program is not program:
         bound = place.bound_update = BoundUpdate(program, place)
-    outputs = {name: memory[name] if name in memory else empty(gradient.shape, FLOAT32) for name in program.outputs}
+    outputs = {
+        name: memory[name] if name in memory else empty(gradient.shape, FLOAT32, device) for name in program.outputs
+    }
     read, written = [flat(x) for x in arrays], [x.reshape(-1) for x in outputs.values()]
     zeros = _take_zeros(len(bound.instructions.counted)) if bound.observed else None
     events = run(bound.instructions, numbers.scalars, read, written, bound.streams, zeros)

@@ -12,13 +12,13 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.autograd.graph import increment_version
 
 from simfloat.simulation.update_programs import WEIGHT, UpdateGroup, run_as_program
 from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sgd
-from simfloat.torch import tensors
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.quick_formulas import are_plain, is_alone
 from simfloat.torch.run_context import RunContext
@@ -48,13 +48,24 @@ def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArra
 class WholeUpdates:
     """A wrapper of a function of PyTorch that updates parameters, by a formula with these lists and options.
 
-    `last` is the operation as which an update is counted: the last one of its formula.
+    `last` is the operation as which an update is counted: the last one of its formula. Options for which
+    `is_refused` returns True use the single operations.
     """
 
     def __init__(
-        self, formula: Callable[..., NDArray], lists: tuple[str, ...], options: tuple[str, ...], last: Any
+        self,
+        formula: Callable[..., NDArray],
+        lists: tuple[str, ...],
+        options: tuple[str, ...],
+        last: Any,
+        is_refused: Callable[[SimpleNamespace], bool] = lambda options: False,
     ) -> None:
         self.formula, self.lists, self.options, self.last = formula, lists, options, last
+        self.is_refused = is_refused
+
+    def unless(self, is_refused: Callable[[SimpleNamespace], bool]) -> WholeUpdates:
+        """Return the same wrapper, which refuses some options."""
+        return WholeUpdates(self.formula, self.lists, self.options, self.last, is_refused)
 
     def __call__(self, function: Callable[..., None]) -> Callable[..., None]:
         """Return the wrapped function."""
@@ -89,7 +100,8 @@ class WholeUpdates:
         chosen = {name: options[name] for name in self.options}
         if not all(isinstance(x, bool | int | float) for x in chosen.values()):
             return None
-        return SimpleNamespace(**{name: x if isinstance(x, bool) else float(x) for name, x in chosen.items()})
+        read = SimpleNamespace(**{name: x if isinstance(x, bool) else float(x) for name, x in chosen.items()})
+        return None if self.is_refused(read) else read
 
     def _is_updated(
         self, run: RunContext, optimizer: Any, parameter: Tensor, gradient: Tensor, lists: Sequence[list[Any]], i: int,
@@ -98,7 +110,7 @@ class WholeUpdates:
         """Update a parameter by a program, if possible; return True if it was updated."""
         state = self._state_of(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
-        if path is None or parameter.device.type != tensors.HOST or not are_plain(parameter, gradient, *state.values()):
+        if path is None or not are_plain(parameter, gradient, *state.values()):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:
@@ -145,24 +157,36 @@ def _write(x: Tensor, array: NDArray, memory: NDArray) -> None:
         x.copy_(tensor_on(array))
         return
     if array is not memory:
-        memory[...] = array  # a counter, for which `copy_` takes longer than everything else here
+        # A counter, for which `copy_` takes longer than everything else here.
+        memory[...] = array if type(memory) is np.ndarray else float(array)
     # NumPy and the compiled loop write without PyTorch's knowledge. Autograd compares versions when it unpacks a saved
     # tensor.
     increment_version(x)
 
 
-#: The wrappers, by the module and the name of PyTorch's function.
+def _changes_gradient(options: SimpleNamespace) -> bool:
+    """Return True if PyTorch's SGD on lists adds the momentum to the gradients themselves, in their memory."""
+    return bool(options.nesterov and options.momentum and not options.weight_decay)
+
+
+SGD = WholeUpdates(
+    sgd,
+    ("momentum_buffer",),
+    ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
+    aten.add_.Tensor,
+)
+ADAM = WholeUpdates(
+    adam,
+    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", STEP),
+    ("lr", "beta1", "beta2", "weight_decay", "eps", "decoupled_weight_decay"),
+    aten.addcdiv_.default,
+)
+
+#: The wrappers, by the module and the name of PyTorch's function. The functions on lists, which are PyTorch's default
+#: on a GPU, compute the same formulas.
 WHOLE_UPDATES = {
-    (import_module("torch.optim.sgd"), "_single_tensor_sgd"): WholeUpdates(
-        sgd,
-        ("momentum_buffer",),
-        ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
-        aten.add_.Tensor,
-    ),
-    (import_module("torch.optim.adam"), "_single_tensor_adam"): WholeUpdates(
-        adam,
-        ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", STEP),
-        ("lr", "beta1", "beta2", "weight_decay", "eps", "decoupled_weight_decay"),
-        aten.addcdiv_.default,
-    ),
+    (import_module("torch.optim.sgd"), "_single_tensor_sgd"): SGD,
+    (import_module("torch.optim.sgd"), "_multi_tensor_sgd"): SGD.unless(_changes_gradient),
+    (import_module("torch.optim.adam"), "_single_tensor_adam"): ADAM,
+    (import_module("torch.optim.adam"), "_multi_tensor_adam"): ADAM,
 }

@@ -106,15 +106,14 @@ def test_the_cpu_provides_every_declared_loop(name):
 
 
 #: Threads of a GPU make their random words themselves, and have no lanes; its functions and codes are computed by other
-#: loops, and what programs do one by one.
+#: loops, and what programs count one by one.
 ON_CPU_ALONE = {"random.fill_words"} | {
     name
     for name in DECLARED
     if name.startswith(
         (
-            *("encoding.", "flag_loops.", "integer_sums.", "lookups.", "lane_orders.", "programs.", "rounded_tiles."),
-            "long_orders.",
-            "running_sums.",
+            *("encoding.", "flag_loops.", "integer_sums.", "lookups.", "lane_orders.", "rounded_tiles."),
+            *("long_orders.", "programs.count_stalled", "programs.move_events", "running_sums."),
         )
     )
 }

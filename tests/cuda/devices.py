@@ -72,6 +72,19 @@ class StandIn:
         return self.most_steps is not None and count > self.most_steps
 
 
+class Counting(StandIn):
+    """The stand-in, with the modules of the loops that it started."""
+
+    def __init__(self):
+        super().__init__()
+        self.started = []
+
+    def launch(self, body, count, arguments):
+        """Note the module of the body, and start the loop."""
+        self.started.append(body.__module__.rpartition(".")[2])
+        super().launch(body, count, arguments)
+
+
 def steps(count, arguments):
     """The maximum number of steps of a loop: a thread may iterate over an axis of a matrix."""
     matrices = [x for x in arguments if isinstance(x, standin.ndarray) and x.ndim > 1]

@@ -80,7 +80,21 @@ def sums(move):
         yield sf.matmul(move(a), move(b), accumulate=accumulate, output=sf.FP32, stream=sf.BitStream(1))
 
 
-@pytest.mark.parametrize("case", [rounding, operations, counting, tiled, sums], ids=lambda case: case.__name__)
+def updates(move):
+    x, policies = numbers(sf.FP16, np.float32)[::29], ("bf16-stochastic", "bf16-kahan", sf.Policy(compute=sf.FP32))
+    more = ((sf.E5M2FNUZ, sf.to_odd), (sf.BF16, sf.toward_negative), (sf.Format(8, 1), sf.stochastic(8)))
+    for policy in (*policies, *(sf.Policy(compute=format, rounding=mode) for format, mode in more)):
+        for kind in (sf.optim.AdamW, sf.optim.Lion):
+            weight = sf.Parameter(move(x))
+            optimizer = kind([weight], lr=0.25, weight_decay=0.5)
+            with sf.simulate(policy, 1):
+                for gradient in (x[::-1].copy(), 3 * x):
+                    weight.grad = move(gradient)
+                    optimizer.step()
+            yield from (weight.data, *(array for array in optimizer.state[0].values() if array.ndim))
+
+
+@pytest.mark.parametrize("case", [rounding, operations, counting, tiled, sums, updates], ids=lambda case: case.__name__)
 def test_compiled_code_gives_the_bits_of_the_cpu_those_of_nan_too(case, cupy):
     got = [x if isinstance(x, np.ndarray) else x.get() for x in case(standin.moved)]
     assert cupy.started and not cupy.strangers

@@ -22,7 +22,7 @@ from simfloat.torch.tensors import memory_of  # noqa: E402
 from simfloat.train.torch_states import RandomState  # noqa: E402
 from simfloat.train.torch_step import batch_tensors  # noqa: E402
 from tests.cuda import standin  # noqa: E402
-from tests.cuda.devices import StandIn, TooLong  # noqa: E402
+from tests.cuda.devices import Counting, StandIn, TooLong  # noqa: E402
 from tests.torch.compared import entries, found  # noqa: E402
 from tests.torch.test_architectures import MODELS  # noqa: E402
 from tests.torch.test_layers import LAYERS  # noqa: E402
@@ -33,10 +33,10 @@ CLASSES, IMAGE = torch.tensor([0, 1, 1]), X.reshape(1, 1, 3, 4)
 
 
 @contextmanager
-def on_gpu(most_steps=None):
+def on_gpu(most_steps=None, device=None):
     """A block in which the tensors of PyTorch have the arrays of the stand-in."""
     before = simfloat.torch.tensors.HOST
-    with StandIn(most_steps).present():
+    with (device or StandIn(most_steps)).present():
         # As with CuPy, PyTorch refuses to export tensors that require a gradient.
         sys.modules["cupy"].from_dlpack = lambda x: standin.array_of(np.from_dlpack(x))
         simfloat.torch.tensors.HOST = "none"
@@ -65,10 +65,7 @@ def perceptron(*inner):
     return nn.Sequential(nn.Linear(4, 3), *inner, nn.Linear(3, 4))
 
 
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-
-
+sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 adamw = partial(torch.optim.AdamW, lr=0.1)
 
 #: Models with a policy, an optimizer and an input.
@@ -115,6 +112,37 @@ def test_a_training_of_a_pytorch_model_on_a_gpu_has_the_bits_of_the_cpu():
             results = train(*training, counts_on_gpu)
         assert all(map(torch.equal, results, expected)), name
         assert entries(counts) == entries(counts_on_gpu), name
+
+
+def unwatched(optimizer_of, policy, started=()):
+    """The parameters and the optimizer state after two steps, and what the second update started."""
+    torch.manual_seed(0)
+    model = perceptron(nn.Tanh())
+    optimizer = optimizer_of(model.parameters())
+    with sf.torch.simulate(model, policy):
+        for _ in range(2):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), CLASSES[: len(X)]).backward()
+            before = len(started)
+            optimizer.step()
+    states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+    return [*model.parameters(), *states], started[before:]
+
+
+@pytest.mark.filterwarnings("ignore:.*draws the same random bits")
+def test_an_update_of_a_pytorch_model_on_a_gpu_is_one_launch_a_parameter():
+    nesterov = partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1)
+    for optimizer_of, policy, foreach in (
+        *((sgd, "bf16-standard", {}), (nesterov, "bf16-stochastic", {"foreach": True}), (nesterov, "fp8-hybrid", {})),
+        *((adamw, "bf16-stochastic", {"foreach": True}), (adamw, "bf16-kahan", {})),
+        (partial(torch.optim.Adam, lr=0.1), "fp16-master", {"foreach": True}),
+    ):
+        expected, _ = unwatched(partial(optimizer_of, **foreach), policy)
+        device = Counting()
+        with on_gpu(device=device):
+            results, started = unwatched(partial(optimizer_of, **foreach), policy, device.started)
+        assert all(map(torch.equal, results, expected)), policy
+        assert started == ["programs"] * 4, policy
 
 
 def test_layers_and_models_of_pytorch_have_the_bits_of_the_cpu_on_a_gpu():

@@ -6,11 +6,12 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
+from simfloat.optim import optimizer as optimizers  # noqa: E402
 from simfloat.optim.clipping import sum_of_squares  # noqa: E402
 from tests.bits import assert_bits  # noqa: E402
 from tests.cuda import standin  # noqa: E402
-from tests.cuda.cases import given, layers  # noqa: E402
-from tests.cuda.devices import StandIn  # noqa: E402
+from tests.cuda.cases import compare, given, layers, trainings  # noqa: E402
+from tests.cuda.devices import Counting, StandIn  # noqa: E402
 
 
 def test_every_layer_and_loss_has_its_case():
@@ -46,3 +47,38 @@ def test_a_training_continues_from_another_machines_checkpoint(first, tmp_path):
             got = steps(count, tmp_path / "parts", device, given if device == "cpu" else standin.moved)
     for one, other in zip(got, want, strict=True):
         assert_bits(one, other)
+
+
+def updated_on_gpu(make, policy):
+    """The results of updates on the stand-in, and the modules of the loops that it started."""
+    gpu = Counting()
+    with gpu.present():
+        arrays = list(trainings.updated(make, policy, standin.moved))
+    return [x if isinstance(x, np.ndarray) else x.get() for x in arrays], gpu.started
+
+
+def test_an_update_on_a_gpu_is_one_launch_a_parameter_and_has_the_bits_of_the_cpu_and_of_single_operations(monkeypatch):
+    for number, (name, make) in enumerate(trainings.UPDATES.items()):
+        for place, policy in enumerate(trainings.UPDATE_POLICIES):
+            arrays, started = updated_on_gpu(make, policy)
+            # Two updates of two parameters, the first of which also rounds the weights.
+            assert started.count("programs") == 4 and started[-2:] == ["programs"] * 2 and len(started) <= 6, name
+            compare(arrays, list(trainings.updated(make, policy, given)))
+            if (number - place) % 6 == 0:
+                with monkeypatch.context() as context:
+                    context.setattr(optimizers, "run_as_program", lambda *_: None)
+                    singly, others = updated_on_gpu(make, policy)
+                compare(arrays, singly)
+                assert "programs" not in others
+
+
+def test_what_has_no_program_on_a_gpu_is_updated_by_single_operations():
+    long_draws = sf.Policy(compute=sf.FP32, rounding=sf.stochastic())
+    scaled = sf.Policy(compute=sf.BF16, optimizer_state=sf.scaled(sf.E4M3, sf.block(4, sf.FP32)))
+    for policy, observer in (("bf16-standard", sf.Recorder()), (long_draws, None), (scaled, None)):
+        gpu = Counting()
+        with gpu.present(), sf.simulate(policy, observer=observer):
+            weight = sf.Parameter(standin.moved(trainings.WEIGHTS))
+            weight.grad = standin.moved(trainings.GRADIENTS[0])
+            trainings.UPDATES["AdamW"]([weight]).step()
+        assert len(gpu.started) > 10 and "programs" not in gpu.started

@@ -8,7 +8,8 @@ import pytest
 import simfloat as sf
 from simfloat import kernels
 from simfloat.arithmetic import programs as program_runs
-from simfloat.arithmetic.programs import NumberTrace, ProgramWriter, are_usable, program_grid
+from simfloat.arithmetic.programs import NoProgram, NumberTrace, ProgramWriter, are_usable, program_grid
+from simfloat.kernels.program_table import REGISTERS
 from simfloat.optim import optimizer as optimizers
 from simfloat.simulation import update_programs
 from tests.bits import assert_bits
@@ -252,6 +253,21 @@ def test_each_instruction_is_its_operation_for_numbers_of_the_format_and_others(
                 program_runs.run(program, scalars, (a, b), (out,), ())
                 given = (a,) if operation == "sqrt" else (a, second)
                 assert_bits(out, getattr(sf, operation)(*given, format), *given)
+
+
+def test_a_program_has_as_many_registers_as_a_thread_of_a_gpu():
+    grid = program_grid(sf.BF16, sf.nearest_even, "update")
+    for count in (REGISTERS - 1, REGISTERS):
+        writer = ProgramWriter()
+        x = writer.input()
+        total, *others = [writer.apply("multiply", (x, float(k)), grid) for k in range(count)]
+        for other in others:
+            total = writer.apply("add", (total, other), grid)
+        if count < REGISTERS:
+            assert writer.program([total]).registers == REGISTERS
+        else:
+            with pytest.raises(NoProgram):
+                writer.program([total])
 
 
 def test_one_program_serves_all_steps_and_learning_rates(monkeypatch):

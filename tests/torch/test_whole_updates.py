@@ -1,5 +1,7 @@
 """SGD, Adam and AdamW run as one program per parameter if nothing is watched, with the same bits."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -12,13 +14,14 @@ from tests.torch.compared import three_ways
 CASES = [
     ("SGD", {"lr": 0.1}),
     ("SGD", {"lr": 1, "weight_decay": 1.0, "momentum": 0.5, "dampening": 2.0}),
-    ("SGD", {"lr": 0.1, "weight_decay": 0.01, "momentum": 0.9, "dampening": 0.1}),
+    ("SGD", {"lr": 0.1, "weight_decay": 0.01, "momentum": 0.9, "dampening": 0.1, "foreach": True}),
     ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "fused": True}),
     ("Adam", {"lr": 0.3, "weight_decay": 0.1, "betas": (0.5, 0.25), "eps": 1e-3}),
-    ("AdamW", {"lr": 0.05, "weight_decay": 0.3}),
+    ("AdamW", {"lr": 0.05, "weight_decay": 0.3, "foreach": True}),
 ]
 OTHERS = [
     ("SGD", {"lr": 0.1, "maximize": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "foreach": True}),  # which writes to the gradients
     ("Adam", {"lr": 0.01, "amsgrad": True}),
     ("AdamW", {"lr": torch.tensor(0.01)}),
 ]
@@ -90,6 +93,18 @@ def test_updates_outside_of_the_formula_run_as_single_operations(kind, options, 
     found, *others = three_ways(lambda observer: steps(kind, options, "bf16-standard", observer))
     assert not programs
     assert all(np.array_equal(x, other[name]) for name, x in found.items() for other in others)
+
+
+def test_gradients_that_a_function_on_lists_changes_have_the_values_of_pytorch():
+    model, alone = nn.Linear(3, 2), nn.Linear(3, 2)
+    alone.load_state_dict(model.state_dict())
+    for each, policy in ((model, "fp32"), (alone, None)):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.5, momentum=0.5, nesterov=True, foreach=True)
+        each.weight.grad, each.bias.grad = torch.ones(2, 3), torch.ones(2)
+        with nullcontext() if policy is None else sf.torch.simulate(each, policy):
+            optimizer.step()
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), alone.parameters(), strict=True))
+    assert model.bias.grad.tolist() == [1.5, 1.5]
 
 
 def test_values_stay_in_their_memory_and_autograd_is_notified_of_the_change():

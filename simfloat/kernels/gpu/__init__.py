@@ -21,6 +21,7 @@ MODULES = {
     "matrix_core_loops": "units",
     "pairwise_loops": "sums",
     "processor": "instructions",
+    "programs": "programs",
     "rounding_loops": "elementwise",
     "single": "elementwise",
     "stepwise": "sums",

@@ -18,7 +18,7 @@ CASES = {
         *(tiles.tiles, arrays.reads, arrays.writes),
         *(layers.layers, layers.attention, layers.losses, layers.conditions, layers.slopes),
         *(trainings.training, trainings.training_of_images, trainings.training_of_sequences),
-        *(trainings.optimizers, trainings.loss_scales, trainings.clipped),
+        *(trainings.optimizers, trainings.updates, trainings.loss_scales, trainings.clipped),
     )
 }
 

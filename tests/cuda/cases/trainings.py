@@ -75,6 +75,51 @@ def optimizers(move):
         yield from trained(model, sf.nn.mse_loss, batch, policies[place % 4], make)
 
 
+#: Optimizers with updates that run as programs, and their policies.
+UPDATES = {
+    "SGD": partial(sf.optim.SGD, lr=0.25),
+    "momentum": partial(sf.optim.SGD, lr=0.25, momentum=0.5, dampening=0.25, weight_decay=0.5),
+    "Nesterov": partial(sf.optim.SGD, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": partial(sf.optim.Adam, lr=0.1, weight_decay=0.1),
+    "AdamW": partial(sf.optim.AdamW, lr=0.1),
+    "Lion": partial(sf.optim.Lion, lr=0.1, weight_decay=0.1),
+    "RMSprop": partial(sf.optim.RMSprop, lr=0.1, momentum=0.5, centered=True),
+}
+UPDATE_POLICIES = (
+    *("bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master", "fp8-hybrid"),
+    sf.Policy(compute=sf.BF16, optimizer_state=sf.E5M2, rounding=sf.stochastic(8)),
+)
+
+#: Numbers for two threads: zeros, subnormal numbers, infinities and NaN, too.
+WEIGHTS = np.array([1.5, -0.3, 3e38, -0.0, 1e-40, np.inf, 7.0], np.float32)
+GRADIENTS = np.array(
+    [[0.1, 2.0, -3e38, 0.0, 1e-41, 1.0, np.nan], [-5.0, 0.0, 0.3, 1e-20, -1e-39, 2.0, 1.0]], np.float32
+)
+
+
+def updated(make, policy, move):
+    """Two updates of two parameters: the parameters, the optimizer state, and then the calls of the random streams."""
+    weights = [sf.Parameter(move(WEIGHTS)), sf.Parameter(move(WEIGHTS[:3]))]
+    for name, weight in zip("ab", weights, strict=True):
+        weight.name = name
+    optimizer, simulation = make(weights), sf.simulate(policy, seed=3)
+    for gradient in GRADIENTS:
+        for weight in weights:
+            weight.grad = move(gradient[: weight.size])
+        with simulation:
+            optimizer.step()
+    yield from (weight.data for weight in weights)
+    yield from (value for state in optimizer.state for value in state.values())
+    yield np.array([stream["calls"] for stream in simulation.state["streams"]])
+
+
+def updates(move):
+    """Every kind of update, each under two policies; no observer watches, so that an update on a GPU is one launch."""
+    for number, make in enumerate(UPDATES.values()):
+        for place in (number, number + 2):
+            yield from updated(make, UPDATE_POLICIES[place % len(UPDATE_POLICIES)], move)
+
+
 def loss_scales(move):
     """Every loss scale."""
     batch, make = (move(input_of((5, 4))), move(input_of((5, 3)))), partial(sf.optim.SGD, lr=0.25)
