@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from experiments.independent.narrow import interval
+
 #: A function that rounds a tensor.
 Rounding = Callable[[Any], Any]
 
@@ -230,3 +232,9 @@ def judge(network: Any, x: Any, y: Any) -> Judged:
             each.copy_(before)
         share = 100 * float((outputs.argmax(1) == y).float().mean())
         return Judged(float(cross_entropy(outputs, y)), share, averaged)
+
+
+def share_matches(shortfall: Any) -> str:
+    """Return the verdict on shares that should match within a point."""
+    least, most = interval(shortfall)
+    return "equal" if -1 < least <= 0 <= most < 1 else "inconclusive"

@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.independent import casts
 from experiments.independent.casts import Convolutions, Formats, Perceptron, Rounding
-from experiments.independent.narrow import Remade, interval, lies_between, matches, ratio_above, seeds
+from experiments.independent.narrow import Remade, lies_between, matches, ratio_above, seeds
 
 SCALED_E4M3, SCALED_E5M2 = casts.scaled(casts.E4M3), casts.scaled(casts.E5M2)
 
@@ -18,12 +18,6 @@ HYBRID = Formats(SCALED_E4M3, SCALED_E4M3, SCALED_E5M2, casts.bf16)
 NARROW_WEIGHTS = HYBRID._replace(weights=SCALED_E5M2)
 BARE = Formats(casts.e4m3, casts.e4m3, casts.e4m3, casts.bf16)
 BARE_HYBRID = BARE._replace(gradients=casts.e5m2)
-
-
-def share_matches(shortfall: Any) -> str:
-    """Return the verdict on shares that should match within a point."""
-    least, most = interval(shortfall)
-    return "equal" if -1 < least <= 0 <= most < 1 else "inconclusive"
 
 
 def hybrid_training() -> tuple[Remade, Remade, Remade]:
@@ -39,7 +33,7 @@ def hybrid_training() -> tuple[Remade, Remade, Remade]:
         runs = [casts.train(Convolutions(seed), seed, 0.05, 120, formats, scale=scale) for seed in seeds(5)]
         losses[name], shares[name], averaged[name] = (np.array(values) for values in zip(*runs, strict=True))
     as_fp16 = matches(losses["hybrid"], losses["fp16"])
-    same_share = share_matches(shares["fp16"] - shares["hybrid"])
+    same_share = casts.share_matches(shares["fp16"] - shares["hybrid"])
     gaps = {name: 100 * np.log(losses[name] / losses["fp16"]) for name in ("hybrid", "bare", "loss")}
     judged_by_averages = 100 * np.log(averaged["bare"] / averaged["fp16"])
     return (

@@ -173,13 +173,13 @@ def switching() -> tuple[Remade, ...]:
         Remade(
             "layer-switching",
             "camera: if activations overflow E4M3",
-            f"{100 * skipped.mean():.1f} % of steps skipped; the scale ends at 2^{np.log2(bright_eight.scale).mean():.0f}",
+            f"{100 * skipped.mean():.1f} % of steps skipped; the scale ends at {bright_eight.scale.mean():.2g}",
             lies_between(skipped, 0.5, np.inf),
         ),
         Remade(
             "layer-switching",
             "camera: a layer that overflows is kept",
-            f"{np.mean(kept.loss / bright.loss):.3f} times FP16's loss; {100 * kept.narrow.mean():.1f} % of steps in FP8",
+            f"{np.mean(kept.loss / bright.loss):.3f} times FP16's loss; {100 * kept.narrow.mean():.1f} % in FP8",
             matches(kept.loss, bright.loss),
         ),
     )
