@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 FIRST_SEED = 5000
 
 #: Student's t for an interval of 95 %, by the number of seeds.
-STUDENT = {3: 4.302653, 5: 2.776445, 10: 2.262157}
+STUDENT = {3: 4.302653, 5: 2.776445, 10: 2.262157, 20: 2.093024}
 
 Array = NDArray[np.float64]
 

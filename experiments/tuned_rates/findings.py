@@ -24,6 +24,7 @@ def findings(results: list[Result]) -> list[Finding]:
         *(finding for problem in TUNED for finding in _findings_on(select(decided, problem=problem), problem)),
         _decay_opens_gap(decided),
         _decay_cancels(decided),
+        *(_best_rate_is_stable(results, "MLP", arm) for arm in ("fp32", STANDARD)),
     ]
 
 
@@ -134,3 +135,22 @@ def _decay_cancels(results: list[Result]) -> Measured:
     mlp = select(results, problem="MLP")
     cosine, constant = (100 * best_ends(mlp, "MLP", STANDARD, schedule, "late") for schedule in ("cosine", "constant"))
     return f"{spread(cosine, 1)} against {spread(constant, 1)} %", difference_test(cosine, constant, above=0)
+
+
+@claim(
+    "{problem}: on other seeds, the best constant rate of {name} is within half an octave of the chosen one",
+    "log2(best rate of a seed / chosen rate) within 0.5",
+)
+def _best_rate_is_stable(results: list[Result], problem: str, arm: str) -> Measured:
+    chosen = np.log2(best_rate(problem, arm))
+    trials = select(results, problem=problem, arm=arm)
+    bests = [best_of(trials, seed) for seed in TUNED[problem].repeating]
+    shown = ", ".join(f"{rate:.3g}" for rate in bests)
+    test = difference_test(np.log2(bests), chosen, above=-0.5, below=0.5)
+    return f"{shown}; chosen {2**chosen:.3g}", test, {"name": ARMS[arm].label}
+
+
+def best_of(trials: list[Result], seed: int) -> float:
+    """Return the rate with the smallest loss among the runs of a seed that repeats the choice."""
+    runs = select(trials, repeater=seed)
+    return float(min(runs, key=lambda run: run["loss"] if np.isfinite(run["loss"]) else np.inf)["rate"])

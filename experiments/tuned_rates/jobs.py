@@ -27,7 +27,8 @@ def jobs(options: Options) -> list[Job]:
     """Return the runs that choose rates, except in a tiny run, and those that decide; missing data raise ValueError."""
     for package in PACKAGES:
         installed_file(package)
-    return [*([] if options.tiny else choosing_jobs(tiny=False)), *deciding_jobs(options)]
+    chosen = [] if options.tiny else [*choosing_jobs(tiny=False), *repeating_jobs()]
+    return [*chosen, *deciding_jobs(options)]
 
 
 def choosing_jobs(tiny: bool) -> list[Job]:
@@ -39,6 +40,17 @@ def choosing_jobs(tiny: bool) -> list[Job]:
         for arm in tuned.arms
         for exponent in (tuned.exponents[:1] if tiny else tuned.exponents)
         for seed in tuned.tuning
+    ]
+
+
+def repeating_jobs() -> list[Job]:
+    """Return a run of FP32 and of nearest updates at every constant rate, on further seeds, which choose no rate."""
+    return [
+        _job(problem, "constant", arm, rate_of(exponent), tiny=False) | {"repeater": seed}
+        for problem, tuned in TUNED.items()
+        for arm in (FP32.key, STANDARD.key)
+        for exponent in tuned.exponents
+        for seed in tuned.repeating
     ]
 
 
@@ -66,7 +78,7 @@ def _job(problem: str, schedule: str, arm: str, rate: float, tiny: bool) -> Job:
 
 def run(job: Job) -> Result:
     """Train, and return the held-out loss and measure at the end, and the shares of unchanged weights."""
-    tuned, seed = TUNED[job["problem"]], job["seed"] if "seed" in job else job["chooser"]
+    tuned, seed = TUNED[job["problem"]], next(job[key] for key in ("seed", "chooser", "repeater") if key in job)
     problem: Problem = tuned.make(seed, job["tiny"], job["rate"])
     model, recorder = problem.model(), sf.Recorder(path="*weight", phase="update")
     optimizer = problem.optimizer(model.parameters())

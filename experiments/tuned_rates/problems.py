@@ -35,6 +35,11 @@ class Tuned(NamedTuple):
     deciding: int  # the largest number of seeds that decide
     schedules: tuple[str, ...] = ("constant",)
     arms: tuple[str, ...] = ("fp32", "bf16-standard", "bf16-stochastic")
+    repeating: tuple[int, ...] = ()  # further seeds that each try the constant rates of FP32 and of nearest updates
+
+
+#: All policies.
+ALL_ARMS = (*Tuned._field_defaults["arms"], "bf16-kahan", "bf16-fp32-weights")
 
 
 def rate_of(exponent: int) -> float:
@@ -148,18 +153,13 @@ TUNED: Mapping[str, Tuned] = {
         (0, 1),
         10,
         ("constant", "cosine"),
-        (*Tuned._field_defaults["arms"], "bf16-kahan", "bf16-fp32-weights"),
+        ALL_ARMS,
+        repeating=(2, 3, 4, 5, 6),
     ),
     "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,), 5),
     "RNN": Tuned(rnn, Task("RNN, speakers", "accuracy", "accuracy (%)"), 0.001, range(-14, -8), (0,), 5),
-    "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-3, 2), (0,), 5),
+    "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-3, 2), (0,), 5, arms=ALL_ARMS),
     "BERT": Tuned(
-        bert,
-        Task("BERT, topics", "accuracy", "accuracy (%)"),
-        0.0007,
-        range(-20, -16),
-        (0,),
-        5,
-        arms=("fp32", "bf16-standard"),
+        bert, Task("BERT, topics", "accuracy", "accuracy (%)"), 0.0007, range(-20, -16), (0,), 5, arms=ALL_ARMS
     ),
 }
