@@ -55,6 +55,26 @@ class StraightThroughRounding(torch.autograd.Function):
         return g, None
 
 
+class Downcast(StraightThroughRounding):
+    """(x, arithmetic, run, place) -> x rounded by a cast of the program; gradients pass unchanged.
+
+    The note tells the format in which autograd adds the gradients of x.
+    """
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, arithmetic: ProgramCast, run: Any, place: Place) -> torch.Tensor:  # type: ignore[override]
+        """Return the values, rounded."""
+        note = run.notes.begin(place, (x,))
+        if note is not None:
+            note.format, note.is_one_call = arithmetic.format, True
+        return StraightThroughRounding.forward(context, x, arithmetic)
+
+    @staticmethod
+    def backward(context: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:  # type: ignore[override]
+        """Return the gradient."""
+        return g, None, None, None
+
+
 def has_upcasts(run: OpenRun) -> bool:
     """True if the policy keeps an upcast of the program: results have the widest format, or FP32 after an upcast."""
     return takes_formats(run) or run.simulation.place("multiply", run.path).upcast is not None
@@ -309,8 +329,12 @@ def _narrow(run: Any, x: torch.Tensor, format: Format) -> torch.Tensor:
     place = place.without_observer if is_recomputing() else place
     rounding = place.recipe.rounding
     rounding = nearest_even if rounding.is_stochastic else rounding
-    rounded: torch.Tensor = StraightThroughRounding.apply(x, ProgramCast.at(place, format, rounding))
-    tag = tag_of(x)
+    cast, tag = ProgramCast.at(place, format, rounding), tag_of(x)
+    rounded: torch.Tensor
+    if torch.is_grad_enabled():
+        rounded = Downcast.apply(x, cast, run, run.in_operand_types(place, (x,)))
+    else:
+        rounded = StraightThroughRounding.apply(x, cast)
     if tag.is_weight:  # in products, a cast parameter is treated as the parameter
         put_tag(rounded, Tag(format, owner=tag.owner, is_weight=True))
     return rounded

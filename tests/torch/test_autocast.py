@@ -266,6 +266,7 @@ NORMS = {
     "weights upcast twice": lambda x, w: ((w.float().sin().type_as(x) * x).float() + w.float().to(x).float()).type_as(
         x
     ),
+    "shares before a cast": lambda x, w: (lambda y: (y + y.type_as(x) * 0.75).type_as(x))(w.float().exp() + x),
     "no axes": lambda x, w: x * x.float().exp().sum() * w,
 }
 
