@@ -22,8 +22,16 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import PendingEvents
 from simfloat.simulation.place import Place, contains
 from simfloat.torch.deferring import DeferredOperations, DeferredRecordedOperations
-from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin, observed_at, rerun_number
-from simfloat.torch.narrowing import StraightThroughRounding
+from simfloat.torch.forward_log import (
+    ACCUMULATING,
+    LoggedOperation,
+    Operand,
+    Origin,
+    nodes_behind,
+    observed_at,
+    rerun_number,
+)
+from simfloat.torch.narrowing import StraightThroughRounding, cast_gradient
 from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.phases import Backward, CompleteGradient, Forward, ReplicaMean
 from simfloat.torch.tensors import (
@@ -48,7 +56,7 @@ class Gradients:
     """The gradients of a run's parameters."""
 
     def __init__(self, simulation: Simulation, made_by: Callable[[int], LoggedOperation | None]) -> None:
-        self._simulation = simulation
+        self.simulation = simulation
         self._made_by = made_by  # finds the operation of the autograd node with a number
         self.policy_place: Place | None = None  # the place whose policy the current backward pass follows
 
@@ -65,13 +73,13 @@ class Gradients:
         # the node of a leaf. Their operands distinguish them: a complete gradient has an owner.
         owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         if owner is not None and operation in ("multiply", "divide") and are_replicas():
-            return ReplicaMean(self._simulation.place("update", owner), self._simulation)
+            return ReplicaMean(self.simulation.place("update", owner), self.simulation)
         if owner is None:
             note = self.note(node.variable)
-            return Backward(note, self._simulation, note.operands[0])
+            return Backward(note, self.simulation, note.operands[0])
         leaf = node.variable
         way = self._backward_phase(leaf, weight_path(leaf), stored_format(leaf), tags[-1])
-        complete = CompleteGradient(way.forward_note, self._simulation, way.operand)
+        complete = CompleteGradient(way.forward_note, self.simulation, way.operand)
         # A hook may also add. Only an operand in the memory of `.grad` makes it the accumulation, which an observer
         # receives at the path of the parameter.
         stored = None if leaf.grad is None else leaf.grad.data_ptr()
@@ -82,7 +90,7 @@ class Gradients:
         """Return a note for the leaf, as an addition, for operations of the backward pass that reach it."""
         path = weight_path(leaf)
         layer = (path or "").rpartition(".")[0]
-        simulation, under = self._simulation, self.policy_place
+        simulation, under = self.simulation, self.policy_place
         place = simulation.place("add", layer) if under is None else simulation.sibling(under, "add", layer)
         return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
@@ -118,8 +126,8 @@ class Gradients:
         note, read = self._reading(tag, path)
         if note is None or read is None or path is None:
             note = self.note(leaf)
-            return Backward(note, self._simulation, note.operands[0])
-        way = Backward(note, self._simulation, read)
+            return Backward(note, self.simulation, note.operands[0])
+        way = Backward(note, self.simulation, read)
         way = way.of_bias() if way.has_bias() and read is note.operands[2] else way
         way.in_type(leaf.dtype)
         # The note is copied, because its place gets the dtype of the leaf. The note of the forward pass does not
@@ -218,8 +226,8 @@ class BackwardNode:
     out for each operand.
     """
 
-    def __init__(self, note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> None:
-        self.note, self._edges = note, (node, notes, leaves)
+    def __init__(self, note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves, simulation: Simulation) -> None:
+        self.note, self._edges, self._simulation = note, (node, notes, leaves), simulation
         self.events: list[PendingEvents] = []  # of the roundings so far
         self.deferred: DeferredOperations | None = None  # while the node computes
         self.results: Sequence[Any] = ()  # after its end, until the next node has ended
@@ -233,7 +241,21 @@ class BackwardNode:
     @cached_property
     def operand(self) -> Operand | None:
         """The operand that operations of the node belong to."""
-        return min([x for x in self.operands if x is not None], default=None, key=attrgetter("number"))
+        first = min([x for x in self.operands if x is not None], default=None, key=attrgetter("number"))
+        return first and self._before_cast(first)
+
+    def narrows(self, operand: Operand) -> bool:
+        """True if autograd may cast the gradient of an operand: the result may have a wider format than the operand."""
+        place, format = self.note.place, self.note.format  # the format of a composite is not noted
+        if place.narrow is not None and operand.path is not None:
+            return True  # the role `weight_gradients`, not the format of the parameter, is that of its gradient
+        keeps_formats = place.takes_formats or place.narrow is not None
+        return keeps_formats and format != operand.format and (format is None or not contains(operand.format, format))
+
+    def _before_cast(self, operand: Operand) -> Operand:
+        """Return an operand as operations read it: beside upcast values, they compute its gradient in FP32."""
+        is_wide = self.note.place.narrow is not None and self.narrows(operand)
+        return operand._replace(path=None, format=FP32) if is_wide else operand
 
     def begin(self, *_: Any) -> None:
         """Begin to defer the operations of a node whose operands have different roles."""
@@ -248,13 +270,18 @@ class BackwardNode:
         self._release_all_but(results)
         rounded_results: list[Any] = []
         for operand, result in zip(self.operands, results, strict=False):
-            if operand is not None and isinstance(result, torch.Tensor) and deferred is not None:
-                self.operand = operand
-                if deferred.is_waiting(result):
+            if operand is not None and isinstance(result, torch.Tensor):
+                if deferred is not None:
+                    self.operand = self._before_cast(operand)
+                if deferred is not None and deferred.is_waiting(result):
                     result = deferred.carry_out(result)
                     self._release_all_but([result])
+                if self.narrows(operand) and (operand.path or not contains(operand.format, stored_format(result))):
+                    # Additions and movements pass a gradient on unchanged, and other formulas compute it in FP32.
+                    result = cast_gradient(Backward(self.note, self._simulation, operand, self.events), result)
+                    self._release_all_but([result])
                 # The formula of an addition returns one tensor as the gradients of both operands.
-                elif any(result is x for x in rounded_results):
+                if deferred is not None and any(result is x for x in rounded_results):
                     result = result.view_as(result)  # a separate tensor, to distinguish the two later
             rounded_results.append(result)
         if deferred is not None:
@@ -366,7 +393,7 @@ class BackwardNodes:
         hooks: list[Any] = []
         # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
         # edges to a node is the number of shares in its gradient.
-        nodes, before = _nodes_behind(roots), self._gradients.policy_place
+        nodes, before = nodes_behind(roots), self._gradients.policy_place
         outer = self._nodes, self.completed, self.are_recorded, self.are_whole, self._accumulates, self._listened
         notes, leaves = dict[Any, LoggedOperation](), dict[Any, torch.Tensor]()
         for node in nodes:
@@ -418,19 +445,19 @@ class BackwardNodes:
         if is_sorted and completes and not are_replicas():
             self.completed.update(self._parameters_completed_by(node, leaves))
         is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
-        way = self._ways[number] = BackwardNode(note, node, notes, leaves)
+        way = self._ways[number] = BackwardNode(note, node, notes, leaves, self._gradients.simulation)
         is_single = len(node.next_functions) < 2 and note.place.observer is None
-        if (is_sorted or is_single) and not is_added:
+        keeps_formats = note.place.takes_formats or note.place.narrow is not None
+        casts = keeps_formats and not is_sorted and any(map(way.narrows, note.operands))
+        if (is_sorted or is_single) and not is_added and not casts:
             return []
         operands = [x for x in way.operands if x is not None]
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
-        has_formats = (
-            note.place.takes_formats or note.place.narrow is not None or any([x.path is not None for x in operands])
-        )
+        has_formats = keeps_formats or any([x.path is not None for x in operands])
         # A hook is a Python call for each node of the pass. With hooks only where gradients are added, and other
         # changes, the step of an MLP went from 5.0 to about 4.0 times the time of torch in float32.
-        if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
+        if not (hooks or casts) and not (has_formats and (is_added or note.place.observer is not None)):
             return []  # nothing is added and no events wait, or all shares have the same format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
@@ -501,33 +528,6 @@ def _edge_target(target: Any, result: int, notes: Notes, leaves: Leaves) -> tupl
         return path, tag.format or FORMAT_OF[leaf.dtype], Origin(ACCUMULATING, id(leaf))
     note, origin = notes.get(target), Origin(target._sequence_nr(), result)
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
-
-
-def _nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
-    """Return all nodes that the backward pass from these tensors or edges may reach, each with its number of shares.
-
-    Every edge to a node is one share, and so is a root.
-    """
-    share_counts: dict[Any, int] = {}
-    stack = [_node_of(root) for root in roots]
-    while stack:
-        node = stack.pop()
-        if node is None:
-            continue
-        count = share_counts.get(node, 0)
-        share_counts[node] = count + 1
-        if not count:
-            stack += [target for target, _ in node.next_functions]
-    return share_counts
-
-
-def _node_of(root: Any) -> Any:
-    if not isinstance(root, torch.Tensor):
-        return root.node
-    if root.grad_fn is not None or not root.requires_grad:
-        return root.grad_fn
-    # A leaf has no grad_fn; autograd creates its node only on request, or in the pass.
-    return torch.autograd.graph.get_gradient_edge(root).node
 
 
 def _role(note: LoggedOperation, operand: Operand) -> tuple[Format, str | None, int]:

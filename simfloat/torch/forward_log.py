@@ -8,7 +8,7 @@ scales of the first pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -162,6 +162,33 @@ class ForwardLog:
             return self._notes.get(number)
         write = self._notes.get(number - 2)
         return write and LoggedOperation(write.place, (Operand(0, None, write.format or FP32),), write.format)
+
+
+def nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
+    """Return all nodes that the backward pass from these tensors or edges may reach, each with its number of shares.
+
+    Every edge to a node is one share, and so is a root.
+    """
+    share_counts: dict[Any, int] = {}
+    stack = [_node_of(root) for root in roots]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            continue
+        count = share_counts.get(node, 0)
+        share_counts[node] = count + 1
+        if not count:
+            stack += [target for target, _ in node.next_functions]
+    return share_counts
+
+
+def _node_of(root: Any) -> Any:
+    if not isinstance(root, torch.Tensor):
+        return root.node
+    if root.grad_fn is not None or not root.requires_grad:
+        return root.grad_fn
+    # A leaf has no grad_fn; autograd creates its node only on request, or in the pass.
+    return torch.autograd.graph.get_gradient_edge(root).node
 
 
 def pending_events_at(place: Place, path: str) -> PendingEvents | None:

@@ -196,7 +196,7 @@ class Rule(Handler):
 CAST_ARGUMENTS = {
     **dict.fromkeys(("add", "sub", "rsub"), (0, 1, 2)),
     **dict.fromkeys(("pow", "fmod", "remainder", "atan2", "hypot", "nextafter", "copysign"), (0, 1)),
-    "div": (0,),
+    **dict.fromkeys(("mul", "div"), (0,)),
 }
 
 

@@ -55,6 +55,26 @@ class StraightThroughRounding(torch.autograd.Function):
         return g, None
 
 
+class Downcast(StraightThroughRounding):
+    """(x, arithmetic, run, place) -> x rounded by a cast of the program; gradients pass unchanged.
+
+    The note tells the format in which autograd adds the gradients of x.
+    """
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, arithmetic: ProgramCast, run: Any, place: Place) -> torch.Tensor:  # type: ignore[override]
+        """Return the values, rounded."""
+        note = run.notes.begin(place, (x,))
+        if note is not None:
+            note.format, note.is_one_call = arithmetic.format, True
+        return StraightThroughRounding.forward(context, x, arithmetic)
+
+    @staticmethod
+    def backward(context: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:  # type: ignore[override]
+        """Return the gradient."""
+        return g, None, None, None
+
+
 def has_upcasts(run: OpenRun) -> bool:
     """True if the policy keeps an upcast of the program: results have the widest format, or FP32 after an upcast."""
     return takes_formats(run) or run.simulation.place("multiply", run.path).upcast is not None
@@ -162,6 +182,21 @@ def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any
     return call
 
 
+def cast_gradient(way: Backward, g: torch.Tensor) -> torch.Tensor:
+    """Return a gradient in the format of its operand, as autograd casts it."""
+    before, arithmetic = tag_of(g), way.arithmetic(())
+    if before.format == arithmetic.format:
+        return g
+    if before.events is not None:
+        before.events.release()
+    if torch.is_grad_enabled():
+        return StraightThroughRounding.apply(g, arithmetic)
+    with without_dispatch():
+        rounded = tensor_of(arithmetic.round(numbers_of(g)), g.dtype)
+    put_tag(rounded, way.tag(arithmetic.format, ()))
+    return rounded
+
+
 class Upcast(torch.autograd.Function):
     """(x, run, place, what x is) -> x in FP32; its gradient is rounded to the format of x, as autograd casts it."""
 
@@ -181,19 +216,7 @@ class Upcast(torch.autograd.Function):
         """Return the gradient, rounded."""
         if g is None or active_run() is None:
             return g, None, None, None
-        way, before = Backward(context.note, context.run.simulation, None).to_operand(0), tag_of(g)
-        arithmetic = way.arithmetic(())
-        if way.operand is not None and way.operand.path is not None:
-            if before.format == arithmetic.format:
-                return g, None, None, None  # the gradient of a product with the parameter
-            if before.events is not None:
-                before.events.release()
-        if torch.is_grad_enabled():
-            return StraightThroughRounding.apply(g, arithmetic), None, None, None
-        with without_dispatch():
-            rounded = tensor_of(arithmetic.round(numbers_of(g)), g.dtype)
-        put_tag(rounded, way.tag(arithmetic.format, ()))
-        return rounded, None, None, None
+        return cast_gradient(Backward(context.note, context.run.simulation, None).to_operand(0), g), None, None, None
 
 
 def wide_copy(run: Any, x: torch.Tensor, narrow: Narrow) -> torch.Tensor:
@@ -226,13 +249,13 @@ def upcasts(method: Callable[..., Any]) -> Callable[..., Any]:
         targets, is_float = (*args, *options.values()), method.__name__ == "float"
         if not (is_float or any(t is torch.float32 or isinstance(t, torch.Tensor) for t in targets)):
             return result  # a conversion to another device or layout
-        if is_transformed() or not x.is_floating_point() or not has_upcasts(run):
+        if is_transformed() or not has_upcasts(run):
             return result
         tag = tag_of(result)
         narrow = _narrower_format(run, tag, targets)
         if narrow is not None and not is_float:
             return _narrow(run, result, narrow)
-        if not is_float and not any(map(_has_float32, targets)):
+        if not x.is_floating_point() or not is_float and not any(map(_has_float32, targets)):
             return result
         before = _before(run, x, tag, is_float)
         if before is None:
@@ -305,14 +328,24 @@ def _narrow(run: Any, x: torch.Tensor, format: Format) -> torch.Tensor:
     place = run.place_of_movement(torch.ops.aten._to_copy.default)
     place = place.without_observer if is_recomputing() else place
     rounding = place.recipe.rounding
-    return StraightThroughRounding.apply(
-        x, ProgramCast.at(place, format, nearest_even if rounding.is_stochastic else rounding)
-    )
+    rounding = nearest_even if rounding.is_stochastic else rounding
+    cast, tag = ProgramCast.at(place, format, rounding), tag_of(x)
+    rounded: torch.Tensor
+    if torch.is_grad_enabled():
+        rounded = Downcast.apply(x, cast, run, run.in_operand_types(place, (x,)))
+    else:
+        rounded = StraightThroughRounding.apply(x, cast)
+    if tag.is_weight:  # in products, a cast parameter is treated as the parameter
+        put_tag(rounded, Tag(format, owner=tag.owner, is_weight=True))
+    return rounded
 
 
 def _narrower_format(run: Any, tag: Tag, targets: Iterable[Any]) -> Format | None:
     """Return the format to which a conversion to these types and tensors rounds FP32 values; None if it does not."""
-    if tag.format is None or tag.is_gradient or tag.is_weight or tag.format.precision < FP32.precision:
+    if tag.is_gradient or tag.format is not None and tag.format.precision < FP32.precision:
+        return None
+    # In a program in 16 bits, parameters have the type of results; with autocast, they are FP32.
+    if tag.is_weight and tag.narrow is None and not takes_formats(run):
         return None
     for target in targets:
         if isinstance(target, torch.Tensor) and stored_format(target).precision < FP32.precision:

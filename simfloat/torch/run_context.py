@@ -212,7 +212,7 @@ class RunContext:
         for x in gradients:  # input data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         # The forward pass, or its recomputation by a checkpoint.
-        place = self._in_operand_types(self.simulation.place(operation, self.path, self.composites), operands)
+        place = self.in_operand_types(self.simulation.place(operation, self.path, self.composites), operands)
         is_written = self.notes.in_place
         if is_written and place.narrow is not None and tag_of(operands[0]).narrow is None:
             place = place.narrow
@@ -248,7 +248,7 @@ class RunContext:
         # Each operation of the backward pass of a function of the program has its own place.
         if not note.operands and self._is_of_program(current_node()):
             place = self.simulation.place(operation, note.place.path, self.composites)
-            note = LoggedOperation(self._in_operand_types(place, operands), ())
+            note = LoggedOperation(self.in_operand_types(place, operands), ())
         # a backward pass inside a recomputed part: the observer received its events the first time
         if rerun_number() is not None:
             note = copy(note)
@@ -335,7 +335,7 @@ class RunContext:
         node = self.backward_nodes.current()
         if node is None:
             place = self.simulation.place(operation, self.path, self.composites)
-            return self.notes.begin(self._in_operand_types(place, operands), operands)
+            return self.notes.begin(self.in_operand_types(place, operands), operands)
         leaf: Any = current_node()
         note = self.gradients.note(leaf.variable) if node.number == ACCUMULATING else node.note
         return None if note is None else self._note_of_backward(note.place, operands)
@@ -353,7 +353,7 @@ class RunContext:
         return self.simulation.place(_movement(func), self.path, self.composites)
 
     @staticmethod
-    def _in_operand_types(place: Place, operands: Sequence[torch.Tensor]) -> Place:
+    def in_operand_types(place: Place, operands: Sequence[torch.Tensor]) -> Place:
         """Return the place in the dtype of the program, if the policy is written for such dtypes or keeps upcasts."""
         if place.is_written:
             return place.in_type(FORMAT_OF[result_type(operands)])

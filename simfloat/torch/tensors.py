@@ -438,9 +438,11 @@ def tag_of(tensor: torch.Tensor) -> Tag:
 def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
     """Return the origin of the upcast values that a tensor depends on, for the first such tensor.
 
-    Programs write `labels.to(x.dtype)` with 16-bit values x. An operation of both has a 16-bit result.
+    Programs write `labels.to(x.dtype)` with 16-bit values x. An operation of both has a 16-bit result. As in PyTorch's
+    promotion, a tensor with no axes does not widen others.
     """
-    tags = [tag_of(x) for x in tensors]
+    operands = list(tensors)
+    tags = [tag_of(x) for x in operands if x.ndim] or [tag_of(x) for x in operands]
     upcasts = [tag.narrow for tag in tags if tag.narrow is not None]
     if upcasts and any(tag.format is not None and tag.format.precision < FP32.precision for tag in tags):
         upcasts = [narrow for narrow in upcasts if not narrow.is_of_dtype]

@@ -46,7 +46,7 @@ F.hinge_embedding_loss(x, y.sign(), margin=n, reduction="none")
 """.strip().split("\n")
 
 #: Integers, and a loss that rounds every step in 16 bits.
-OTHERS = ["x + 1001", "x * torch.tensor(1001)", "1001 - x", "torch.tensor(1001) - x"]
+OTHERS = ["x + 1001", "x * torch.tensor(1001)", "1001 - x", "torch.tensor(1001) - x", "torch.tensor(1.7) * x"]
 SOFT_MARGIN = 'F.soft_margin_loss(x, y.sign(), reduction="none")'
 
 
