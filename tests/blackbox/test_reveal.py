@@ -7,7 +7,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.analysis.reveal.check import equal, random_operands
-from simfloat.analysis.reveal.probe import BlackBox, ProductRange
+from simfloat.analysis.reveal.order import find_order
+from simfloat.analysis.reveal.probe import BlackBox, ProductRange, span_of
 from tests.reference import in_halves
 
 
@@ -218,16 +219,29 @@ def test_lanes_that_are_added_in_halves_are_found_before_lanes_of_lanes():
     assert sf.reveal(black_box(accumulator), 48).accumulator == accumulator
 
 
-def test_a_sum_from_the_right_takes_few_calls():
-    calls = []
+def test_the_order_of_a_sum_from_the_right_takes_few_calls():
+    box = BlackBox(lambda a, b: sf.dot(a[::-1], b[::-1], accumulate=sf.FP32), 100, (sf.FP32, sf.FP32))
+    tree = find_order(box, span_of(box))
+    assert str(tree) == "99 + 98 + ... + 0" or str(tree) == "98 + 99 + 97 + 96 + ... + 0"
+    assert box.sum_count < 2000
 
-    def f(a, b):
-        calls.append(0)
-        return sf.dot(a[::-1], b[::-1], accumulate=sf.FP32)
 
-    found = sf.reveal(f, 100)
-    assert str(found.tree) == "99 + 98 + ... + 0" or str(found.tree) == "98 + 99 + 97 + 96 + ... + 0"
-    assert len(calls) < 3000 and found.accumulator is None
+def test_the_permutation_of_the_operands_of_a_sum_from_left_to_right_is_named():
+    """A tree rounds products first, so no accumulator adds exact products in this order."""
+    for places, text in (([5, 4, 3, 2, 1, 0], "::-1"), ([3, 0, 5, 1, 4, 2], "[3, 0, 5, 1, 4, 2]")):
+        found = sf.reveal(lambda a, b, p=places: sf.dot(a[p], b[p], accumulate=sf.E5M2), 6, inputs=sf.E5M2, calls=8000)
+        assert found.accumulator is None
+        assert f"simfloat.dot of a[{text}] and b[{text}] gives the bits of all " in found.reason, found
+        assert "that f computed, with sequential(E5M2)." in found.reason
+
+
+def test_sums_with_the_range_of_fp64_are_found():
+    """Twice the largest power of two is no float64 number."""
+    found = sf.reveal(lambda a, b: float(np.sum(a * b)), 12, inputs=sf.FP64)
+    assert found.accumulator == sf.numpy_sum(sf.FP64), found
+    assert sf.reveal(lambda a, b: sum((a * b).tolist()), 3, inputs=sf.Format(11, 40)).accumulator == sf.sequential(
+        sf.FP64, products=sf.FP64
+    )
 
 
 def test_what_was_found_prints():

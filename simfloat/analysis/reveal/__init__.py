@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.analysis.reveal.candidates import Candidate, candidates
+from simfloat.analysis.reveal.candidates import Candidate, candidates, order_text, permuted_chains
 from simfloat.analysis.reveal.check import Exclusion, exclusion, sample
 from simfloat.analysis.reveal.operands import results_format, rounded_operands
-from simfloat.analysis.reveal.order import OrderNotFound, evidence_of, find_order
+from simfloat.analysis.reveal.order import Evidence, OrderNotFound, evidence_of, find_order
 from simfloat.analysis.reveal.probe import (
     MOST_CALLS,
     BlackBox,
@@ -198,6 +198,8 @@ def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> 
                 )
                 return _conclude(candidate, box, tree, [story, verdict], excluded)
             excluded.append(difference)
+        if tree is not None:
+            story = f"{story} {_describe_permutation(box, evidence, tree)}".strip()
     except OutOfCalls:
         verdict = f"f was called {calls} times, the maximum, before an accumulator was confirmed: raise calls."
     else:
@@ -208,6 +210,18 @@ def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> 
             narrow = results_format(box) or BF16
             verdict += f" If f rounds its operands, pass their format, such as inputs=simfloat.{narrow}."
     return _conclude(None, box, tree, [story, verdict], excluded)
+
+
+def _describe_permutation(box: BlackBox, evidence: Evidence, tree: Tree) -> str:
+    """Describe a sum from left to right of permuted operands that gives the bits; the empty text if there is none."""
+    for candidate in permuted_chains(evidence, tree):
+        if candidate.places is not None and exclusion(candidate, box) is None:
+            order = order_text(candidate.places)
+            return (
+                "f adds one product after the other, but not from the first to the last. simfloat.dot of "
+                f"a[{order}] and b[{order}] gives the bits of all {box.sum_count} sums that f computed, with {candidate}."
+            )
+    return ""
 
 
 def _describe_candidate(candidate: Candidate) -> str:
@@ -221,7 +235,7 @@ def _describe_candidate(candidate: Candidate) -> str:
 def _conclude(
     candidate: Candidate | None, box: BlackBox, tree: Tree | None, story: list[str], excluded: list[Exclusion]
 ) -> Revealed:
-    accumulator, output, rounding = candidate or (None, None, None)
+    accumulator, output, rounding, _ = candidate or (None, None, None, None)
     reason = " ".join(filter(None, story))
     return Revealed(accumulator, output, box.inputs, tree, reason, tuple(excluded), rounding)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -23,6 +23,7 @@ from simfloat.analysis.reveal.readings import (
     Reading,
     Runs,
     Strided,
+    chain_order,
     depth_of,
     is_same_order,
     readings_of,
@@ -59,19 +60,26 @@ MOST_AT_ONCE = 64
 #: its ends.
 MOST_FORMATS = 6
 
+#: The number of positions that are printed in full.
+SHOWN_PLACES = 64
+
 
 class Candidate(NamedTuple):
     """An accumulator, the format that its sums are finally rounded to, and the mode, if it is not nearest even.
 
-    If `output` is None, sums stay in the accumulator's own format.
+    If `output` is None, sums stay in the accumulator's own format. If `places` is not None, the accumulator adds the
+    products in the order of these positions.
     """
 
     accumulator: Accumulator
     output: Format | None = None
     rounding: Rounding | None = None
+    places: tuple[int, ...] | None = None
 
     def sums(self, inputs: tuple[Format, Format], a: NDArray, b: NDArray) -> NDArray[np.float64] | None:
         """Return the sums of operands (rows, terms); None if the accumulator does not support them."""
+        if self.places is not None:
+            a, b = a[:, self.places], b[:, self.places]
         # The sums of a row with the columns of other rows are not needed, but some engines compute eight as fast as
         # one.
         for together in (8, 1) if a.shape[1] <= 64 else (1,):
@@ -86,7 +94,16 @@ class Candidate(NamedTuple):
 
     def __str__(self) -> str:
         output = "" if self.output is None else f", rounded to {self.output}"
-        return f"{self.accumulator}{output}" + ("" if self.rounding is None else f" {self.rounding}")
+        rounding = "" if self.rounding is None else f" {self.rounding}"
+        return f"{self.accumulator}{output}{rounding}"
+
+
+def order_text(places: Sequence[int]) -> str:
+    """Return the index that puts the elements of a vector into an order."""
+    if list(places) == list(range(len(places)))[::-1]:
+        return "::-1"
+    texts = [str(place) for place in places]
+    return f"[{', '.join(texts if len(texts) <= SHOWN_PLACES else [*texts[:8], '...', texts[-1]])}]"
 
 
 def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
@@ -98,6 +115,22 @@ def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
             if candidate not in yielded:
                 yielded.add(candidate)
                 yield candidate
+
+
+def permuted_chains(evidence: Evidence, tree: Tree) -> Iterator[Candidate]:
+    """Yield accumulators from left to right for a tree that adds one product after the other in another order.
+
+    If products are exact, the two products that are added first differ: only the first is rounded alone.
+    """
+    order = chain_order(tree)
+    if order is None:
+        return
+    first, second, *others = order
+    orders = [(second, first, *others), (first, second, *others)]
+    for places in sorted(orders, key=lambda places: order_text(places) != "::-1"):
+        for accumulator in _chains(evidence):
+            for output, rounding in _outputs(evidence, accumulator):
+                yield Candidate(accumulator, output, rounding, places)
 
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:

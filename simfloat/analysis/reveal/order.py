@@ -381,5 +381,5 @@ def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidenc
         additions_of(box, span, tree) or [UNSEEN],
         last_addition(box, span, tree),
         alignment(box, span, tree),
-        overflow < 2.0 ** (span.high + 1),
+        overflow / 2 < 2.0**span.high,
     )

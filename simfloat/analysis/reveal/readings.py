@@ -135,6 +135,19 @@ DEPTH = 2
 NOTHING = -1
 
 
+def chain_order(tree: Tree) -> list[int] | None:
+    """Return the positions of products in the order of a tree that adds one after the other; None for other trees."""
+    order: list[int] = []
+    place = tree.root
+    while place >= tree.terms:
+        rest, *added = tree.children(place)
+        if len(added) != 1 or added[0] >= tree.terms:
+            return None
+        order.append(added[0])
+        place = rest
+    return [place, *reversed(order)]
+
+
 def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
     """Return the orders of accumulators that add as the tree does, the simplest ones first.
 
