@@ -271,7 +271,7 @@ class FunctionLoops(OperationLoops):
 
     def __init__(self, quick: Any, wide: Any, operand_count: int) -> None:
         self.operand_count = operand_count
-        self._quick = None if quick is None else quick_function_loop(quick, operand_count)
+        self._quick: Any = None if quick is None else quick_function_loop(quick, operand_count)
         self._parts = function_parts_loop(wide, operand_count)
 
     def write_rounded_to_odd(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
@@ -283,8 +283,8 @@ class FunctionLoops(OperationLoops):
         else:
             for start in range(0, out.size, CHUNK):
                 stop = min(start + CHUNK, out.size)
-                operands: Any = [_operand_chunk(x, start, stop) for x in (a, b, c)]
-                super().write_rounded_to_odd(*operands, sign, out[start:stop])
+                x, y, z = (_operand_chunk(operand, start, stop) for operand in (a, b, c))
+                super().write_rounded_to_odd(x, y, z, sign, out[start:stop])
 
     def quick(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> int:
         """Write results by the fast formula, or NaN; return nonzero if there is a NaN."""
