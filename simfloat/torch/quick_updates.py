@@ -58,7 +58,7 @@ class WholeUpdates:
         lists: tuple[str, ...],
         options: tuple[str, ...],
         last: Any,
-        is_refused: Callable[[SimpleNamespace], bool] = lambda options: False,
+        is_refused: Callable[[SimpleNamespace], bool] | None = None,
     ) -> None:
         self.formula, self.lists, self.options, self.last = formula, lists, options, last
         self.is_refused = is_refused
@@ -101,7 +101,7 @@ class WholeUpdates:
         if not all(isinstance(x, bool | int | float) for x in chosen.values()):
             return None
         read = SimpleNamespace(**{name: x if isinstance(x, bool) else float(x) for name, x in chosen.items()})
-        return None if self.is_refused(read) else read
+        return None if self.is_refused is not None and self.is_refused(read) else read
 
     def _is_updated(
         self, run: RunContext, optimizer: Any, parameter: Tensor, gradient: Tensor, lists: Sequence[list[Any]], i: int,
