@@ -17,7 +17,7 @@ from simfloat.optim.options import (
     share,
 )
 from simfloat.options import KW_ONLY, flag, option, with_options
-from simfloat.simulation.updates import COMPENSATION, STEP
+from simfloat.simulation.updates import COMPENSATION, STEP, rmsprop
 
 
 @with_options
@@ -295,14 +295,4 @@ class RMSprop(Optimizer):
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """Return the addend of the parameter: -lr * d divided by the root of the mean square."""
-        step.count()
-        d = step.with_decay(gradient, options.weight_decay)
-        v = step.mean_square("square_avg", d, options.alpha)
-        if options.centered:
-            mean = step.lerp("grad_avg", d, 1 - options.alpha)
-            v = step.add(v, step.multiply(step.negative(mean), mean))
-        root = step.add(step.sqrt(v), options.eps)
-        if not options.momentum:
-            return step.divide(step.times(-options.lr, d), root)
-        m = step.moment("momentum_buffer", step.divide(d, root), keep=options.momentum)
-        return step.times(-options.lr, m)
+        return rmsprop(step, gradient, options)

@@ -1,10 +1,10 @@
-"""The arithmetic of an optimizer step, for both front ends, and the formula of SGD.
+"""The arithmetic of an optimizer step, for both front ends, and the formulas of SGD and RMSprop.
 
 `UpdateArithmetic` has all array operations of updates, each rounded by its role at the place of the parameter. If all
 of them are elementwise, `update_programs.run_as_program` records the operations of a formula
 (`update_programs.RecordedStep`) and runs them as one program for every parameter with the same update rules.
 
-`sgd` is the value that SGD adds to a parameter: the formula of PyTorch, used by both front ends.
+`sgd` and `rmsprop` return the value that is added to a parameter: the formulas of PyTorch, used by both front ends.
 """
 
 from __future__ import annotations
@@ -366,3 +366,22 @@ def sgd(step: UpdateArithmetic, gradient: NDArray, options: SimpleNamespace) -> 
             m = step.begin("momentum_buffer", d)
         d = step.add(d, step.times(options.momentum, m)) if options.nesterov else m
     return step.times(-options.lr, d)
+
+
+def rmsprop(step: UpdateArithmetic, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+    """Return -lr * d / (sqrt(v) + eps), with v = alpha * v + (1 - alpha) * d^2 and d = g + weight_decay * w.
+
+    `centered` subtracts the square of the mean gradient from v. With momentum, the result is -lr * m, with
+    m = momentum * m + d / (sqrt(v) + eps).
+    """
+    step.count()
+    d = step.with_decay(gradient, options.weight_decay)
+    v = step.mean_square("square_avg", d, options.alpha)
+    if options.centered:
+        mean = step.lerp("grad_avg", d, 1 - options.alpha)
+        v = step.add(v, step.multiply(step.negative(mean), mean))
+    root = step.add(step.sqrt(v), options.eps)
+    if not options.momentum:
+        return step.divide(step.times(-options.lr, d), root)
+    m = step.moment("momentum_buffer", step.divide(d, root), keep=options.momentum)
+    return step.times(-options.lr, m)

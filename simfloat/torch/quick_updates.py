@@ -1,4 +1,4 @@
-"""Run PyTorch's SGD, Adam and AdamW as one program for each parameter, if nothing needs the single operations.
+"""Run PyTorch's SGD, Adam, AdamW and RMSprop as one program for each parameter, if nothing needs the single operations.
 
 In PyTorch the update of a parameter is 2 to 14 operations, and each of them calls Python. The functions in this module
 are the same formulas in the arithmetic of updates. The results have the same bits as with these operations.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch.autograd.graph import increment_version
 
 from simfloat.simulation.update_programs import WEIGHT, UpdateGroup, run_as_program
-from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, sgd
+from simfloat.simulation.updates import COMPENSATION, STEP, UpdateArithmetic, rmsprop, sgd
 from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.quick_formulas import are_plain, is_alone
 from simfloat.torch.run_context import RunContext
@@ -58,7 +58,7 @@ class WholeUpdates:
         lists: tuple[str, ...],
         options: tuple[str, ...],
         last: Any,
-        is_refused: Callable[[SimpleNamespace], bool] = lambda options: False,
+        is_refused: Callable[[SimpleNamespace], bool] | None = None,
     ) -> None:
         self.formula, self.lists, self.options, self.last = formula, lists, options, last
         self.is_refused = is_refused
@@ -101,7 +101,7 @@ class WholeUpdates:
         if not all(isinstance(x, bool | int | float) for x in chosen.values()):
             return None
         read = SimpleNamespace(**{name: x if isinstance(x, bool) else float(x) for name, x in chosen.items()})
-        return None if self.is_refused(read) else read
+        return None if self.is_refused is not None and self.is_refused(read) else read
 
     def _is_updated(
         self, run: RunContext, optimizer: Any, parameter: Tensor, gradient: Tensor, lists: Sequence[list[Any]], i: int,
@@ -181,6 +181,14 @@ ADAM = WholeUpdates(
     ("lr", "beta1", "beta2", "weight_decay", "eps", "decoupled_weight_decay"),
     aten.addcdiv_.default,
 )
+# With momentum, PyTorch multiplies the momentum before it divides the gradient, and stochastic draws follow this order.
+RMSPROP = WholeUpdates(
+    rmsprop,
+    ("square_avg", "grad_avg", "momentum_buffer", STEP),
+    ("lr", "alpha", "eps", "weight_decay", "momentum", "centered"),
+    aten.addcdiv_.default,
+    lambda options: options.momentum != 0.0,
+)
 
 #: The wrappers, by the module and the name of PyTorch's function. The functions on lists, which are PyTorch's default
 #: on a GPU, compute the same formulas.
@@ -189,4 +197,6 @@ WHOLE_UPDATES = {
     (import_module("torch.optim.sgd"), "_multi_tensor_sgd"): SGD.unless(_changes_gradient),
     (import_module("torch.optim.adam"), "_single_tensor_adam"): ADAM,
     (import_module("torch.optim.adam"), "_multi_tensor_adam"): ADAM,
+    (import_module("torch.optim.rmsprop"), "_single_tensor_rmsprop"): RMSPROP,
+    (import_module("torch.optim.rmsprop"), "_multi_tensor_rmsprop"): RMSPROP,
 }

@@ -136,6 +136,7 @@ def test_an_update_of_a_pytorch_model_on_a_gpu_is_one_launch_a_parameter():
         *((sgd, "bf16-standard", {}), (nesterov, "bf16-stochastic", {"foreach": True}), (nesterov, "fp8-hybrid", {})),
         *((adamw, "bf16-stochastic", {"foreach": True}), (adamw, "bf16-kahan", {})),
         (partial(torch.optim.Adam, lr=0.1), "fp16-master", {"foreach": True}),
+        (partial(torch.optim.RMSprop, lr=0.1), "bf16-standard", {"foreach": True}),
     ):
         expected, _ = unwatched(partial(optimizer_of, **foreach), policy)
         device = Counting()

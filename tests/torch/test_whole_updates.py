@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW run as one program per parameter if nothing is watched, with the same bits."""
+"""SGD, Adam, AdamW and RMSprop run as one program per parameter if nothing is watched, with the same bits."""
 
 from contextlib import nullcontext
 
@@ -18,12 +18,14 @@ CASES = [
     ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "fused": True}),
     ("Adam", {"lr": 0.3, "weight_decay": 0.1, "betas": (0.5, 0.25), "eps": 1e-3}),
     ("AdamW", {"lr": 0.05, "weight_decay": 0.3, "foreach": True}),
+    ("RMSprop", {"lr": 0.1, "alpha": 0.25, "weight_decay": 0.1, "centered": True, "foreach": True}),
 ]
 OTHERS = [
     ("SGD", {"lr": 0.1, "maximize": True}),
     ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "foreach": True}),  # which writes to the gradients
     ("Adam", {"lr": 0.01, "amsgrad": True}),
     ("AdamW", {"lr": torch.tensor(0.01)}),
+    ("RMSprop", {"lr": 0.1, "momentum": 0.5}),
 ]
 POLICIES = {
     "moments of their own": sf.Policy(
@@ -73,7 +75,12 @@ def programs(monkeypatch):
 
 
 #: Each case under two policies, and each policy with three cases or more.
-PAIRS = [(number, name) for number in range(6) for place, name in enumerate(POLICIES) if (place - 2 * number) % 5 < 2]
+PAIRS = [
+    (number, name)
+    for number in range(len(CASES))
+    for place, name in enumerate(POLICIES)
+    if (place - 2 * number) % 5 < 2
+]
 
 
 @pytest.mark.parametrize("number, policy", [*PAIRS, (4, "draws"), (0, "apart"), (1, "apart")])
