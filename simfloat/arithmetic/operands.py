@@ -298,11 +298,17 @@ def _broadcast_vector(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def _copy_broadcast(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
     """Return a new array in C order with these values, broadcast to the shape."""
-    dtype, strides, is_on_cpu = numbers.dtype, numbers.strides, type(numbers) is ndarray
-    out = np.empty(shape, dtype) if is_on_cpu else device_of(numbers).new_array("empty", shape, dtype)
-    is_turned = strides[-2:-1] == (dtype.itemsize,) and strides[-1] % CONFLICTING == 0
-    if is_turned and is_on_cpu and numbers.size >= LEAST_TURNED:
-        for start in range(0, shape[-1], COLUMNS):
+    is_on_cpu = type(numbers) is ndarray
+    out = np.empty(shape, numbers.dtype) if is_on_cpu else device_of(numbers).new_array("empty", shape, numbers.dtype)
+    return _filled(out, numbers)
+
+
+def _filled(out: NDArray, numbers: NDArray) -> NDArray:
+    """Write values to an array in C order, broadcast to its shape; return the array."""
+    strides = numbers.strides
+    is_turned = strides[-2:-1] == (numbers.itemsize,) and strides[-1] % CONFLICTING == 0
+    if is_turned and numbers.size >= LEAST_TURNED and type(numbers) is ndarray:
+        for start in range(0, out.shape[-1], COLUMNS):
             out[..., start : start + COLUMNS] = numbers[..., start : start + COLUMNS]
     else:
         out[...] = numbers
@@ -336,9 +342,7 @@ def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """Return the values in another dtype and in C order."""
     if x.size < LEAST_ALIGNED and type(x) is ndarray:
         return x.astype(dtype, "C")
-    out = empty(x.shape, dtype, device_of(x))
-    out[...] = x
-    return out
+    return _filled(empty(x.shape, dtype, device_of(x)), x)
 
 
 def is_cache_aligned(x: NDArray) -> bool:
