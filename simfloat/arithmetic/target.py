@@ -42,6 +42,7 @@ from simfloat.kernels.rounding.events import (
     ZERO_TIMES_INF,
     wants_optional_counts,
 )
+from simfloat.uninterrupted import uninterrupted
 
 
 class Observer(ABC):
@@ -144,9 +145,10 @@ class AddingObserver(Observer):
 
     def _add_waiting(self) -> None:
         """Call the stored functions; the caller holds the lock."""
-        waiting, self._waiting = self._waiting, []
-        for add in waiting:
-            add()
+        with uninterrupted():  # Ctrl-C would drop the functions that follow
+            waiting, self._waiting = self._waiting, []
+            for add in waiting:
+                add()
 
 
 class BoundCounts:
@@ -164,12 +166,15 @@ class BoundCounts:
         self._vector = np.zeros(0, np.int64)
 
     def move(self, events: NDArray[np.int64], repeats: int) -> None:
-        """Add the events of a call with finite results, `repeats` times, and set them to zero.
-
-        The vector of events is as long as the vectors of the observer.
-        """
+        """Add the events of a call with finite results, `repeats` times, and set them to zero."""
         with self.lock:
-            CPU.loops.counting.move_events(events, self.vector(), repeats)
+            totals = self.vector()
+            if events.size != totals.size:
+                # The loop does not check bounds. Sizes differ if the program changes `more` of a recorder.
+                size = min(events.size, totals.size)
+                events[size:] = 0
+                events, totals = events[:size], totals[:size]
+            CPU.loops.counting.move_events(events, totals, repeats)
 
     def vector(self) -> NDArray[np.int64]:
         """Return the vector to which events are added; a new key follows the others of the observer."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +59,22 @@ class LeastSquares(NamedTuple):
     residual: Array
 
 
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def refuse_scipys_name(function: FunctionT) -> FunctionT:
+    """Wrap qr: `pivoting`, the name in SciPy, raises TypeError with the name to write instead."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if "pivoting" in options:
+            value = options["pivoting"]
+            raise TypeError(f"qr takes pivot=, which SciPy calls pivoting=: write pivot={value!r}.")
+        return function(*args, **options)
+
+    return call  # type: ignore[return-value]
+
+
 @overload
 def qr(
     A: Any,
@@ -81,6 +99,7 @@ def qr(
 ) -> PivotedQR: ...
 
 
+@refuse_scipys_name
 @in_usual_environment
 def qr(
     A: Any,
@@ -118,7 +137,7 @@ def qr(
 
     Parameters:
         A: a real or complex matrix (m, n).
-        pivot: True exchanges columns.
+        pivot: True exchanges columns. SciPy calls it `pivoting`.
         format: the format to compute in; by default the format of A.
         rounding: the rounding mode; by default the mode of A, or nearest even.
         accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.

@@ -367,11 +367,12 @@ class PendingEvents(Observer):
 
         `elements` is the number of elements that share the values of the last rounding, if these are fewer.
         """
-        last, observer = len(self.pending) - 1, self.observer
+        # An observer of the program may compute, or raise an error: no event is passed on twice.
+        pending, self.pending = self.pending, []
+        last, observer = len(pending) - 1, self.observer
         if observer is None:
-            self.pending.clear()
             return
-        for number, (events, operation) in enumerate(self.pending):
+        for number, (events, operation) in enumerate(pending):
             where, repeats = self.layer, 1
             if number == last:
                 where = self.layer if path is None else path
@@ -387,7 +388,6 @@ class PendingEvents(Observer):
                 self._spare_events.append(events)
             elif wants(observer, where, "backward"):
                 notify(located, events if repeats == 1 else events * repeats, operation)
-        self.pending.clear()
 
 
 #: The role of an operand of a contraction, by the name of its cast.

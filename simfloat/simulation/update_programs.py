@@ -148,21 +148,22 @@ class BoundUpdate:
     def _add(self, observer: AddingObserver, events: NDArray[np.int64]) -> None:
         """Add events to the sums; the observer receives them before its counts are read."""
         if self._sums is None:
-            self._sums = np.zeros((len(events), len(EVENTS_OF_FLOAT32)), np.int64)
             for result in self.observed:
                 if result.counts is not None:
                     result.counts.vector()  # the keys of an observer have the order of their first events
+            # After Ctrl-C between these lines, the function waits twice, and the second call has nothing to add.
             observer.add_later(self._add_sums)
+            self._sums = np.zeros((len(events), len(EVENTS_OF_FLOAT32)), np.int64)
         CPU.loops.programs.move_events(events, self._sums)
 
     def _add_sums(self) -> None:
         """Add the sums of events to the counts of the observer."""
-        sums = self._sums
-        assert sums is not None
+        sums, self._sums = self._sums, None
+        if sums is None:
+            return
         for result in self.observed:
             if result.counts is not None:
                 result.counts.vector()[EVENTS_OF_FLOAT32] += sums[result.rows].sum(0)
-        self._sums = None
 
 
 class RecordedStep(UpdateArithmetic):

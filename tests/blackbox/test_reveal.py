@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.analysis import reveal
 from simfloat.analysis.reveal.check import equal, random_operands
 from simfloat.analysis.reveal.order import find_order
 from simfloat.analysis.reveal.probe import BlackBox, ProductRange, span_of
@@ -353,6 +354,18 @@ def test_the_reason_asks_for_the_format_to_which_a_function_rounds_its_operands(
 def test_operands_without_a_sign_are_refused(inputs):
     with pytest.raises(ValueError, match="formats with a sign"):
         sf.reveal(np.dot, 5, inputs=inputs)
+
+
+def test_reveal_tries_operands_of_float16_for_a_function_that_returns_it(monkeypatch):
+    monkeypatch.setattr(reveal, "FEW_CANDIDATES", 20)
+
+    def f(a, b):
+        return np.sum((a * b).astype(np.float16))
+
+    found = sf.reveal(f, 4)
+    assert found.inputs == (sf.FP16, sf.FP16) and found.output == sf.FP16
+    assert_gives_bits(found, f, 4)
+    assert "f returns float16. The search was repeated" in found.reason and "pass their format" not in found.reason
 
 
 def test_reveal_finds_the_formats_to_which_a_function_rounds_its_operands():

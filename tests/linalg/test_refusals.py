@@ -258,3 +258,8 @@ def test_conjugate_gradients_do_not_take_a_vanished_square_for_convergence():
     found = sf.linalg.cg([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]], b, format=sf.FP16)
     assert not found.converged and "r . r is zero in FP16, and r is not: scale b" in found.reason
     assert found.true_residuals[-1] > 0.1
+
+
+def test_scipys_name_of_pivot_is_refused_with_the_name_to_write():
+    with pytest.raises(TypeError, match=r"qr takes pivot=, which SciPy calls pivoting=: write pivot=True\."):
+        sf.linalg.qr(EYE, pivoting=True, format=sf.BF16)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import target
-from simfloat.kernels.rounding.events import INFINITE
+from simfloat.kernels.rounding.events import INFINITE, TOTAL, events_for
+from simfloat.simulation.arithmetic import PendingEvents
 
 X, Y = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32), np.arange(8) % 3
 
@@ -165,3 +167,70 @@ def test_an_observer_of_this_package_receives_each_call_with_infinite_results(mo
         layer(X).backward(np.full((8, 3), 6e4, np.float32))
     infinite = {call[:3] for call in calls if call[3]}
     assert infinite == {("linear", "weight", "backward"), ("add", "bias", "backward")}
+
+
+class Computing(sf.Recorder):
+    """A recorder of another class: it computes while it receives the first gradient, or raises an error."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+
+    def observe(self, events, operation, path="", phase="forward"):
+        super().observe(events, operation, path, phase)
+        if phase == "backward" and self.work is not None:
+            work, self.work = self.work, None
+            work()
+
+
+def test_events_reach_an_observer_once_if_it_computes_or_fails_while_it_receives_them():
+    def gradient(x):
+        model = sf.nn.Linear(2, 1, rng=0)
+        model(np.full((1, 2), x)).sum().backward()
+
+    class Stopped(Exception):
+        pass
+
+    def stop():
+        raise Stopped
+
+    plain = Computing(None)
+    with sf.simulate("bf16-standard", observer=plain):
+        gradient(1.0), gradient(2.0)
+    computing = Computing(lambda: gradient(2.0))
+    with sf.simulate("bf16-standard", observer=computing):
+        gradient(1.0)
+    assert dict(entries(computing)) == dict(entries(plain))
+    stopping = Computing(stop)
+    pending = PendingEvents(stopping, "layer")
+    for operation in ("add", "multiply"):
+        pending.observe(events_for(pending), operation)
+    pending.pending[0][0][TOTAL] = 3
+    with pytest.raises(Stopped):
+        pending.release("weight")
+    pending.release("weight")
+    assert stopping.counts(operation="add")["total"] == 3, "no event is passed on twice"
+
+
+def test_a_recorder_whose_option_was_changed_keeps_its_counts():
+    recorder, step = sf.Recorder(), training()
+    with sf.simulate("bf16-standard", observer=recorder):
+        step()
+        total = recorder.counts()["total"]
+        recorder.more = True
+        step()
+    assert recorder.counts()["total"] == 2 * total
+
+
+def test_an_interrupt_while_counts_are_read_loses_none_of_them():
+    recorder, step = sf.Recorder(), training()
+    with sf.simulate("bf16-standard", observer=recorder):
+        step()
+        expected = recorder.counts(phase="update")["total"]
+        recorder.add_later(lambda: signal.raise_signal(signal.SIGINT))
+        step()
+        with pytest.raises(KeyboardInterrupt):
+            recorder.entries()
+        assert recorder.counts(phase="update")["total"] == 2 * expected
+        step()
+    assert recorder.counts(phase="update")["total"] == 3 * expected

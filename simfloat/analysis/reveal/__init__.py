@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -25,7 +25,7 @@ from simfloat.analysis.reveal.probe import (
 )
 from simfloat.analysis.reveal.stochastic import reveal_rounding
 from simfloat.common import is_integer
-from simfloat.formats import BF16, FP32, Format, Rounding
+from simfloat.formats import BF16, FP16, FP32, Format, Rounding
 from simfloat.sums import Accumulator, dot
 from simfloat.sums.integers import UnitInputs, as_formats, pair_text
 from simfloat.terminal import status
@@ -40,8 +40,8 @@ SHOWN = 3
 #: The message if no accumulator has the order.
 NONE = "No accumulator adds in this order."
 
-#: The maximum number of accumulators that are tried.
-MOST_CANDIDATES = 5000
+#: The maximum number of accumulators that are tried, and the number before narrower operands are tried.
+MOST_CANDIDATES, FEW_CANDIDATES = 5000, 400
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,8 +148,9 @@ def reveal(
             otherwise float64 arrays.
         k: the number of products, from 2 to 2048.
         inputs: the format of the operands, or a pair of formats for a and b. If f rounds its operands, pass the formats
-            that it rounds to. The default is FP32. If no accumulator fits FP32 operands, and the results show that f
-            rounds its operands to narrower formats, the search is repeated with these formats.
+            that it rounds to. The default is FP32. If none of the first accumulators fits FP32 operands, the search is
+            repeated with the formats to which f rounds its operands, if its results show them, or with FP16 if f
+            returns float16.
         seed: the seed of the random sums.
         calls: the maximum number of calls of f; usually some thousands are needed.
 
@@ -167,49 +168,96 @@ def reveal(
         blocked(8, inner=sequential(Format(5, 10, name='FP16')), outer=sequential(Format(8, 23, name='FP32')))
     """
     box = BlackBox(f, _checked_terms(k), _checked_inputs(FP32 if inputs is None else inputs), _checked_calls(calls))
-    excluded: list[Exclusion] = []
-    with status(lambda: f"reveal: f was called {calls - box.calls} times, {len(excluded)} accumulators are excluded"):
-        revealed = _search(box, seed, calls, excluded)
-        if inputs is not None or revealed.accumulator is not None:
+    now = search = _Search(box, seed, calls)
+
+    def progress() -> str:
+        return f"reveal: f was called {calls - now.box.calls} times, {len(now.excluded)} accumulators are excluded"
+
+    with status(progress):
+        revealed = search.run(MOST_CANDIDATES if inputs is not None else FEW_CANDIDATES)
+        if inputs is not None or revealed.accumulator is not None or not box.calls:
             return revealed
-        formats = rounded_operands(box)
+        formats, story = _other_operands(box)
         if formats == box.inputs:
-            return revealed
-        narrow = BlackBox(f, box.terms, formats, box.calls)
-        excluded.clear()
-        second = _search(narrow, seed, calls, excluded)
-    story = f"{revealed.reason} The results show that f rounds its operands to {pair_text(formats, str)}."
-    return replace(second, reason=f"{story} The search was repeated with such operands: {second.reason}")
+            return search.run(MOST_CANDIDATES)
+        now = _Search(BlackBox(f, box.terms, formats, box.calls), seed, calls)
+        second = now.run(MOST_CANDIDATES)
+        box.calls, now = now.box.calls, search
+        if second.accumulator is None and box.calls:
+            revealed = search.run(MOST_CANDIDATES)
+            if revealed.accumulator is not None:
+                return revealed
+    story = f"{search.verdict} {story} The search was repeated with such operands: {second.reason}"
+    return replace(second, reason=story)
 
 
-def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> Revealed:
-    """Return the first accumulator that gives all bits; the others are appended to `excluded`."""
-    tree, story = None, ""
-    try:
-        span = span_of(box)
-        tree, story = _order(box, span)
-        evidence = evidence_of(box, span, tree)
-        sample(box, span, seed)
-        for candidate in islice(candidates(evidence, tree), MOST_CANDIDATES):
-            difference = exclusion(candidate, box)
-            if difference is None:
-                verdict = (
-                    f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f computed."
-                )
-                return _conclude(candidate, box, tree, [story, verdict], excluded)
-            excluded.append(difference)
-        if tree is not None:
-            story = f"{story} {_describe_permutation(box, evidence, tree)}".strip()
-    except OutOfCalls:
-        verdict = f"f was called {calls} times, the maximum, before an accumulator was confirmed: raise calls."
-    else:
-        verdict = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
+def _other_operands(box: BlackBox) -> tuple[tuple[Format, Format], str]:
+    """Return the formats of operands that the results show, with the reason; those of the box if they show none."""
+    formats = rounded_operands(box)
+    if formats != box.inputs:
+        return formats, f"The results show that f rounds its operands to {pair_text(formats, str)}."
+    if box.result_type == np.float16:
+        return (FP16, FP16), "f returns float16."
+    return formats, ""
+
+
+class _Search:
+    """A search for the first accumulator that gives all bits, which can continue after some accumulators."""
+
+    def __init__(self, box: BlackBox, seed: int, calls: int) -> None:
+        self.box, self._seed, self._calls = box, seed, calls
+        self.excluded: list[Exclusion] = []  # accumulators that give other bits
+        self._tree: Tree | None = None
+        self._evidence: Evidence
+        self._order = ""
+        self._candidates: Iterator[Candidate] | None = None
+        self.verdict = ""  # the result of all accumulators so far
+
+    def run(self, most: int) -> Revealed:
+        """Continue until `most` accumulators were tried."""
+        box, excluded = self.box, self.excluded
+        try:
+            if self._candidates is None:
+                self._candidates = self._begin()
+            for candidate in islice(self._candidates, most - len(excluded)):
+                difference = exclusion(candidate, box)
+                if difference is None:
+                    self.verdict = (
+                        f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f computed."
+                    )
+                    return self._conclude(candidate, self.verdict)
+                excluded.append(difference)
+            is_last_search = most == MOST_CANDIDATES or len(excluded) < most
+            if self._tree is not None and is_last_search:
+                self._order = f"{self._order} {_describe_permutation(box, self._evidence, self._tree)}".strip()
+        except OutOfCalls:
+            self.verdict = (
+                f"f was called {self._calls} times, the maximum, before an accumulator was confirmed: raise calls."
+            )
+            return self._conclude(None, self.verdict)
+        self.verdict = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
         if len(excluded) == MOST_CANDIDATES:
-            verdict += " No more are tried."
+            self.verdict += " No more are tried."
+        advice = ""
         if FP32 in box.inputs:
             narrow = results_format(box) or BF16
-            verdict += f" If f rounds its operands, pass their format, such as inputs=simfloat.{narrow}."
-    return _conclude(None, box, tree, [story, verdict], excluded)
+            advice = f"If f rounds its operands, pass their format, such as inputs=simfloat.{narrow}."
+        return self._conclude(None, self.verdict, advice)
+
+    def _begin(self) -> Iterator[Candidate]:
+        """Find the order, compute random sums, and return the accumulators of that order."""
+        box = self.box
+        span = span_of(box)
+        self._tree, self._order = _order(box, span)
+        self._evidence = evidence_of(box, span, self._tree)
+        sample(box, span, self._seed)
+        return candidates(self._evidence, self._tree)
+
+    def _conclude(self, candidate: Candidate | None, *story: str) -> Revealed:
+        accumulator, output, rounding, _ = candidate or (None, None, None, None)
+        reason = " ".join(filter(None, (self._order, *story)))
+        excluded = tuple(self.excluded)
+        return Revealed(accumulator, output, self.box.inputs, self._tree, reason, excluded, rounding)
 
 
 def _describe_permutation(box: BlackBox, evidence: Evidence, tree: Tree) -> str:
@@ -219,7 +267,7 @@ def _describe_permutation(box: BlackBox, evidence: Evidence, tree: Tree) -> str:
             order = order_text(candidate.places)
             return (
                 "f adds one product after the other, but not from the first to the last. simfloat.dot of "
-                f"a[{order}] and b[{order}] gives the bits of all {box.sum_count} sums that f computed, with {candidate}."
+                f"a[{order}] and b[{order}] gives the bits of all {box.sum_count} sums, with {candidate}."
             )
     return ""
 
@@ -230,14 +278,6 @@ def _describe_candidate(candidate: Candidate) -> str:
         return "The accumulator"
     rounding = "" if candidate.rounding is None else f" and rounding {candidate.rounding}"
     return f"With output {candidate.output}{rounding} the accumulator"
-
-
-def _conclude(
-    candidate: Candidate | None, box: BlackBox, tree: Tree | None, story: list[str], excluded: list[Exclusion]
-) -> Revealed:
-    accumulator, output, rounding, _ = candidate or (None, None, None, None)
-    reason = " ".join(filter(None, story))
-    return Revealed(accumulator, output, box.inputs, tree, reason, tuple(excluded), rounding)
 
 
 def _order(box: BlackBox, span: ProductRange) -> tuple[Tree | None, str]:

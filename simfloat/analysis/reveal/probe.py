@@ -57,6 +57,7 @@ class BlackBox:
         self, function: Callable[[Any, Any], Any], terms: int, inputs: tuple[Format, Format], calls: int = MOST_CALLS
     ) -> None:
         self.function, self.terms, self.inputs, self.calls = function, terms, inputs, calls
+        self.result_type: np.dtype | None = None  # NumPy's type of the last result, if it had one
         self._factors: dict[float, tuple[float, float] | None] = {}
         self._dtypes = tuple(np.dtype(np.float32 if format.fits_float32 else np.float64) for format in inputs)
         # Most probes of long sums are ones, except in two positions. Compression stores millions of values in little
@@ -107,6 +108,7 @@ class BlackBox:
                 f"f must take two {types} vectors of length {self.terms}; it raised {type(error).__name__}: {error}. "
                 "For a function f(x) of one vector, such as numpy.sum, pass lambda a, b: f(a * b)."
             ) from error
+        self.result_type = getattr(result, "dtype", None)
         number = as_operand(result, "f(a, b)")
         if number.ndim:
             raise ValueError(f"f must return one number, as result[0, 0] or result.item(); got shape {number.shape}.")
