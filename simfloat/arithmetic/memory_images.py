@@ -322,7 +322,9 @@ def _address(word: str) -> int:
 
 
 def _word(word: str, format: Format, per_word: int, base: Base) -> int:
-    """Return the word in a text."""
+    """Return the word in a text. Underscores may follow any digit (IEEE 1364-2005, 3.5.1)."""
+    if not word.startswith("_"):
+        word = re.sub("_+", "_", word).rstrip("_")
     if word[:2].lower() == "0x" or (word[:2] in ("0b", "0B") and base is BINARY):
         raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
     if re.search("[xz]", word, re.IGNORECASE):

@@ -48,6 +48,7 @@ PAIRS = "torch.float4_e2m1fn_x2"
 #: Alternatives for dtypes without real numbers, by their kind.
 REMEDIES = {
     "S": "np.asarray({0}).astype(str), the texts",
+    "sparse": "{0}.toarray(), because zeros take part in sums",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
     "V": "simfloat.decode({}, format): numpy.load returns bfloat16 as dtype V2 (simfloat.BF16) and FP8 as dtype V1 "
     "(simfloat.E4M3 or simfloat.E5M2)",
@@ -217,7 +218,9 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
         try:
             exact[place] = exact_number(_as_python_number(element))
         except TypeError as error:
-            raise ValueError(_no_numbers_message(name, str(error))) from None
+            # SciPy's sparse matrices have this method; NumPy sees them as one object.
+            kind = "sparse" if hasattr(element, "toarray") else ""
+            raise ValueError(_no_numbers_message(name, str(error), kind)) from None
         except ValueError as error:
             raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None
         if not reads_texts and isinstance(element, str):

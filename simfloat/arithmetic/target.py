@@ -412,7 +412,8 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False) 
     raise ValueError(
         f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
         f"{format} has precision {format.precision}, and the mode is {rounding}. Use at most {MOST_PRECISION - 1} "
-        f"mantissa bits, or simfloat.FP64 with simfloat.nearest_even. Sums and {', '.join(sorted(EXACT))} have FP64 in "
+        f"mantissa bits, or simfloat.FP64 with simfloat.nearest_even. simfloat.Format(11, {MOST_PRECISION - 1}) is the "
+        f"widest format with the range of FP64 that has every mode. Sums and {', '.join(sorted(EXACT))} have FP64 in "
         "every deterministic mode."
     )
 

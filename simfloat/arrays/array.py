@@ -19,6 +19,7 @@ from simfloat.arithmetic.numpy_protocol import NumpyProtocol, OperandOfPandas, e
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
 from simfloat.arithmetic.target import Observer
 from simfloat.arrays import complex_parts
+from simfloat.arrays.alternatives import ALTERNATIVES
 from simfloat.arrays.arithmetic import (
     ArrayArithmetic,
     ComplexProducts,
@@ -50,8 +51,8 @@ SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
 def array(
     data: Any,
     format: FormatLike,
-    *,
     rounding: RoundingLike = nearest_even,
+    *,
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
     complex_products: ComplexProducts = "rounded",
@@ -122,16 +123,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     writes_out: ClassVar[bool] = True
 
     further_functions = MOVEMENTS | WRITING | COMPOSITES
-    alternatives: ClassVar[Mapping[str, str]] = {
-        "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
-        "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum (xarray: of d.data)",
-        "tanh": "x.tanh()", "logaddexp": "exp and log",
-        "prod": "the products one after the other", "det": "the product of sf.linalg.lu(A).upper.diagonal()",
-        "polyval": "Horner's scheme", "add.at": "x[i] = x[i] + y",
-        "multiply.reduce": "the products one after the other", "median": "np.sort(x)[x.size // 2]",
-        "unique": "np.unique(np.asarray(x))", "histogram": "np.histogram(np.asarray(x))",
-        "matrix_power": "A @ A", "float_power": "x ** y", "inv": "sf.linalg.solve with the identity", "matvec": "A @ x",
-    }  # fmt: skip
+    alternatives: ClassVar[Mapping[str, str]] = ALTERNATIVES
 
     __hash__ = None  # type: ignore[assignment]
 

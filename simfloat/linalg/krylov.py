@@ -25,6 +25,7 @@ from simfloat.linalg.matrices import (
     check_tolerance,
     in_range,
     matrix_of,
+    names_options_of_scipy,
     numbers_of,
     result_array,
     right_hand_side,
@@ -68,6 +69,7 @@ class ConjugateGradients(NamedTuple):
     true_residuals: list[float]
 
 
+@names_options_of_scipy
 @in_usual_environment
 def cg(
     A: Any,
@@ -104,7 +106,8 @@ def cg(
         preconditioner: M, near the inverse of A and symmetric positive definite: a matrix (n, n); a vector (n,), the
             diagonal of a diagonal matrix; the result of :func:`simfloat.linalg.lu` of a matrix near A, whose two
             triangular systems are solved in the format; or a function of an `Array` that returns n numbers, which
-            are rounded to the format. By default none. The norm of r is then measured in float64.
+            are rounded to the format. By default none. With a preconditioner, the norm of r is measured in float64. A
+            factor of :func:`simfloat.linalg.cholesky` is no such matrix: pass a function that solves with it.
         format: the format to compute in; by default the format of A.
         rounding: the rounding mode; by default the mode of A, or nearest even.
         accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
@@ -114,7 +117,8 @@ def cg(
         A `ConjugateGradients` with x, `converged`, `reason`, and the history of residuals.
 
     Raises:
-        ValueError: if the shapes are wrong, or A is not a real matrix.
+        ValueError: if the shapes are wrong, if A is not a real matrix, or if the preconditioner is triangular.
+        TypeError: for an option of SciPy; the message names the option of this function.
 
     Source: Hestenes and Stiefel, J. Res. NBS 49 (1952); Greenbaum, SIAM J. Matrix Anal. Appl. 18(3) (1997); with a
     preconditioner Golub and Van Loan, Matrix Computations, 4th ed., section 11.5.2.
@@ -126,7 +130,19 @@ def cg(
     """
     u, a, b = _read_system(A, b, ArithmeticOptions(format, rounding, accumulate, stream))
     tolerance, most = _read_limits(u, len(a), tolerance, max_iterations)
-    return _iterate(u, a, b, as_operator(preconditioner, u, len(a)), tolerance, most)
+    return _iterate(u, a, b, as_operator(preconditioner, u, len(a), is_symmetric=True), tolerance, most)
+
+
+def _check_not_a_factor(matrix: NDArray) -> None:
+    """Raise ValueError for a triangular matrix that is not diagonal: it is not symmetric, but a factor."""
+    below, above = bool(np.tril(matrix, -1).any()), bool(np.triu(matrix, 1).any())
+    if below != above:
+        outer, inner = ("L.T", "L, r, lower=True") if below else ("U", "U.T, r, lower=True")
+        raise ValueError(
+            "preconditioner is a triangular matrix, and cg multiplies by a symmetric one near the inverse of A. To "
+            f"solve with a {'lower' if below else 'upper'} triangle of Cholesky's factorization, write "
+            f"preconditioner=lambda r: sf.linalg.solve_triangular({outer}, sf.linalg.solve_triangular({inner}))."
+        )
 
 
 def _read_system(A: Any, b: Any, options: ArithmeticOptions) -> tuple[ArrayArithmetic, NDArray, NDArray]:
@@ -147,8 +163,11 @@ def _read_limits(u: ArrayArithmetic, n: int, tolerance: float | None, max_iterat
     return tolerance, most
 
 
-def as_operator(preconditioner: Any, u: ArrayArithmetic, n: int) -> Operator | None:
-    """Return a preconditioner as a function of values in the format; raise ValueError if it is invalid."""
+def as_operator(preconditioner: Any, u: ArrayArithmetic, n: int, is_symmetric: bool = False) -> Operator | None:
+    """Return a preconditioner as a function of values in the format; raise ValueError if it is invalid.
+
+    If it must be symmetric, a triangular matrix is refused.
+    """
     if preconditioner is None:
         return None
     if isinstance(preconditioner, LU):
@@ -162,6 +181,8 @@ def as_operator(preconditioner: Any, u: ArrayArithmetic, n: int) -> Operator | N
     _check_preconditioner(matrix.shape, (n,), (n, n))
     if matrix.ndim == 1:
         return lambda r: u.compute("multiply", matrix, r)
+    if is_symmetric:
+        _check_not_a_factor(matrix)
     return lambda r: u.matmul(matrix, r)
 
 
@@ -254,6 +275,7 @@ def _iterate(
     return end(False, f"After {most} steps the residual is still {residuals[-1]:.1e} of b's norm.")
 
 
+@names_options_of_scipy
 @in_usual_environment
 def gmres(
     A: Any,
@@ -308,6 +330,7 @@ def gmres(
 
     Raises:
         ValueError: if the shapes are wrong, or A is not a real matrix.
+        TypeError: for an option of SciPy; the message names the option of this function.
 
     Source: Saad and Schultz, SIAM J. Sci. Stat. Comput. 7 (1986); Saad, Iterative Methods for Sparse Linear Systems,
     2nd ed., algorithms 6.9 and 9.5.

@@ -8,8 +8,10 @@ system are computed one after the other.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from inspect import signature
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,9 @@ from simfloat.sums.accumulator import Accumulator, Engine, Region, takes_stacks
 from simfloat.sums.bounds import format_bounds
 from simfloat.sums.operands import OperandBounds, Problem, first_outside_format
 from simfloat.sums.sequential import SequentialSum
+
+#: The parameters and the result of a solver.
+Options, Result = ParamSpec("Options"), TypeVar("Result")
 
 
 class ArithmeticOptions(NamedTuple):
@@ -56,12 +61,12 @@ def arithmetic_of(a: Any, options: ArithmeticOptions) -> ArrayArithmetic:
 
 #: Messages for complex matrices: linear systems, factorizations, eigenvalues and singular values.
 COMPLEX_SYSTEM = (
-    "a complex system of order n is the real one of order 2 n with [[A.real, -A.imag], [A.imag, A.real]] and "
-    "[b.real, b.imag]"
+    "a complex system of order n is solved by sf.linalg.lstsq(A, b), or as the real one of order 2 n with "
+    "[[A.real, -A.imag], [A.imag, A.real]] and [b.real, b.imag]"
 )
 COMPLEX_FACTORS = (
-    "only real matrices are factored; sf.linalg.solve and lstsq solve a complex system as the real one of twice the "
-    "order with [[A.real, -A.imag], [A.imag, A.real]] and [b.real, b.imag]"
+    "only real matrices are factored; sf.linalg.qr factors complex ones, and to solve a complex system write "
+    "sf.linalg.lstsq(A, b)"
 )
 #: No message: QR and least squares take complex matrices.
 TAKES_COMPLEX = ""
@@ -189,6 +194,30 @@ def solution_overflow_error(format: Format) -> ValueError:
         f"The solution left the range of {format}, whose largest number is {format.max}: scale b down by a power of "
         "two, which scales the solution, or use a format of larger range."
     )
+
+
+#: Options of SciPy's iterative solvers -> what to write here.
+OPTIONS_OF_SCIPY = {
+    "rtol": "tolerance=",
+    "tol": "tolerance=",
+    "atol": "tolerance=, which is relative to the norm of b",
+    "maxiter": "max_iterations=",
+    "M": "preconditioner=",
+}
+
+
+def names_options_of_scipy(function: Callable[Options, Result]) -> Callable[Options, Result]:
+    """Decorate a solver: an option of SciPy raises TypeError with the option of the solver that has its meaning."""
+
+    @wraps(function)
+    def solver(*args: Options.args, **options: Options.kwargs) -> Result:
+        for name in OPTIONS_OF_SCIPY.keys() & options:
+            meaning = OPTIONS_OF_SCIPY[name]
+            if meaning.partition("=")[0] in signature(function).parameters:
+                raise TypeError(f"{function.__name__} has no option {name}=: write {meaning}.")
+        return function(*args, **options)
+
+    return solver
 
 
 def check_tolerance(tolerance: Any) -> None:

@@ -17,6 +17,7 @@ from simfloat.linalg.matrices import (
     check_tolerance,
     in_range,
     matrix_of,
+    names_options_of_scipy,
     result_array,
     right_hand_side,
     solution_overflow_error,
@@ -57,6 +58,7 @@ def solve(
 ) -> Refinement: ...
 
 
+@names_options_of_scipy
 @in_usual_environment
 def solve(
     A: Any,
@@ -140,6 +142,7 @@ def solve(
         ValueError: if A, b, the factors or the first x leave the range of a format; the message advises a scale.
         ValueError: if `work`, `residual` or `tolerance` is given without `factor`, or `residual` is narrower than
             `work`.
+        TypeError: for an option of SciPy's solvers; the message names the option of this function.
 
     Source: Carson and Higham, SIAM J. Sci. Comput. 39(6), 2017, and 40(2), 2018; for five precisions Amestoy, Buttari,
     Higham, L'Excellent, Mary and Vieuble, SIAM J. Matrix Anal. Appl. 45, 2024.

@@ -45,6 +45,10 @@ POINTS = 200
 #: Characters in a line of a legend.
 LEGEND_WIDTH = 30
 
+#: The distance of a legend from lines and bands, and the largest part of the height that it may need, as shares of the
+#: axes.
+MARGIN, MOST_OF_AXES = 0.05, 0.6
+
 
 @project_style()
 def draw_errors(
@@ -72,7 +76,7 @@ def draw_errors(
         unit_roundoff: if given, `deterministic_bound` and `probabilistic_bound` are drawn for it.
         factor: the factor of the probabilistic bound.
         xlabel, ylabel: labels of the axes.
-        title: the title; by default the largest error.
+        title: the title; by default the largest mean error.
 
     Raises:
         ValueError: if there are no curves; if a length is not positive or an error is negative; as in `draw_curves`,
@@ -98,6 +102,8 @@ def draw_errors(
     axes.xaxis.set_minor_locator(NullLocator())
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=title_or(title, lambda: _largest_error(curves, xlabel)))
     add_curve_legend(axes, curves, bounds=unit_roundoff is not None)
+    if axes.get_legend() is not None:
+        _clear_legend(axes)
 
 
 def _largest_error(curves: Sequence[Curve], xlabel: str) -> str:
@@ -109,7 +115,48 @@ def _largest_error(curves: Sequence[Curve], xlabel: str) -> str:
         return ""
     error, label, n = max(finite, key=lambda each: each[0])
     place = f"{error:.2g} ({xlabel} {number_text(n)})"
-    return f"{plain_label(label)} has the largest error: {place}" if len(curves) > 1 else f"Largest error: {place}"
+    kind = "mean error" if any(np.ndim(curve.values) > 1 and len(curve.values) > 1 for curve in curves) else "error"
+    return f"{plain_label(label)} has the largest {kind}: {place}" if len(curves) > 1 else f"Largest {kind}: {place}"
+
+
+def _clear_legend(axes: Axes) -> None:
+    """Move the legend to the corner with the most room, and extend the logarithmic y axis if it is too little.
+
+    Matplotlib's "best" place ignores bands.
+    """
+    # Reading the limits computes them, which the transformations of points do not.
+    (bottom, top), _ = np.log(axes.get_ylim()), axes.get_xlim()
+    legend, frame = axes.get_legend(), axes.get_window_extent()
+    size = legend.get_window_extent(axes.figure.canvas.get_renderer())  # type: ignore[attr-defined]
+    width, height = size.width / frame.width + MARGIN, min(size.height / frame.height + MARGIN, MOST_OF_AXES)
+    points = _drawn_points(axes)
+    is_beside = {"left": points[:, 0] <= width, "right": points[:, 0] >= 1 - width}
+    rooms = []
+    for side, beside in is_beside.items():
+        y = points[beside, 1]
+        rooms.append((1 - y.max(initial=0), f"upper {side}"))
+        rooms.append((y.min(initial=1), f"lower {side}"))
+    room, place = max(rooms)
+    legend.set_loc(place)
+    if room < height:
+        longer = (top - bottom) * (1 - room) / (1 - height)
+        ends = (bottom, bottom + longer) if place.startswith("upper") else (top - longer, top)
+        axes.set_ylim(*np.exp(ends))
+
+
+def _drawn_points(axes: Axes) -> NDArray[np.float64]:
+    """Return points of all lines and bands (points, 2), as shares of the axes."""
+    paths = [line.get_xydata() for line in axes.lines]
+    paths += [path.vertices for band in axes.collections for path in band.get_paths()]
+    to_axes, steps = axes.transScale + axes.transLimits, np.linspace(0, 1, POINTS)[:, np.newaxis, np.newaxis]
+    points = [np.zeros((0, 2))]
+    for path in paths:
+        with np.errstate(all="ignore"):
+            ends = np.asarray(to_axes.transform(np.asarray(path, np.float64)))
+        ends = np.where(np.isfinite(ends), ends, np.nan)
+        points += [ends, (ends[:-1] + steps * (ends[1:] - ends[:-1])).reshape(-1, 2)]
+    every = np.concatenate(points)
+    return every[np.isfinite(every).all(axis=1)]
 
 
 def _draw_bounds(axes: Axes, curves: Sequence[Curve], unit_roundoff: float, factor: float) -> None:
@@ -155,7 +202,7 @@ def draw_bound(
         lengths: numbers of terms.
         inputs, samples, data, seed: as in `simfloat.theory.measure_errors`.
         factor: the factor of the probable bound.
-        title: the title; by default the largest error.
+        title: the title; by default the largest mean error.
 
     Returns:
         The errors (samples, lengths), relative to the sum of the magnitudes of the terms.
@@ -175,6 +222,7 @@ def draw_bound(
         # A marker shows a bound that is below 1 at one length only.
         axes.plot(lengths, line, color=foreground(), linestyle=dashes, marker=".", linewidth=1, label=label)
     axes.legend(framealpha=0.8)
+    _clear_legend(axes)
     return errors
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -381,7 +381,7 @@ def _result_format(accumulator: Accumulator) -> Format:
     return accumulator.result
 
 
-def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike) -> Blocked:
+def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike | None = None) -> Blocked:
     """Sum runs of `size` products with `inner`, each from zero, and the results of the runs with `outer`.
 
     The results are summed as by simfloat.sum. The last run may be short. With ``inner=tensor_core("hopper", E4M3)`` and
@@ -390,7 +390,7 @@ def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | For
 
     Parameters:
         size: the number of products of a run.
-        inner, outer: accumulators other than `exact`; a format means `sequential(format)`.
+        inner, outer: accumulators other than `exact`; a format means `sequential(format)`. Both are required.
 
     Returns:
         The accumulator.
@@ -408,7 +408,18 @@ def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | For
     """
     if not is_integer(size, 1):
         raise ValueError(f"size must be a positive integer, the products of a run; got {size!r}.")
+    outer = _checked_outer("blocked", size, inner, outer)
     return Blocked(int(size), inner=as_accumulator(inner), outer=as_accumulator(outer))
+
+
+def _checked_outer(maker: str, count: int, inner: Any, outer: Accumulator | FormatLike | None) -> Any:
+    """Return `outer`; ValueError if it was left out. It has no default, because it decides the result."""
+    if outer is None:
+        raise ValueError(
+            f"{maker} needs outer, the accumulator of the partial sums: write {maker}({count}, {inner}, FP32), or "
+            f"{maker}({count}, {inner}, {inner}) to add them like the products."
+        )
+    return outer
 
 
 def systolic(rows: int, columns: int, format: FormatLike = FP32, total: FormatLike | None = None) -> Blocked:
@@ -481,7 +492,7 @@ class Blocked(SumOfSums):
         return self.outer.resumes and not any(rounding.is_stochastic for rounding in self.roundings)
 
 
-def lanes(count: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike) -> SumOfLanes:
+def lanes(count: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike | None = None) -> SumOfLanes:
     """Sum products in `count` interleaved partial sums (lanes), and then the lanes, as vector instructions do.
 
     Product k goes to lane k mod `count`. Each lane is summed from zero by `inner`. Then `outer` adds the lanes in
@@ -490,7 +501,7 @@ def lanes(count: int, inner: Accumulator | FormatLike, outer: Accumulator | Form
 
     Parameters:
         count: the number of lanes.
-        inner, outer: accumulators other than `exact`; a format means `sequential(format)`.
+        inner, outer: accumulators other than `exact`; a format means `sequential(format)`. Both are required.
 
     Returns:
         The accumulator.
@@ -507,6 +518,7 @@ def lanes(count: int, inner: Accumulator | FormatLike, outer: Accumulator | Form
     """
     if not is_integer(count, 1):
         raise ValueError(f"count must be a positive integer, the number of lanes; got {count!r}.")
+    outer = _checked_outer("lanes", count, inner, outer)
     return SumOfLanes(int(count), inner=as_accumulator(inner), outer=as_accumulator(outer))
 
 

@@ -198,5 +198,10 @@ def test_a_sum_in_a_format_that_is_too_wide_is_refused_with_the_limit_and_with_w
     assert sf.dot([1.0], [2.0**-51], accumulate=sf.exact, output=sf.Format(11, 51)) == 2.0**-51
     with pytest.raises(ValueError, match="Use at most 49 mantissa bits, or simfloat.FP64 with simfloat.nearest_even"):
         sf.add(1.0, 1.0, sf.Format(11, 51))
+    with pytest.raises(ValueError, match=r"simfloat.Format\(11, 49\) is the widest format with the range of FP64"):
+        sf.exp(1.0, sf.FP64, sf.toward_positive)
+    for maker in (sf.blocked, sf.lanes):
+        with pytest.raises(ValueError, match=rf"{maker.__name__}\(8, FP16, FP32\), or {maker.__name__}\(8, FP16, FP16"):
+            maker(8, sf.FP16)
     with pytest.raises(ValueError, match="accumulate must be a simfloat accumulator or a format, got 7 of type int"):
         sf.dot([1.0], [1.0], accumulate=7)

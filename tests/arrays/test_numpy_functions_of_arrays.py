@@ -1,10 +1,13 @@
 """NumPy functions on arrays: each is a rounded operation, only reads values, or raises an error with its name."""
 
+import re
+
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.arrays.alternatives import ALTERNATIVES
 from tests.bits import assert_bits
 
 SAME = {
@@ -225,6 +228,37 @@ def test_functions_that_are_not_operations_raise_errors_with_their_names(operand
     ]:
         with pytest.raises(ValueError, match=words):
             call(operands[0])
+
+
+#: Functions of numpy.linalg with their operands, if these are not one matrix.
+ARGUMENTS = {
+    "solve": "Ab", "lstsq": "Ab", "cross": "AA", "matmul": "AA", "outer": "bb", "tensordot": "AA", "tensorsolve": "Ab",
+    "vecdot": "AA", "vector_norm": "b",
+}  # fmt: skip
+
+
+def test_every_function_of_linalg_is_supported_or_names_what_to_write():
+    A = sf.array([[4.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 2.0]], sf.BF16)
+    calls = {
+        name: lambda function=function, name=name: function(*({"A": A, "b": A[0]}[x] for x in ARGUMENTS.get(name, "A")))
+        for name, function in vars(np.linalg).items()
+        if not name.startswith("_") and name != "test" and callable(function) and not isinstance(function, type)
+    }
+    calls |= {"matrix_power": lambda: np.linalg.matrix_power(A, 2), "multi_dot": lambda: np.linalg.multi_dot([A, A])}
+    calls |= {f"add.{name}": lambda name=name: getattr(np.add, name)(A) for name in ("reduce", "accumulate")}
+    messages = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except ValueError as error:
+            messages[name] = str(error)
+    assert not [message for message in messages.values() if "write it in operations" in message]
+    for name in ("det", "inv", "cond", "solve"):
+        assert f"write sf.linalg.{name}" in messages[name]
+    assert "write np.cumsum(x)" in messages["add.accumulate"]
+    for text in ALTERNATIVES.values():  # what a message names exists
+        for name in re.findall(r"sf\.linalg\.(\w+)", text):
+            assert name in sf.linalg.__all__, text
 
 
 def test_functions_that_only_look_take_the_numbers(operands, tmp_path):

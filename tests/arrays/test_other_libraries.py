@@ -49,6 +49,18 @@ def test_solvers_of_scipy_accept_the_operator(rng):
         pytest.importorskip("scipy.linalg").solve(sf.array(a, sf.BF16), np.ones(12))
 
 
+def test_a_sparse_matrix_is_refused_with_what_to_write(rng):
+    sparse = pytest.importorskip("scipy.sparse").eye(3).tocsr()
+    for call in (
+        lambda: sf.array(sparse, sf.BF16),
+        lambda: sf.linalg.cg(sparse, np.ones(3), format=sf.BF16),
+        lambda: sf.matmul(sparse, np.eye(3), accumulate=sf.FP32),
+    ):
+        with pytest.raises(ValueError, match=r"got csr_\w+; pass (data|a)\.toarray\(\)"):
+            call()
+    assert sf.array(sparse.toarray(), sf.BF16, sf.toward_zero).rounding == sf.toward_zero
+
+
 def test_an_array_multiplies_vectors_of_scipy(rng):
     solvers = pytest.importorskip("scipy.sparse.linalg")
     a, x = sf.array(matrix(rng)[:, :7] + 1j * rng.standard_normal((12, 7)), sf.BF16), rng.standard_normal(7)

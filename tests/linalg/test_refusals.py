@@ -33,7 +33,7 @@ def test_problems_without_a_solution_are_refused():
         (lambda: sf.linalg.cholesky(sf.array([[1j]], sf.BF16)), r"A is complex: only real matrices are factored"),
         (lambda: sf.linalg.svd([[1j]], format=sf.BF16), r"A is complex: only real matrices are decomposed; each value"),
         (lambda: sf.linalg.eigh([[1j]], format=sf.BF16), r"A is complex: only real matrices are decomposed; each val"),
-        (lambda: sf.linalg.solve([[1j]], [1], format=sf.BF16), r"A is complex: a complex system.*-A.imag\]"),
+        (lambda: sf.linalg.solve([[1j]], [1], format=sf.BF16), r"A is complex: a complex system.*lstsq.*-A.imag\]"),
         (lambda: sf.linalg.inv([[1j]], format=sf.BF16), r"A is complex: a complex system.*-A.imag\]"),
         (lambda: sf.linalg.qr([[3e4j], [3e4]], format=sf.FP16), r"The factorization left the range of FP16.*2\*\*-15"),
         (lambda: sf.linalg.lstsq([[1j, 1j]] * 2, [1, 2], format=sf.BF16), "Column 1 depends on the columns before it"),
@@ -263,3 +263,31 @@ def test_conjugate_gradients_do_not_take_a_vanished_square_for_convergence():
 def test_scipys_name_of_pivot_is_refused_with_the_name_to_write():
     with pytest.raises(TypeError, match=r"qr takes pivot=, which SciPy calls pivoting=: write pivot=True\."):
         sf.linalg.qr(EYE, pivoting=True, format=sf.BF16)
+
+
+def test_options_of_scipy_name_the_options_that_have_their_meaning():
+    b = [1.0, 2.0]
+    for solver, options, words in (
+        (sf.linalg.cg, {"rtol": 1e-3}, "cg has no option rtol=: write tolerance=."),
+        (sf.linalg.gmres, {"maxiter": 5}, "gmres has no option maxiter=: write max_iterations=."),
+        (sf.linalg.cg, {"M": EYE}, "cg has no option M=: write preconditioner=."),
+        (sf.linalg.solve, {"atol": 0.0}, "solve has no option atol=: write tolerance=, which is relative to"),
+        (sf.linalg.solve, {"M": EYE}, "unexpected keyword argument 'M'"),  # refinement has no such option
+    ):
+        with pytest.raises(TypeError, match=words):
+            solver(EYE, b, format=sf.BF16, **options)
+
+
+def test_a_triangular_matrix_is_no_preconditioner_of_conjugate_gradients():
+    A, b = sf.array([[4.0, 1.0], [1.0, 3.0]], sf.BF16), [1.0, 2.0]
+    L = sf.linalg.cholesky(A)
+    for factor, words in ((L, r"solve_triangular\(L.T, .*\(L, r, lower=True"), (L.T, r"\(U, .*\(U.T, r, lower=True")):
+        with pytest.raises(ValueError, match=words):
+            sf.linalg.cg(A, b, preconditioner=factor)
+
+    def solve(r):
+        return sf.linalg.solve_triangular(L.T, sf.linalg.solve_triangular(L, r, lower=True))
+
+    assert sf.linalg.cg(A, b, preconditioner=solve).converged
+    assert sf.linalg.cg(A, b, preconditioner=[[0.25, 0.0], [0.0, 0.5]]).converged  # a diagonal matrix is symmetric
+    assert sf.linalg.gmres(A, b, preconditioner=np.linalg.inv(np.tril(A.numbers))).x.shape == (2,)

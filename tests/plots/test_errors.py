@@ -60,6 +60,34 @@ def test_errors_have_a_mean_and_a_band_and_bounds_as_far_as_they_say_something()
     assert np.isfinite(likely.get_ydata()).all() and likely.get_label() == "likely bound $2\\sqrt{n}u$"
 
 
+def test_the_title_says_of_several_samples_that_their_mean_is_meant():
+    lengths, errors = np.array([10, 100]), np.array([[1e-3, 1e-2], [1e-3, 3e-2]])
+    curves = [Curve("a", lengths, errors), Curve("b", lengths, errors / 2)]
+    assert drawn(curves[0]).get_title() == "Largest mean error: 0.02 (length 100)"
+    assert drawn(*curves).get_title().replace("\n", " ") == "a has the largest mean error: 0.02 (length 100)"
+    assert drawn(Curve("a", lengths, errors[1])).get_title() == "Largest error: 0.03 (length 100)"
+
+
+def test_a_legend_covers_no_line_and_no_band():
+    """A wide band, and one that begins and ends in every corner."""
+    lengths = np.array([10, 1000])
+    for curve in (
+        Curve("a name that is wide", lengths, np.array([[1e-6, 1e-2], [1.0, 1e-1]])),
+        Curve("a", lengths, np.array([[1.0, 1e-3], [1e-3, 1.0]])),
+    ):
+        axes = drawn(curve, unit_roundoff=2.0**-11)
+        box = axes.get_legend().get_window_extent()
+        low, high = np.asarray(curve.values).min(0), np.asarray(curve.values).max(0)
+        for share in np.linspace(0, 1, 41):
+            x = 10.0 ** (1 + 2 * share)
+            for ends in (low, high):
+                y = ends[0] ** (1 - share) * ends[1] ** share
+                assert not box.contains(*axes.transData.transform((x, y)))
+        for line in axes.lines:
+            points = line.get_xydata()
+            assert not any(box.contains(*axes.transData.transform(p)) for p in points[np.isfinite(points[:, 1])])
+
+
 def test_one_curve_and_its_bounds_have_a_legend():
     curve = Curve("a", np.array([10, 100]), np.array([1e-3, 1e-2]))
     texts = drawn(curve, unit_roundoff=np.float32(2.0**-11)).get_legend().get_texts()

@@ -267,7 +267,8 @@ def _describe_permutation(box: BlackBox, evidence: Evidence, tree: Tree) -> str:
             order = order_text(candidate.places)
             return (
                 "f adds one product after the other, but not from the first to the last. simfloat.dot of "
-                f"a[{order}] and b[{order}] gives the bits of all {box.sum_count} sums, with {candidate}."
+                f"a[{order}] and b[{order}] gives the bits of all {box.sum_count} sums that f computed, with "
+                f"{candidate}."
             )
     return ""
 

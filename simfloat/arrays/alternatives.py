@@ -1,0 +1,31 @@
+"""What to write instead of functions of NumPy that arrays of a format refuse."""
+
+from __future__ import annotations
+
+#: Products have no function of their own, because their order would be a choice.
+PRODUCTS = "the products one after the other"
+
+#: The last part of a name in NumPy -> what to write; `ALTERNATIVES` of the protocol has those of all arrays.
+ALTERNATIVES: dict[str, str] = {
+    # numpy.linalg
+    "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
+    "svd": "sf.linalg.svd", "svdvals": "sf.linalg.svd(A).s", "det": "sf.linalg.det", "slogdet": "sf.linalg.det",
+    "inv": "sf.linalg.inv", "cond": "sf.linalg.cond, an estimate in the norm 1",
+    "eigh": "sf.linalg.eigh", "eigvalsh": "sf.linalg.eigh(A).values",
+    "eig": "sf.linalg.eigh for a symmetric matrix", "eigvals": "sf.linalg.eigh(A).values for a symmetric matrix",
+    "pinv": "sf.linalg.lstsq for A x = b, or sf.linalg.inv", "matrix_rank": "the number of large sf.linalg.svd(A).s",
+    "matrix_power": "A @ A", "multi_dot": "A @ B @ C", "matmul": "A @ B", "matvec": "A @ x", "matrix_transpose": "A.T",
+    "matrix_norm": "sf.linalg.norm(A, ord)", "vector_norm": "sf.linalg.norm(x, ord)",
+    "trace": "np.trace(A)", "diagonal": "A.diagonal()", "cross": "a[1] * b[2] - a[2] * b[1], and so on",
+    "tensorsolve": "reshape and sf.linalg.solve", "tensorinv": "reshape and sf.linalg.inv",
+    # methods of ufuncs
+    "add.at": "x[i] = x[i] + y", "add.accumulate": "np.cumsum(x)", "add.reduceat": "x[i:j].sum()",
+    "subtract.outer": "a.unsqueeze(1) - b", "divide.outer": "a.unsqueeze(1) / b",
+    "maximum.outer": "np.maximum(a.unsqueeze(1), b)", "minimum.outer": "np.minimum(a.unsqueeze(1), b)",
+    "multiply.reduce": PRODUCTS, "multiply.accumulate": PRODUCTS,
+    # others
+    "prod": PRODUCTS, "cumprod": PRODUCTS,
+    "einsum": "@, transpose and sum (xarray: of d.data)", "tanh": "x.tanh()", "logaddexp": "exp and log",
+    "polyval": "Horner's scheme", "float_power": "x ** y", "median": "np.sort(x)[x.size // 2]",
+    "unique": "np.unique(np.asarray(x))", "histogram": "np.histogram(np.asarray(x))",
+}  # fmt: skip
