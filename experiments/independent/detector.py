@@ -84,7 +84,7 @@ def loss(output: Any, target: Any) -> Any:
 
 
 class Gradients:
-    """A rounding of gradients that counts zeros, and what FP16 loses: of them, of small ones, and of these under 2^15."""
+    """A rounding of gradients that counts zeros, and how many of them, and of small ones, FP16 loses."""
 
     def __init__(self, to: Rounding) -> None:
         self._to, self.counts, self.counting = to, np.zeros(5), True
