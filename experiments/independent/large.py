@@ -120,7 +120,7 @@ def photographs() -> tuple[Remade, Remade]:
 
 
 def book(seed: int, update: str) -> float:
-    """Return the held-out loss of a GPT of one block and width 32 after 150 steps of AdamW; the experiment makes 250."""
+    """Return the held-out loss of a GPT of one block and width 32 after 150 of the 250 steps of AdamW."""
     import torch
     from torch.nn.functional import cross_entropy, gelu, layer_norm, scaled_dot_product_attention
 
