@@ -55,11 +55,10 @@ class Networks:
         inputs, operands, overflows = [], [], torch.zeros(SEEDS, dtype=torch.bool)
 
         def operand(x: Any, place: int, rounding: Rounding) -> Any:
-            nonlocal overflows
             if place != 1:
                 return fp16(x)
             found = torch.where(narrow[:, None, None], rounding(x), fp16(x))
-            overflows = overflows | ~found.isfinite().flatten(1).all(1)
+            overflows.logical_or_(~found.isfinite().flatten(1).all(1))
             return found
 
         for place in range(3):

@@ -158,7 +158,7 @@ TUNED: Mapping[str, Tuned] = {
     ),
     "GPT": Tuned(gpt, Task("GPT, characters", "perplexity", "perplexity"), 0.001, range(-17, -8), (0,), 5),
     "RNN": Tuned(rnn, Task("RNN, speakers", "accuracy", "accuracy (%)"), 0.001, range(-14, -8), (0,), 5),
-    "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-3, 2), (0,), 5, arms=ALL_ARMS),
+    "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-3, 2), (0,), 5),
     "BERT": Tuned(
         bert, Task("BERT, topics", "accuracy", "accuracy (%)"), 0.0007, range(-20, -16), (0,), 5, arms=ALL_ARMS
     ),

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import experiments.independent
 import simfloat as sf
 from experiments.independent import __main__ as command
-from experiments.independent import narrow, sums
+from experiments.independent import casts, narrow, rules, sums
 
+CHEAP = [sums.harmonic_series, sums.counting, sums.below_the_least, sums.block_scales, rules.squares_overflow]
 FOLDER = Path(experiments.independent.__file__).parent
 
 
@@ -24,7 +26,7 @@ def test_nothing_of_simfloat_is_imported():
                 assert node.module.startswith("experiments.independent")
 
 
-@pytest.mark.parametrize("make", [sums.harmonic_series, sums.counting, sums.below_the_least, sums.block_scales])
+@pytest.mark.parametrize("make", CHEAP)
 def test_a_finding_that_is_made_again_has_the_verdict_of_the_readme(make):
     remade = make()
     assert remade.verdict == command.stored_verdict(remade)
@@ -42,3 +44,16 @@ def test_an_independent_rounding_equals_ours():
     assert set(draws) == {1.0, 1 + 2.0**-7} and abs(np.mean(draws > 1) - 0.25) < 0.03
     assert [narrow.lies_between(x, 0, 2) == "reproduced" for x in ([1.0, 1.1, 1.2], [3, 3.1, 3])] == [True, False]
     assert [narrow.matches(x, [1, 1, 1]) for x in ([1.0, 1.001, 0.999], [2, 2.1, 2])] == ["equal", "worse"]
+
+
+def test_verdicts_contradict_each_other_if_both_are_decided_and_not_both_within_the_margin():
+    assert command.contradict("reproduced", "not reproduced") and command.contradict("equal", "worse")
+    pairs = (("equal", "equal"), ("equal", "inconclusive"), ("worse within the margin", "equal"))
+    assert not any(command.contradict(*pair) for pair in pairs)
+
+
+def test_roundings_of_tensors_equal_ours():
+    x = torch.from_numpy((np.random.default_rng(4).standard_normal(1000) * 300).astype(np.float32))
+    for rounding, format in ((casts.e4m3, sf.E4M3), (casts.e5m2, sf.E5M2)):
+        ours = sf.round(x.numpy(), format)
+        assert (rounding(x).numpy()[np.isfinite(ours)] == ours[np.isfinite(ours)]).all()
