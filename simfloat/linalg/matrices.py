@@ -196,28 +196,29 @@ def solution_overflow_error(format: Format) -> ValueError:
     )
 
 
-#: Options of SciPy's iterative solvers -> what to write here.
+#: Options of SciPy -> what to write here.
 OPTIONS_OF_SCIPY = {
     "rtol": "tolerance=",
     "tol": "tolerance=",
     "atol": "tolerance=, which is relative to the norm of b",
     "maxiter": "max_iterations=",
     "M": "preconditioner=",
+    "pivoting": "pivot=",
 }
 
 
 def names_options_of_scipy(function: Callable[Options, Result]) -> Callable[Options, Result]:
-    """Decorate a solver: an option of SciPy raises TypeError with the option of the solver that has its meaning."""
+    """Decorate a function: an option of SciPy raises TypeError with the option of the function that has its meaning."""
 
     @wraps(function)
-    def solver(*args: Options.args, **options: Options.kwargs) -> Result:
+    def call(*args: Options.args, **options: Options.kwargs) -> Result:
         for name in OPTIONS_OF_SCIPY.keys() & options:
             meaning = OPTIONS_OF_SCIPY[name]
             if meaning.partition("=")[0] in signature(function).parameters:
                 raise TypeError(f"{function.__name__} has no option {name}=: write {meaning}.")
         return function(*args, **options)
 
-    return solver
+    return call
 
 
 def check_tolerance(tolerance: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +26,7 @@ from simfloat.linalg.matrices import (
     in_range,
     magnitudes,
     matrix_of,
+    names_options_of_scipy,
     result_array,
     right_hand_side,
     rounding_share,
@@ -59,22 +58,6 @@ class LeastSquares(NamedTuple):
     residual: Array
 
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-
-
-def refuse_scipys_name(function: FunctionT) -> FunctionT:
-    """Wrap qr: `pivoting`, the name in SciPy, raises TypeError with the name to write instead."""
-
-    @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if "pivoting" in options:
-            value = options["pivoting"]
-            raise TypeError(f"qr takes pivot=, which SciPy calls pivoting=: write pivot={value!r}.")
-        return function(*args, **options)
-
-    return call  # type: ignore[return-value]
-
-
 @overload
 def qr(
     A: Any,
@@ -99,7 +82,7 @@ def qr(
 ) -> PivotedQR: ...
 
 
-@refuse_scipys_name
+@names_options_of_scipy
 @in_usual_environment
 def qr(
     A: Any,
