@@ -303,10 +303,10 @@ def _copy_broadcast(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
     """Return a new array in C order with these values, broadcast to the shape."""
     is_on_cpu = type(numbers) is ndarray
     out = np.empty(shape, numbers.dtype) if is_on_cpu else device_of(numbers).new_array("empty", shape, numbers.dtype)
-    return _filled(out, numbers)
+    return _fill(out, numbers)
 
 
-def _filled(out: NDArray, numbers: NDArray) -> NDArray:
+def _fill(out: NDArray, numbers: NDArray) -> NDArray:
     """Write values to an array in C order, broadcast to its shape; return the array."""
     strides = numbers.strides
     is_turned = strides[-2:-1] == (numbers.itemsize,) and strides[-1] % CONFLICTING == 0
@@ -330,7 +330,7 @@ def empty(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDA
     if device is not CPU:
         return device.new_array("empty", shape, dtype)
     size = math.prod(shape)
-    return np.empty(shape, dtype) if size < LEAST_ALIGNED else _aligned(np.empty(size + LINE, dtype), shape)
+    return np.empty(shape, dtype) if size < LEAST_ALIGNED else _part_at_line(np.empty(size + LINE, dtype), shape)
 
 
 def zeros(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDArray[Any]:
@@ -338,14 +338,14 @@ def zeros(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDA
     if device is not CPU:
         return device.new_array("zeros", shape, dtype)
     size = math.prod(shape)
-    return np.zeros(shape, dtype) if size < LEAST_ALIGNED else _aligned(np.zeros(size + LINE, dtype), shape)
+    return np.zeros(shape, dtype) if size < LEAST_ALIGNED else _part_at_line(np.zeros(size + LINE, dtype), shape)
 
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """Return the values in another dtype and in C order."""
     if x.size < LEAST_ALIGNED and type(x) is ndarray:
         return x.astype(dtype, "C")
-    return _filled(empty(x.shape, dtype, device_of(x)), x)
+    return _fill(empty(x.shape, dtype, device_of(x)), x)
 
 
 def is_cache_aligned(x: NDArray) -> bool:
@@ -353,7 +353,7 @@ def is_cache_aligned(x: NDArray) -> bool:
     return x.__array_interface__["data"][0] % LINE == 0
 
 
-def _aligned(longer: NDArray, shape: tuple[int, ...]) -> NDArray:
+def _part_at_line(longer: NDArray, shape: tuple[int, ...]) -> NDArray:
     """Return the part of a longer vector that starts at a cache line, in this shape."""
     # NumPy's ways to find the address take four times as long, and slices and `reshape` as long as this.
     return ndarray(shape, longer.dtype, longer, -addressof(c_char.from_buffer(longer)) % LINE)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ class Contractions(Operations[Result]):
             raise ValueError(f"A linear layer of {inputs} inputs takes (..., {inputs}), got {shape}.")
         started = begin("linear", self, weight)
         bound, (x, used) = started.bound, started.operands
-        x_input, w_input, g_input = bound.input(0), bound.input(1, used.current_format), bound.place.gradient
+        x_input, w_input, g_input = bound.inputs[0], bound.input(1, used.current_format), bound.place.gradient
         rows, w = x.numbers.reshape(math.prod(shape[:-1]), inputs), used.numbers if part is None else used.numbers[part]
         arithmetic = started.forward
         product = arithmetic.matmul(rows, w.T, x_input, w_input)
@@ -336,7 +336,7 @@ def _convolve(x: Variable, weight: Variable, contraction: ConvolutionFormula) ->
     x_shape, w_shape = x.shape, weight.shape
     started = begin("conv_transpose2d" if contraction.is_transposed else "conv2d", x, weight)
     bound, (used, used_weight) = started.bound, started.operands
-    x_input, w_input, g_input = bound.input(0), bound.input(1, used_weight.current_format), bound.place.gradient
+    x_input, w_input, g_input = bound.inputs[0], bound.input(1, used_weight.current_format), bound.place.gradient
     images, kernels, u = used.numbers, used_weight.numbers, started.forward
     result = contraction.result(u, images, kernels, (x_input, w_input))
 

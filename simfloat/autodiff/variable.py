@@ -172,7 +172,7 @@ class BoundOperation:
         """The rounding of each operand of a contraction, if its format is unknown."""
         return tuple([self.place.input(path) for path in self.paths])
 
-    def input(self, number: int, format: Format | None = None) -> Input:
+    def input(self, number: int, format: Format | None) -> Input:
         """Return the rounding of an operand of a contraction, if all its values are in the format, if one is given.
 
         The backward pass uses the same values: a guard raises an error if these have changed.

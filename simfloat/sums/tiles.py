@@ -55,7 +55,9 @@ def sums_of_matrices(
     if m * n * a.shape[1] * engine.cost >= LEAST_SHARED:
         return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
     # One tile, which one thread sums at once.
-    carrier, region, swap = engine.carrier, UPRIGHT, _is_faster_turned(m, n, b, engine.cost)
+    carrier, region, may_turn = engine.carrier, UPRIGHT, m >= LEAST_TURNED_ROWS and b.strides[0] == b.itemsize
+    # As in `_is_faster_turned`, which decides for a transposed right operand.
+    swap = n < FEW_COLUMNS if n < m else may_turn and _is_faster_turned(m, n, b, engine.cost)
     if swap:
         a, b, m, n, region = b.T, a.T, n, m, TURNED
     if draw is not None:
