@@ -34,6 +34,13 @@ on every processor.""",
     "representable": "The exact result is rounded once, in every mode and format and for all operands.",
 }
 
+#: The operations of IEEE 754-2019, 5.3.1, behind roundings to integers.
+_TO_INTEGERS = {"rint": "TiesToEven", "floor": "TowardNegative", "ceil": "TowardPositive", "trunc": "TowardZero"}
+_OF_INTEGERS = """
+
+This is roundToIntegral{} of IEEE 754-2019. It raises no inexact if the result differs from x.
+roundToIntegralExact and C's rint do: for their flags, add inexact (1) where ``result != x`` and x is not NaN."""
+
 #: Errors of functions that a kernel computes; the mode of FP64 is inserted.
 _LIMITS = """ValueError: if the format has more than 50 bits of precision, except for FP64 {}.
     ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
@@ -125,6 +132,8 @@ def _function(template: Callable[..., Any], row: Operation) -> Any:
     meaning = row.meaning[0].lower() + row.meaning[1:] if row.meaning.startswith("The ") else row.meaning
     facts = {"meaning": meaning, "accuracy": _ACCURACY[row.accuracy], "operands": ", ".join(row.operands)}
     modes = "in a deterministic mode" if row.accuracy == "exact" else f"under {nearest_even}"
+    if name in _TO_INTEGERS:
+        facts["accuracy"] += _OF_INTEGERS.format(_TO_INTEGERS[name])
     facts["limits"] = _LIMITS.format(modes) if is_computed else ""
     function.__doc__ = cleandoc(_unary.__doc__ or "").format(name=name, values=values, result=result, **facts)
     return function

@@ -517,7 +517,13 @@ def _operands_of(operation: Any) -> int:
     if not isinstance(operation, str) or operation not in OPERATIONS:
         name = str(operation).rpartition("_")[2]
         hint = f" Did you mean {SIMFLOAT_NAMES[name]!r}?" if name in SIMFLOAT_NAMES else did_you_mean(name, OPERATIONS)
-        raise ValueError(f"operation is 'round' or one of {', '.join(OPERATIONS)}; got {operation!r}.{hint}")
+        if "_to_" in str(operation):
+            hint = " Conversions have names of TestFloat, such as 'f16_to_i32'; its integers have 32 or 64 bits. For "
+            hint += "integers of other sizes, write 'round' with the format simfloat.fixed(8, symmetric=False)."
+        raise ValueError(
+            f"operation is 'round' or one of {', '.join(OPERATIONS)}, or a name of TestFloat such as 'f16_add'; got "
+            f"{operation!r}.{hint}"
+        )
     return len(OPERATIONS[operation].operands)
 
 

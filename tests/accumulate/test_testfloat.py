@@ -7,6 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.arithmetic.testfloat import MODES, compute_testfloat, signature_of
 from simfloat.formats.definition import round_value
 from simfloat.formats.exact_numbers import exact_number
 from tests.bits import DETERMINISTIC, assert_bits
@@ -100,6 +101,10 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
         (
             lambda: sf.write_vectors(path, "dot", [[1.0]], [[1.0]], 1.0, sf.FP16, accumulate=sf.pairwise(sf.FP16)),
             "no partial sum that could start from c",
+        ),
+        (
+            lambda: sf.write_vectors(path, "f32_to_i8", 1.0),
+            r"such as 'f16_to_i32'; its integers have 32 or 64.*fixed\(8",
         ),
         (lambda: sf.read_vectors(path, ["add"], sf.FP16), "operation is 'round' or one of"),
         (lambda: sf.write_vectors("", "add", 1.0, 1.0, sf.FP16), "A path is text"),
@@ -318,3 +323,24 @@ def test_sums_without_a_partial_sum_and_exact_sums_start_from_zero(tmp_path):
     assert path.read_text() == "3C00 4000 4200 4400 0000 4980 00\n"
     sf.write_vectors(path, "dot", [[1.0]], [[3.0]], [0.5], sf.FP16, accumulate=sf.exact, output=sf.FP32)
     assert sf.read_vectors(path, "dot", sf.FP16, accumulate=sf.exact, output=sf.FP32).result == 3.5
+
+
+def test_flags_of_roundings_to_fixed_point_are_those_of_conversions_except_for_overflow():
+    """IEEE 754-2019, 7.2: a conversion to an integer that is out of range raises invalid, and nothing else."""
+    limits = [2.0**31 + quarters / 4 for quarters in range(-5, 6)]
+    x = np.array([*limits, *(-limit for limit in limits), 2.5, 0.3, -0.3, -0.0, 7.0, 1e30, np.inf, -np.inf])
+    signature = signature_of("f64_to_i32_x")
+    for mode in MODES.values():
+        result, flags = sf.round(x, sf.fixed(32, symmetric=False), mode, flags=True)
+        expected, raised = compute_testfloat(signature, [x], mode)
+        assert (result == expected).all() and (np.where(flags & 4, 16, flags) == raised).all()
+
+
+def test_roundings_to_integers_say_which_operation_of_ieee_they_are():
+    for name, direction in (("rint", "TiesToEven"), ("floor", "TowardNegative"), ("trunc", "TowardZero")):
+        assert f"This is roundToIntegral{direction} of IEEE 754-2019" in getattr(sf, name).__doc__
+    x = np.array([2.5, 2.0, -0.0, np.inf, np.nan])
+    result, flags = sf.rint(x, sf.FP16, flags=True)
+    expected, raised = compute_testfloat(signature_of("f16_roundToInt_rx_near_even"), [x], sf.nearest_even)
+    assert_bits(result, expected)
+    assert (flags | ((result != x) & ~np.isnan(x)) == raised).all()

@@ -1,12 +1,13 @@
 """simfloat vectors --unit, and simfloat check: the first line that differs, with its operands decoded."""
 
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.tools.commands.unit import VERSION
+from simfloat.tools.commands.unit import KEYS, VERSION
 
 ADDER = 'operation = "add"\nformat = "FP16"\nrounding = "toward_zero"\ncases = 40\n'
 
@@ -68,6 +69,28 @@ def test_the_first_difference_is_printed_with_its_operands(tmp_path, capsys):
     for value in (sf.decode(a, sf.FP16), sf.decode(b, sf.FP16), result, 1 + 2.0**-10):
         assert f"{float(value)!r} ({sf.to_hex(value, sf.FP16)})" in report
     assert "2 of 40 lines differ." in report
+
+
+def test_missing_cases_are_an_error_and_nan_of_any_payload_agree(tmp_path, capsys):
+    path = write_unit(tmp_path, "adder", ADDER)
+    lines = path.read_text().splitlines()
+    quiet = [line.replace(" 7E00 ", " 7FFF ") for line in lines]
+    assert quiet != lines
+    path.write_text("\n".join(quiet[:-3]))
+    capsys.readouterr()
+    assert main(["check", str(path)]) == 1
+    report = capsys.readouterr().out
+    assert f"{path} has 37 of the 40 cases of its unit: 3 are missing." in report
+    assert "37 cases of add in FP16, toward_zero agree." in report and "payloads are not compared" in report
+    path.write_text("\n".join([*quiet, quiet[0]]))  # more cases are welcome
+    assert main(["check", str(path)]) == 0
+
+
+def test_help_and_the_cookbook_have_all_keys_of_a_description(capsys):
+    assert main(["vectors", "--help"]) == 0
+    text, page = capsys.readouterr().out, (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text("utf-8")
+    for key in KEYS:
+        assert f"\n  {key} " in text and f"\n| `{key}` | " in page, key
 
 
 def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_path, capsys):

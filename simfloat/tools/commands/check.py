@@ -29,12 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--unit",
         metavar="TOML",
         type=argument_type(read_unit),
-        help="what the unit computes; by default the .toml file beside VECTORS, or the name OPERATION_FORMAT_MODE.txt",
+        help="what the unit computes; by default the .toml file beside VECTORS, or the name OPERATION_FORMAT_MODE.txt. "
+        "VECTORS must have all its cases. All NaN are equal, whatever their payloads",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare the file; return 1 if a line differs, and 2 if the file is invalid."""
+    """Compare the file; return 1 if a line differs or cases are missing, and 2 if the file is invalid."""
     try:
         return _compare(options.vectors, options.unit)
     except (OSError, ValueError) as error:
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _compare(path: Path, unit: Unit | None) -> int:
-    case = _case(path, unit)
+    case, count = _case(path, unit)
     cases = read_cases(path, case.operation)
     if not cases:
         raise ValueError(f"{path} has no test vectors; `simfloat vectors` writes such files.")
@@ -61,9 +62,14 @@ def _compare(path: Path, unit: Unit | None) -> int:
     differs = are_wrong = ~_are_equal(result, vectors.result)
     if flags is not None:
         differs = are_wrong | (flags != vectors.flags) & ~vectors.signalling
+    if np.isnan(result).any():
+        print("All NaN are equal: payloads are not compared.")
+    missing = max(count - len(cases), 0)
+    if missing:
+        print(f"{path} has {len(cases)} of the {count} cases of its unit: {missing} are missing.")
     if not differs.any():
         print(f"{len(cases)} cases of {_title(case)} agree.")
-        return 0
+        return 1 if missing else 0
     place = int(np.argmax(differs))
     wrong = "the result differs" if are_wrong[place] else "the flags differ"
     print(f"{path}, line {cases[place][0]}: {wrong}. {_title(case)}:")
@@ -75,15 +81,16 @@ def _compare(path: Path, unit: Unit | None) -> int:
     return 1
 
 
-def _case(path: Path, unit: Unit | None) -> Case:
-    """Return the operation of a file."""
+def _case(path: Path, unit: Unit | None) -> tuple[Case, int]:
+    """Return the operation of a file, and the number of its cases, or 0 if no description contains it."""
     beside = path.with_suffix(".toml")
     if unit is not None or beside.exists():
-        return (unit or read_unit(str(beside))).case
+        unit = unit or read_unit(str(beside))
+        return unit.case, unit.cases
     operation, _, rest = path.stem.partition("_")
     format, _, mode = rest.partition("_")
     if mode in MODES:
-        return case_of(operation, format, mode)
+        return case_of(operation, format, mode), 0
     raise ValueError(f"No description of {path}: pass --unit unit.toml, or write {beside.name} beside it.")
 
 

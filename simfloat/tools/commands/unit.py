@@ -2,15 +2,12 @@
 
 A description names an operation of :func:`simfloat.write_vectors`::
 
-    operation = "dot"            # or "add", "f16_to_i32", ...
-    format = "E4M3"              # of the operands; ["E4M3", "E5M2"] for the two of "dot"; names of TestFloat contain it
-    output = "FP32"              # of the result, if it differs
-    rounding = "toward_zero"     # by default nearest_even
-    accumulate = "fused(4, 20)"  # of "dot"
-    terms = 4                    # of "dot"
-    flags = false                # for hardware without flags; true also for aligned and exact sums
-    cases = 1000
-    seed = 0
+    operation = "dot"
+    format = "E4M3"
+    accumulate = "fused(4, 20)"
+    terms = 4
+
+`KEYS` has the meanings of all keys.
 """
 
 from __future__ import annotations
@@ -29,7 +26,18 @@ from simfloat.common import did_you_mean, is_integer
 from simfloat.policy.text import parse, to_toml
 from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
 
-KEYS = ("operation", "format", "output", "rounding", "accumulate", "terms", "flags", "cases", "seed")
+#: The keys of a description, and their meanings; the table of the cookbook contains them.
+KEYS = {
+    "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name of TestFloat, such as 'f16_to_i32'",
+    "format": "of the operands, or of the result of 'round'; a list of two for 'dot'; not for names of TestFloat",
+    "output": "the format of the result; by default the format of the operands, or of the accumulator",
+    "rounding": "the rounding mode; by default 'nearest_even'; not for 'dot'",
+    "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
+    "terms": "the number of products of 'dot'; by default 4",
+    "flags": "false for hardware without flags, true also for aligned and exact sums",
+    "cases": "the number of cases; by default 200",
+    "seed": "the seed of the operands; by default 0",
+}
 
 #: The version of the files of a unit; it changes if the same description gives other files.
 VERSION = 1

@@ -16,7 +16,7 @@ from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.rounding import MODES, VARIANTS, Rounding
 from simfloat.terminal import argument_type
-from simfloat.tools.commands.unit import Unit, read_unit
+from simfloat.tools.commands.unit import KEYS, Unit, read_unit
 
 HELP = "write test vectors for RTL, another simulator or another language"
 
@@ -50,6 +50,8 @@ Test vectors of simfloat {simfloat}, by `simfloat vectors`. What they mean: docs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder, and the description of a unit."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "keys of TOML:\n" + "\n".join(f"  {key:10} {meaning}" for key, meaning in KEYS.items())
     parser.add_argument("folder", metavar="FOLDER", type=argument_type(Path), help="created if it is missing")
     parser.add_argument(
         "--unit",
