@@ -85,10 +85,11 @@ def rounded(x: Any, there: Rounding, back: Rounding | None = None) -> Any:
     return Rounded.apply(x)
 
 
-def product(x: Any, weight: Any, formats: Formats, **convolution: int) -> Any:
+def product(x: Any, weight: Any, formats: Formats, **convolution: Any) -> Any:
     """Return x @ weight.T, or a convolution (N, C, H, W) with this stride and padding, from rounded operands."""
     import torch
     from torch.nn.functional import conv2d
+    from torch.nn.grad import conv2d_input, conv2d_weight
 
     class Product(torch.autograd.Function):
         @staticmethod
@@ -104,8 +105,8 @@ def product(x: Any, weight: Any, formats: Formats, **convolution: int) -> Any:
             if not convolution:
                 return gradient @ weight, gradient.flatten(0, -2).T @ x.flatten(0, -2)
             return (
-                torch.nn.grad.conv2d_input(x.shape, weight, gradient, **convolution),
-                torch.nn.grad.conv2d_weight(x, weight.shape, gradient, **convolution),
+                conv2d_input(x.shape, weight, gradient, **convolution),
+                conv2d_weight(x, weight.shape, gradient, **convolution),
             )
 
     return rounded(Product.apply(x, weight), formats.results)
@@ -170,8 +171,9 @@ class Convolutions:
         one, two, weight, bias, *norms = self.parameters
         for place, (filters, formats, stride) in enumerate(((one, first, 1), (two, second, 2))):
             x = product(x, filters, formats, stride=stride, padding=1)
-            (gain, shift), averages = norms[2 * place : 2 * place + 2], self.averages[2 * place : 2 * place + 2]
-            x = batch_norm(x, *averages, gain, shift, training=not self.uses_averages)
+            gain, shift = norms[2 * place : 2 * place + 2]
+            mean, variance = self.averages[2 * place : 2 * place + 2]
+            x = batch_norm(x, mean, variance, gain, shift, training=not self.uses_averages)
             x = rounded(x, formats.results).relu()
         return rounded(product(x.flatten(1), weight, last) + bias, last.results)
 

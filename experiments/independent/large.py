@@ -140,8 +140,8 @@ def book(seed: int, update: str) -> float:
         token, place, qkv, out, up, down = weights
         hidden = token[rows[:, :-1]] + place
         parts = (layer_norm(hidden, (32,), gains[0]) @ qkv + shifts[0]).chunk(3, -1)
-        heads = [part.unflatten(-1, (2, 16)).transpose(1, 2) for part in parts]
-        mixed = scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
+        query, key, value = (part.unflatten(-1, (2, 16)).transpose(1, 2) for part in parts)
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
         hidden = hidden + mixed @ out + shifts[1]
         inner = gelu(layer_norm(hidden, (32,), gains[1]) @ up + shifts[2])
         hidden = layer_norm(hidden + inner @ down + shifts[3], (32,), gains[2])

@@ -253,7 +253,8 @@ def listed(network: Any, x: Any, lists: set[str]) -> Any:
     one, two, weight, bias, *norms = network.parameters
     for place, (filters, stride) in enumerate(((one, 1), (two, 2))):
         x = casts.product(x, filters, products, stride=stride, padding=1)
-        x = batch_norm(casts.rounded(x, to["deny"]), *norms[2 * place : 2 * place + 2], to["deny"], "sums" in lists)
+        gain, shift = norms[2 * place : 2 * place + 2]
+        x = batch_norm(casts.rounded(x, to["deny"]), gain, shift, to["deny"], "sums" in lists)
         x = casts.rounded(casts.rounded(x, to["infer"]).relu(), to["infer"])
     return casts.rounded(casts.product(x.flatten(1), weight, products) + bias, to["allow"])
 

@@ -34,7 +34,8 @@ from simfloat.sums.operands import OperandBounds, Problem, first_outside_format
 from simfloat.sums.sequential import SequentialSum
 
 #: The parameters and the result of a solver.
-Options, Result = ParamSpec("Options"), TypeVar("Result")
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
 
 
 class ArithmeticOptions(NamedTuple):

@@ -126,7 +126,8 @@ def _clear_legend(axes: Axes) -> None:
     """
     # Reading the limits computes them, which the transformations of points do not.
     (bottom, top), _ = np.log(axes.get_ylim()), axes.get_xlim()
-    legend, frame = axes.get_legend(), axes.get_window_extent()
+    legend: Any = axes.get_legend()
+    frame = axes.get_window_extent()
     size = legend.get_window_extent(axes.figure.canvas.get_renderer())  # type: ignore[attr-defined]
     width, height = size.width / frame.width + MARGIN, min(size.height / frame.height + MARGIN, MOST_OF_AXES)
     points = _drawn_points(axes)

@@ -42,7 +42,7 @@ class StraightThroughRounding(torch.autograd.Function):
 
     @staticmethod
     @in_usual_environment
-    def forward(context: Any, x: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
+    def forward(context: Any, x: torch.Tensor, arithmetic: Arithmetic | ProgramCast) -> torch.Tensor:
         """Return the values, rounded."""
         rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
         put_tag(rounded, Tag(arithmetic.format))

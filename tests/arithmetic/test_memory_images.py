@@ -45,7 +45,8 @@ def test_values_outside_of_the_format_are_not_written(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["3c00 4000\n4200", "3c00_ 4_0__00 42_00__", "3C00\t4000\f\r\n42_00", "// 3c00 zz\n3c00 /* 4000\n5000 */ 4000//end\n4200/**/",
+    ["3c00 4000\n4200", "3c00_ 4_0__00 42_00__", "3C00\t4000\f\r\n42_00",
+     "// 3c00 zz\n3c00 /* 4000\n5000 */ 4000//end\n4200/**/",
      "@0 3c00 4000 @2 4200", "@10\n4200\n@0E 3c00 4000", "@1_0 3c00 @11 4000 4200",
      b"\xef\xbb\xbf3c00 // \xe4\xff\n4000 4200"],
 )  # fmt: skip

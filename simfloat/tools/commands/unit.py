@@ -119,9 +119,9 @@ class Unit(NamedTuple):
             c[...] = 0.0
 
     def text(self) -> str:
-        """Return the description in TOML, with the versions."""
+        """Return the description in TOML, with the number of cases and the versions."""
         versions = {"version": VERSION, "simfloat": sf.__version__}
-        return to_toml({**self.description, **versions})
+        return to_toml({**self.description, "cases": self.cases, **versions})
 
 
 def read_unit(path: str) -> Unit:
