@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Products have no function of their own, because their order would be a choice.
 PRODUCTS = "the products one after the other"
 
-#: The last part of a name in NumPy -> what to write; `ALTERNATIVES` of the protocol has those of all arrays.
+#: The last part of a name in NumPy -> what to write; the protocol has `ALTERNATIVES` for all arrays.
 ALTERNATIVES: dict[str, str] = {
     # numpy.linalg
     "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",

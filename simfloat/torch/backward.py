@@ -248,7 +248,7 @@ class BackwardNode:
         """True if autograd may cast the gradient of an operand: the result may have a wider format than the operand."""
         place, format = self.note.place, self.note.format  # the format of a composite is not noted
         if place.narrow is not None and operand.path is not None:
-            return True  # the role `weight_gradients`, not the format of the parameter, is that of its gradient
+            return True  # its gradient has the role `weight_gradients`, not the format of the parameter
         keeps_formats = place.takes_formats or place.narrow is not None
         return keeps_formats and format != operand.format and (format is None or not contains(operand.format, format))
 

@@ -192,7 +192,7 @@ def reveal(
 
 
 def _other_operands(box: BlackBox) -> tuple[tuple[Format, Format], str]:
-    """Return the formats of operands that the results show, with the reason; those of the box if they show none."""
+    """Return the formats of operands that the results show, or else the formats of the box; with the reason."""
     formats = rounded_operands(box)
     if formats != box.inputs:
         return formats, f"The results show that f rounds its operands to {pair_text(formats, str)}."

@@ -1,6 +1,6 @@
 """Programs of rounded operations on a GPU: a thread runs all instructions for four elements, in one launch.
 
-The instructions and their results are those of `kernels/programs.py`. A thread interprets the table, so one compiled
+It has the instructions of `kernels/programs.py`, with the same results. A thread interprets the table, so one compiled
 kernel serves all programs, and a new optimizer or policy compiles nothing. All threads follow the same instructions,
 and therefore the same branches. Registers are in the local memory of the thread, because the table numbers them.
 
@@ -90,7 +90,7 @@ def _write(number, i, x, y0, y1, y2, y3, y4):
 
 
 @scalar
-def _unrounded(what, x, z, y):
+def moved_value(what, x, z, y):
     """Return a value that an instruction moves: of registers with x and z, or the scalar y."""
     if what == FILL:
         return F32(y)
@@ -118,7 +118,7 @@ def _exact(what, x, z, y, sign):
 
 
 @scalar
-def _rounded(how, exact, word, grid):
+def round_in_way(how, exact, word, grid):
     """Round an exact result; `how` is an index in HOW."""
     if how == SINGLE:
         return F32(exact)
@@ -150,7 +150,7 @@ def _run(j, table, grids, signs, scalars, draws, x0, x1, x2, x3, x4, x5, y0, y1,
             u, v = to if what == FILL else a, to if has_scalar(what) else b
             if how == NOT:
                 for k in range(count):
-                    values[FOUR * to + k] = _unrounded(what, values[FOUR * u + k], values[FOUR * v + k], y)
+                    values[FOUR * to + k] = moved_value(what, values[FOUR * u + k], values[FOUR * v + k], y)
             else:
                 grid, four = unpack_grid(grids[row]), (U64(0), U64(0), U64(0), U64(0))
                 if grid.random_step != 0.0:
@@ -158,7 +158,7 @@ def _run(j, table, grids, signs, scalars, draws, x0, x1, x2, x3, x4, x5, y0, y1,
                 for k in range(count):
                     p, q = F64(values[FOUR * u + k]), F64(values[FOUR * v + k])
                     exact = _exact(what, p, q, y, signs[row])
-                    values[FOUR * to + k] = _rounded(how, exact, np.uint32(four[k]), grid)
+                    values[FOUR * to + k] = round_in_way(how, exact, np.uint32(four[k]), grid)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOML",
         type=argument_type(read_unit),
         help="what the unit computes; by default the .toml file beside VECTORS, or the name OPERATION_FORMAT_MODE.txt. "
-        "VECTORS must have all cases that it names. All NaN are equal, whatever their payloads",
+        "If it names the number of cases, VECTORS must have all. All NaN are equal, whatever their payloads",
     )
 
 
@@ -86,7 +86,7 @@ def _case(path: Path, unit: Unit | None) -> tuple[Case, int]:
     beside = path.with_suffix(".toml")
     if unit is not None or beside.exists():
         unit = unit or read_unit(str(beside))
-        return unit.case, unit.description.get("cases", 0)
+        return unit.case, unit.cases if unit.describes_file or "cases" in unit.description else 0
     operation, _, rest = path.stem.partition("_")
     format, _, mode = rest.partition("_")
     if mode in MODES:

@@ -55,6 +55,7 @@ class Unit(NamedTuple):
     terms: int
     cases: int
     seed: int
+    describes_file: bool = False  # `simfloat vectors` wrote the description beside its cases
 
     def write(self, path: Path) -> None:
         """Write vectors to a file."""
@@ -119,18 +120,18 @@ class Unit(NamedTuple):
             c[...] = 0.0
 
     def text(self) -> str:
-        """Return the description in TOML, with the number of cases and the versions."""
+        """Return the description in TOML, with the versions."""
         versions = {"version": VERSION, "simfloat": sf.__version__}
-        return to_toml({**self.description, "cases": self.cases, **versions})
+        return to_toml({**self.description, **versions})
 
 
 def read_unit(path: str) -> Unit:
     """Read the description in a file; ValueError naming the file if it is missing or invalid."""
     try:
         description = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        for key in ("version", "simfloat"):  # of a description that `Unit.text` has written
-            description.pop(key, None)
-        return _as_unit(Path(path).stem, description)
+        # `Unit.text` has written a description with versions.
+        versions = [description.pop(key, None) for key in ("version", "simfloat")]
+        return _as_unit(Path(path).stem, description)._replace(describes_file=None not in versions)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
 

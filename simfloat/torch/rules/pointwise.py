@@ -266,7 +266,7 @@ def names_of(row: Operation) -> list[str]:
     return [name for name in (plain, row.torch) if name and hasattr(torch.ops.aten, name)]
 
 
-def applied(name: str) -> Callable[..., NDArray]:
+def rule_of_function(name: str) -> Callable[..., NDArray]:
     """Return a rule that applies a function of the catalog."""
     return lambda u, *operands: u.apply(name, *operands)
 
@@ -293,7 +293,7 @@ POINTWISE_FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as in PyTorch, except in inference mode
     "relu": ("relu", slopes.positive_part),
     "leaky_relu": ("leaky_relu", leaky_relu),
-    **{theirs: (name, applied(name)) for theirs, name in FUNCTION_OF.items()},
+    **{theirs: (name, rule_of_function(name)) for theirs, name in FUNCTION_OF.items()},
 }
 
 
