@@ -254,7 +254,7 @@ class _Search:
         return candidates(self._evidence, self._tree)
 
     def _conclude(self, candidate: Candidate | None, *story: str) -> Revealed:
-        accumulator, output, rounding, _ = candidate or (None, None, None, None)
+        accumulator, output, rounding = candidate or (None, None, None)
         reason = " ".join(filter(None, (self._order, *story)))
         excluded = tuple(self.excluded)
         return Revealed(accumulator, output, self.box.inputs, self._tree, reason, excluded, rounding)
@@ -263,7 +263,7 @@ class _Search:
 def _describe_permutation(box: BlackBox, evidence: Evidence, tree: Tree) -> str:
     """Describe a sum from left to right of permuted operands that gives the bits; the empty text if there is none."""
     for candidate in permuted_chains(evidence, tree):
-        if candidate.places is not None and exclusion(candidate, box) is None:
+        if exclusion(candidate, box) is None:
             order = order_text(candidate.places)
             return (
                 "f adds one product after the other, but not from the first to the last. simfloat.dot of "

@@ -67,19 +67,15 @@ SHOWN_PLACES = 64
 class Candidate(NamedTuple):
     """An accumulator, the format that its sums are finally rounded to, and the mode, if it is not nearest even.
 
-    If `output` is None, sums stay in the accumulator's own format. If `places` is not None, the accumulator adds the
-    products in the order of these positions.
+    If `output` is None, sums stay in the accumulator's own format.
     """
 
     accumulator: Accumulator
     output: Format | None = None
     rounding: Rounding | None = None
-    places: tuple[int, ...] | None = None
 
     def sums(self, inputs: tuple[Format, Format], a: NDArray, b: NDArray) -> NDArray[np.float64] | None:
         """Return the sums of operands (rows, terms); None if the accumulator does not support them."""
-        if self.places is not None:
-            a, b = a[:, self.places], b[:, self.places]
         # The sums of a row with the columns of other rows are not needed, but some engines compute eight as fast as
         # one.
         for together in (8, 1) if a.shape[1] <= 64 else (1,):
@@ -96,6 +92,16 @@ class Candidate(NamedTuple):
         output = "" if self.output is None else f", rounded to {self.output}"
         rounding = "" if self.rounding is None else f" {self.rounding}"
         return f"{self.accumulator}{output}{rounding}"
+
+
+class PermutedCandidate(Candidate):
+    """A candidate that adds the products in the order of `places`."""
+
+    places: tuple[int, ...]
+
+    def sums(self, inputs: tuple[Format, Format], a: NDArray, b: NDArray) -> NDArray[np.float64] | None:
+        """Return the sums of operands (rows, terms); None if the accumulator does not support them."""
+        return super().sums(inputs, a[:, self.places], b[:, self.places])
 
 
 def order_text(places: Sequence[int]) -> str:
@@ -117,7 +123,7 @@ def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
                 yield candidate
 
 
-def permuted_chains(evidence: Evidence, tree: Tree) -> Iterator[Candidate]:
+def permuted_chains(evidence: Evidence, tree: Tree) -> Iterator[PermutedCandidate]:
     """Yield accumulators from left to right for a tree that adds one product after the other in another order.
 
     If products are exact, the two products that are added first differ: only the first is rounded alone.
@@ -130,7 +136,9 @@ def permuted_chains(evidence: Evidence, tree: Tree) -> Iterator[Candidate]:
     for places in sorted(orders, key=lambda places: order_text(places) != "::-1"):
         for accumulator in _chains(evidence):
             for output, rounding in _outputs(evidence, accumulator):
-                yield Candidate(accumulator, output, rounding, places)
+                candidate = PermutedCandidate(accumulator, output, rounding)
+                candidate.places = places
+                yield candidate
 
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
