@@ -99,7 +99,7 @@ class Candidate(NamedTuple):
 
 
 def order_text(places: Sequence[int]) -> str:
-    """Return the index that puts the elements of a vector into an order."""
+    """Return the text of the index that puts the elements of a vector into this order."""
     if list(places) == list(range(len(places)))[::-1]:
         return "::-1"
     texts = [str(place) for place in places]
