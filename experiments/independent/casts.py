@@ -56,7 +56,7 @@ def fp16(x: Any) -> Any:
 
 
 def exact(x: Any) -> Any:
-    """Return x as it is."""
+    """Return x unchanged."""
     return x
 
 

@@ -34,12 +34,12 @@ on every processor.""",
     "representable": "The exact result is rounded once, in every mode and format and for all operands.",
 }
 
-#: The operations of IEEE 754-2019, 5.3.1, behind roundings to integers.
+#: Function -> the end of the name of its operation in IEEE 754-2019, 5.3.1.
 _TO_INTEGERS = {"rint": "TiesToEven", "floor": "TowardNegative", "ceil": "TowardPositive", "trunc": "TowardZero"}
 _OF_INTEGERS = """
 
-This is roundToIntegral{} of IEEE 754-2019. It raises no inexact if the result differs from x.
-roundToIntegralExact and C's rint do: for their flags, add inexact (1) where ``result != x`` and x is not NaN."""
+This is roundToIntegral{} of IEEE 754-2019. It does not raise inexact if the result differs from x.
+roundToIntegralExact and C's rint raise it: for their flags, add inexact (1) where ``result != x`` and x is not NaN."""
 
 #: Errors of functions that a kernel computes; the mode of FP64 is inserted.
 _LIMITS = """ValueError: if the format has more than 50 bits of precision, except for FP64 {}.

@@ -355,7 +355,7 @@ def is_cache_aligned(x: NDArray) -> bool:
 
 def _part_at_line(longer: NDArray, shape: tuple[int, ...]) -> NDArray:
     """Return the part of a longer vector that starts at a cache line, in this shape."""
-    # NumPy's ways to find the address take four times as long, and slices and `reshape` as long as this.
+    # NumPy's functions for the address take four times as long. Slices and `reshape` would take as long as this line.
     return ndarray(shape, longer.dtype, longer, -addressof(c_char.from_buffer(longer)) % LINE)  # type: ignore[arg-type]
 
 

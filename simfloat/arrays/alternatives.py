@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-#: Products have no function of their own, because their order would be a choice.
+#: The text for functions that multiply all elements: they are not supported, because the order would be a choice.
 PRODUCTS = "the products one after the other"
 
-#: The last part of a name in NumPy -> what to write; the protocol has `ALTERNATIVES` for all arrays.
+#: The last part of a name in NumPy -> what to write. `numpy_protocol.ALTERNATIVES` contains those for all classes.
 ALTERNATIVES: dict[str, str] = {
     # numpy.linalg
     "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",

@@ -173,7 +173,7 @@ class BoundOperation:
         return tuple([self.place.input(path) for path in self.paths])
 
     def input(self, number: int, format: Format | None) -> Input:
-        """Return the rounding of an operand of a contraction, if all its values are in the format, if one is given.
+        """Return the rounding of an operand of a contraction; `format` is the format of all its values, if it is known.
 
         The backward pass uses the same values: a guard raises an error if these have changed.
         """

@@ -295,7 +295,7 @@ def _to_nearest(what, registers, u, v, y, grid, to, count):
 
 @scalar
 def has_scalar(what):
-    """Return True if an operand is a scalar."""
+    """Return True if an operand of the instruction is a scalar."""
     return (what == FILL) | (what == SUM_WITH_SCALAR) | (what == PRODUCT_WITH_SCALAR) | (what == QUOTIENT_BY_SCALAR)
 
 

@@ -106,8 +106,8 @@ def cg(
         preconditioner: M, near the inverse of A and symmetric positive definite: a matrix (n, n); a vector (n,), the
             diagonal of a diagonal matrix; the result of :func:`simfloat.linalg.lu` of a matrix near A, whose two
             triangular systems are solved in the format; or a function of an `Array` that returns n numbers, which
-            are rounded to the format. By default none. With a preconditioner, the norm of r is measured in float64. A
-            factor of :func:`simfloat.linalg.cholesky` is no such matrix: pass a function that solves with it.
+            are rounded to the format. By default none. With a preconditioner, the norm of r is measured in float64. Do
+            not pass a factor of :func:`simfloat.linalg.cholesky`, but a function that solves with it.
         format: the format to compute in; by default the format of A.
         rounding: the rounding mode; by default the mode of A, or nearest even.
         accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
@@ -117,7 +117,8 @@ def cg(
         A `ConjugateGradients` with x, `converged`, `reason`, and the history of residuals.
 
     Raises:
-        ValueError: if the shapes are wrong, if A is not a real matrix, or if the preconditioner is triangular.
+        ValueError: if the shapes are wrong, if A is not a real matrix, or if the preconditioner is
+            triangular and not diagonal.
         TypeError: for an option of SciPy; the message names the option of this function.
 
     Source: Hestenes and Stiefel, J. Res. NBS 49 (1952); Greenbaum, SIAM J. Matrix Anal. Appl. 18(3) (1997); with a
@@ -134,7 +135,7 @@ def cg(
 
 
 def _check_not_a_factor(matrix: NDArray) -> None:
-    """Raise ValueError for a triangular matrix that is not diagonal: it is not symmetric, but a factor."""
+    """Raise ValueError for a triangular matrix that is not diagonal: it is a factor, and not symmetric."""
     below, above = bool(np.tril(matrix, -1).any()), bool(np.triu(matrix, 1).any())
     if below != above:
         outer, inner = ("L.T", "L, r, lower=True") if below else ("U", "U.T, r, lower=True")
@@ -166,7 +167,7 @@ def _read_limits(u: ArrayArithmetic, n: int, tolerance: float | None, max_iterat
 def as_operator(preconditioner: Any, u: ArrayArithmetic, n: int, is_symmetric: bool = False) -> Operator | None:
     """Return a preconditioner as a function of values in the format; raise ValueError if it is invalid.
 
-    If it must be symmetric, a triangular matrix is refused.
+    If it must be symmetric, a triangular matrix that is not diagonal is refused.
     """
     if preconditioner is None:
         return None

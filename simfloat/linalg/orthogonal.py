@@ -134,6 +134,7 @@ def qr(
         ValueError: if a value leaves the range of the format (x . x is the first to become infinite or 0), or reaches
             the largest number of a format or mode that saturates.
         ValueError: if A is not a matrix.
+        TypeError: for the option `pivoting` of SciPy; the message names `pivot`.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., sections 5.2 and 5.4.2; Higham, Accuracy and Stability of
     Numerical Algorithms, 2nd ed., chapter 19; for complex matrices LAPACK's zgeqr2 and zlarfg.

@@ -120,11 +120,11 @@ def _largest_error(curves: Sequence[Curve], xlabel: str) -> str:
 
 
 def _clear_legend(axes: Axes) -> None:
-    """Move the legend to the corner with the most room, and extend the logarithmic y axis if it is too little.
+    """Move the legend to the corner with the most room, and extend the logarithmic y axis if this room is too small.
 
     Matplotlib's "best" place ignores bands.
     """
-    # Reading the limits computes them, which the transformations of points do not.
+    # Matplotlib computes limits when they are read, but not when points are transformed.
     (bottom, top), _ = np.log(axes.get_ylim()), axes.get_xlim()
     legend: Any = axes.get_legend()
     frame = axes.get_window_extent()

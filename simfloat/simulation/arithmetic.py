@@ -367,7 +367,7 @@ class PendingEvents(Observer):
 
         `elements` is the number of elements that share the values of the last rounding, if these are fewer.
         """
-        # An observer of the program may compute, or raise an error: no event is passed on twice.
+        # Before the loop, so that no event is passed on twice if the observer computes or raises an error.
         pending, self.pending = self.pending, []
         last, observer = len(pending) - 1, self.observer
         if observer is None:

@@ -413,7 +413,7 @@ def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | For
 
 
 def _checked_outer(maker: str, count: int, inner: Any, outer: Accumulator | FormatLike | None) -> Any:
-    """Return `outer`; ValueError if it was left out. It has no default, because it decides the result."""
+    """Return `outer`; raise ValueError if it is None. It has no default, because it decides the result."""
     if outer is None:
         raise ValueError(
             f"{maker} needs outer, the accumulator of the partial sums: write {maker}({count}, {inner}, FP32), or "

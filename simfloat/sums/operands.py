@@ -25,7 +25,7 @@ from simfloat.sums.bounds import CARRIERS, ONES, Bounds, RawBounds, bounds_of, r
 #: The number of values above which it is worth checking if they are numbers of a format.
 LEAST_FOR_CLOSER_BOUNDS = 1 << 12
 
-#: The number of values of a transposed matrix from which it is tested, before it is rounded, if that changes nothing.
+#: The minimum size of a transposed matrix for a test, before it is rounded, if rounding would change any value.
 LEAST_TESTED = 1 << 14
 
 

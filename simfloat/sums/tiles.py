@@ -23,7 +23,8 @@ STACKED = 1 << 16
 #: With fewer columns, the inner loop, which runs over columns, is too short to be fast.
 FEW_COLUMNS = 64
 
-#: A transposed right operand is copied, unless its engine has at most this cost and the product has this many rows.
+#: A transposed right operand is copied, unless its engine has at most this cost and the product has at least this many
+#: rows.
 MOST_TURNED_COST, LEAST_TURNED_ROWS = 0.1, 32
 
 #: The largest number of elements for which the memory for sums is reused.

@@ -336,7 +336,7 @@ def test_flags_of_roundings_to_fixed_point_are_those_of_conversions_except_for_o
         assert (result == expected).all() and (np.where(flags & 4, 16, flags) == raised).all()
 
 
-def test_roundings_to_integers_say_which_operation_of_ieee_they_are():
+def test_docstrings_of_roundings_to_integers_name_the_operation_of_ieee():
     for name, direction in (("rint", "TiesToEven"), ("floor", "TowardNegative"), ("trunc", "TowardZero")):
         assert f"This is roundToIntegral{direction} of IEEE 754-2019" in getattr(sf, name).__doc__
     x = np.array([2.5, 2.0, -0.0, np.inf, np.nan])

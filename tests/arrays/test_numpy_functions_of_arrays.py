@@ -256,7 +256,7 @@ def test_every_function_of_linalg_is_supported_or_names_what_to_write():
     for name in ("det", "inv", "cond", "solve"):
         assert f"write sf.linalg.{name}" in messages[name]
     assert "write np.cumsum(x)" in messages["add.accumulate"]
-    for text in ALTERNATIVES.values():  # what a message names exists
+    for text in ALTERNATIVES.values():  # every function that a message names exists
         for name in re.findall(r"sf\.linalg\.(\w+)", text):
             assert name in sf.linalg.__all__, text
 

@@ -72,7 +72,7 @@ def test_an_update_on_a_gpu_is_one_launch_a_parameter_and_has_the_bits_of_the_cp
                 assert "programs" not in others
 
 
-def test_what_has_no_program_on_a_gpu_is_updated_by_single_operations():
+def test_updates_without_a_program_on_a_gpu_run_as_single_operations():
     long_draws = sf.Policy(compute=sf.FP32, rounding=sf.stochastic())
     scaled = sf.Policy(compute=sf.BF16, optimizer_state=sf.scaled(sf.E4M3, sf.block(4, sf.FP32)))
     for policy, observer in (("bf16-standard", sf.Recorder()), (long_draws, None), (scaled, None)):

@@ -60,7 +60,7 @@ def test_errors_have_a_mean_and_a_band_and_bounds_as_far_as_they_say_something()
     assert np.isfinite(likely.get_ydata()).all() and likely.get_label() == "likely bound $2\\sqrt{n}u$"
 
 
-def test_the_title_says_of_several_samples_that_their_mean_is_meant():
+def test_the_title_names_the_mean_error_if_there_are_several_samples():
     lengths, errors = np.array([10, 100]), np.array([[1e-3, 1e-2], [1e-3, 3e-2]])
     curves = [Curve("a", lengths, errors), Curve("b", lengths, errors / 2)]
     assert drawn(curves[0]).get_title() == "Largest mean error: 0.02 (length 100)"

@@ -149,8 +149,8 @@ def reveal(
         k: the number of products, from 2 to 2048.
         inputs: the format of the operands, or a pair of formats for a and b. If f rounds its operands, pass the formats
             that it rounds to. The default is FP32. If none of the first accumulators fits FP32 operands, the search is
-            repeated with the formats to which f rounds its operands, if its results show them, or with FP16 if f
-            returns float16.
+            repeated with the formats to which f rounds its operands, if the results show such formats; if they do not,
+            and f returns float16, with FP16.
         seed: the seed of the random sums.
         calls: the maximum number of calls of f; usually some thousands are needed.
 
@@ -192,7 +192,7 @@ def reveal(
 
 
 def _other_operands(box: BlackBox) -> tuple[tuple[Format, Format], str]:
-    """Return the formats of operands that the results show, or else the formats of the box; with the reason."""
+    """Return the narrower formats of operands that the results indicate, or else those of the box; and the reason."""
     formats = rounded_operands(box)
     if formats != box.inputs:
         return formats, f"The results show that f rounds its operands to {pair_text(formats, str)}."

@@ -105,7 +105,7 @@ class PermutedCandidate(Candidate):
 
 
 def order_text(places: Sequence[int]) -> str:
-    """Return the index that puts the elements of a vector into an order."""
+    """Return the text of the index that puts the elements of a vector into this order."""
     if list(places) == list(range(len(places)))[::-1]:
         return "::-1"
     texts = [str(place) for place in places]

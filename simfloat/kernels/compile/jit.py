@@ -5,7 +5,7 @@ Two kinds of function are compiled:
 * ``@scalar``: arithmetic on numbers. It is inlined into its callers, so it costs nothing and vectorises.
   ``@on_lanes`` does this for loops over vectors of the processor.
 * ``@kernel``: a loop over arrays. It is compiled for the CPU on its first call and stored on disk for later processes.
-  ``@vector_kernel`` does this for loops that read tables.
+  ``@vector_kernel`` does the same, and vectorises loops that read tables.
 
 Both may be closures: a loop that differs only in the scalar functions that it calls is written once, inside a function
 that takes them. The name of a closure lists the functions that it closes over: ``sequential(add=plain_add, ...)``.

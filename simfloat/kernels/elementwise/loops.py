@@ -5,8 +5,8 @@ Operands are flat arrays of equal length, or of length 1 for a scalar.
 Exact results are computed in one float64 by a fast formula, `quick`, which is vectorised. For extreme operands and NaN,
 to which it need not apply, a careful formula, `wide`, computes (high + low) * 2^exponent in parts. The same happens for
 all operands if one float64 has too few bits. The formulas of a function are long, and take seconds to compile. Each is
-therefore compiled in a single loop, which most programs need of the fast formula only, and loops that serve all
-operations round the parts.
+therefore compiled in a single loop, and most programs need only the loop of the fast formula. The loops that round the
+parts serve all operations.
 
 Every operation is a function of three operands and the sign of zero sums; operations with fewer operands ignore the
 rest. The loops of functions have only the operands of the function, as float64 vectors: with scalars, float32 vectors
@@ -114,7 +114,7 @@ def parts_loop(wide):
 
 
 def quick_function_loop(quick, operand_count):
-    """Return the loop of a function that `quick_loop` is for arithmetic."""
+    """Return the loop that computes a function by the fast formula, as `quick_loop` does for arithmetic."""
     if operand_count == 1:
 
         @vector_kernel
@@ -145,7 +145,7 @@ def mark_extreme(operand, out):
 
 
 def function_parts_loop(wide, operand_count):
-    """Return the loop of a function that `parts_loop` is for arithmetic."""
+    """Return the loop that computes a function in parts, as `parts_loop` does for arithmetic."""
     if operand_count == 1:
 
         @vector_kernel
@@ -267,7 +267,7 @@ class OperationLoops:
 
 
 class FunctionLoops(OperationLoops):
-    """The exact results of a function."""
+    """The exact results of a function, rounded in four ways; its loops have only the operands of the function."""
 
     def __init__(self, quick: Any, wide: Any, operand_count: int) -> None:
         self.operand_count = operand_count

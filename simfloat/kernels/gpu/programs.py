@@ -4,9 +4,9 @@ It has the instructions of `kernels/programs.py`, with the same results. A threa
 kernel serves all programs, and a new optimizer or policy compiles nothing. All threads follow the same instructions,
 and therefore the same branches. Registers are in the local memory of the thread, because the table numbers them.
 
-Every result is computed to odd in float64 and rounded once. The faster methods of the table (`QUICK`) save time in
-vector registers only; they give the same bits. Nothing is counted: an observer's counts would be read from the GPU
-after each update, so watched updates remain single operations.
+Every result is rounded to odd in float64, and then once to its format. The faster methods of the table (`QUICK`) save
+time in vector registers only; they give the same bits. Nothing is counted: an observer's counts would be read from the
+GPU after each update, so watched updates remain single operations.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ register_file = registers(REGISTERS * FOUR)
 @scalar
 def _element(number, i, x0, x1, x2, x3, x4, x5):
     """Return element i of the input with this number."""
-    # The arrays are not selected before the element is read: the code would not know that they are in global memory.
+    # Do not select the array first and then read the element: the compiler would not know that it is in global memory.
     if number == 0:
         return x0[i]
     if number == 1:
@@ -91,7 +91,7 @@ def _write(number, i, x, y0, y1, y2, y3, y4):
 
 @scalar
 def moved_value(what, x, z, y):
-    """Return a value that an instruction moves: of registers with x and z, or the scalar y."""
+    """Return the result of an instruction that does not round, for registers with x and z, or for the scalar y."""
     if what == FILL:
         return F32(y)
     if what == NEGATE:
@@ -176,7 +176,7 @@ def run_program(table, register_count, scalars, grids, signs, draws, first, inpu
 
     gpu = cupy.cuda.Device().id
     placed = [_on_gpu(cupy, gpu, x.tobytes(), x.dtype, x.shape) for x in (table, grids, signs)]
-    # Each call has other draws, unless a program has none.
+    # Draws differ from call to call; a program without draws has a constant array.
     words = (
         cupy.asarray(draws)
         if len(draws) == len(table)

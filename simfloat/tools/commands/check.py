@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOML",
         type=argument_type(read_unit),
         help="what the unit computes; by default the .toml file beside VECTORS, or the name OPERATION_FORMAT_MODE.txt. "
-        "If it names the number of cases, VECTORS must have all. All NaN are equal, whatever their payloads",
+        "If it names the number of cases, VECTORS must contain all of them. All NaN are equal, whatever their payloads",
     )
 
 

@@ -29,7 +29,7 @@ from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
 KEYS = {
     "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name of TestFloat, such as 'f16_to_i32'",
-    "format": "of the operands, or of the result of 'round'; a list of two for 'dot'; not for names of TestFloat",
+    "format": "the format of operands, or of results of 'round'; two in a list for 'dot'; not with names of TestFloat",
     "output": "the format of the result; by default the format of the operands, or of the accumulator",
     "rounding": "the rounding mode; by default 'nearest_even'; not for 'dot'",
     "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
