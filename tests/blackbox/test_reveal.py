@@ -376,3 +376,13 @@ def test_reveal_finds_the_formats_to_which_a_function_rounds_its_operands():
     assert (wide.accumulator, wide.inputs) == (sf.sequential(sf.FP32), (sf.TF32, sf.FP16))
     with pytest.raises(ValueError, match=r"such as numpy.sum, pass lambda a, b: f\(a \* b\)"):
         sf.reveal(np.sum, 4)
+
+
+def test_operands_with_a_bit_beyond_a_format_are_not_said_to_be_rounded_to_it():
+    def reversed_sum(a, b):
+        total = np.float16(0)
+        for x, y in zip(a[::-1], b[::-1], strict=True):
+            total = np.float16(float(total) + x * y)  # rounded to float32 first
+        return total
+
+    assert "rounds its operands to BF16" not in sf.reveal(reversed_sum, 5).reason

@@ -195,7 +195,7 @@ def _other_operands(box: BlackBox) -> tuple[tuple[Format, Format], str]:
     """Return the narrower formats of operands that the results indicate, or else those of the box; and the reason."""
     formats = rounded_operands(box)
     if formats != box.inputs:
-        return formats, f"The results show that f rounds its operands to {pair_text(formats, str)}."
+        return formats, f"As far as the results show, f rounds its operands to {pair_text(formats, str)}."
     if box.result_type == np.float16:
         return (FP16, FP16), "f returns float16."
     return formats, ""
