@@ -65,9 +65,7 @@ def _exceeds(box: BlackBox, side: int, format: Format) -> bool:
     power = 2.0 ** (format.emax + 1)
     if power > box.inputs[side].max:
         return False
-    operands = np.zeros((2, box.terms))
-    operands[side, 0], operands[1 - side, 0] = power, 0.125
-    return box(*operands) == power * 0.125
+    return _keeps(box, side, power, 0.125)
 
 
 def _keeps_next_bit(box: BlackBox, side: int, format: Format) -> bool:
@@ -75,9 +73,14 @@ def _keeps_next_bit(box: BlackBox, side: int, format: Format) -> bool:
 
     A function with FP16 sums shows no change of most operands that are rounded to BF16, but it shows this one.
     """
+    return _keeps(box, side, 1 + format.unit_roundoff, 1.0)
+
+
+def _keeps(box: BlackBox, side: int, x: float, factor: float) -> bool:
+    """Return True if the function returns x times the factor, which is exact, for x as an operand of this side."""
     operands = np.zeros((2, box.terms))
-    operands[side, 0], operands[1 - side, 0] = 1 + format.unit_roundoff, 1.0
-    return box(*operands) == operands[side, 0]
+    operands[side, 0], operands[1 - side, 0] = x, factor
+    return box(*operands) == x * factor
 
 
 def results_format(box: BlackBox) -> Format | None:
