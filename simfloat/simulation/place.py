@@ -309,9 +309,23 @@ class Place:
         arithmetic = self.to_operand(parameter, operand, own_format)
         if not self.takes_formats or not contains(own_format, arithmetic.format):
             return arithmetic
-        refusal = _refusal(own_format, arithmetic.target.rounding, "weight_gradients", self.where)
-        target = arithmetic.target._replace(format=own_format, dtype=carrier_of(own_format))
+        return self.in_format(arithmetic, own_format, "weight_gradients")
+
+    def in_format(self, arithmetic: Arithmetic, format: Format, role: str = "activation_gradients") -> Arithmetic:
+        """Return an arithmetic of this place with results in a format."""
+        if arithmetic.format == format:
+            return arithmetic
+        refusal = _refusal(format, arithmetic.target.rounding, role, self.where)
+        target = arithmetic.target._replace(format=format, dtype=carrier_of(format))
         return arithmetic.with_target(target)._replace(refusal=refusal)
+
+    def format_of_gradient(self, format: Format) -> Format:
+        """Return the format of the gradient of a result of this operation in `format`; its shares are added in it.
+
+        As under automatic mixed precision, every use of an FP32 result casts it, and the shares meet behind the casts.
+        """
+        role = self.recipe.activation_gradients
+        return role if isinstance(role, Format) else format
 
     @cached_property
     def weights(self) -> Format:
