@@ -267,7 +267,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 if takes_formats:
                     if before is not None or not complete:
                         format = _format_of_sum(parent, arithmetic.format, formats.get(id(parent)))
-                        addition = bound.place.in_format(arithmetic, format)
+                        addition = arithmetic.in_format(format)
                     formats[id(parent)] = addition.format
                 contribution = _observed_contribution if bound.is_observed[number] else _contribution
                 gradients[id(parent)] = contribution(

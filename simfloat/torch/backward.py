@@ -1,8 +1,7 @@
 """Follow the backward pass of a PyTorch model: the operand of each gradient, and when a gradient is complete.
 
-`Gradients` recognizes when the gradient of a parameter is complete, and `parameters_of` finds the parameters that a
-loss depends on. `BackwardNodes` follows autograd's nodes: the edges between them show to which operand each result
-belongs.
+`Gradients` recognizes when the gradient of a parameter is complete. `BackwardNodes` follows autograd's nodes: the edges
+between them show to which operand each result belongs.
 """
 
 from __future__ import annotations
@@ -196,20 +195,6 @@ def _in_own_memory(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 def are_replicas() -> bool:
     """True if this process is one of several that torch.distributed connects."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def parameters_of(loss: torch.Tensor) -> Iterator[torch.nn.Parameter]:
-    """Yield the parameters on which a loss depends, by autograd's graph."""
-    seen, stack = set(), [loss.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)  # only nodes that accumulate a gradient have it
-        if isinstance(leaf, torch.nn.Parameter):
-            yield leaf
-        stack += [function for function, _ in node.next_functions]
 
 
 #: A function that finds the note of a node, and the notes that were found.

@@ -185,7 +185,7 @@ def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any
 def cast_gradient(way: Backward, g: torch.Tensor, format: Format | None = None) -> torch.Tensor:
     """Return a gradient in the format of its operand, as autograd casts it; `format` if it is given."""
     before, arithmetic = tag_of(g), way.arithmetic(())
-    arithmetic = arithmetic if format is None else way.place.in_format(arithmetic, format)
+    arithmetic = arithmetic if format is None else arithmetic.in_format(format)
     if before.format == arithmetic.format:
         return g
     if before.events is not None:

@@ -341,7 +341,7 @@ class GradientSum(Backward):
         arithmetic = super().arithmetic(operands)
         if not self.place.takes_formats:
             return arithmetic
-        return self.place.in_format(arithmetic, self.own_format or widest_format(map(stored_format, operands)))
+        return arithmetic.in_format(self.own_format or widest_format(map(stored_format, operands)))
 
 
 class CompleteGradient(Backward):
