@@ -34,7 +34,7 @@ from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.context import CONTEXT, context_in_block
 from simfloat.simulation.formulas import sum_to_shape
-from simfloat.simulation.place import Place, widest_format
+from simfloat.simulation.place import Place, contains, widest_format
 from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.streams import Streams
 
@@ -77,8 +77,9 @@ class BegunOperation(NamedTuple):
         place = self.bound.place
         if not place.is_widest:
             return place.forward
-        # As in array promotion, constants without axes are ignored next to arrays.
-        counting = [x for x in self.operands if x.format is not None or x.ndim] or self.operands
+        # As in array promotion, operands without axes are ignored next to arrays, and constants next to results.
+        operands = self.operands
+        counting = [x for x in operands if x.ndim] or [x for x in operands if x.format is not None] or operands
         return place.forward_in(widest_format(x.stored_format for x in counting))
 
 
@@ -167,7 +168,7 @@ def finish(
     moved = _parameter_of(operands[0]) if is_view and place.kind == "movement" else None
     if not is_recorded:
         return OperationResult(numbers, format, None, place.streams, moved)
-    formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
+    formats = _formats_of_gradients(place, operands, format) if place.takes_formats else ()
     read = tuple([x.numbers for x in operands]) if place.is_contraction else ()
     origin = operands[0].origin if is_view and _shares(numbers, operands[0].numbers) else ChangeGuard()
     guards = _guards(operands, reads) if reads else []
@@ -177,6 +178,19 @@ def finish(
     parents = tuple([x.trace if x.trace is not None else x if x.node is None else Trace(x) for x in operands])
     node = Node(parents, derivatives, bound, formats, origin, guards, read, inside)
     return OperationResult(numbers, format, node, place.streams, moved)
+
+
+def _formats_of_gradients(place: Place, operands: Sequence[Variable], result: Format | None) -> tuple[Format, ...]:
+    """Return the formats of the gradients of operands, if gradients take formats."""
+    # An operand without axes does not widen a result in 16 bits, and the sum of its gradient is in 16 bits as well.
+    return tuple(
+        [
+            result
+            if place.is_widest and not x.ndim and result is not None and contains(x.stored_format, result)
+            else x.stored_format
+            for x in operands
+        ]
+    )
 
 
 def _parameter_of(operand: Variable) -> Variable | None:
@@ -223,7 +237,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
-    # Formats of complete gradients, if gradients may take the formats of results.
+    # Formats of gradients so far, if gradients may take the formats of results.
     formats: dict[int, Format] = {id(root): FP32 if gradient.dtype == np.float32 else FP64}
     ready, splits, balance = [root], SplitGradients(), root.gradient_scaler
     while ready:
@@ -249,12 +263,18 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 if balance is not None:
                     gradient_here, before = balance.rescale(variable, node, number, incoming, before)
                 arithmetic = bound.to_operands[number] or node.arithmetic(number)
+                addition = arithmetic
+                if takes_formats:
+                    if before is not None or not complete:
+                        format = _format_of_sum(parent, arithmetic.format, formats.get(id(parent)))
+                        addition = arithmetic.in_format(format)
+                    formats[id(parent)] = addition.format
                 contribution = _observed_contribution if bound.is_observed[number] else _contribution
-                gradients[id(parent)] = contribution(node, number, arithmetic, gradient_here, before, complete, splits)
+                gradients[id(parent)] = contribution(
+                    node, number, arithmetic, addition, gradient_here, before, complete, splits
+                )
                 if complete:
                     ready.append(parent)
-                    if parent.node is not None and takes_formats:
-                        formats[id(parent)] = arithmetic.format
 
 
 def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
@@ -289,6 +309,17 @@ def _uses(root: Variable) -> dict[int, int]:
     return uses
 
 
+def _format_of_sum(parent: Variable, share: Format, before: Format | None) -> Format:
+    """Return the format in which a share of this format is added to the gradient of `parent`, so far in `before`.
+
+    As under automatic mixed precision, the shares of a result are added in the format of its gradient, because each use
+    has its own cast. A leaf is cast once for all products, so that their shares are added in the narrow format.
+    """
+    if parent.node is not None and parent.format is not None:
+        return parent.node.place.format_of_gradient(parent.format)
+    return share if before is None else widest_format((before, share))
+
+
 def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, format: Format) -> NDArray:
     """Return a complete gradient, with values of `format`, in the format of gradients of the result of the operation.
 
@@ -302,8 +333,9 @@ def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, form
 
 
 def _observed_contribution(
-    node: Node, number: int, u: Arithmetic, g: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
-) -> NDArray:
+    node: Node, number: int, u: Arithmetic, addition: Arithmetic, g: NDArray, before: NDArray | None, complete: bool,
+    splits: SplitGradients,
+) -> NDArray:  # fmt: skip
     """Return the gradient of a parent as `_contribution` does; the observer receives the last rounding at its path."""
     bound = node.bound
     path, spare = bound.paths[number], bound.gradient_arithmetics[number]
@@ -315,8 +347,9 @@ def _observed_contribution(
     if events is None:
         if own.is_reusable:
             spare.append(own)
-        return _contribution(node, number, u, g, before, complete, splits)
-    gradient = _contribution(node, number, observed, g, before, complete, splits)
+        return _contribution(node, number, u, addition, g, before, complete, splits)
+    addition = observed if addition is u else addition.with_observer(observed.target.observer)
+    gradient = _contribution(node, number, observed, addition, g, before, complete, splits)
     if complete and node.parents[number].node is None:
         # The gradient of a sum is one rounded value that is broadcast to all elements; its events count for each of
         # them.
@@ -341,16 +374,20 @@ def _own_arithmetic(place: Place, path: str | None, u: Arithmetic) -> GradientAr
 
 
 def _contribution(
-    node: Node, number: int, u: Arithmetic, g: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
-) -> NDArray:
-    """Return the gradient of a parent including the contribution of this use, computed from the gradient `g` of the
-    result; `complete` is True for the last use.
+    node: Node, number: int, u: Arithmetic, addition: Arithmetic, g: NDArray, before: NDArray | None, complete: bool,
+    splits: SplitGradients,
+) -> NDArray:  # fmt: skip
+    """Return the gradient of a parent including the contribution of this use, computed by `u` from the gradient `g` of
+    the result, and added by `addition`; `complete` is True for the last use.
     """
     parent, gradient = node.parents[number], node.derivatives[number](u, g)
+    is_wide = addition is not u and not contains(addition.format, u.format)
     if isinstance(gradient, SplitPart):
-        gradient = splits.with_part(parent, before, gradient, u)
-    elif before is not None:
-        gradient = u.apply("add", before, gradient)
+        part = gradient._replace(numbers=addition.round(gradient.numbers)) if is_wide else gradient
+        gradient = splits.with_part(parent, before, part, addition)
+    else:
+        gradient = addition.round(gradient) if is_wide else gradient
+        gradient = gradient if before is None else addition.apply("add", before, gradient)
     if complete and parent.node is None and parent._grad is not None:
         # As in PyTorch, the gradient of earlier backward calls is added only when the new gradient is complete.
         stored = node.to_stored(number, u) if node.bound.place.takes_formats else u

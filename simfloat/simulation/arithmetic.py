@@ -24,7 +24,7 @@ from simfloat.arithmetic.operands import FLOAT32, LEAST_ALIGNED, FloatType, flat
 from simfloat.arithmetic.operations import compute, round_array, round_vector
 from simfloat.arithmetic.plan import plan_for
 from simfloat.arithmetic.scaling import Hadamard
-from simfloat.arithmetic.target import Target, WithPath, bound_counts, notify, wants
+from simfloat.arithmetic.target import Target, WithPath, bound_counts, carrier_of, check_precision, notify, wants
 from simfloat.formats import FP32, Format, Rounding
 from simfloat.kernels.rounding.events import INFINITE, NAN, TOTAL, wants_optional_counts
 from simfloat.sums import Accumulator, exact, matmul, sequential
@@ -316,6 +316,23 @@ class Arithmetic(Elementwise, ArithmeticFields):
     def with_target(self, target: Target) -> Arithmetic:
         """Return this arithmetic with another target."""
         return self._replace(target=target, options_cache={})
+
+    def in_format(self, format: Format, role: str = "activation_gradients") -> Arithmetic:
+        """Return this arithmetic with results of another format, for this role."""
+        if self.format == format:
+            return self
+        refusal = refusal_of(format, self.target.rounding, role, self.where)
+        target = self.target._replace(format=format, dtype=carrier_of(format))
+        return self.with_target(target)._replace(refusal=refusal)
+
+
+def refusal_of(format: Format, rounding: Rounding, role: str, where: str) -> str:
+    """Return the reason why an elementwise operation with this format and mode cannot be emulated; empty if it can."""
+    try:
+        check_precision(format, rounding)
+    except ValueError as error:
+        return f"The role {role} of {where} cannot be emulated: {error}"
+    return ""
 
 
 def _multiply_scaled(a: NDArray, b: NDArray, scales: Scales, options: Options) -> NDArray:

@@ -18,7 +18,7 @@ from simfloat.arithmetic.casts import Cast, as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.scaling import Delayed, Hadamard
-from simfloat.arithmetic.target import Target, WithPath, carrier_of, check_precision, wants
+from simfloat.arithmetic.target import Target, WithPath, carrier_of, wants
 from simfloat.formats import CATALOG, FP32, FP64, Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
@@ -32,6 +32,7 @@ from simfloat.simulation.arithmetic import (
     Rotation,
     Site,
     WorkMeter,
+    refusal_of,
 )
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Histories
@@ -309,9 +310,15 @@ class Place:
         arithmetic = self.to_operand(parameter, operand, own_format)
         if not self.takes_formats or not contains(own_format, arithmetic.format):
             return arithmetic
-        refusal = _refusal(own_format, arithmetic.target.rounding, "weight_gradients", self.where)
-        target = arithmetic.target._replace(format=own_format, dtype=carrier_of(own_format))
-        return arithmetic.with_target(target)._replace(refusal=refusal)
+        return arithmetic.in_format(own_format, "weight_gradients")
+
+    def format_of_gradient(self, format: Format) -> Format:
+        """Return the format of the gradient of a result of this operation in `format`; its shares are added in it.
+
+        As under automatic mixed precision, each use of an FP32 result has its own cast: the sum is not in 16 bits.
+        """
+        role = self.recipe.activation_gradients
+        return role if isinstance(role, Format) else format
 
     @cached_property
     def weights(self) -> Format:
@@ -504,7 +511,7 @@ class Place:
         stream = streams.stream_at(path, phase, self.operation, operand) if streams else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, located, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
-        refusal = _refusal(target_format, rounding, role, self.where)
+        refusal = refusal_of(target_format, rounding, role, self.where)
         histories = self.active_policy.histories.histories_at(path, phase, self.operation, operand)
         rotation = self._rotation(recipe) if role == "weight_gradients" else None
         arithmetic = Arithmetic(target, accumulate, recipe.reduce, self.where, {}, refusal, histories, rotation)
@@ -533,12 +540,3 @@ class Place:
 def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
     """Return the recipe of the policy; simulations with the same policy share the cache."""
     return policy.recipe(path, *operations)
-
-
-def _refusal(format: Format, rounding: Rounding, role: str, where: str) -> str:
-    """Return the reason why an elementwise operation with this format and mode cannot be emulated; empty if it can."""
-    try:
-        check_precision(format, rounding)
-    except ValueError as error:
-        return f"The role {role} of {where} cannot be emulated: {error}"
-    return ""

@@ -1,8 +1,7 @@
 """Follow the backward pass of a PyTorch model: the operand of each gradient, and when a gradient is complete.
 
-`Gradients` recognizes when the gradient of a parameter is complete, and `parameters_of` finds the parameters that a
-loss depends on. `BackwardNodes` follows autograd's nodes: the edges between them show to which operand each result
-belongs.
+`Gradients` recognizes when the gradient of a parameter is complete. `BackwardNodes` follows autograd's nodes: the edges
+between them show to which operand each result belongs.
 """
 
 from __future__ import annotations
@@ -198,20 +197,6 @@ def are_replicas() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def parameters_of(loss: torch.Tensor) -> Iterator[torch.nn.Parameter]:
-    """Yield the parameters on which a loss depends, by autograd's graph."""
-    seen, stack = set(), [loss.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)  # only nodes that accumulate a gradient have it
-        if isinstance(leaf, torch.nn.Parameter):
-            yield leaf
-        stack += [function for function, _ in node.next_functions]
-
-
 #: A function that finds the note of a node, and the notes that were found.
 Finder = Callable[[Any], LoggedOperation | None]
 Notes = Mapping[Any, LoggedOperation]
@@ -228,6 +213,7 @@ class BackwardNode:
 
     def __init__(self, note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves, simulation: Simulation) -> None:
         self.note, self._edges, self._simulation = note, (node, notes, leaves), simulation
+        self.are_added: Sequence[bool] = ()  # for each edge, True if other nodes compute shares of the same gradient
         self.events: list[PendingEvents] = []  # of the roundings so far
         self.deferred: DeferredOperations | None = None  # while the node computes
         self.results: Sequence[Any] = ()  # after its end, until the next node has ended
@@ -252,6 +238,12 @@ class BackwardNode:
         keeps_formats = place.takes_formats or place.narrow is not None
         return keeps_formats and format != operand.format and (format is None or not contains(operand.format, format))
 
+    def format_of_sum(self, edge: int) -> Format | None:
+        """Return the format in which autograd adds the shares of the gradient at an edge; None for a leaf."""
+        node, notes, _ = self._edges
+        made = notes.get(node.next_functions[edge][0])
+        return None if made is None else Backward(made, self._simulation, None).format_of_gradient
+
     def _before_cast(self, operand: Operand) -> Operand:
         """Return an operand as operations read it: beside upcast values, they compute its gradient in FP32."""
         is_wide = self.note.place.narrow is not None and self.narrows(operand)
@@ -269,7 +261,7 @@ class BackwardNode:
         deferred, self.deferred = self.deferred, None
         self._release_all_but(results)
         rounded_results: list[Any] = []
-        for operand, result in zip(self.operands, results, strict=False):
+        for edge, (operand, result) in enumerate(zip(self.operands, results, strict=False)):
             if operand is not None and isinstance(result, torch.Tensor):
                 if deferred is not None:
                     self.operand = self._before_cast(operand)
@@ -280,6 +272,12 @@ class BackwardNode:
                     # Additions and movements pass a gradient on unchanged, and other formulas compute it in FP32.
                     result = cast_gradient(Backward(self.note, self._simulation, operand, self.events), result)
                     self._release_all_but([result])
+                if self.note.place.takes_formats and self.are_added[edge]:
+                    sum_format = self.format_of_sum(edge)
+                    if sum_format is not None and not contains(sum_format, stored_format(result)):
+                        way = Backward(self.note, self._simulation, operand, self.events)
+                        result = cast_gradient(way, result, sum_format)
+                        self._release_all_but([result])
                 # The formula of an addition returns one tensor as the gradients of both operands.
                 if deferred is not None and any(result is x for x in rounded_results):
                     result = result.view_as(result)  # a separate tensor, to distinguish the two later
@@ -304,15 +302,15 @@ class BackwardNode:
                 events.release()
         self.events.clear()
 
-    def operand_of_addition(self, operands: Sequence[torch.Tensor]) -> Operand | None:
-        """Return the operand whose gradient is a term of this addition."""
-        for operand, result in zip(self.operands, self.results, strict=False):
+    def operand_of_addition(self, operands: Sequence[torch.Tensor]) -> tuple[Operand | None, Format | None]:
+        """Return the operand whose gradient is a term of this addition, and the format of its sum, if known."""
+        for edge, (operand, result) in enumerate(zip(self.operands, self.results, strict=False)):
             if operand is not None and any([result is x for x in operands]):
                 for events in (tag_of(x).events for x in operands):
                     if events is not None:
                         events.release()
-                return operand
-        return self.operand
+                return operand, self.format_of_sum(edge)
+        return self.operand, None
 
 
 class CurrentNode(NamedTuple):
@@ -444,8 +442,10 @@ class BackwardNodes:
         is_sorted = note.is_one_call and not self.are_recorded  # its rule names the operand of each result
         if is_sorted and completes and not are_replicas():
             self.completed.update(self._parameters_completed_by(node, leaves))
-        is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
+        are_added = [self._nodes.get(target, 0) > 1 for target, _ in node.next_functions]
+        is_added = any(are_added)
         way = self._ways[number] = BackwardNode(note, node, notes, leaves, self._gradients.simulation)
+        way.are_added = are_added
         is_single = len(node.next_functions) < 2 and note.place.observer is None
         keeps_formats = note.place.takes_formats or note.place.narrow is not None
         casts = keeps_formats and not is_sorted and any(map(way.narrows, note.operands))

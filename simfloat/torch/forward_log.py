@@ -191,6 +191,20 @@ def _node_of(root: Any) -> Any:
     return torch.autograd.graph.get_gradient_edge(root).node
 
 
+def parameters_of(loss: torch.Tensor) -> Iterator[torch.nn.Parameter]:
+    """Yield the parameters on which a loss depends, by autograd's graph."""
+    seen, stack = set(), [loss.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)  # only nodes that accumulate a gradient have it
+        if isinstance(leaf, torch.nn.Parameter):
+            yield leaf
+        stack += [function for function, _ in node.next_functions]
+
+
 def pending_events_at(place: Place, path: str) -> PendingEvents | None:
     """Return a store for the events of the gradient of the parameter at `path`; None if no observer wants them."""
     observer = place.observer

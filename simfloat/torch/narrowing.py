@@ -182,9 +182,10 @@ def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any
     return call
 
 
-def cast_gradient(way: Backward, g: torch.Tensor) -> torch.Tensor:
-    """Return a gradient in the format of its operand, as autograd casts it."""
+def cast_gradient(way: Backward, g: torch.Tensor, format: Format | None = None) -> torch.Tensor:
+    """Return a gradient in the format of its operand, as autograd casts it; `format` if it is given."""
     before, arithmetic = tag_of(g), way.arithmetic(())
+    arithmetic = arithmetic if format is None else arithmetic.in_format(format)
     if before.format == arithmetic.format:
         return g
     if before.events is not None:

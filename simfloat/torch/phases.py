@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simfloat.formats import FP32, Format
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
-from simfloat.simulation.place import Place, widest_format
+from simfloat.simulation.place import Place, contains, widest_format
 from simfloat.torch.forward_log import LoggedOperation, Operand, observed_at, pending_events_at
 from simfloat.torch.optimizers import OptimizerSteps
 from simfloat.torch.tensors import (
@@ -90,9 +90,9 @@ class Forward:
         """Return the arithmetic of the result."""
         if not self.place.is_widest:
             return self.place.forward
-        # As in NumPy's promotion, constants without axes do not count if there are arrays.
-        counting = [x for x in operands if x.ndim or tag_of(x).format is not None] or operands
-        # A constant without a tag is data. Together with tensors it would make results FP32 in every case.
+        # As in PyTorch's promotion, operands without axes do not count if there are others. A constant without a tag is
+        # data. Together with results it would make results FP32 in every case.
+        counting = [x for x in operands if x.ndim] or [x for x in operands if tag_of(x).format is not None] or operands
         return self.place.forward_in(widest_format(stored_format(x) for x in counting))
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
@@ -121,9 +121,23 @@ class Forward:
         """Return the tag of the result."""
         if self.note is not None:
             self.note.format = format
+            if self.place.is_widest:
+                self._narrow_operands_without_axes(self.note, operands)
         if self.place.narrow is None and not (self.place.takes_formats and format.precision >= FP32.precision):
             return Tag(format)
         return Tag(format, narrow=before_upcast(operands))
+
+    @staticmethod
+    def _narrow_operands_without_axes(note: LoggedOperation, operands: Tensors) -> None:
+        """Note that gradients of operands without axes are summed in the format of the result, if it is narrower."""
+        format = note.format
+        if format is not None and any([not x.ndim for x in operands]) and len(note.operands) == len(operands):
+            note.operands = tuple(
+                [
+                    operand._replace(format=format) if not x.ndim and contains(operand.format, format) else operand
+                    for operand, x in zip(note.operands, operands, strict=True)
+                ]
+            )
 
 
 class ForwardInFormat(Forward):
@@ -215,15 +229,24 @@ class Backward(Forward):
         # Nodes are numbered in program order: a gradient that existed when this operation ran has a smaller number.
         if self.forward_note.is_of_backward and (tag.node or 0) < (current_number() or 0):
             return x  # an earlier gradient that the operation itself read
-        place = self.place
-        if self.has_bias():
-            place = self.simulation.sibling(place, "add", place.path, place.operations[:-1])
-        elif not place.takes_formats:
+        if not self.has_bias() and not self.place.takes_formats:
             return x
-        arithmetic = place.to_activation(0, format)
+        arithmetic = self._place_of_result.to_activation(0, format)
         if arithmetic.format == tag.format:
             return x
         return self._round_once(x, tag, arithmetic)
+
+    @property
+    def _place_of_result(self) -> Place:
+        """The place of the last operation of the forward pass: of the addition of the bias, if there is one."""
+        place = self.place
+        return self.simulation.sibling(place, "add", place.path, place.operations[:-1]) if self.has_bias() else place
+
+    @property
+    def format_of_gradient(self) -> Format | None:
+        """The format of the gradient of the operation's result; None if the format of the result is unknown."""
+        format = self.forward_note.format
+        return None if format is None else self._place_of_result.format_of_gradient(format)
 
     def _round_once(self, x: torch.Tensor, tag: Tag, arithmetic: Arithmetic) -> torch.Tensor:
         """Round a gradient when its node first reads it; other operations of the node read the same values."""
@@ -288,6 +311,9 @@ class Backward(Forward):
 class GradientSum(Backward):
     """An addition, in autograd's engine, of gradients that reach one operand from several nodes."""
 
+    #: The format of the gradient of a result; None for a leaf.
+    own_format: Format | None = None
+
     def is_of_bias(self, operation: str) -> bool:
         """True if the shares are gradients of the bias: their sum has the place of the addition, like each share."""
         return self.has_bias() and self.operand is not None and self.operand.number == 2
@@ -295,7 +321,9 @@ class GradientSum(Backward):
     def of_bias(self) -> Backward:
         """Return the phase of the sum at the place of the addition."""
         share = super().of_bias()
-        return GradientSum(share.forward_note, self.simulation, share.operand, self._pending_events)
+        way = GradientSum(share.forward_note, self.simulation, share.operand, self._pending_events)
+        way.own_format = self.own_format
+        return way
 
     @property
     def may_narrow(self) -> bool:
@@ -303,14 +331,17 @@ class GradientSum(Backward):
         return False
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """Return the arithmetic of the sum; for a parameter that was moved or cast, the shares determine the format.
+        """Return the arithmetic of the sum; for a leaf, or a moved parameter, the shares determine the format.
 
-        Automatic mixed precision casts a parameter once for all products, so their gradients are added in a narrow
-        format.
+        Automatic mixed precision casts a leaf once for all products, so their gradients are added in a narrow format.
+        Each use of a result has its own cast, so its gradients are added in the format of the result.
         """
         if self.forward_note.weight is not None and self.operand is not None:
             self.operand = self.operand._replace(format=widest_format(map(stored_format, operands)))
-        return super().arithmetic(operands)
+        arithmetic = super().arithmetic(operands)
+        if not self.place.takes_formats:
+            return arithmetic
+        return arithmetic.in_format(self.own_format or widest_format(map(stored_format, operands)))
 
 
 class CompleteGradient(Backward):

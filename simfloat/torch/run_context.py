@@ -261,16 +261,19 @@ class RunContext:
             note = copy(note)
             note.place = self.simulation.sibling(note.place, part, note.place.path, note.place.operations[:-1])
         operand: Operand | None = None
+        own_format: Format | None = None
         if number is not None:
             operand = note.operand(number)
         elif way is not None:
-            operand = way.operand_of_addition(operands) if way.results else way.operand
+            operand, own_format = way.operand_of_addition(operands) if way.results else (way.operand, None)
         # The engine adds the results of a node to other gradients while that node is still the current one.
         is_sum = way is not None and way is self.backward_nodes.ended
         # A moved parameter: the operations that read it have computed the shares, and their policy rounds the sum.
         if is_sum and operand is not None and operand.path is not None and _is_movement(note.place.operation):
             note, operand = self.gradients.reader(note, operand, operands)
         phase = (GradientSum if is_sum else Backward)(note, self.simulation, operand, way.events if way else None)
+        if isinstance(phase, GradientSum):
+            phase.own_format = own_format
         if self.composites and phase.is_fused:
             return phase.inside(operation)
         return phase.of_bias() if phase.is_of_bias(operation) else phase

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from simfloat.common import as_rectangular_array, check_loss_function
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
-from simfloat.torch.backward import parameters_of
+from simfloat.torch.forward_log import parameters_of
 from simfloat.torch.open_run import active_run, open_run
 from simfloat.torch.optimizers import check_calls_no_closure
 from simfloat.torch.simulated_model import Run

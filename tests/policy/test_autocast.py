@@ -54,6 +54,44 @@ def test_a_step_has_the_bits_of_torch(seed):
         assert_bits(mine, torchs)
 
 
+#: Programs of layers, values z and a parameter without axes, in either package.
+SHARES = [
+    lambda b, c, z, scale: z + b(z),
+    lambda b, c, z, scale: b(z) * z.relu(),
+    lambda b, c, z, scale: (z * b(z)).relu() + z,
+    lambda b, c, z, scale: z + b(z) * c(z) + c(b(z)),
+    lambda b, c, z, scale: b(z) * scale + c(z),
+    lambda b, c, z, scale: z * scale,
+]
+
+
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_shares_of_a_gradient_are_added_as_wide_as_the_result_and_operands_without_axes_widen_nothing(is_wide):
+    rng = np.random.default_rng(3)
+    a, b, c, w = (np.float32(rng.integers(-15, 16, shape) / 8 + 1 / 16) for shape in ((4, 4),) * 3 + ((4,),))
+    x, g = (np.float32(rng.integers(-127, 128, (5, 4)) / 32) for _ in "xg")
+    x, scale = np.float32(np.trunc(4 * x) / 8), np.float32(1 + 2**-10)
+
+    def run(program, nn, tensor, block):
+        layers = [nn.Linear(4, 4, bias=False) for _ in "abc"]
+        for layer, weight in zip(layers, (a, b, c), strict=True):
+            layer.load_state_dict({"weight": tensor(weight.copy())})
+        parameters = [nn.Parameter(tensor(each.copy())) for each in (w, np.array(scale))]
+        with block:
+            h = layers[0](tensor(x))
+            y = program(*layers[1:], h * parameters[0] if is_wide else h, parameters[1])
+            (y * tensor(g)).sum().backward()
+        return y, [p.grad for p in (*[layer.weight for layer in layers], *parameters) if p.grad is not None]
+
+    for program in SHARES:
+        mine, gradients = run(program, sf.nn, lambda array: array, sf.simulate("amp-bf16"))
+        y, expected = run(program, torch.nn, torch.tensor, torch.autocast("cpu", torch.bfloat16))
+        assert mine.format == sf.as_format(y.dtype)
+        assert_bits(mine.data, y.detach().float().numpy())
+        for ours, theirs in zip(gradients, expected, strict=True):
+            assert_bits(ours, theirs.numpy())
+
+
 BF16, FP32 = (torch.randn(3, 4, dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
 
 

@@ -85,9 +85,9 @@ def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
     model = make()
     gradients, contribution = [], record._contribution
 
-    def heard(node, number, *rest):
-        result = contribution(node, number, *rest)
-        gradients.append((node, number, result))
+    def heard(node, number, u, addition, g, before, *rest):
+        result = contribution(node, number, u, addition, g, before, *rest)
+        gradients.append((node, number, before is not None, result))
         return result
 
     monkeypatch.setattr(record, "_contribution", heard)
@@ -100,8 +100,8 @@ def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
     assert made and gradients
     for variable in made:
         check_result(policy, variable)
-    for node, number, gradient in gradients:
-        check_gradient(policy, node, number, gradient)
+    for node, number, is_sum, gradient in gradients:
+        check_gradient(policy, node, number, is_sum, gradient)
     for (path, parameter), state in zip(model.named_parameters(), optimizer.state, strict=True):
         recipe = policy.recipe(path, "update")
         assert parameter.format == recipe.weights and holds(recipe.weights, parameter.data)
@@ -120,15 +120,19 @@ def check_result(policy, variable):
         return
     want = role(policy, node, "activations")
     if want == "widest":
-        # Scalars do not count beside arrays.
-        want = widest_format(
-            f for x, f in zip(node.parents, node.formats, strict=True) if x.format is not None or x.ndim
-        )
+        # Scalars do not count beside arrays, and constants do not count beside results.
+        pairs = list(zip(node.parents, node.formats, strict=True))
+        want = widest_format([f for x, f in pairs if x.ndim] or [f for x, f in pairs if x.format is not None])
     assert variable.format == want and holds(want, variable.numbers), node.place.operations
 
 
-def check_gradient(policy, node, number, gradient):
-    path = node.paths[number]
+def check_gradient(policy, node, number, is_sum, gradient):
+    path, parent = node.paths[number], node.parents[number]
+    if is_sum and node.place.takes_formats and parent.node is not None:
+        # Each use of a result has its own cast, so its shares are added in the format of the result.
+        want = role(policy, parent.node, "activation_gradients")
+        assert holds(parent.format if want == "widest" else want, gradient), (parent.node.place.operations, number)
+        return
     name = "activation_gradients" if path is None else "weight_gradients"
     own = path if path is None or path.startswith(node.place.path) else f"{node.place.path}.{path.rpartition('.')[2]}"
     want = role(policy, node, name, own)

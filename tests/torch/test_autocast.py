@@ -366,6 +366,61 @@ def test_gradients_that_pass_an_addition_to_narrow_operands_have_the_bits_that_a
         assert all(torch.equal(a, b) for a, b in pairs), observer
 
 
+#: Programs of a model, a value z in FP32 or 16 bits, and data x: of each the results and gradients have exact sums.
+SHARES = {
+    "residual": lambda m, z, x: z + m.b(z),
+    "residual last": lambda m, z, x: m.b(z) + z,
+    "post-norm": lambda m, z, x: (lambda y: (y + m.d(F.relu(m.c(y)))) * m.w)((z + m.b(z)) * m.w),
+    "pre-norm": lambda m, z, x: (lambda y: y + m.d(F.relu(m.c(y * m.w))))(z + m.b(z * m.w)),
+    "queries and keys": lambda m, z, x: m.b(z) * m.c(z),
+    "queries, keys and values": lambda m, z, x: z + m.b(z) * m.c(z) + m.d(z),
+    "function first": lambda m, z, x: m.b(z) * z.relu(),
+    "three uses": lambda m, z, x: (z * m.b(z)).relu() + z,
+    "matmul": lambda m, z, x: (z @ z.mT) @ z + z,
+    "view": lambda m, z, x: (lambda r: m.b(r) + m.c(r) + r)(z.view(5, 4)),
+    "joined": lambda m, z, x: m.c(torch.cat([z, m.b(z)])),
+    "selected": lambda m, z, x: torch.where(z > 0, z, m.b(z)),
+    "function in FP32": lambda m, z, x: F.mse_loss(z, x, reduction="none") * m.w + m.b(z),
+    "function in FP32 last": lambda m, z, x: m.b(z) * F.mse_loss(z, x, reduction="none"),
+    "view and function in FP32": lambda m, z, x: (lambda r: m.b(r) * F.mse_loss(r, x, reduction="none"))(z[:]) + z,
+    "tied": lambda m, z, x: F.linear(F.linear(z, m.b.weight), m.b.weight) * z,
+    "tied with FP32": lambda m, z, x: F.linear(z, m.b.weight) * m.b.weight[0],
+    "leaf": lambda m, z, x: m.b(x) * m.c(x) + z,
+    "leaf and residual": lambda m, z, x: x + m.b(x) * z,
+    "scale": lambda m, z, x: m.b(z) * m.scale,
+    "scaled logits": lambda m, z, x: (m.b(z) @ m.c(z).mT) * m.scale,
+    "quotient": lambda m, z, x: m.b(z) / m.scale + m.c(z) * m.scale,
+    "scale of FP32": lambda m, z, x: z * m.scale,
+}
+
+
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_shares_of_a_gradient_are_added_as_wide_as_the_result_and_operands_without_axes_widen_nothing(is_wide):
+    def run(program, block):
+        torch.manual_seed(3)
+        model = nn.Module()
+        for name in "abcd":
+            setattr(model, name, nn.Linear(4, 4, bias=False))
+        model.w, model.scale = nn.Parameter(torch.ones(4)), nn.Parameter(torch.tensor(1 + 2**-10))
+        with torch.no_grad():
+            for parameter in list(model.parameters())[2:]:
+                parameter.copy_(torch.randint(-15, 16, parameter.shape) / 8 + 1 / 16)
+        x = (torch.randint(-15, 16, (5, 4)) / 8).requires_grad_()
+        with block(model):
+            h = model.a(x.detach())
+            y = program(model, h * model.w if is_wide else h, x)
+            (y.float() * (torch.randint(-127, 128, y.shape) / 32)).sum().backward()
+        return [y.detach().float(), *[leaf.grad for leaf in (x, *model.parameters()) if leaf.grad is not None]]
+
+    for name, program in SHARES.items():
+        expected = run(program, lambda model: torch.autocast("cpu", torch.bfloat16))
+        for observer in (None, sf.Recorder())[: 1 + is_wide]:
+            found = run(
+                program, lambda model, observer=observer: sf.torch.simulate(model, "amp-bf16", observer=observer)
+            )
+            assert all(map(torch.equal, found, expected)), (name, observer)
+
+
 def test_data_converted_to_the_dtype_of_16_bit_values_leave_results_in_16_bits():
     data, results = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), []
     for other in (lambda x: data.to(x.dtype), lambda x: data):

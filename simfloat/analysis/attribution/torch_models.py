@@ -19,7 +19,7 @@ from simfloat.policy.policy import is_written, policy_in_type
 from simfloat.policy.roles import ROLES, UPDATE, WIDEST
 from simfloat.simulation.arithmetic import Silent, WorkMeter
 from simfloat.torch import Run, simulate
-from simfloat.torch.backward import parameters_of
+from simfloat.torch.forward_log import parameters_of
 from simfloat.torch.tensors import FORMAT_OF, call_model
 from simfloat.torch.wide_types import WideTypes
 
