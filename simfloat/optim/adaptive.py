@@ -251,7 +251,8 @@ class RMSprop(Optimizer):
 
     lr, alpha, 1 - alpha, momentum, eps and weight_decay are exact float64 operands. Without weight_decay, d is g. A
     factor of 1 or -1 does not cause a rounding. The state contains `square_avg`, `grad_avg`, `momentum_buffer` and
-    `step`. PyTorch's optimizer gives the same bits under `simfloat.torch`.
+    `step`. PyTorch's optimizer gives the same bits under `simfloat.torch`, except with momentum under stochastic
+    rounding: it rounds Q(momentum m) before the quotient, and therefore takes the draws in another order.
 
     Parameters:
         params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
