@@ -60,11 +60,14 @@ NEWER_PIP := pip install --quiet --upgrade 'pip>=25'
 	$(BIN)/pip install --quiet --no-compile --editable '.[experiments]'
 	touch $@
 
-# The pinned wheel of torch is the CPU build.
+# The pinned wheel of torch is the CPU build. pip uses one core for more than a minute. The other core compiles the kernels
+# of a first session, which the tests need.
 .venv/test.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
 	-$(BIN)/$(NEWER_PIP)
-	$(BIN)/pip install --quiet --no-compile torch==2.13.0 --editable '.[test,oracles,lint]'
+	$(BIN)/pip install --quiet --no-compile numpy numba
+	$(BIN)/python -m simfloat warmup --first-session & \
+		$(BIN)/pip install --quiet --no-compile torch==2.13.0 --editable '.[test,oracles,lint]' && wait
 	touch $@
 
 .venv/docs.stamp: pyproject.toml
