@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_on_gpu(quick: bool) -> int:
-    """Compare rounding, operations, sums and events on the GPU with the CPU; return 1 if a bit differs, 2 without a GPU."""
+    """Compare rounding, operations, sums and events with the CPU; return 1 if a bit differs, 2 without a GPU."""
     from simfloat.arithmetic.machines import device_named
     from simfloat.tools.selftest import run, sums
 
