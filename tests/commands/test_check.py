@@ -163,7 +163,21 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
         ('operation = "dot"\nformat = ["E4M3"]\n', 'a pair for a and b, such as ["E4M3", "E5M2"]; got'),
         ('operation = "add"\nformat = "FP16"\ncases = 0\n', "cases must be an integer from 1"),
         ('operation = "dot"\nformat = "FP16"\naccumulate = "print(1)"\n', "Cannot read 'print(1)'"),
-        ("operation = add\n", "Invalid value"),
+        ("operation = add\n", 'Invalid value (at line 1, column 13). Texts are in quotes: write operation = "add"'),
+        (
+            'operation = "dot"\nformat = "E4M3"\naccumulate = tensor_core(hopper, E4M3)  # FP8\n',
+            "Texts are in quotes: write accumulate = \"tensor_core('hopper', E4M3)\"",
+        ),
+        (
+            'operation = "dot"\nformat = "E4M3"\naccumulate = "tensor_core("hopper", E4M3)"\n',
+            "Texts are in quotes: write accumulate = \"tensor_core('hopper', E4M3)\"",
+        ),
+        (
+            'operation = "dot"\nformat = "E4M3"\naccumulate = "tensor_core(hopper, E4M3)"\n',
+            "A name that is no format is in quotes: tensor_core('hopper', ...).",
+        ),
+        ('operation = "dot"\nformat = [E4M3, E5M2]\n', 'write format = ["E4M3", "E5M2"]'),
+        ('operation = "add"\nformat = "FP16"\nflags = True\n', "Booleans are in lower case: write flags = true"),
     ],
 )
 def test_an_invalid_description_is_an_error_that_names_its_file(text, words, tmp_path, capsys):

@@ -23,7 +23,7 @@ import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.testfloat import Kind
 from simfloat.common import did_you_mean, is_integer
-from simfloat.policy.text import parse, to_toml
+from simfloat.policy.text import parse, quotes_missing, to_toml
 from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
@@ -186,12 +186,17 @@ def _with_exponents(x: NDArray[np.float64], exponents: NDArray[np.int64], format
 
 def read_unit(path: str) -> Unit:
     """Read the description in a file; ValueError naming the file if it is missing or invalid."""
+    text = ""
     try:
-        description = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8").removeprefix("\ufeff")
+        description = tomllib.loads(text)
         # `Unit.text` has written a description with versions.
         versions = [description.pop(key, None) for key in ("version", "simfloat")]
         return _as_unit(Path(path).stem, description)._replace(describes_file=None not in versions)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ValueError) as error:
+    except tomllib.TOMLDecodeError as error:
+        advice = quotes_missing(text, error)
+        raise ValueError(f"{path}: {error}{'.' if advice else ''}{advice}") from None
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
@@ -214,7 +219,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     accumulate, format = description.get("accumulate"), description.get("format")
     case = case_of(
         description["operation"],
-        parse(format) if isinstance(format, str) and format.startswith("(") else format,
+        parse(format) if isinstance(format, str) and format.startswith(("(", "p3109(")) else format,
         description.get("rounding"),
         description.get("output"),
         None if accumulate is None else parse(str(accumulate)),
