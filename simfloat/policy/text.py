@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import fill
@@ -48,6 +49,9 @@ CALLS: dict[str, Callable] = {
     "systolic": sums.systolic,
     **{name: make for name, make in MAKERS.items() if callable(make)},
 }
+#: The calls with an argument that is a name of hardware, or of a library.
+NAMED_HARDWARE = ("tensor_core", "matrix_core", "library_sum")
+
 NAMES: dict[str, Any] = {name: value for name, value in MAKERS.items() if not callable(value)}
 
 #: The keys of a policy that are neither roles nor overrides.
@@ -57,6 +61,9 @@ RoleValues = Iterable[tuple[str, Any]]
 
 #: The text of a role in an override that follows its default again.
 BACK = "default"
+
+#: A name in a text.
+WORD = r"[A-Za-z]\w*"
 
 #: Limits for texts and integers: larger ones are mistakes that would take long to reject.
 LONGEST, LARGEST = 20_000, 2**62
@@ -177,12 +184,22 @@ def _value(node: ast.expr) -> Any:
         case ast.Name(id=name):
             return NAMES[name] if name in NAMES else formats.as_format(name)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords) if name in CALLS:
-            options = {keyword.arg or "**": _value(keyword.value) for keyword in keywords}
-            return CALLS[name](*(_value(argument) for argument in arguments), **options)
+            options = {keyword.arg or "**": _argument(name, keyword.value) for keyword in keywords}
+            return CALLS[name](*(_argument(name, argument) for argument in arguments), **options)
         case ast.Tuple(elts=elements):
             return tuple(_value(element) for element in elements)
     readable = ", ".join(sorted([*CALLS, *NAMES, *MODES, "stochastic", *CATALOG]))
     raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; allowed are {readable}.")
+
+
+def _argument(call: str, node: ast.expr) -> Any:
+    """Return the value of an argument; ValueError names the quotes that the name of hardware needs."""
+    try:
+        return _value(node)
+    except ValueError as error:
+        if call in NAMED_HARDWARE and isinstance(node, ast.Name):
+            raise ValueError(f"{error} A name that is no format is in quotes: {call}({node.id!r}, ...).") from None
+        raise
 
 
 def to_toml(data: dict[str, Any]) -> str:
@@ -211,9 +228,29 @@ def from_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         path = " It takes the text itself: Path(path).read_text()." if text.strip().endswith(".toml") else ""
-        raise ValueError(f"Not a TOML file: {error}.{path}") from None
+        raise ValueError(f"Not a TOML file: {error}.{quotes_missing(text, error)}{path}") from None
     except RecursionError:
         raise ValueError("Not a TOML file of a policy: it is nested too deeply.") from None
+
+
+def quotes_missing(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Return the line to write if the error of a TOML text is a text without quotes; the empty text otherwise."""
+    place = re.search(r"at line (\d+)", str(error))
+    line = text.splitlines()[int(place[1]) - 1] if place else ""
+    match = re.fullmatch(r"\s*([\w-]+)\s*=\s*([^#]*?)\s*(#.*)?", line)
+    if match is None:
+        return ""
+    key, value = match[1], match[2]
+    if value in ("True", "False"):
+        return f" Booleans are in lower case: write {key} = {value.lower()}"
+    inner = value[1:-1] if re.fullmatch('".*"', value) else value
+    if re.fullmatch(rf"{WORD}(\(.*\))?", inner):
+        inner = inner.replace('"', "'")
+        inner = re.sub(r"^(tensor_core|matrix_core)\((\w+)", r"\1('\2'", inner)
+        return f" Texts are in quotes: write {key} = {_toml_value(inner)}"
+    if re.fullmatch(r"\[[\w\s,'\"]*\]", value):
+        return f" Texts are in quotes: write {key} = {_toml_value(re.findall(WORD, value))}"
+    return ""
 
 
 def _short(text: str) -> str:

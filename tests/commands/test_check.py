@@ -3,11 +3,12 @@
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.tools.commands.unit import KEYS, VERSION
+from simfloat.tools.commands.unit import KEYS, VERSION, read_unit
 
 ADDER = 'operation = "add"\nformat = "FP16"\nrounding = "toward_zero"\ncases = 40\n'
 
@@ -43,7 +44,46 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
-    assert (VERSION, digest.hexdigest()[:16]) == (1, "2614c0d31776abae"), "files that change need another version"
+    assert (VERSION, digest.hexdigest()[:16]) == (2, "41a6fc35340bf233"), "files that change need another version"
+
+
+#: Units of dots, with accumulators that a wrong circuit could have.
+WRONG_ACCUMULATORS = {
+    ('["E4M3", "E5M2"]', 8, "fused(8, 25)"): (
+        "fused(8, 24)",
+        "fused(8, 26)",
+        "fused(8, 25, align=nearest_even)",
+        "fused(8, 25, rounding=nearest_even)",
+        "fused(4, 25)",
+        "sequential(FP32)",
+    ),
+    ('"E5M2"', 8, "fused(4, 30)"): ("fused(4, 29)", "fused(4, 31)", "fused(4, 30, align=to_odd)", "fused(8, 30)"),
+    ('"FP16"', 16, "fused(8, 24, FP16)"): ("fused(8, 23, FP16)", "fused(8, 25, FP16)", "fused(16, 24, FP16)"),
+    ('"E4M3"', 4, "sequential(FP32)"): ("sequential(FP32, rounding=toward_zero)", "blocked(2, FP32, FP32)", "exact"),
+    ('"FP32"', 4, "sequential(FP32)"): ("sequential(FP32, products=FP32)", "sequential(FP32, rounding=toward_zero)"),
+    ('"E4M3"', 64, "tensor_core('hopper', E4M3)"): ("fused(32, 13)", "tensor_core('blackwell', E4M3)"),
+}
+
+
+def test_the_cases_of_a_dot_find_wrong_accumulators(tmp_path, capsys):
+    for (format, terms, accumulate), wrong in WRONG_ACCUMULATORS.items():
+        text = f'operation = "dot"\nformat = {format}\nterms = {terms}\noutput = "FP32"\naccumulate = '
+        path = write_unit(tmp_path, "right", f'{text}"{accumulate}"\n')
+        for accumulator in wrong:
+            (tmp_path / "wrong.toml").write_text(f'{text}"{accumulator}"\n')
+            capsys.readouterr()
+            assert main(["check", str(path), "--unit", str(tmp_path / "wrong.toml")]) == 1, accumulator
+            differences = int(capsys.readouterr().out.splitlines()[-1].split()[0])
+            assert differences >= 5, f"{accumulator} in place of {accumulate}: {differences} of 200 cases differ"
+
+
+def test_the_sums_of_some_cases_are_subnormal(tmp_path):
+    for format, accumulate in (("E4M3", "fused(4, 20)"), ("FP16", "sequential(FP16)"), ("FP16", "pairwise(FP16)")):
+        text = f'operation = "dot"\nformat = "{format}"\naccumulate = "{accumulate}"\n'
+        path = write_unit(tmp_path, "unit", text)
+        case = read_unit(str(tmp_path / "unit.toml")).case
+        results = sf.read_vectors(path, "dot", format, accumulate=case.accumulator).result
+        assert np.count_nonzero((results != 0) & (np.abs(results) < case.kinds[-1].smallest_normal)) >= 3
 
 
 def test_a_list_of_two_formats_is_the_pair_of_a_and_b(tmp_path):
@@ -123,7 +163,21 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
         ('operation = "dot"\nformat = ["E4M3"]\n', 'a pair for a and b, such as ["E4M3", "E5M2"]; got'),
         ('operation = "add"\nformat = "FP16"\ncases = 0\n', "cases must be an integer from 1"),
         ('operation = "dot"\nformat = "FP16"\naccumulate = "print(1)"\n', "Cannot read 'print(1)'"),
-        ("operation = add\n", "Invalid value"),
+        ("operation = add\n", 'Invalid value (at line 1, column 13). Texts are in quotes: write operation = "add"'),
+        (
+            'operation = "dot"\nformat = "E4M3"\naccumulate = tensor_core(hopper, E4M3)  # FP8\n',
+            "Texts are in quotes: write accumulate = \"tensor_core('hopper', E4M3)\"",
+        ),
+        (
+            'operation = "dot"\nformat = "E4M3"\naccumulate = "tensor_core("hopper", E4M3)"\n',
+            "Texts are in quotes: write accumulate = \"tensor_core('hopper', E4M3)\"",
+        ),
+        (
+            'operation = "dot"\nformat = "E4M3"\naccumulate = "tensor_core(hopper, E4M3)"\n',
+            "A name that is no format is in quotes: tensor_core('hopper', ...).",
+        ),
+        ('operation = "dot"\nformat = [E4M3, E5M2]\n', 'write format = ["E4M3", "E5M2"]'),
+        ('operation = "add"\nformat = "FP16"\nflags = True\n', "Booleans are in lower case: write flags = true"),
     ],
 )
 def test_an_invalid_description_is_an_error_that_names_its_file(text, words, tmp_path, capsys):

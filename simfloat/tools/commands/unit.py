@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.testfloat import Kind
 from simfloat.common import did_you_mean, is_integer
-from simfloat.policy.text import parse, to_toml
+from simfloat.policy.text import parse, quotes_missing, to_toml
 from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
@@ -40,10 +40,14 @@ KEYS = {
 }
 
 #: The version of the files of a unit; it changes if the same description gives other files.
-VERSION = 1
+VERSION = 2
 
 #: The defaults and the limits of numbers in a description.
 NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
+
+#: Far larger products that cancel: their largest exponent, so that sums in FP16 do not overflow, and the number of
+#: differences between their exponent and that of the other products.
+LARGEST_EXPONENT, GAPS = 13, 32
 
 
 class Unit(NamedTuple):
@@ -63,7 +67,7 @@ class Unit(NamedTuple):
         operands = [self._operand(place, kind) for place, kind in enumerate(case.kinds[:-1])]
         scales = None
         if case.operation == DOT:
-            self._cancel_products(operands)
+            self._relate_terms(operands)
             a, b, *of_blocks, c = operands
             operands, scales = [a, b, c], tuple(of_blocks) or None
         arguments: list[Any] = [] if case.signature else [case.kinds[:2] if case.operation == DOT else case.kinds[0]]
@@ -92,9 +96,10 @@ class Unit(NamedTuple):
                 codes[codes == 2 ** (kind.bits - 1)] = 0
             numbers = sf.decode(codes, kind).astype(np.float64)
             if self.case.operation == DOT:  # infinities and NaN would be the only results
-                near = 1.0 + (words[0] % np.uint32(256)) / 256.0
-                near = np.ldexp(near, (words[1] % np.uint32(12)).astype(np.int32) - 6) * (1.0 - 2.0 * (words[3] & 1))
-                numbers = sf.round(near, kind, sf.nearest_even.saturating()).astype(np.float64)
+                # The factors of every fifth row differ more.
+                reach = np.where(is_factor & (np.arange(size) // columns % 5 == 4), 12, 6)
+                exponents = (words[1] % (2 * reach)).astype(np.int64) - reach
+                numbers = _with_exponents(_random_significands(words[0], words[3]), exponents, kind)
         rarity = 16 * columns if is_factor or is_scale else 2
         at = words[2] % np.uint32(rarity * edges.size) < edges.size
         numbers[at] = edges[words[3][at] % np.uint32(edges.size)]
@@ -111,11 +116,48 @@ class Unit(NamedTuple):
         edges += [np.nan] if format.has_nan else []
         return np.unique(sf.round(edges, format)).astype(np.float64) if format.is_fixed else np.array(edges)
 
-    def _cancel_products(self, operands: list[NDArray[Any]]) -> None:
-        """Let the first and the last product of every second row cancel, and start sums from small numbers."""
-        a, b, *_, c = operands
-        a[::2, -1], b[::2, -1] = (-a[::2, 0] if self.case.kinds[0].signed else a[::2, 0]), b[::2, 0]  # type: ignore[union-attr]
-        c[...] = np.where(np.arange(self.cases) % 3 == 0, c, 0.0)
+    def _relate_terms(self, operands: list[NDArray[Any]]) -> None:
+        """Let the terms of a sum cancel, or cut bits of each other.
+
+        In every second row the first product and another one cancel; in half of these rows, they are far larger than
+        the other products. A third of the sums start from zero. Another third start from a number with all significant
+        bits of its format, whose exponent is near that of the largest product, or of the products that do not cancel.
+        The terms of every eleventh row are near the smallest normal number of the sums, or of b.
+        """
+        a, b, *scales, c = operands
+        of_a, of_b, *_, of_c, _ = self.case.kinds
+        assert isinstance(of_a, sf.Format) and isinstance(of_b, sf.Format) and isinstance(of_c, sf.Format)
+        rows, columns = np.arange(self.cases), np.arange(self.terms)
+        words = random_words(Draw(self.seed, len(operands)), 0, 4 * self.cases).reshape(4, self.cases).astype(np.int64)
+        are_tiny = rows % 11 == 5
+        are_far = (rows % 4 == 0) & ~are_tiny
+        limits = of_c.smallest_normal, of_c.max / 4.0, of_a.max, of_b.max
+        least, most, most_a, most_b = (int(_exponents(x)) for x in limits)
+        top = min(most_a + most_b, most, LARGEST_EXPONENT)
+        gap = words[0] % GAPS
+        related = np.where(are_tiny, least - 2, top - gap)[:, np.newaxis] - (rows[:, np.newaxis] + columns) % 4
+        wanted = related - _exponents(a)
+        moved = _with_exponents(b, wanted, of_b)
+        b[are_far | are_tiny] = moved[are_far | are_tiny]
+        # Products that cannot be as small as the sums are zero in half of the rows, so that sums are subnormal.
+        if of_b.has_zero:
+            b[(are_tiny & (rows % 2 == 1))[:, np.newaxis] & (wanted < _exponents(of_b.smallest_subnormal))] = 0.0
+        a[are_far, 0] = _with_exponents(a[are_far, 0], np.full(are_far.sum(), min(top // 2, most_a)), of_a)
+        b[are_far, 0] = _with_exponents(b[are_far, 0], top - _exponents(a[are_far, 0]), of_b)
+        for first, column in ((0, -1), (2, -1), (4, min(1, self.terms - 1)), (6, -1)):
+            a[first::8, column] = -a[first::8, 0] if of_a.signed else a[first::8, 0]
+            b[first::8, column] = b[first::8, 0]
+        with np.errstate(invalid="ignore", over="ignore"):
+            products = np.abs(a * b)
+            for scale in scales:
+                products *= np.repeat(scale, self.case.block, axis=1)[:, : self.terms]
+        largest = _exponents(np.max(products, axis=1, where=np.isfinite(products), initial=0.0))
+        # Half of the exponents differ by at most 4, the others by more than the significant bits.
+        reach = np.where(words[1] & 1, 4, of_c.precision + 2)
+        near = largest - np.where(are_far, gap, 0) + words[2] % (2 * reach + 1) - reach
+        exponents = np.where(are_tiny, least - words[2] % of_c.precision, near)
+        starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
+        c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0)
         if self.case.accumulator is not None and not self.case.accumulator.takes_initial:
             c[...] = 0.0
 
@@ -125,14 +167,36 @@ class Unit(NamedTuple):
         return to_toml({**self.description, **versions})
 
 
+def _random_significands(words: NDArray[Any], signs: NDArray[Any]) -> NDArray[np.float64]:
+    """Return numbers from 1 to 2 of 33 significant bits, with random signs."""
+    return (1.0 + words / 2.0**32) * (1.0 - 2.0 * (signs & 1))
+
+
+def _exponents(x: ArrayLike) -> NDArray[np.int64]:
+    """Return the exponents of the binades of numbers."""
+    return np.frexp(x)[1].astype(np.int64) - 1
+
+
+def _with_exponents(x: NDArray[np.float64], exponents: NDArray[np.int64], format: sf.Format) -> NDArray[np.float64]:
+    """Return numbers of a format with the significands of x, and with exponents as near as the format has them."""
+    exponents = np.clip(exponents, _exponents(format.smallest_subnormal), _exponents(format.max))
+    moved = np.ldexp(x, (exponents - _exponents(x)).astype(np.int32))
+    return sf.round(moved if format.signed else np.abs(moved), format, sf.nearest_even.saturating()).astype(np.float64)
+
+
 def read_unit(path: str) -> Unit:
     """Read the description in a file; ValueError naming the file if it is missing or invalid."""
+    text = ""
     try:
-        description = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8").removeprefix("\ufeff")
+        description = tomllib.loads(text)
         # `Unit.text` has written a description with versions.
         versions = [description.pop(key, None) for key in ("version", "simfloat")]
         return _as_unit(Path(path).stem, description)._replace(describes_file=None not in versions)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ValueError) as error:
+    except tomllib.TOMLDecodeError as error:
+        advice = quotes_missing(text, error)
+        raise ValueError(f"{path}: {error}{'.' if advice else ''}{advice}") from None
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
@@ -155,7 +219,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     accumulate, format = description.get("accumulate"), description.get("format")
     case = case_of(
         description["operation"],
-        parse(format) if isinstance(format, str) and format.startswith("(") else format,
+        parse(format) if isinstance(format, str) and format.startswith(("(", "p3109(")) else format,
         description.get("rounding"),
         description.get("output"),
         None if accumulate is None else parse(str(accumulate)),
