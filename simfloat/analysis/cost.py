@@ -1,7 +1,7 @@
 """Count the cost of a training step under a policy: multiply-adds, rounded values, bits moved and bytes of state.
 
-The bits of a value include its share of the scale of its block. The work of a model is counted once, and priced for
-many policies.
+The bits of a value with a block scale include the bits of the scale, divided by the size of the block. The work of a
+model is counted once, and priced for many policies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from simfloat.simulation.arithmetic import Site, WorkMeter
 
 
 def value_bits(value: Format | Cast) -> float:
-    """Return the bits of a value in a format, or after a cast, including its share of the scale of its block."""
+    """Return the bits of a value in a format, or after a cast: with block scales, plus the bits of a scale per
+    element."""
     cast = as_cast(value)
     if not isinstance(cast.scale, Block):
         return cast.format.bits
@@ -221,8 +222,8 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
     * Multiply-adds, by the formats of both operands and the accumulator, and the additions of all other sums.
     * Rounded values, by role and format.
     * Bits moved. Every operation is assumed to read its operands from memory and to write its results there. Operands
-      of contractions are counted in the formats that they are rounded to, with their share of the scale of a whole
-      block. All other operands are counted in the format of the result.
+      of contractions are counted in the formats that they are rounded to. An operand with block scales also counts the
+      bits of a scale, divided by the size of a whole block. All other operands are counted in the format of the result.
     * Bytes of state for each parameter: the weight, the gradient, the moments of the optimizer, the compensation of
       Kahan's update, and the copy that contractions read if it is narrower than the weight.
 

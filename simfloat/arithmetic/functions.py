@@ -41,6 +41,12 @@ _OF_INTEGERS = """
 This is roundToIntegral{} of IEEE 754-2019. It does not raise inexact if the result differs from x.
 roundToIntegralExact and C's rint raise it: for their flags, add inexact (1) where ``result != x`` and x is not NaN."""
 
+#: Function -> the zeros near which its error is larger.
+_CANCEL_AT = {"lgamma": "its zeros below zero", "digamma": "its zeros", "zeta": "its zeros in b below zero"}
+_NEAR_ZEROS = """
+
+Near {}, terms of the computation cancel. There, the error is only below 2^-90 times these terms."""
+
 #: Errors of functions that a kernel computes; the mode of FP64 is inserted.
 _LIMITS = """ValueError: if the format has more than 50 bits of precision, except for FP64 {}.
     ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
@@ -134,6 +140,8 @@ def _function(template: Callable[..., Any], row: Operation) -> Any:
     modes = "in a deterministic mode" if row.accuracy == "exact" else f"under {nearest_even}"
     if name in _TO_INTEGERS:
         facts["accuracy"] += _OF_INTEGERS.format(_TO_INTEGERS[name])
+    if name in _CANCEL_AT:
+        facts["accuracy"] += _NEAR_ZEROS.format(_CANCEL_AT[name])
     facts["limits"] = _LIMITS.format(modes) if is_computed else ""
     function.__doc__ = cleandoc(_unary.__doc__ or "").format(name=name, values=values, result=result, **facts)
     return function

@@ -46,7 +46,7 @@ from simfloat.uninterrupted import uninterrupted
 
 
 class Observer(ABC):
-    """Receives the events of every rounding it is passed to; any object with its method `observe` is accepted.
+    """A receiver of rounding events: pass it as `observer=`. Any object with its method `observe` is accepted.
 
     An observer with `state_dict` and `load_state_dict`, or `state` and `load_state`, is part of the checkpoints of a
     training.
@@ -64,17 +64,17 @@ class Observer(ABC):
 
     @abstractmethod
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Take the events of one call: `operation` on the tensor at `path` during `phase`.
+        """Receive the events of one call: `operation` on the tensor at `path` during `phase`.
 
         `events` belongs to the observer afterwards.
         """
 
     def follow_policy(self, policy: Any) -> None:
-        """Take the policy under which a simulation computes the results that follow."""
+        """Receive the policy under which a simulation computes the following results."""
         return
 
     def step(self, /, **values: float) -> None:
-        """Take the end of a training step, with `values` of it by name; `simfloat.train.fit` calls it."""
+        """Receive the values of a finished training step, by name; `simfloat.train.fit` calls it."""
         return
 
 

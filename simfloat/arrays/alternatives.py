@@ -1,4 +1,4 @@
-"""What to write instead of functions of NumPy that arrays of a format refuse."""
+"""Alternatives to the functions of NumPy that arrays of a format do not support."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ class Tensor(
 
     Parameters:
         data: an array, a tensor or numbers.
-        requires_grad: True if `backward` shall compute the gradient with respect to this tensor.
+        requires_grad: True to compute the gradient with respect to this tensor in `backward`.
 
     Raises:
         ValueError: if `data` are not real numbers, or `requires_grad` is not True or False.
@@ -286,7 +286,7 @@ class Tensor(
         return tensor_of(OperationResult(self.data, self.format, None, self.made_with))
 
     def backward(self, gradient: ArrayLike | None = None) -> None:
-        """Add the gradient with respect to every leaf that requires one to the `grad` of the leaf.
+        """Compute the gradient with respect to every leaf that requires one, and add it to the `grad` of the leaf.
 
         `gradient` is the gradient of the final result with respect to this tensor, with its shape. For a tensor of
         one element it may be left out; it is then one. The new gradient of a leaf is complete before it is added to

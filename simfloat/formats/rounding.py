@@ -175,7 +175,7 @@ class Rounding:
 
     @property
     def away(self) -> Away:
-        """The part of a spacing at which a deterministic mode starts to choose the neighbour farther from zero."""
+        """The fraction of a spacing at and above which a deterministic mode chooses the neighbour farther from zero."""
         return first_parts(MODES[self.mode].away)
 
     @property

@@ -96,7 +96,7 @@ def det(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        The determinant, an `Array` without axes.
+        The determinant, a 0-dimensional `Array`.
 
     Raises:
         ValueError: if a value leaves the range of the format, or A is not a real square matrix.
@@ -164,7 +164,7 @@ def norm(
         stream: the random bits of stochastic rounding; by default the stream of x.
 
     Returns:
-        The norm, an `Array` without axes.
+        The norm, a 0-dimensional `Array`.
 
     Raises:
         ValueError: if `ord` is not the name of a norm.
@@ -213,7 +213,7 @@ def cond(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        The estimate, an `Array` without axes. Except for rounding it is a lower bound, usually within a factor of 3.
+        The estimate, a 0-dimensional `Array`. Except for rounding it is a lower bound, usually within a factor of 3.
 
     Raises:
         ValueError: if A is singular, or became singular by rounding.

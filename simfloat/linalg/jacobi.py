@@ -193,9 +193,9 @@ def svd(
     This is the method of Hestenes. For m >= n it sweeps over all pairs p < q of columns, row by row; every operation
     is rounded to the format, and sums go through `accumulate`. For m < n it decomposes the transposed matrix.
 
-    * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is skipped if gamma is 0, or if |gamma| is
-      at most m eps (sqrt(alpha) sqrt(beta)). These are two products, where m eps is exact; they are computed in both
-      cases.
+    * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is skipped if gamma is 0, or if |gamma| is at
+      most m eps (sqrt(alpha) sqrt(beta)). Both products in this bound are rounded, and m eps is an exact operand. The
+      bound is computed even if gamma is 0.
     * Otherwise, both columns and the same columns of v, which starts as the identity, are rotated by the rotation of
       :func:`simfloat.linalg.eigh` for [[alpha, gamma], [gamma, beta]].
 
@@ -216,10 +216,9 @@ def svd(
         (k, n). With `full_matrices`, u is (m, m) and vh is (n, n).
 
     Raises:
-        ValueError: if a value leaves the range of the format. a . a is the first to do so: it becomes infinite, or 0
-            for a column that is more than rounding errors of A.
-        ValueError: if 30 sweeps are not enough.
-        ValueError: if A is not a real matrix.
+        ValueError: if a value leaves the range of the format. The first such value is a sum a . a: it becomes infinite,
+        or it becomes 0 although the column is larger than the rounding errors of A. ValueError: if 30 sweeps are not
+        enough. ValueError: if A is not a real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 8.6.3; Demmel and Veselic, SIAM J. Matrix Anal.
     Appl. 13(4), 1992.

@@ -92,11 +92,11 @@ def cg(
     With a preconditioner M, every step also computes z = M r after r. Then rho is r . z, the first p is z, and p
     becomes z + beta p.
 
-    The iteration converges when the norm of the residual r is at most `tolerance` times the norm of b. It ends
-    without convergence if p . q is not positive, if a value leaves the range of the format (r . r may underflow to 0
-    although r is not 0) or reaches the largest number of a format or mode that saturates, and after
-    `max_iterations` steps. r may continue to shrink when b - A x no longer does, so the result also has
-    `true_residuals`, the norms of b - A x.
+    The iteration converges when the norm of the residual r is at most `tolerance` times the norm of b. It ends without
+    convergence if p . q is not positive, if a value leaves the range of the format (r . r may underflow to 0 although r
+    is not 0), if a value reaches the largest number of a format or mode that saturates, or after `max_iterations`
+    steps. r may continue to shrink when b - A x no longer does, so the result also has `true_residuals`, the norms of b
+    - A x.
 
     Parameters:
         A: a real symmetric positive definite matrix (n, n).
@@ -307,11 +307,11 @@ def gmres(
 
     The next cycle starts from r = b - A x, one partial sum for each element that starts from b_i.
 
-    The iteration converges when the estimate |g_(k+1)| of the norm of the residual is at most `tolerance` times the
-    norm of b, and b - A x, measured in float64, is not larger for other reasons than rounding: it is at most
-    `tolerance` times the norm of b, or 10 n u times the sum of |A| |x| and |b|, where |A| is the Frobenius norm.
-    Otherwise another cycle begins. The iteration ends without convergence after `max_iterations` steps, if a value
-    leaves the range of the format, or if rho is 0: A is then singular.
+    The iteration converges when two conditions hold. The estimate |g_(k+1)| of the norm of the residual is at most
+    `tolerance` times the norm of b. The norm of b - A x, measured in float64, is at most `tolerance` times the norm of
+    b, or can be explained by rounding errors: it is at most 10 n u times the sum of |A| |x| and |b|, where |A| is the
+    Frobenius norm. Otherwise another cycle begins. The iteration ends without convergence after `max_iterations` steps,
+    if a value leaves the range of the format, or if rho is 0: A is then singular.
 
     Parameters:
         A: a real matrix (n, n).

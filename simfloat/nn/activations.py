@@ -1,4 +1,4 @@
-"""Activations as layers without parameters; the piecewise linear ones are among them."""
+"""Activations as layers without parameters, including the piecewise linear ones."""
 
 from __future__ import annotations
 

@@ -341,8 +341,8 @@ class BatchNorm2d(_BatchNorm):
 
     In training, mean and var are those of the batch. The sums go through the policy's `reduce`, over all examples and
     pixels, and are divided by the number of elements. Every step is rounded, unless the policy rounds ``batch_norm``
-    once as a whole; in a format with a small exponent range, where long sums overflow, it should. Gradients follow the
-    formulas of PyTorch, as in LayerNorm.
+    once as a whole (role `fused`). Use this role in formats with a small exponent range, in which long sums overflow.
+    Gradients follow the formulas of PyTorch, as in LayerNorm.
 
     After a training step, `running_mean` and `running_var` become (1 - momentum) * running + momentum * batch, with
     three roundings to `activations`. Here the variance is the unbiased one: the same sum, divided by the number of

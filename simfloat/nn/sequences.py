@@ -65,7 +65,7 @@ class ConvTranspose1d(windows.TransposedConvolution):
 
     Raises:
         ValueError: if a size is not a positive integer; if the channels are not multiples of `groups`; if padding_mode
-            is not "zeros"; when called, if output_padding is smaller than neither the stride nor the dilation.
+            is not "zeros"; when called, if output_padding is neither below the stride nor below the dilation.
 
     Examples:
         >>> layer = sf.nn.ConvTranspose1d(4, 1, kernel_size=2, stride=2, rng=0)

@@ -258,7 +258,8 @@ class ReduceLROnPlateau(LRScheduler):
         return self.cooldown_counter > 0
 
     def step(self, metrics: float) -> None:  # type: ignore[override]
-        """Compare a measure, such as the loss of an evaluation, with the best one, and lower the lr if it is time."""
+        """Compare a measure, such as the loss of an evaluation, with the best one, and lower the lr if `patience` is
+        exceeded."""
         self._check_groups()
         current = as_measure("metrics", metrics)
         self.last_epoch += 1

@@ -55,7 +55,7 @@ ALIKE_RATIO, TINIEST = 1 + 1e-9, 5e-324
 
 
 class Curve(NamedTuple):
-    """A line with a band: its mean over seeds, and the range from the least to the greatest seed.
+    """A line with a band: the mean over seeds, and the range from the smallest to the largest value of a seed.
 
     Parameters:
         label: the name in the legend: a string, a number or a format.
@@ -78,7 +78,7 @@ class Curve(NamedTuple):
 def draw_curves(
     axes: Axes, curves: list[Curve], *, xlabel: str = "", ylabel: str = "", title: str = "", log: bool = False
 ) -> None:
-    """Draw the mean over seeds of every curve, and a band from the least to the greatest seed.
+    """Draw the mean over seeds of every curve, and a band from the smallest to the largest value of a seed.
 
     Values that are not finite leave a gap. The axes get a legend if there are several curves and one of them has no
     explicit style. For curves with explicit styles, which other axes may share, call `add_legend`.
@@ -332,7 +332,7 @@ def draw_points(
     title: str = "",
     log: bool = True,
 ) -> None:
-    """Draw the mean of each group in each row, and a line from its least to its greatest value.
+    """Draw the mean of each group in each row, and a line from its smallest to its largest value.
 
     Values that are not finite leave a gap. On a logarithmic axis the mean is geometric, and values that are not
     positive leave a gap.

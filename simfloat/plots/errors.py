@@ -61,7 +61,8 @@ def draw_errors(
     ylabel: str = "relative error",
     title: str | None = None,
 ) -> None:
-    """Draw errors over lengths on logarithmic axes: the mean over samples, and a band from the least to the greatest::
+    """Draw errors over lengths on logarithmic axes: the mean over samples, and a band from the smallest to the
+    largest::
 
         figure, axes = sf.plots.new_figure(1, 1, sf.plots.COLUMN_WIDTH, 2.4)
         sf.plots.draw_errors(axes, [sf.plots.Curve("FP16", lengths, errors)], unit_roundoff=sf.FP16.unit_roundoff)
@@ -277,9 +278,9 @@ GRADIENT, LOSS = "#0072b2", "#d55e00"
 def draw_comparison(axes: Axes, comparison: PolicyComparison, *, title: str | None = None) -> None:
     """Draw the relative errors of loss and gradient under several policies, on a logarithmic axis.
 
-    The policy with the smallest error of the gradient is at the top. Filled dots are errors of gradients, hollow
-    diamonds errors of losses. An error of zero is drawn at the left edge, an error that is not finite as an arrow at
-    the right edge. Policies that could not be run are left out. A policy needs about 0.2 inches of height.
+    The policy with the smallest error of the gradient is at the top. Filled dots are errors of gradients, and hollow
+    diamonds are errors of losses. An error of zero is drawn at the left edge, and an error that is not finite is an
+    arrow at the right edge. Policies that could not be run are left out. A policy needs about 0.2 inches of height.
 
     Parameters:
         axes: matplotlib's axes.

@@ -111,7 +111,7 @@ def is_dark(axes: Axes) -> bool:
 def new_figure(rows: int, columns: int, width: float, height: float, legend: float = 0.0) -> tuple[Figure, Any]:
     """Create a figure with a grid of axes, in the style of simfloat and without a display.
 
-    The layout is matplotlib's constrained layout: titles, labels and legends get the room that they need. The
+    The layout is matplotlib's constrained layout: titles, labels and legends get the space that they need. The
     settings that you have changed, for example by `plt.style.use("dark_background")`, stay in force.
 
     Parameters:
@@ -256,7 +256,7 @@ def set_title(axes: Axes, title: str) -> None:
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure to a file of the kind that its suffix names.
 
-    The kinds are .png (250 dots an inch), and .pdf and .svg as vectors. Equal figures give equal bytes. Characters
+    The kinds are .png (250 dots per inch), and .pdf and .svg as vectors. Equal figures give equal bytes. Characters
     that the font lacks are drawn as boxes.
 
     Parameters:

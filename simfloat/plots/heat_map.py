@@ -275,9 +275,9 @@ def draw_lost_updates(
 ) -> None:
     """Draw the share of updates that leave their weight unchanged, in percent over steps.
 
-    Under nearest rounding such an update is lost: a thick line above a shade. Kahan summation adds it later, and
-    stochastic rounding compensates for it by larger changes of other weights: a thin line, with the range over seeds.
-    The axes have a legend under the same conditions as in `draw_curves`.
+    Under rounding to nearest such an update is lost. These curves are thick lines above a shaded area. Kahan summation
+    adds the update later, and stochastic rounding compensates for it by larger changes of other weights. These curves
+    are thin lines, with the range over seeds. The axes have a legend under the same conditions as in `draw_curves`.
 
     Parameters:
         axes: matplotlib's axes.

@@ -64,7 +64,7 @@ def draw_front(axes: Axes, search: Any, *, title: str | None = None) -> None:
 
     Points of the front are filled and joined by steps, each with its 95 % interval; other points are hollow. The
     answer is a diamond at its loss on fresh seeds, with the interval there; its changes are written next to it.
-    Accepted losses are shaded. Losses that are much larger, or infinite, are arrows at the upper edge.
+    Accepted losses are shaded. Losses that are much larger, or infinite, are drawn as arrows at the upper edge.
 
     Parameters:
         axes: matplotlib's axes.
@@ -187,7 +187,7 @@ def draw_trade_off(
 ) -> None:
     """Draw labelled points of a value over a cost, such as accuracy over memory, with their Pareto front.
 
-    A point is drawn at the mean of its values, with a line from the least to the greatest. Points of the Pareto front
+    A point is drawn at the mean of its values, with a line from the smallest to the largest. Points of the Pareto front
     are filled and joined by steps: no other point is at least as good in both respects and better in one. The rest are
     hollow.
 

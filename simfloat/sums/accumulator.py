@@ -154,7 +154,7 @@ def whole_steps(roundings: tuple[Rounding, ...], steps: int) -> int:
 
 @dataclass(frozen=True)
 class Accumulator(ABC):
-    """The order and the roundings of a sum: an immutable value that prints as the call that makes it.
+    """The order and the roundings of a sum: an immutable value that prints as the call that creates it.
 
     Functions return accumulators, for example :func:`sequential`, :func:`kahan` and :func:`tensor_core`. Sums accept
     them as `accumulate`. A subclass has its options as fields, which are keyword-only if the call takes keywords. It

@@ -46,9 +46,9 @@ def fused(
     the partial sum are rounded to multiples of 2^(e - fraction_bits), in the mode `align`, and are added without error.
     Then the total is rounded to `output`. A short last chunk is padded with zeros. Zero results are +0.
 
-    The exponent of a product is the sum of the exponents of its operands. An exponent below emin counts as emin: emin
-    of the format that the operands are rounded to (`inputs` of matmul, or else the dtype of the array), and emin of
-    `output` for the partial sum.
+    The exponent of a product is the sum of the exponents of its operands. An exponent below emin counts as emin: for
+    operands, emin of the format that they are rounded to (`inputs` of matmul, or otherwise the dtype of the array); for
+    the partial sum, emin of `output`.
 
     This is T-FDPA of Xie et al., MMA-Sim (arXiv 2511.10909), with free parameters; simfloat.tensor_core has the
     parameters of real hardware.

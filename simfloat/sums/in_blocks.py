@@ -44,10 +44,11 @@ def sum_blocks(
     """Sum a memory map, or an iterable of arrays, with the bits of :func:`simfloat.sum` of all numbers at once.
 
     Numbers are read in blocks. Between two blocks, only the partial sum is stored: one number; for `pairwise` and
-    `numpy_sum` one for each level of the tree; for `lanes` one for each lane; for `exact` an exact number.
+    `numpy_sum` one for each level of the tree; for `lanes` one for each lane; for `exact` the exact sum.
 
     Some sums cannot be interrupted: `kahan`, `library_sum`, `tree`, `numpy_sum` of an iterable (its order depends on
-    the number of terms), and sums of the results of runs or lanes by these. All numbers are then read at once.
+    the number of terms), and `blocked` and `lanes` with one of these as `outer`. All numbers are then read at
+    once.
 
     With stochastic rounding every block is a call of the stream, so the random bits depend on the blocks.
 
@@ -61,7 +62,7 @@ def sum_blocks(
         block: the number of elements of a vector that are read at a time.
 
     Returns:
-        The sum, an array without axes in float64.
+        The sum, a 0-dimensional float64 array.
 
     Raises:
         ValueError: if x or one of its arrays is not a vector, or `block` is not a positive integer.

@@ -198,7 +198,7 @@ def all_reduce(
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
-    """Sum one array per replica, rounding each addition, and return the result that every replica holds.
+    """Sum one array per replica, rounding each addition, and return the sum that every replica receives.
 
     Data-parallel training adds gradients in this way. The orders are:
 

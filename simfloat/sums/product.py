@@ -177,7 +177,7 @@ def dot(
             aligned sums, matrix units, and `exact`.
 
     Returns:
-        An array without axes. It is float32 if both vectors are float32 and the output format fits into float32,
+        A 0-dimensional array. It is float32 if both vectors are float32 and the output format fits into float32,
         otherwise float64. With ``flags=True`` a pair, as in :func:`simfloat.matmul`.
 
     Raises:

@@ -121,7 +121,7 @@ COLUMNS = ("loss", "lr", "scale", "skipped", "scaled_norm", "norm")
 
 @in_usual_environment
 class History(Mapping[str, list[Any]]):
-    """The course of a training: ``history["loss"][i]`` is the loss of step i, and so for every column.
+    """The history of a training: ``history["loss"][i]`` is the loss of step i, and likewise for every column.
 
     The columns are:
 

@@ -75,7 +75,7 @@ class Interrupts:
 
 @in_usual_environment
 class EarlyStop:
-    """A stop condition for `fit`: `monitor` has not improved for `patience` evaluations or steps.
+    """A stop condition for `fit`: it stops if `monitor` has not improved for `patience` evaluations or steps.
 
     If the training evaluates, nothing is monitored before the first evaluation. "loss" is then the loss that `evaluate`
     returns, if it returns one, and not the training loss. The decision depends only on the history, so a resumed

@@ -132,9 +132,9 @@ def reveal(
     with all results of f so far. Its results are in its own format or rounded once more (toward zero, saturating,
     flushed to zero).
 
-    If an accumulator fits, f computes sums that are built to break it. In every binade of its formats and beyond, their
-    partial sums and results are numbers of the format, halfway between two numbers, or close to halfway; most of them
-    are next to the ends of the range. The first accumulator that gives all the bits is returned. At most 5000 are
+    If an accumulator fits, f computes sums that are built to break it. Their partial sums and results are numbers of
+    its formats, midpoints of two numbers, or close to midpoints. They occur in every binade of the formats and beyond,
+    most of them near the ends of the range. The first accumulator that gives all the bits is returned. At most 5000 are
     tried. On a terminal a line shows the progress every two seconds.
 
     Other accumulators may give the same bits; several generations of tensor cores do. The comparison does not cover

@@ -25,7 +25,8 @@ def sum_condition(x: ArrayLike) -> float:
         x: a vector of finite numbers.
 
     Returns:
-        The condition number, at least 1; infinity if the sum is 0 and not all numbers are, and NaN if all are.
+        The condition number, at least 1; infinity if the sum is 0 and some numbers are not 0, and NaN if all numbers
+        are 0.
 
     Raises:
         ValueError: if x is not a vector.
@@ -150,7 +151,7 @@ def growth_factor(A: ArrayLike, factors: Any) -> float:
 
 @in_usual_environment
 def elimination_bound(n: int, unit_roundoff: float, growth: float) -> float:
-    """Return n^2 gamma_3n growth: the backward error of a linear system that is solved by elimination.
+    """Return n^2 gamma_3n growth, a bound on the backward error of a linear system that is solved by elimination.
 
     The computed solution solves (A + E) x = b exactly, and the maximum norm of E is at most this number times the
     norm of A. In practice errors are far smaller.

@@ -23,7 +23,7 @@ from simfloat.sums.trees import NumPySum
 
 
 def count_roundings(accumulate: Accumulator | FormatLike, n: int, *, products: bool = True) -> dict[float, int]:
-    """Return the largest number of roundings in which one term takes part, for each u.
+    """Return the largest number of roundings that one term goes through, for each unit roundoff u.
 
     Parameters:
         accumulate: `sequential`, `pairwise`, `numpy_sum` or `tree`, a format, or `blocked` and `lanes` of these.
@@ -35,7 +35,7 @@ def count_roundings(accumulate: Accumulator | FormatLike, n: int, *, products: b
         A dictionary from u (see :func:`roundoff`) to the number of roundings.
 
     Raises:
-        ValueError: for other accumulators, in which errors are not products of such factors.
+        ValueError: for other accumulators, because their errors are not products of factors 1 + delta.
 
     Source: Higham 2002, sections 3.1 and 4.2.
 
@@ -55,11 +55,11 @@ def count_roundings(accumulate: Accumulator | FormatLike, n: int, *, products: b
 def error_bound(accumulate: Accumulator | FormatLike, n: int, *, products: bool = True) -> float:
     """Return the bound on the error of a sum of n terms, relative to the sum of the magnitudes of the terms.
 
-    It is gamma_k for k roundings in one format (:func:`roundings`). For several formats the bounds are multiplied:
-    (1 + gamma_j(u)) (1 + gamma_k(v)) - 1.
+    It is gamma_k for k roundings in one format (:func:`count_roundings`). For several formats the bounds are
+    multiplied: (1 + gamma_j(u)) (1 + gamma_k(v)) - 1.
 
     Parameters:
-        accumulate: the accumulator or format, as in :func:`roundings`.
+        accumulate: the accumulator or format, as in :func:`count_roundings`.
         n: the number of terms, 1 or more.
         products: False for `simfloat.sum` of numbers of the format.
 
@@ -67,7 +67,7 @@ def error_bound(accumulate: Accumulator | FormatLike, n: int, *, products: bool 
         The bound; infinity if a k u is 1 or more.
 
     Raises:
-        ValueError: as in :func:`roundings`.
+        ValueError: as in :func:`count_roundings`.
 
     Source: Higham 2002, lemmas 3.1 and 3.3; Blanchard, Higham, Lopez, Mary and Pranesh, SIAM J. Sci. Comput. 42 (2020).
 
@@ -90,7 +90,7 @@ def probable_error_bound(
     square root of the sum of n u^2 over all formats (Azuma's inequality for steps of several sizes).
 
     Parameters:
-        accumulate: the accumulator or format, as in :func:`roundings`.
+        accumulate: the accumulator or format, as in :func:`count_roundings`.
         n: the number of terms, 1 or more.
         factor: as in :func:`probable_gamma`; the probability is ``confidence(factor, terms=n)``.
         products: False for `simfloat.sum` of numbers of the format.
@@ -99,7 +99,7 @@ def probable_error_bound(
         The bound.
 
     Raises:
-        ValueError: as in :func:`roundings` and :func:`probable_gamma`.
+        ValueError: as in :func:`count_roundings` and :func:`probable_gamma`.
 
     Source: Connolly, Higham and Mary 2021, theorem 4.8.
 
