@@ -342,10 +342,11 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             raise ValueError(
                 f"Label the array before an operation with a {type(x).__name__}: xarray.DataArray(A, dims=x.dims)."
             )
+        text = "x.toarray()" if hasattr(x, "toarray") else "x"  # SciPy's sparse matrices
         raise ValueError(
             f"An operand of an array of {self.format} must be an array of {self.format} or a single number, got "
-            f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray(a) returns the "
-            "values of an array, to compute in float64."
+            f"{type(x).__name__}; simfloat.array({text}, {str(self.format)!r}) rounds it, and np.asarray(a) returns "
+            "the values of an array, to compute in float64."
         )
 
     def _check_in_format(self, numbers: NDArray) -> NDArray:

@@ -213,9 +213,11 @@ def names_options_of_scipy(function: Callable[Options, Result]) -> Callable[Opti
 
     @wraps(function)
     def call(*args: Options.args, **options: Options.kwargs) -> Result:
-        for name in OPTIONS_OF_SCIPY.keys() & options:
-            meaning = OPTIONS_OF_SCIPY[name]
-            if meaning.partition("=")[0] in signature(function).parameters:
+        for name in filter(OPTIONS_OF_SCIPY.get, options):
+            meaning, parameters = OPTIONS_OF_SCIPY[name], signature(function).parameters
+            if "b" not in parameters:
+                meaning = meaning.partition(",")[0]
+            if meaning.partition("=")[0] in parameters:
                 raise TypeError(f"{function.__name__} has no option {name}=: write {meaning}.")
         return function(*args, **options)
 

@@ -23,6 +23,7 @@ from simfloat.linalg.matrices import (
     check_tolerance,
     in_range,
     matrix_of,
+    names_options_of_scipy,
     result_array,
 )
 from simfloat.sums.accumulator import Accumulator
@@ -55,6 +56,7 @@ class NewtonRoot(NamedTuple):
     residuals: list[float]
 
 
+@names_options_of_scipy
 @in_usual_environment
 def newton_inverse(
     A: Any,
@@ -119,6 +121,7 @@ def newton_inverse(
     return NewtonInverse(result_array(x, u), converged, reason, residuals)
 
 
+@names_options_of_scipy
 @in_usual_environment
 def newton_sqrt(
     A: Any,

@@ -30,6 +30,7 @@ from simfloat.sums.by_operations import (
     take_words,
 )
 from simfloat.sums.exact import Fractions, exact
+from simfloat.sums.fused import E8M13
 from simfloat.sums.operands import OperandBounds, Problem, ScaledOperand, first_outside_format
 from simfloat.sums.plan import MOST_SHORT_TERMS, Options, PreparedSum, ProductPlan
 from simfloat.sums.scales import Scales, engine_by_blocks, removed_scales, scales_of_blocks, with_scales
@@ -290,9 +291,16 @@ def _broadcast_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[
     if accumulator.result is not None:
         place = first_outside_format(initial, accumulator.result)
         if place is not None:
+            truncation = ""
+            if accumulator.result == E8M13:
+                truncation = (
+                    " A tensor core with such sums truncates it: simfloat.round(initial, simfloat.Format(8, 13), "
+                    "simfloat.toward_zero)."
+                )
             raise ValueError(
                 f"initial= must hold numbers of {accumulator.result}, the format of the partial sum of {accumulator}; "
                 f"initial{list(place) if place else ''} = {float(initial[place])!r} is not one. Round it first."
+                f"{truncation}"
             )
     try:
         return np.broadcast_to(initial, shape)

@@ -257,7 +257,12 @@ class TensorCore(Accumulator):
 
     @cached_property
     def unit(self) -> Fused:
-        """The unit as a fused sum."""
+        """The unit as a fused sum.
+
+        It accepts fewer start values than the tensor core if its sums have 14 bits (FP8 on Ada and Hopper). The tensor
+        core truncates an FP32 number c; for the fused sum, write ``simfloat.round(c, simfloat.Format(8, 13),
+        simfloat.toward_zero)``.
+        """
         terms, bits = self.row.terms, self.row.fraction_bits
         if self.row is GROUPED:
             return Fused(terms, bits, FP32, zero_exponent=GROUPED_ZERO_EXPONENT)

@@ -319,3 +319,19 @@ def test_partial_sums_of_given_draws_continue_with_the_next_ones(rng):
         got = sf.partial_sums(x, y, accumulate=accumulate, initial=-1.5, stream=sf.GivenBits(draws))
         starts = [sf.dot(x[:n], y[:n], accumulate=accumulate, initial=-1.5, stream=sf.GivenBits(draws)) for n in ends]
         assert_bits(got, starts)
+
+
+def test_the_fused_sum_of_a_tensor_core_with_sums_of_14_bits_takes_truncated_start_values():
+    core = sf.tensor_core("hopper", sf.E4M3)
+    a, b = np.array([[1.0, 0.5]]), np.array([[0.75], [2.0]])
+    c = np.array([[1.0 + 2.0**-20]])
+    options = {"inputs": sf.E4M3}
+    with pytest.raises(
+        ValueError, match=r"Round it first\. A tensor core with such sums truncates it: simfloat\.round"
+    ):
+        sf.matmul(a, b, accumulate=core.unit, initial=c, **options)
+    for factor in (1.0, -0.7, 40.0):
+        c = sf.round(c * factor, sf.FP32)
+        cut = sf.round(c, sf.Format(8, 13), sf.toward_zero)
+        of_unit = sf.matmul(a, b, accumulate=core.unit, initial=cut, **options)
+        assert of_unit == sf.matmul(a, b, accumulate=core, initial=c, **options)

@@ -1,5 +1,6 @@
 """Functions whose order of additions is found: our own accumulators, NumPy's sums, PyTorch's; and what is refused."""
 
+import math
 import re
 
 import numpy as np
@@ -310,6 +311,18 @@ def test_calls_are_counted_and_end():
         sf.reveal(f, 4, calls=0)
 
 
+def test_a_loop_over_float32_arrays_is_told_that_numpy_computes_in_fp32():
+    def loop(a, b):
+        total = 0.0
+        for x, y in zip(a, b, strict=True):
+            total += x * y
+        return total
+
+    found = sf.reveal(loop, 2)
+    assert found.accumulator == sf.sequential(sf.FP32, products=sf.FP32)
+    assert "f received float32 arrays" in found.reason and "a.tolist()" in found.reason
+
+
 def raises(a, b):
     raise TypeError("no such thing")
 
@@ -317,6 +330,8 @@ def raises(a, b):
 REFUSED = [
     (raises, "must take two float32 vectors of length 5; it raised TypeError: no such thing"),
     (lambda a, b: a * b, r"must return one number, as result\[0, 0\] .* got shape \(5,\)"),
+    (divmod, r"got shape \(2, 5\)\. A result for each product is no sum: pass lambda a, b: \(a \* b\)\.sum\(\)"),
+    (lambda a, b: math.fsum(a * b), "fsum. Some products overflow in float32: multiply Python floats, as in lambda"),
     (lambda a, b: "one", "must hold real numbers"),
     (lambda a, b: np.float32("nan"), "for the single product 1.0 \\* 1.0 at place 0 it returned nan"),
     (lambda a, b: a.sum(), "for the single product 1.0 \\* -2.0 at place 0 it returned 1.0"),

@@ -271,6 +271,10 @@ def test_options_of_scipy_name_the_options_that_have_their_meaning():
     ):
         with pytest.raises(TypeError, match=words):
             solver(EYE, b, format=sf.BF16, **options)
+    for newton in (sf.linalg.newton_inverse, sf.linalg.newton_sqrt):
+        for option, words in (("rtol", "tolerance"), ("atol", "tolerance"), ("maxiter", "max_iterations")):
+            with pytest.raises(TypeError, match=rf"^{newton.__name__} has no option {option}=: write {words}=\.$"):
+                newton(EYE, format=sf.BF16, **{option: 1})
     with pytest.raises(TypeError, match=r"qr has no option pivoting=: write pivot=\."):
         sf.linalg.qr(EYE, pivoting=True, format=sf.BF16)
 

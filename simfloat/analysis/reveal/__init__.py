@@ -28,6 +28,7 @@ from simfloat.common import is_integer
 from simfloat.formats import BF16, FP16, FP32, Format, Rounding
 from simfloat.sums import Accumulator, dot
 from simfloat.sums.integers import UnitInputs, as_formats, pair_text
+from simfloat.sums.sequential import SequentialSum
 from simfloat.terminal import status
 
 #: The maximum number of products of a sum that can be revealed.
@@ -145,7 +146,8 @@ def reveal(
         f: a function; ``f(a, b)`` returns one value, the sum of the products of two vectors of length `k`. It may be an
             element of a BLAS product, your own loop, or a program behind a socket. To analyze a sum, pass ``lambda a,
             b: (a * b).sum()``. It receives new NumPy arrays of values of `inputs`: float32 arrays if the formats fit,
-            otherwise float64 arrays.
+            otherwise float64 arrays. A Python loop ``s += a[i] * b[i]`` over float32 arrays rounds each product and
+            each sum to FP32, because NumPy does; over ``a.tolist()`` and ``b.tolist()`` it rounds to FP64.
         k: the number of products, from 2 to 2048.
         inputs: the format of the operands, or a pair of formats for a and b. If f rounds its operands, pass the formats
             that it rounds to. The default is FP32. If none of the first accumulators fits FP32 operands, the search is
@@ -225,7 +227,7 @@ class _Search:
                     self.verdict = (
                         f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f computed."
                     )
-                    return self._conclude(candidate, self.verdict)
+                    return self._conclude(candidate, self.verdict, _describe_type(candidate, box))
                 excluded.append(difference)
             is_last_search = most == MOST_CANDIDATES or len(excluded) < most
             if self._tree is not None and is_last_search:
@@ -279,6 +281,17 @@ def _describe_candidate(candidate: Candidate) -> str:
         return "The accumulator"
     rounding = "" if candidate.rounding is None else f" and rounding {candidate.rounding}"
     return f"With output {candidate.output}{rounding} the accumulator"
+
+
+def _describe_type(candidate: Candidate, box: BlackBox) -> str:
+    """Describe the arrays that f received if their type may be the reason for the format of the sums."""
+    accumulator = candidate.accumulator
+    if not (box.returns_float32 and isinstance(accumulator, SequentialSum) and accumulator.format == FP32):
+        return ""
+    return (
+        "f received float32 arrays, and NumPy computes with their elements in FP32: a Python loop over a.tolist() and "
+        "b.tolist() computes in FP64."
+    )
 
 
 def _order(box: BlackBox, span: ProductRange) -> tuple[Tree | None, str]:

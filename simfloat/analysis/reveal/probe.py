@@ -58,6 +58,7 @@ class BlackBox:
     ) -> None:
         self.function, self.terms, self.inputs, self.calls = function, terms, inputs, calls
         self.result_type: np.dtype | None = None  # NumPy's type of the last result, if it had one
+        self.returns_float32 = False  # True if the last result was a number of NumPy in float32
         self._factors: dict[float, tuple[float, float] | None] = {}
         self._dtypes = tuple(np.dtype(np.float32 if format.fits_float32 else np.float64) for format in inputs)
         # Most probes of long sums are ones, except in two positions. Compression stores millions of values in little
@@ -104,14 +105,30 @@ class BlackBox:
                 result = self.function(x, y)
         except Exception as error:
             types = " and ".join(dict.fromkeys(map(str, self._dtypes)))
+            advice = "For a function f(x) of one vector, such as numpy.sum, pass lambda a, b: f(a * b)."
+            with np.errstate(all="ignore"):
+                if not np.isfinite(x * y).all():
+                    advice = (
+                        f"Some products overflow in {np.result_type(x, y)}: multiply Python floats, as in lambda a, b: "
+                        "f([x * y for x, y in zip(a.tolist(), b.tolist())])."
+                    )
             raise ValueError(
                 f"f must take two {types} vectors of length {self.terms}; it raised {type(error).__name__}: {error}. "
-                "For a function f(x) of one vector, such as numpy.sum, pass lambda a, b: f(a * b)."
+                f"{advice}"
             ) from error
         self.result_type = getattr(result, "dtype", None)
+        self.returns_float32 = isinstance(result, np.float32)
         number = as_operand(result, "f(a, b)")
         if number.ndim:
-            raise ValueError(f"f must return one number, as result[0, 0] or result.item(); got shape {number.shape}.")
+            advice = ""
+            if self.terms in number.shape:
+                advice = (
+                    " A result for each product is no sum: pass lambda a, b: (a * b).sum(), or lambda a, b: f(a * b) "
+                    "for a function f(x) of one vector."
+                )
+            raise ValueError(
+                f"f must return one number, as result[0, 0] or result.item(); got shape {number.shape}.{advice}"
+            )
         return float(number)
 
     def products(self, values: Mapping[int, float]) -> float:
