@@ -312,8 +312,8 @@ def _uses(root: Variable) -> dict[int, int]:
 def _format_of_sum(parent: Variable, share: Format, before: Format | None) -> Format:
     """Return the format in which a share of this format is added to the gradient of `parent`, so far in `before`.
 
-    As under automatic mixed precision, the shares of a result are added in the format of its gradient, because each use
-    has its own cast. A leaf is cast once for all products, so that their shares are added in the narrow format.
+    As under automatic mixed precision, the shares of the gradient of a result are added in the format of the gradient,
+    because each use has its own cast. A leaf is cast once for all products: their shares are added in the narrow one.
     """
     if parent.node is not None and parent.format is not None:
         return parent.node.place.format_of_gradient(parent.format)
