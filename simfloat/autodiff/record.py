@@ -77,7 +77,7 @@ class BegunOperation(NamedTuple):
         place = self.bound.place
         if not place.is_widest:
             return place.forward
-        # As in array promotion, operands without axes are ignored next to arrays, and constants next to results.
+        # As in array promotion, 0-dimensional operands are ignored next to arrays, and constants next to results.
         operands = self.operands
         counting = [x for x in operands if x.ndim] or [x for x in operands if x.format is not None] or operands
         return place.forward_in(widest_format(x.stored_format for x in counting))
@@ -182,7 +182,7 @@ def finish(
 
 def _formats_of_gradients(place: Place, operands: Sequence[Variable], result: Format | None) -> tuple[Format, ...]:
     """Return the formats of the gradients of operands, if gradients take formats."""
-    # An operand without axes does not widen a result in 16 bits, and the sum of its gradient is in 16 bits as well.
+    # A 0-dimensional operand does not widen a result in 16 bits, and the sum of its gradient is in 16 bits as well.
     return tuple(
         [
             result

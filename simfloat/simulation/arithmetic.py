@@ -519,7 +519,7 @@ class MeteredArithmetic(Arithmetic):
         return self._count_products(result, result.size * (g.size // max(g.shape[1], 1)), (g, x), (g_input, x_input))
 
     def _count_result(self, result: NDArray, operands: tuple[Any, ...]) -> NDArray:
-        """Count a result and the operands read for it; values without axes are constants, and not counted."""
+        """Count a result and the operands read for it; 0-dimensional values are constants, and not counted."""
         meter, site = self.metering.meter, self.metering.site
         meter.results[site] += result.size
         meter.read[site] += sum(math.prod(np.shape(x)) for x in operands if np.ndim(x))

@@ -224,7 +224,7 @@ def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray
 
 
 def is_plain(x: NDArray) -> bool:
-    """True for an operand in float64 without axes, such as a Python number."""
+    """True for a 0-dimensional float64 operand, such as a Python number."""
     return x.ndim == 0 and x.dtype == np.float64
 
 
