@@ -408,14 +408,14 @@ class _Prices:
 
     def sums(self, meter: WorkMeter) -> tuple[Numbers, ...]:
         """Return the additions of other sums, by layer and accumulator."""
-        return _add_alike(
+        return _sum_by_key(
             (site, "reduce", self.role_value(site, "reduce"), count) for site, count in meter.sums.items()
         )
 
     def numbers(self, meter: WorkMeter) -> tuple[Numbers, ...]:
         """Return the numbers of rounded values, results and operands, by layer, role and format."""
         counts = [*meter.results.items(), *meter.operands.items()]
-        return _add_alike((site, site.role, self.role_value(site), count) for site, count in counts)
+        return _sum_by_key((site, site.role, self.role_value(site), count) for site, count in counts)
 
     def bits_moved(self, meter: WorkMeter) -> dict[str, float]:
         """Return the bits that are read and written, by layer."""
@@ -428,7 +428,7 @@ class _Prices:
         return bits_by_layer
 
 
-def _add_alike(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, ...]:
+def _sum_by_key(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, ...]:
     amounts: Counter[Any] = Counter()
     for site, role, value, count in entries:
         amounts[site.layer, role, value] += count

@@ -48,7 +48,7 @@ Reads = Literal["", "operands", "other", "result", "both"]
 
 INF, NAN, HALF_PI = math.inf, math.nan, math.pi / 2
 
-#: Constants of the derivatives, as arrays without axes.
+#: Constants of the derivatives, as 0-dimensional arrays.
 ONE, TWO, LN2, LN10 = np.ones((), np.float32), np.array(2.0), np.array(math.log(2)), np.array(math.log(10))
 THREE, PI = np.array(3.0), np.array(math.pi)
 

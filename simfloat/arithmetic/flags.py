@@ -94,7 +94,7 @@ class Flagged:
         if others is None:
             self.round_exact(plan, out if self.double_loop else self.exact(start, stop), start, words, out)
         elif others:
-            self._flag_others(self.exact(start, stop), start, out, flags)
+            self._flag_special_results(self.exact(start, stop), start, out, flags)
 
     def round_observed(self, plan: Plan, out: NDArray) -> tuple[NDArray | None, int]:
         """Round and flag all results; return the exact ones, and the number of lost addends."""
@@ -131,7 +131,7 @@ class Flagged:
                 exact, out, _thresholds(self.format, self.rounding, False), flags
             )
         if others:
-            self._flag_others(exact, start, out, flags)
+            self._flag_special_results(exact, start, out, flags)
         if doubts:
             self._flag_doubts(exact, start, words, flags)
 
@@ -144,7 +144,7 @@ class Flagged:
         """
         if self.double_loop and self.route:
             if self.double_loop(*self.source.block(start, start + out.size), self.route.sign, out, flags):
-                self._flag_others(np.where(flags & OVERFLOW, self.format.max, out), start, out, flags)
+                self._flag_special_results(np.where(flags & OVERFLOW, self.format.max, out), start, out, flags)
             return
         finite, others = np.isfinite(exact), not np.isfinite(out).all()
         inexact = finite & (image_of(exact) & np.uint64(1) != 0)
@@ -155,7 +155,7 @@ class Flagged:
         flags[inexact & (np.abs(out) < self.format.smallest_normal)] |= UNDERFLOW
         if others:
             flags[finite & np.isinf(out)] |= OVERFLOW
-            self._flag_others(exact, start, out, flags)
+            self._flag_special_results(exact, start, out, flags)
 
     def _flag_doubts(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
         """Set the flags that exact results do not decide, by rounding without a largest number and without tiny
@@ -174,7 +174,7 @@ class Flagged:
         self.source.round_exact(without, exact, start, words, chosen)
         flags[numbers & (chosen == 0) & (flags & INEXACT != 0)] |= UNDERFLOW
 
-    def _flag_others(self, exact: NDArray, start: int, out: NDArray, flags: Flags) -> None:
+    def _flag_special_results(self, exact: NDArray, start: int, out: NDArray, flags: Flags) -> None:
         """Flag results that are not finite, or whose exact results are not."""
         at = np.flatnonzero(~np.isfinite(exact) | np.isnan(out))
         before, after, format = exact[at], out[at], self.format

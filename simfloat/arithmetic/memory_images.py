@@ -57,7 +57,7 @@ def pack(codes: ArrayLike, bits: int, *, order: Order = "little") -> NDArray[np.
         raise ValueError(f"Code {array[place]}{at_index(place)} does not fit into {bits} bits.")
     ones = np.unpackbits(array.astype("<u8")[..., np.newaxis].view(np.uint8), axis=-1, bitorder="little", count=bits)
     ones = ones if little else ones[..., ::-1]
-    return _as_given(np.packbits(ones.reshape(*array.shape[:-1], -1), axis=-1, bitorder=order), codes)
+    return _on_device_of_operand(np.packbits(ones.reshape(*array.shape[:-1], -1), axis=-1, bitorder=order), codes)
 
 
 def unpack(
@@ -107,10 +107,10 @@ def unpack(
     dtype = np.dtype(f"<u{max(1 << (bits - 1).bit_length(), 8) // 8}")
     padding = [(0, 0)] * (ones.ndim - 1) + [(0, 8 * dtype.itemsize - bits)]
     whole = np.packbits(np.pad(ones if little else ones[..., ::-1], padding), axis=-1, bitorder="little")
-    return _as_given(whole.view(dtype)[..., 0].astype(dtype.newbyteorder("=")), words)
+    return _on_device_of_operand(whole.view(dtype)[..., 0].astype(dtype.newbyteorder("=")), words)
 
 
-def _as_given(array: NDArray, operand: Any) -> NDArray:
+def _on_device_of_operand(array: NDArray, operand: Any) -> NDArray:
     """Return an array on the device of the operand."""
     result: NDArray = on_device_of(array, operand) if is_on_gpu(operand) else array
     return result

@@ -230,7 +230,7 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
 
 
 def _as_python_number(element: Any) -> Any:
-    """Return a NumPy scalar, or an array without axes, as a Python number; anything else unchanged."""
+    """Return a NumPy scalar, or a 0-dimensional array, as a Python number; anything else unchanged."""
     return element.item() if hasattr(element, "item") and not getattr(element, "ndim", 0) else element
 
 

@@ -158,7 +158,7 @@ def results_rounded_to_odd(operation: str, arrays: list[NDArray]) -> NDArray[np.
 
 
 def _flags_need_fractions(route: Route, target: Target) -> bool:
-    """Return True if neither results nor their roundings to odd tell the flags: exact lengths may have 53 bits."""
+    """True if results and their roundings to odd do not determine the flags: an exact hypot may have 53 bits."""
     return route.source is InFloat64ByMode or (route.kernel == "hypot" and target.format == FP64)
 
 

@@ -278,7 +278,7 @@ class ProgramWriter:
         a, b = self._scalar_last(a, b)
         if not isinstance(b, Register):
             return self._write_rounded(table.SUM_WITH_SCALAR, a.number, self._scalar(b), grid)
-        return self._write_rounded(table.SUM, a.number, b.number, grid, are_its=a.format == b.format == grid.format)
+        return self._write_rounded(table.SUM, a.number, b.number, grid, is_same=a.format == b.format == grid.format)
 
     def _subtract(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
         return self._add(grid, a, self.apply_unrounded(table.NEGATE, b) if isinstance(b, Register) else -b)
@@ -309,10 +309,10 @@ class ProgramWriter:
         self.scalars.append(x if isinstance(x, TracedNumber) else float(x))
         return len(self.scalars) - 1
 
-    def _write_rounded(self, what: int, a: int, b: int, grid: ProgramGrid, are_its: bool = True) -> Register:
-        """Record an operation that is rounded by a grid; `are_its`: the operands of a sum are numbers of its format."""
+    def _write_rounded(self, what: int, a: int, b: int, grid: ProgramGrid, is_same: bool = True) -> Register:
+        """Record an operation that is rounded to a grid; `is_same`: operands of a sum have the format of the grid."""
         assert grid.rounding_kind is not None
-        row = ProgramRow(what, a, b, grid.rounding_kind, grid, _quick_way(what, grid, are_its), self._counted)
+        row = ProgramRow(what, a, b, grid.rounding_kind, grid, _fastest_method(what, grid, is_same), self._counted)
         return self._register(row, grid.format)
 
     def _register(self, written: ProgramRow, format: Format | None) -> Register:
@@ -338,15 +338,15 @@ def _is_single(x: float) -> bool:
     return float(np.float32(x)) == x
 
 
-def _quick_way(what: int, grid: ProgramGrid, are_its: bool) -> int:
-    """Return the fastest method for results; `are_its`: the operands of a sum are numbers of the grid's format."""
+def _fastest_method(what: int, grid: ProgramGrid, is_same: bool) -> int:
+    """Return the fastest method for results; `is_same`: operands of a sum have the format of the grid."""
     if what == table.FILL or grid.rounding_kind not in (table.SINGLE, table.NEAREST):
         return table.EXACTLY
     if grid.rounding_kind == table.SINGLE:
         return table.IN_FLOAT32
     if grid.has_few_bits:
         return table.FEW_BITS
-    return table.DOUBLE if are_its and what not in NOT_BY_FLOAT64 else table.EXACTLY
+    return table.DOUBLE if is_same and what not in NOT_BY_FLOAT64 else table.EXACTLY
 
 
 #: The operations, by their names in `catalog`.

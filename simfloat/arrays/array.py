@@ -484,7 +484,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
 def new_array(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     """Return an array of values that are already in the format."""
     new = Array.__new__(Array)
-    # NumPy returns scalars instead of arrays without axes.
+    # NumPy returns scalars instead of 0-dimensional arrays.
     new.numbers = numbers if type(numbers) is np.ndarray else as_array(numbers)
     new.arithmetic = arithmetic
     return new

@@ -158,7 +158,7 @@ class ArrayFunctions:
     def cumsum(self, axis: int | None = None) -> Self:
         """Return the partial sums along `axis`, or of all elements in row-major order, through `accumulate`.
 
-        ValueError if one step of the accumulator adds several elements, so that not every partial sum exists.
+        Raises ValueError if one step of the accumulator adds several elements, so that not every partial sum exists.
         """
         x = self._real_numbers("cumsum")
         if axis is None:
@@ -222,7 +222,7 @@ class ArrayFunctions:
         return self._with_numbers(self.numbers.swapaxes(first, second))
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Self:
-        """Return a view without axes of size one: without all of them, or without those in `axis`."""
+        """Return a view in which axes of size one are removed: all of them, or the ones in `axis`."""
         return self._with_numbers(self.numbers.squeeze(axis))
 
     def unsqueeze(self, axis: int) -> Self:

@@ -7,7 +7,7 @@ reads it: for its cast, the role of its gradient, and its rotation.
 
 The format of joined tensors is the common format of the parts. If formats differ, it is the narrowest of them that
 can represent the values of all, otherwise a wider one of the catalog. It is None if a part is data without a format.
-A constant without axes counts only if it is not a number of that format; a value that `where` inserts is rounded to
+A 0-dimensional constant counts only if it is not a number of that format; a value that `where` inserts is rounded to
 the format of the other operand.
 
 Indices are integers, slices, arrays of integers, and masks. Results keep their format. If an index occurs several
@@ -72,7 +72,7 @@ class Reshaping(Operations[Result]):
         )
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Result:
-        """Merge the axes from `start_dim` to `end_dim` into one; a tensor without axes gets one.
+        """Merge the axes from `start_dim` to `end_dim` into one; a 0-dimensional tensor gets one.
 
         Raises ValueError unless both are axes in ascending order.
         """
@@ -282,7 +282,7 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
 def where(condition: ArrayLike, a: Operand, b: Operand) -> OperationResult:
     """Select elements of `a` where the condition is True, otherwise of `b`; all three are broadcast.
 
-    A number or a tensor without axes is rounded to the format of an operand with axes: -1e9 in FP16 becomes -inf.
+    A number or a 0-dimensional tensor is rounded to the format of an operand with axes: -1e9 in FP16 becomes -inf.
     """
     chosen = as_array(condition)
     if chosen.dtype != bool:

@@ -77,7 +77,7 @@ class BegunOperation(NamedTuple):
         place = self.bound.place
         if not place.is_widest:
             return place.forward
-        # As in array promotion, operands without axes are ignored next to arrays, and constants next to results.
+        # As in array promotion, 0-dimensional operands are ignored next to arrays, and constants next to results.
         operands = self.operands
         counting = [x for x in operands if x.ndim] or [x for x in operands if x.format is not None] or operands
         return place.forward_in(widest_format(x.stored_format for x in counting))
@@ -182,7 +182,7 @@ def finish(
 
 def _formats_of_gradients(place: Place, operands: Sequence[Variable], result: Format | None) -> tuple[Format, ...]:
     """Return the formats of the gradients of operands, if gradients take formats."""
-    # An operand without axes does not widen a result in 16 bits, and the sum of its gradient is in 16 bits as well.
+    # A 0-dimensional operand does not widen a result in 16 bits, and the sum of its gradient is in 16 bits as well.
     return tuple(
         [
             result
@@ -312,8 +312,8 @@ def _uses(root: Variable) -> dict[int, int]:
 def _format_of_sum(parent: Variable, share: Format, before: Format | None) -> Format:
     """Return the format in which a share of this format is added to the gradient of `parent`, so far in `before`.
 
-    As under automatic mixed precision, the shares of a result are added in the format of its gradient, because each use
-    has its own cast. A leaf is cast once for all products, so that their shares are added in the narrow format.
+    As under automatic mixed precision, the shares of the gradient of a result are added in the format of the gradient,
+    because each use has its own cast. A leaf is cast once for all products: their shares are added in the narrow one.
     """
     if parent.node is not None and parent.format is not None:
         return parent.node.place.format_of_gradient(parent.format)

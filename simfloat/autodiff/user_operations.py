@@ -69,8 +69,8 @@ class UserArithmetic:
     def matmul(self, a: ArrayLike, b: ArrayLike, a_is: str, b_is: str) -> NDArray[np.floating]:
         """Multiply matrices (..., m, k) and (..., k, n) with the accumulator `accumulate` of the policy.
 
-        `a_is` and `b_is` are the names of the operands of the operation that a and b are (perhaps transposed or
-        reshaped), or ``"gradient"``. They select how a and b are rounded first. Raises ValueError for other names or
+        `a_is` and `b_is` identify a and b: each is the name of an operand of the operation, which may be transposed or
+        reshaped, or ``"gradient"``. They determine how a and b are rounded first. Raises ValueError for other names or
         shapes.
         """
         a, b = as_operand(a, "a"), as_operand(b, "b")

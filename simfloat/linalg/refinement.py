@@ -41,8 +41,8 @@ WIDER = (FP32, FP64)
 class Refinement(NamedTuple):
     """The result of iterative refinement, and its history.
 
-    `x` is the solution; `converged` and `reason` say if and why refinement ended there. The other fields have one
-    value for each x, including the first:
+    `x` is the solution. `converged` is True if refinement converged, and `reason` says why it ended. The other fields
+    have one value for each x, including the first:
 
     * `backward_errors`: the norm of the computed residual b - A x, relative to norm(A) norm(x) + norm(b)
     * `forward_errors`: the norm of x minus the solution, relative to the norm of the solution
@@ -50,8 +50,9 @@ class Refinement(NamedTuple):
     * `residuals`: the norm of the exact residual b - A x, relative to the norm of b
 
     All norms are maximum norms (for A: of the row sums), measured in float64. A and b are first rounded to the working
-    format, and the solution solves this rounded system: for an ill-conditioned A it is far from the solution for the
-    values that were passed. It has float64 accuracy; if it cannot be computed, forward errors are NaN.
+    format. Forward errors refer to the solution of this rounded system, computed to float64 accuracy; they are NaN if
+    it cannot be computed. For an ill-conditioned A, this solution is far from the solution for the values that were
+    passed.
 
     For several right-hand sides, `x` has a column for each. `converged` is then a boolean array and every other field a
     list, with an element for each.

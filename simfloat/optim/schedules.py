@@ -449,7 +449,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def step(self, epoch: float | None = None) -> None:
         """Go to the next epoch, or to `epoch`, and set its lr; raise ValueError for a negative epoch."""
         if epoch is None:
-            self._go_on()
+            self._advance_one_epoch()
             super().step()
             return
         self._go_to(number_from_zero("epoch", epoch))
@@ -464,7 +464,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         """Return the reader of each value in a state, by name."""
         return {**super().readers(), "T_cur": number_from_zero, "T_i": count_from_one}
 
-    def _go_on(self) -> None:
+    def _advance_one_epoch(self) -> None:
         """Advance T_cur by one epoch."""
         self.T_cur += 1
         if self.T_cur >= self.T_i:

@@ -226,7 +226,7 @@ def set_log_scale(axes: Axes, name: Literal["x", "y"], base: int = 10) -> tuple[
 
 
 def tick_text(value: float) -> str:
-    """Return the label of a tick; empty for zero, which matplotlib asks for below the smallest float64."""
+    """Return the label of a tick; empty for zero, which matplotlib passes for values below the smallest float64."""
     if 1e-3 < value < 1e5:
         return f"{value:g}"
     return power_text(value) if value > 0 else ""

@@ -470,7 +470,7 @@ class Metering(NamedTuple):
     place: Any
 
 
-def _hands_on(operation: str) -> bool:
+def _passes_gradient_on(operation: str) -> bool:
     """True if the gradient of an operand is the gradient of the result, perhaps moved."""
     return operation == "add" or kind_of(operation) == "movement"
 
@@ -487,8 +487,8 @@ class MeteredArithmetic(Arithmetic):
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
         """Round values; passing on a gradient in its own format is not counted as work."""
         result, site = super().round(x, operation, *sources), self.metering.site
-        is_handed_on = site.phase == "backward" and _hands_on(site.operations[-1])
-        return result if is_handed_on else self._count_result(result, (x,))
+        is_passed_on = site.phase == "backward" and _passes_gradient_on(site.operations[-1])
+        return result if is_passed_on else self._count_result(result, (x,))
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """Sum over `axes`."""
@@ -519,7 +519,7 @@ class MeteredArithmetic(Arithmetic):
         return self._count_products(result, result.size * (g.size // max(g.shape[1], 1)), (g, x), (g_input, x_input))
 
     def _count_result(self, result: NDArray, operands: tuple[Any, ...]) -> NDArray:
-        """Count a result and the operands read for it; values without axes are constants, and not counted."""
+        """Count a result and the operands read for it; 0-dimensional values are constants, and not counted."""
         meter, site = self.metering.meter, self.metering.site
         meter.results[site] += result.size
         meter.read[site] += sum(math.prod(np.shape(x)) for x in operands if np.ndim(x))

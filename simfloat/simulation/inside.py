@@ -47,7 +47,7 @@ class ArrayFormats:
             self._by_array[id(owner)] = owner, format
 
     def widest(self, operands: Iterable[NDArray]) -> Format:
-        """Return the widest format of operands; as in array promotion, constants without axes are ignored next to
+        """Return the widest format of operands; as in array promotion, 0-dimensional constants are ignored next to
         arrays.
         """
         pairs = [(x, self.format_of(x)) for x in operands]

@@ -61,7 +61,7 @@ class KnownParameter(NamedTuple):
     renew: Callable[[], Names | None] | None  # returns the current names of the root that ran then
 
     @property
-    def is_there(self) -> bool:
+    def is_current(self) -> bool:
         """True if the parameter still has this path."""
         part = None if self.outermost is None else self.outermost()
         for name in self.path.split("."):
@@ -321,18 +321,18 @@ class Simulation:
         """
         entry = self._parameters.get(id(parameter))
         if entry is None or entry.parameter() is not parameter:
-            return self._meet(parameter, current_context().names)
+            return self._determine_path(parameter, current_context().names)
         state = TREES.state
         if entry.state is state:
             return entry.path
-        if entry.is_there:
+        if entry.is_current:
             self._parameters[id(parameter)] = entry._replace(state=state)
             return entry.path
         names = None if entry.renew is None else entry.renew()
         is_part = names is not None and id(parameter) in names.parameters
-        return self._meet(parameter, names if is_part else current_context().names)
+        return self._determine_path(parameter, names if is_part else current_context().names)
 
-    def _meet(self, parameter: HasPath, names: Names | None) -> str:
+    def _determine_path(self, parameter: HasPath, names: Names | None) -> str:
         """Return the path of a parameter by these names, or by its owner if they do not contain it."""
         state = TREES.state
         if names is not None and names.state is not state:

@@ -80,7 +80,7 @@ class Case(NamedTuple):
 
     @property
     def has_flags(self) -> bool:
-        """True if lines have flags. By default, they have none for sums with steps that are not rounded operations."""
+        """True if lines have flags. By default, sums have flags only if each step is a rounded operation."""
         if self.flags is not None:
             return self.flags
         return self.accumulator is None or consists_of_operations(self.accumulator)
@@ -223,7 +223,7 @@ def write_vectors(
         scales: the scales of the blocks of a and of b, matrices with a row for each sum, for a unit that reads them. A
             line has them before c.
         flags: False to leave out the flags, for hardware without flags; True to write them also for aligned and exact
-            sums. By default, lines have flags, except for sums with steps that are not rounded operations.
+            sums. By default, lines have flags; sums have them only if each of their steps is a rounded operation.
         stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
 
     Raises:

@@ -340,8 +340,8 @@ class Advice(NamedTuple):
     """The need of the results of an operation at a path, the share of results that shows it, and the reason.
 
     `scale` is the power of two by which the results can be multiplied, or None if the advice is not a scale or no
-    format is known. `override` is a call, as text, that sets the role that rounds the results to FP32, or to FP64 if
-    they are in FP32; it is empty if no policy applies.
+    format is known. `override` is the text of a call that gives the format FP32 to the role of the results, or FP64 if
+    they are in FP32. It is empty if no policy applies.
     """
 
     path: str

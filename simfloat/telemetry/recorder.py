@@ -329,7 +329,7 @@ class Recorder(AddingObserver):
 
     @property
     def goes_on(self) -> bool:
-        """True if it continues the counts of another recorder, because a state was loaded or the recorder is a copy."""
+        """True if the recorder continues the counts of another one, because a state was loaded or it is a copy."""
         return self._goes_on
 
     def _options(self) -> dict[str, Any]:

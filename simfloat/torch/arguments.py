@@ -93,7 +93,7 @@ def number_arguments(func: Any) -> tuple[tuple[int, str], ...]:
 
 
 def is_number(x: Any) -> bool:
-    """True if an argument is one number: a Python number, or a tensor without axes."""
+    """True if an argument is one number: a Python number, or a 0-dimensional tensor."""
     return not x.ndim if isinstance(x, Tensor) else isinstance(x, int | float) and not isinstance(x, bool)
 
 

@@ -96,9 +96,9 @@ class Gradients:
     def reader(
         self, moved: LoggedOperation, operand: Operand, shares: Sequence[torch.Tensor]
     ) -> tuple[LoggedOperation, Operand]:
-        """Return the operation that read a moved parameter and computed the last of these shares of its gradient.
+        """Return the operation that read a moved parameter and computed the last of these parts of its gradient.
 
-        The movement and its operand are returned if the tags do not tell which operation that was.
+        If the tags do not identify this operation, return the movement and its operand.
         """
         for tag in map(tag_of, reversed(shares)):
             note, read = self._reading(tag, operand.path)
@@ -213,7 +213,7 @@ class BackwardNode:
 
     def __init__(self, note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves, simulation: Simulation) -> None:
         self.note, self._edges, self._simulation = note, (node, notes, leaves), simulation
-        self.are_added: Sequence[bool] = ()  # for each edge, True if other nodes compute shares of the same gradient
+        self.are_added: Sequence[bool] = ()  # for each edge, True if other nodes compute parts of the same gradient
         self.events: list[PendingEvents] = []  # of the roundings so far
         self.deferred: DeferredOperations | None = None  # while the node computes
         self.results: Sequence[Any] = ()  # after its end, until the next node has ended
@@ -239,7 +239,7 @@ class BackwardNode:
         return keeps_formats and format != operand.format and (format is None or not contains(operand.format, format))
 
     def format_of_sum(self, edge: int) -> Format | None:
-        """Return the format in which autograd adds the shares of the gradient at an edge; None for a leaf."""
+        """Return the format in which autograd adds the contributions to the gradient at an edge; None for a leaf."""
         node, notes, _ = self._edges
         made = notes.get(node.next_functions[edge][0])
         return None if made is None else Backward(made, self._simulation, None).format_of_gradient

@@ -191,8 +191,8 @@ class DeferredRecordedOperations(DeferredOperations):
             replacements = self._replacements(shared)
             for other_memory, (plain, real) in replacements.items():
                 if other_memory in self._waiting and other_memory not in self._returned and other_memory != memory:
-                    _give(plain, real)
-            _give(result, view_like(shared, *replacements[memory]))
+                    _overwrite_values(plain, real)
+            _overwrite_values(result, view_like(shared, *replacements[memory]))
         self._returned.add(memory_of(result))
         return result
 
@@ -206,7 +206,7 @@ class DeferredRecordedOperations(DeferredOperations):
         self._notes.clear()
 
 
-def _give(plain: Tensor, real: Tensor) -> None:
+def _overwrite_values(plain: Tensor, real: Tensor) -> None:
     """Write the values of a recorded tensor without a change that autograd would notice."""
     with without_dispatch():
         # A write to `.data` does not change the version of the tensor. A counted write would make the next backward

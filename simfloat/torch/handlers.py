@@ -210,7 +210,7 @@ def cast_numbers(func: Any, args: Arguments, options: Options, dtype: torch.dtyp
 
 
 def cast_number(x: Any, dtype: torch.dtype) -> Any:
-    """Convert a number, Python's or a tensor without axes, to a dtype; return anything else unchanged."""
+    """Convert a number, Python's or a 0-dimensional tensor, to a dtype; return anything else unchanged."""
     if not is_number(x) or (isinstance(x, torch.Tensor) and x.dtype == dtype):
         return x
     with without_dispatch():

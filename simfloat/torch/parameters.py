@@ -99,7 +99,7 @@ class StoredParameters:
         self.is_outdated = True
 
     def _know_all(self) -> None:
-        self._check_apart()
+        self._check_overlaps()
         for path, parameter in self.by_path.items():
             self._know(path, parameter.detach())
         self.is_outdated = False
@@ -140,7 +140,7 @@ class StoredParameters:
                 # The Parameter object is registered, but its memory has no tag: the program assigned `p.data = ...`.
                 # Nothing else reports this.
                 if id(each) in self._paths and weight_path(each) is None:
-                    self._check_apart()
+                    self._check_overlaps()
                     self.conform(self._paths[id(each)], each)  # it has other memory, as after `.data = ...`
         # A view of a parameter stays a view of the stored values: the program may write through it. Operations that
         # read it later receive the rounded values then.
@@ -229,7 +229,7 @@ class StoredParameters:
             )
             _check_type(path, parameter, recipe_in_type)
 
-    def _check_apart(self) -> None:
+    def _check_overlaps(self) -> None:
         """Raise ValueError if two parameters share a part of their memory, but not all of it."""
         # Tied weights are one memory and one parameter. Overlapping parts would belong to two owners.
         extents = sorted((memory_of(x), extent_of(x), path) for path, x in self.by_path.items() if x.numel())

@@ -90,7 +90,7 @@ class Forward:
         """Return the arithmetic of the result."""
         if not self.place.is_widest:
             return self.place.forward
-        # As in PyTorch's promotion, operands without axes do not count if there are others. A constant without a tag is
+        # As in PyTorch's promotion, 0-dimensional operands do not count next to others. A constant without a tag is
         # data. Together with results it would make results FP32 in every case.
         counting = [x for x in operands if x.ndim] or [x for x in operands if tag_of(x).format is not None] or operands
         return self.place.forward_in(widest_format(stored_format(x) for x in counting))
@@ -129,7 +129,7 @@ class Forward:
 
     @staticmethod
     def _narrow_operands_without_axes(note: LoggedOperation, operands: Tensors) -> None:
-        """Note that gradients of operands without axes are summed in the format of the result, if it is narrower."""
+        """Note that gradients of 0-dimensional operands are summed in the format of the result, if it is narrower."""
         format = note.format
         if format is not None and any([not x.ndim for x in operands]) and len(note.operands) == len(operands):
             note.operands = tuple(

@@ -130,14 +130,14 @@ def kernel_of(call: FormulaCall, original: Any) -> Callable[..., Any]:
             for name, value in options.items():
                 arguments[names[name]] = value
             place = served_place(run, call)
-            if place is not None and _fit(call, arguments) and call.serves(*arguments):
+            if place is not None and _are_supported(call, arguments) and call.serves(*arguments):
                 return run_formula(run, call, place, tuple(arguments))
         return original.call_boxed(keys, *args, **options)
 
     return kernel
 
 
-def _fit(call: FormulaCall, arguments: Sequence[Any]) -> bool:
+def _are_supported(call: FormulaCall, arguments: Sequence[Any]) -> bool:
     """True if the tensors are contiguous tensors of a forward pass, and only operands require gradients."""
     if call.is_in_place and not _is_writable(arguments[0]):
         return False

@@ -4,8 +4,8 @@ The steps use the arithmetic of the single operations, on arrays and on recorded
 
 The steps of a layer in one direction are one operation of autograd, with the bits of the single operations.
 `StepWeights` gives each step its own tensor of the weights, because each step has its own node for them in PyTorch;
-then shares of gradients are added in the same order. A recorded backward pass reads results, and their gradients lead
-autograd back to this node.
+then contributions to gradients are added in the same order. A recorded backward pass reads results, and their gradients
+lead autograd back to this node.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     if first.is_floating_point and all([x.dtype == first for x in operands]):
         return first
     floating = [x for x in operands if x.is_floating_point()]
-    # PyTorch's promotion: tensors without axes do not widen others of the same kind.
+    # PyTorch's promotion: 0-dimensional tensors do not widen others of the same kind.
     counting = [x for x in floating if x.ndim] or floating
     types = {x.dtype for x in counting}
     if len(types) == 1:
@@ -265,7 +265,7 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
 def in_float32(value: Any) -> Any:
     """Round the Python numbers in arguments to float32, as PyTorch's kernels for at most 32 bits do.
 
-    The numbers are Python floats, or float64 tensors without axes.
+    The numbers are Python floats, or 0-dimensional float64 tensors.
     """
     if isinstance(value, torch.Tensor):
         return value.float().double() if value.ndim == 0 and value.dtype == torch.float64 else value
@@ -439,7 +439,7 @@ def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
     """Return the origin of the upcast values that a tensor depends on, for the first such tensor.
 
     Programs write `labels.to(x.dtype)` with 16-bit values x. An operation of both has a 16-bit result. As in PyTorch's
-    promotion, a tensor with no axes does not widen others.
+    promotion, a 0-dimensional tensor does not widen others.
     """
     operands = list(tensors)
     tags = [tag_of(x) for x in operands if x.ndim] or [tag_of(x) for x in operands]

@@ -123,10 +123,10 @@ def reveal(
 ) -> Revealed:
     """Find the order and precision in which a function adds, and the accumulator that gives the same bits.
 
-    The order is found by FPRev (Xie et al., arXiv 2411.00442). In a sum of ones, one large M and one -M, exactly those
-    ones are lost that are added before M and -M cancel. Counting the ones that remain, for several positions of M and
-    -M, gives the tree of additions. This takes about k calls of f for a sum from left to right, k log2(k) for most
-    other orders, and at most k^2. It takes several times as many if results have too few bits to count k ones.
+    The order is found by FPRev (Xie et al., arXiv 2411.00442). In a sum of ones, one large M and one -M, a one is lost
+    exactly if it is added before M and -M cancel. Counting the ones that remain, for several positions of M and -M,
+    gives the tree of additions. This takes about k calls of f for a sum from left to right, k log2(k) for most other
+    orders, and at most k^2. It takes several times as many if results have too few bits to count k ones.
 
     Then probes find the bits and the mode of some additions, and f computes random sums: wide exponents, cancellations,
     ties, subnormals, zeros and overflows. Every accumulator of that order, with those bits and that mode, is compared

@@ -1,8 +1,8 @@
 """Find the order of the additions in a function, the number of bits to which each rounds, and its mode.
 
 The order is found by FPRev (Xie et al., arXiv 2411.00442). A value that is far smaller than a large M is lost when it
-is added to M. A probe has M and -M at positions i and j and ones everywhere else. Exactly those ones are lost that are
-added before M and -M meet; the result counts the others. So k minus the result is the number of leaves below the node
+is added to M. A probe has M and -M at positions i and j and ones everywhere else. A one is lost exactly if it is added
+before M and -M cancel; the result counts the other ones. So k minus the result is the number of leaves below the node
 where i and j meet. These counts for all pairs of positions determine the tree. A few pairs suffice: k - 1 for a sum
 from left to right, and about k log2(k) for most other orders.
 """

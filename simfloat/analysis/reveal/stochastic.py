@@ -68,13 +68,13 @@ def larger_share(rounding: Rounding, nu: Fraction) -> Fraction:
 def reveal_rounding(f: Callable[[Any, Any], Any], *, runs: int = 4096) -> RevealedRounding:
     """Find the stochastic rounding with which a function adds two products, by the distribution of its results.
 
-    The sums 1 + 2^-j show the precision p: the first one whose results vary, or are not the exact sum, is halfway
-    between two numbers. The sums 1 + nu 2^(1-p) are then repeated, for those nu at which roundings with few random bits
-    differ: odd multiples of 2^-(N+1) up to 3. The shares of results that are the larger neighbour are compared with the
-    probabilities of every variant and number of bits by their likelihood.
+    The sums 1 + 2^-j show the precision p: the first of them with a result other than the exact sum is halfway between
+    two numbers. The sums 1 + nu 2^(1-p) are then repeated, for those nu at which roundings with N random bits differ
+    from others: 2^-(N+1) and 3 * 2^-(N+1). A likelihood compares the share of results that are the larger neighbour
+    with the probability under every variant and number of bits.
 
-    Roundings with more than log2(runs) - 7 bits look like one with 32 bits: the results in which they differ are too
-    rare.
+    Roundings with more than log2(runs) - 7 bits cannot be distinguished from a rounding with 32 bits, because the
+    results in which they differ are too rare.
 
     Parameters:
         f: a function; ``f(a, b)`` returns one value, the sum of the products of two vectors of length 2. It receives

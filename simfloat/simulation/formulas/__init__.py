@@ -3,7 +3,7 @@
 A formula is a function of `u` and of arrays. `u` (`Rounded`) is the arithmetic of a place: it rounds the result of
 each operation once, as the policy says. The docstring of a formula states its operations in their order, which is the
 order of PyTorch. Operations that move, compare or choose values use NumPy; `u.with_format_of` (or `where`) then
-records the format of the new array. Constants are arrays without axes, created by `number`. There are two kinds:
+records the format of the new array. Constants are 0-dimensional arrays, created by `number`. There are two kinds:
 
 * *slopes*, ``slope(u, g, y, *operands)``: the gradient of one operand, from the gradient `g` of the result `y`;
 * *composites*, ``softmax(u, x, axes)``: the result, or a tuple of the result and other arrays that the slopes read.
@@ -50,7 +50,7 @@ Slope = Callable[..., NDArray]
 
 
 class Rounded(Protocol):
-    """Operations on arrays that round every result once. Constants are arrays without axes, exact in float64.
+    """Operations on arrays that round every result once. Constants are 0-dimensional arrays, exact in float64.
 
     `simulation.arithmetic.Arithmetic` rounds all of them at one place, `inside.CompositeArithmetic` each at its own
     place.

@@ -153,20 +153,20 @@ def i0e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
 
 def i1(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
     """g * (i0(a) - y * (1 / a)), and g / 2 if |a| is at most 2^-23."""
-    safe, is_tiny = _beside_zero(a)
+    safe, is_tiny = _replace_tiny(a)
     slope = u.subtract(u.apply("i0", safe), u.multiply(y, u.apply("reciprocal", safe)))
     return u.multiply(g, np.where(is_tiny, HALF[()], slope))
 
 
 def i1e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
     """g * (i0e(a) - y * (sign(a) + 1 / a)), and g / 2 if |a| is at most 2^-23."""
-    safe, is_tiny = _beside_zero(a)
+    safe, is_tiny = _replace_tiny(a)
     share = u.add(np.sign(safe), u.apply("reciprocal", safe))
     slope = u.subtract(u.apply("i0e", safe), u.multiply(y, share))
     return u.multiply(g, np.where(is_tiny, HALF[()], slope))
 
 
-def _beside_zero(a: NDArray) -> tuple[NDArray, NDArray]:
+def _replace_tiny(a: NDArray) -> tuple[NDArray, NDArray]:
     """Replace values of at most 2^-23 in magnitude (eps of float32, as in PyTorch) by it; also return their mask."""
     is_tiny = ~(np.abs(a) > FLOAT32_EPS)
     return np.where(is_tiny, a.dtype.type(FLOAT32_EPS), a[()]), is_tiny
@@ -224,7 +224,7 @@ def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray
 
 
 def is_plain(x: NDArray) -> bool:
-    """True for an operand in float64 without axes, such as a Python number."""
+    """True for a 0-dimensional float64 operand, such as a Python number."""
     return x.ndim == 0 and x.dtype == np.float64
 
 
