@@ -84,11 +84,12 @@ class GivenBits:
     Each element of a result takes one draw, in C order, including zeros and NaN. The next call continues after the last
     draw used.
 
-    Sums (sequential, kahan, pairwise, and blocked ones of these) take one draw for each rounding: element by element in
-    C order, step by step, and within a step in the order of the roundings in the accumulator's documentation: a
-    product, then the sum. A pairwise sum takes the draws of all products first, then the draws of each level. A blocked
-    sum takes the draws of all its runs, then the draws of the outer sum. Stochastic updates of a training take draws
-    from ``simulate(policy, draws={"head.weight": GivenBits(...)})``.
+    Sums (sequential, kahan, pairwise, numpy_sum, tree, fused, and blocked ones and lanes of these) take one draw for
+    each rounding: element by element in C order, step by step, and within a step in the order of the roundings in the
+    accumulator's documentation: a product, then the sum. Pairwise sums and trees take the draws of all products first,
+    then the draws of the additions: a pairwise sum level by level, a tree from left to right and from the inside.
+    Blocked sums and lanes take the draws of all their runs or lanes, then the draws of the outer sum. Stochastic
+    updates of a training take draws from ``simulate(policy, draws={"head.weight": GivenBits(...)})``.
 
     Parameters:
         integers: an array of draws, each from 0 below 2^bits for the mode that uses it.

@@ -219,10 +219,12 @@ class _BatchNorm(Layer):
     momentum: float | None = option(lambda name, part: None if part is None else as_number(name, part), default=0.1)
     affine: bool = option(flag, default=True)
     track_running_stats: bool = option(flag, default=True)
+    _: KW_ONLY
+    has_bias: InitVar[bool] = option(flag, default=True, alias="bias")
 
     def _start(self, **arguments: Any) -> None:
         channels, is_tracking = self.num_features, self.track_running_stats
-        self.weight, self.bias = _affine(channels, self.affine)
+        self.weight, self.bias = _affine(channels, self.affine, arguments["bias"])
         self.running_mean: NDArray | None
         self.running_var: NDArray | None
         self.num_batches_tracked: NDArray | None
@@ -238,7 +240,7 @@ class _BatchNorm(Layer):
                 f"{type(self).__name__}({self.num_features}) needs {self._shapes} with C = {self.num_features}, got "
                 f"shape {x.shape}."
             )
-        parameters = [] if self.weight is None or self.bias is None else [self.weight, self.bias]
+        parameters = [p for p in (self.weight, self.bias) if p is not None]
         mean, var, count = self.running_mean, self.running_var, math.prod(x.shape) // self.num_features
         is_of_batch = self.training or mean is None or var is None
         if is_of_batch and count == 1:
@@ -259,12 +261,12 @@ class _BatchNorm(Layer):
         eps = self.eps
 
         def formula(u: Rounded, x: NDArray, *affine: NDArray) -> NDArray:
-            mean, var = affine[-2:]
-            weight, bias = affine[:2] if len(affine) == 4 else (None, None)
+            *scale_and_shift, mean, var = affine
+            weight, bias = [*scale_and_shift, None, None][:2]
             return norms.running_norm(u, x, weight, bias, mean, var, eps)
 
         def to_x(u: Rounded, g: NDArray, outputs: None, x: NDArray, *affine: NDArray) -> NDArray:
-            return norms.running_norm_to_x(u, g, affine[0] if len(affine) == 4 else None, affine[-1], eps)
+            return norms.running_norm_to_x(u, g, affine[0] if parameters else None, affine[-1], eps)
 
         def to_weight(u: Rounded, g: NDArray, outputs: None, x: NDArray, *affine: NDArray) -> NDArray:
             mean, var = affine[-2:]
@@ -354,6 +356,7 @@ class BatchNorm2d(_BatchNorm):
         momentum: the share of the new batch in the running statistics; None for the average of all batches.
         affine: True for the parameters weight (initially ones) and bias (initially zeros).
         track_running_stats: False for no running statistics; evaluation then also uses those of the batch.
+        bias: False for a layer without bias.
 
     Raises:
         ValueError: if num_features is not a positive integer; if eps or momentum is not a number; when called, if x has
@@ -383,6 +386,7 @@ class BatchNorm1d(_BatchNorm):
         momentum: the share of the new batch in the running statistics; None for the average of all batches.
         affine: True for the parameters weight (initially ones) and bias (initially zeros).
         track_running_stats: False for no running statistics; evaluation then also uses those of the batch.
+        bias: False for a layer without bias.
 
     Raises:
         ValueError: if num_features is not a positive integer; if eps or momentum is not a number; when called, if x has

@@ -42,7 +42,7 @@ AUTOCAST_WIDE = (
 
 #: Functions on no list, with formulas that contain operations on a list: in PyTorch they are kernels that follow
 #: their operands.
-UNLISTED = ("elu", "mish", "log_sigmoid", "logit", "xlogy", "entropy", "logaddexp")
+UNLISTED = ("elu", "mish", "log_sigmoid", "logit", "xlogy", "entropy", "logaddexp", "var")
 
 #: NVIDIA Apex, apex/amp/lists: FP16_FUNCS of torch_overrides.py and functional_overrides.py.
 APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
@@ -56,7 +56,7 @@ def policy_of_lists(format: Format, narrow: tuple[str, ...], wide: tuple[str, ..
     operands.
     """
     policy = Policy(compute=format, weights=FP32, activations=WIDEST)
-    policy = policy.allow(*narrow, ATTENTION).deny(*wide).infer(*UNLISTED)
+    policy = policy.allow(*narrow, ATTENTION).deny(*wide).infer(*(name for name in UNLISTED if name not in wide))
     return policy.override(operation=(ATTENTION,), fused=True)
 
 

@@ -112,6 +112,23 @@ def test_a_fused_layer_rounds_its_result_once(rng):
     assert_bits(layer.running_mean, sf.round(layer.running_mean, sf.BF16))
 
 
+def test_a_batch_norm_without_bias_is_torchs(rng):
+    mine, theirs = sf.nn.BatchNorm1d(3, bias=False), torch.nn.BatchNorm1d(3).double()
+    theirs.register_parameter("bias", None)  # the argument exists from PyTorch 2.13 on
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    for is_training in (True, False):
+        mine.train(is_training), theirs.train(is_training)
+        x, g = rng.standard_normal((2, 7, 3))
+        a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        want = theirs(b)
+        want.backward(torch.tensor(g))
+        with sf.simulate("fp64"):
+            got = mine(a)
+            got.backward(g)
+        for ready, other in ((got.data, want.detach()), (a.grad, b.grad), (mine.weight.grad, theirs.weight.grad)):
+            np.testing.assert_allclose(ready, other.numpy(), rtol=1e-11, atol=1e-12)
+
+
 @pytest.mark.parametrize("options", [{}, dict(momentum=None), dict(track_running_stats=False)], ids=str)
 def test_a_batch_of_nothing_is_normalized_to_nothing_and_moves_no_statistics(options):
     mine, theirs = sf.nn.BatchNorm2d(3, **options), torch.nn.BatchNorm2d(3, **options)

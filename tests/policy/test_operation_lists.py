@@ -141,8 +141,9 @@ def test_amp_follows_the_lists_of_torch_autocast(name, format):
     assert all(formats_of(policy, operation) == {format} for operation in in_catalog(AUTOCAST_NARROW))
     assert all(formats_of(policy, operation) == {sf.FP32} for operation in in_catalog(AUTOCAST_WIDE))
     assert formats_of(policy, "batch_norm") == {sf.FP32}, "cuDNN computes it in FP32"
-    for operation in ("add", "multiply", "divide", "relu", "tanh", "sigmoid", "gelu", "mean", "max", "sqrt"):
+    for operation in ("add", "multiply", "divide", "relu", "tanh", "sigmoid", "gelu", "mean", "max", "sqrt", "var"):
         assert formats_of(policy, operation) == {"widest"}
+    assert policy.recipe("", "var", "sum").activations == "widest", "the sum inside is not an operation of the program"
     assert policy.recipe("head.weight").weights == policy.recipe("head.weight").optimizer_state == sf.FP32
 
 

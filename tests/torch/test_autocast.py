@@ -100,6 +100,8 @@ NARROW = [
     lambda x: x.sigmoid().logit(),
     lambda x: torch.logaddexp(x, x.flip(0)),
     lambda x: x.mean(1),
+    lambda x: x.var(1),
+    lambda x: torch.std_mean(x, 1)[0],
 ]  # fmt: skip
 
 
