@@ -49,6 +49,7 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     scaling.resting_places,
     scaling.log_normal,
     scaling.dynamic_scale,
+    scaling.loss_scales,
     trainings.sixteen_bits,
     trainings.tuned_rates,
     trainings.images,

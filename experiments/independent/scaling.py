@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.independent import casts
 from experiments.independent.narrow import (
     Array,
     Remade,
     lies_between,
     matches,
+    ratio_above,
     seeds,
     stochastically,
     to_nearest,
@@ -20,6 +22,12 @@ from experiments.independent.trainings import BF16
 
 #: The largest number of FP16.
 LARGEST = 65504.0
+
+#: The margin of losses under a dynamic scale.
+CLOSE = 1.02
+
+#: The layers of an autoencoder.
+SIZES = (64, 32, 32, 16, 32, 32, 64)
 
 
 class Classifier:
@@ -69,19 +77,20 @@ def largest_magnitude(gradients: list[Array]) -> float:
     return float(max(np.abs(gradient).max() for gradient in gradients))
 
 
-def dynamic_scale() -> tuple[Remade, Remade]:
-    """Skip the steps that overflow FP16 under a scale that doubles after N clean steps: N = 2000 and N = 6."""
-    losses = {n: [held_out_loss(seed, n) for seed in seeds(10)] for n in (None, 2000, 6)}
-    texts = {n: f"{np.mean(np.divide(losses[n], losses[None])):.3f} times the loss" for n in (2000, 6)}
-    return (
-        Remade("dynamic-scale", "if few steps are skipped", texts[2000], matches(losses[2000], losses[None])),
-        Remade("dynamic-scale", "if one step in eight is skipped", texts[6], matches(losses[6], losses[None])),
-    )
+def dynamic_scale() -> tuple[Remade, ...]:
+    """Skip the steps that overflow FP16 under a scale that doubles after N clean steps, and starts at 2^k."""
+    exact = [held_out_loss(seed, None) for seed in seeds(10)]
+    rows = []
+    for n, exponent, claim in ((2000, 16, "if few steps"), (2000, 24, "if few steps"), (6, 16, "if one step in eight")):
+        losses = [held_out_loss(seed, n, 2.0**exponent) for seed in seeds(10)]
+        text = f"from 2^{exponent} {np.mean(np.divide(losses, exact)):.3f} times the loss"
+        rows.append(Remade("dynamic-scale", claim, text, matches(losses, exact, CLOSE)))
+    return tuple(rows)
 
 
-def held_out_loss(seed: int, interval_of_growth: int | None) -> float:
+def held_out_loss(seed: int, interval_of_growth: int | None, scale: float = 1.0) -> float:
     """Return the held-out loss of a network 64-16-10 after 4400 steps: the mean of its last five records."""
-    model, scale, clean, losses = Classifier(seed, 16, 16), 2.0**16, 0, []
+    model, clean, losses = Classifier(seed, 16, 16), 0, []
     for step in range(4400):
         gradients = model.gradients()
         if interval_of_growth is None or scale * largest_magnitude(gradients) <= LARGEST:
@@ -191,3 +200,46 @@ def weights_after(rows: Array, optimum: Array, bits: int | None = None, grid: fl
         elif grid:
             weight = np.rint(weight * grid) / grid
     return weight
+
+
+def loss_scales() -> tuple[Remade, ...]:
+    """Train an autoencoder in PyTorch in batches of 256 and of 16, with values in FP16 and in float32."""
+    large, small = ([autoencoder(seed, False, batch) for seed in seeds(5)] for batch in (256, 16))
+    unscaled, narrow = ([autoencoder(seed, True, batch) for seed in seeds(5)] for batch in (256, 16))
+    scaled = [autoencoder(seed, True, 256, 128.0) for seed in seeds(5)]
+    one, with_scale, other = (
+        f"{np.mean(np.divide(*each)):.3f} times" for each in ((unscaled, large), (scaled, large), (narrow, small))
+    )
+    rows = (
+        ("regression: without a scale FP16", f"{one} FP32's loss", ratio_above(unscaled, large, 1.05)),
+        ("regression: there is no downside", f"with 128 {with_scale} FP32's loss", matches(scaled, large)),
+        ("small-batch: with batches", f"{other} FP32's loss", matches(narrow, small)),
+    )
+    return tuple(Remade("loss-scaling", *row) for row in rows)
+
+
+def autoencoder(seed: int, narrow: bool, batch: int, scale: float = 1.0) -> float:
+    """Return the held-out loss of an autoencoder with sigmoids after 400 steps of Adam, with float32 weights."""
+    import torch
+
+    to = casts.fp16 if narrow else casts.exact
+    x, _, held_out, _ = casts.split_digits(seed)
+    weights = casts.uniform(seed, *zip(SIZES[1:], SIZES, strict=False))
+
+    def output(x: Any, formats: casts.Formats) -> Any:
+        for place in range(0, len(weights), 2):
+            x = x if place == 0 else casts.rounded(x.sigmoid(), formats.results)
+            x = casts.rounded(casts.product(x, weights[place], formats) + weights[place + 1], formats.results)
+        return x
+
+    optimizer, losses = torch.optim.Adam(weights, lr=0.01), []
+    for step, rows in enumerate(np.random.default_rng([seed, 1]).integers(0, len(x), (400, batch)), 1):
+        optimizer.zero_grad()
+        (scale * torch.nn.functional.mse_loss(output(x[rows], casts.Formats(to, to, to, to)), to(x[rows]))).backward()
+        for each in weights:
+            each.grad = to(each.grad) / scale
+        optimizer.step()
+        if step > 320 and step % 16 == 0:
+            with torch.no_grad():
+                losses.append(float(torch.nn.functional.mse_loss(output(held_out, casts.Formats()), held_out)))
+    return float(np.mean(losses))

@@ -16,7 +16,6 @@ from simfloat.studies.statistics import median_interval, sign_level
 from simfloat.studies.verdicts import (
     ABOUT,
     FAR,
-    MATCH,
     MOST,
     REPRODUCED,
     Outcome,
@@ -28,6 +27,9 @@ from simfloat.studies.verdicts import (
 
 #: The default share of steps that may overflow.
 RARE = 0.001
+
+#: The margin of losses, as in dynamic-scale: less than half of what skipping one step in eight costs there.
+CLOSE = 1.02
 
 #: The upper limit of the scale in the code of LogNormal: when the page was written (scale_max = 2^24 in commit 2383d5d
 #: of automatic_loss_scaler.py), and later.
@@ -125,12 +127,12 @@ def _backoff_leaves_nothing(results: list[Result]) -> Measured:
     return f"{spread(backoff, 1)} bits, median of steps", difference_test(backoff, 1, below=0)
 
 
-@claim("both rules train as well as FP32", f"loss / FP32's loss within a factor of {MATCH}")
+@claim("both rules train as well as FP32", f"loss / FP32's loss within a factor of {CLOSE}")
 def _both_match(results: list[Result]) -> Measured:
     fp32 = final(results, "digits", "fp32")
     rules = ("backoff", "log-normal", "default")
     losses = {rule: final(results, "digits", rule) for rule in rules}
-    test = all_of([compare(loss, fp32) for loss in losses.values()])
+    test = all_of([compare(loss, fp32, margin=CLOSE) for loss in losses.values()])
     return ", ".join(f"{rule} {spread(loss / fp32, 3)}" for rule, loss in losses.items()), test
 
 

@@ -10,7 +10,6 @@ from experiments.curves import curves, last
 from experiments.experiment import drawn_as
 from experiments.loss_scaling.findings import gradients
 from experiments.loss_scaling.jobs import SCALES
-from experiments.loss_scaling.problems import PROBLEMS
 from experiments.measurement import select
 from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, draw_exponents, new_figure, save_figure
 from simfloat.plots.figure import add_title
@@ -31,7 +30,7 @@ def draw_gradients(results: list[Result], path: Path) -> None:
     """Draw the gradients of activations in FP32, and which of them FP16 keeps with and without a scale."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=3.1)
     findings = []
-    for side, problem in zip(axes, PROBLEMS, strict=True):
+    for side, problem in zip(axes, TITLES, strict=True):
         total: Counter[int | str] = Counter()
         for histogram in gradients(results, problem):
             total.update(histogram)
@@ -47,7 +46,7 @@ def draw_losses(results: list[Result], path: Path) -> None:
     """Draw the held-out loss of every variant, in a panel for each problem."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=3.1)
     ends = {}
-    for side, problem in zip(axes, PROBLEMS, strict=True):
+    for side, problem in zip(axes, TITLES, strict=True):
         runs = select(results, problem=problem)
         label = "" if side is axes[1] else "held-out loss"
         lines = curves(runs, "loss", STYLES, smooth=3)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments.gradients import as_histogram
 from experiments.loss_scaling.jobs import SCALES, STEPS
-from experiments.loss_scaling.problems import PROBLEMS
+from experiments.loss_scaling.problems import LARGE_BATCH, PROBLEMS, SMALL_BATCH
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import (
@@ -135,6 +135,17 @@ def _classifier_needs_none(results: list[Result]) -> Measured:
     return f"{spread(unscaled)} against {spread(fp32)} %; {spread(100 * lost, 2)} % of its gradients below 2^-24", test
 
 
+@claim(
+    f"small-batch: with batches of {SMALL_BATCH} instead of {LARGE_BATCH} the autoencoder needs no scale",
+    f"loss / FP32's loss within a factor of {MATCH}",
+)
+def _small_batch_needs_none(results: list[Result]) -> Measured:
+    unscaled, fp32 = (final(results, "small-batch", variant) for variant in ("unscaled", "fp32"))
+    lost = np.array([lost_share(histogram) for histogram in gradients(results, "small-batch")])
+    measured = f"{spread(unscaled / fp32, 3)}; {spread(100 * lost, 1)} % of its gradients below 2^-24"
+    return measured, compare(unscaled, fp32)
+
+
 CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
     _range_unused,
     _below_is_zero,
@@ -143,6 +154,7 @@ CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
     _eight_suffices,
     _larger_is_no_worse,
     _classifier_needs_none,
+    _small_batch_needs_none,
 )
 
 

@@ -1,4 +1,4 @@
-"""The jobs: both problems with several scales, the gradients in FP32, and steps that overflow."""
+"""The jobs: the problems with several scales, the gradients in FP32, and steps that overflow."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ STEPS = 5
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return all problems with all scales for every seed, and the steps that overflow; or a given policy and FP32."""
+    """Return the problems with their scales for every seed, and the steps that overflow; or a given policy and FP32."""
     if options.policy is not None:
         return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
     overflows = [{"kind": "overflow", "seed": seed} for seed in options.seed_numbers]
     return [
         *training_jobs(["regression"], [FP32, UNSCALED, *map(scaled, SCALES)], options),
-        *training_jobs(["classification"], [FP32, UNSCALED], options),
+        *training_jobs(["classification", "small-batch"], [FP32, UNSCALED], options),
         *overflows,
     ]
 

@@ -53,13 +53,17 @@ class DigitClassifier(nn.Module):
         return self.head(self.flatten(x))
 
 
-def regression(seed: int, tiny: bool) -> Problem:
+#: Batches of the autoencoder: large ones, over which the loss is a mean, and small ones.
+LARGE_BATCH, SMALL_BATCH = 256, 16
+
+
+def regression(seed: int, tiny: bool, batch: int = LARGE_BATCH) -> Problem:
     """Reproduce digits by an autoencoder, trained by Adam, for which the size of gradients does not matter.
 
     The loss is the mean over all pixels of a batch, as in dense regression, so its gradients are small.
     """
     optimizer = partial(sf.optim.Adam, lr=0.01)
-    images = digits_problem(partial(Autoencoder, seed), optimizer, batch=256, steps=2 if tiny else 400, seed=seed)
+    images = digits_problem(partial(Autoencoder, seed), optimizer, batch=batch, steps=2 if tiny else 400, seed=seed)
     x, held_out = images.x, images.test[0] if images.test else images.x
     return replace(images, y=x, test=(held_out, held_out), loss=sf.nn.mse_loss, measures=no_measures)
 
@@ -75,4 +79,8 @@ def classification(seed: int, tiny: bool) -> Problem:
     return digits_problem(model, optimizer, batch=32, steps=2 if tiny else 150, shape=(1, 8, 8), seed=seed)
 
 
-PROBLEMS: Problems = {"regression": regression, "classification": classification}
+PROBLEMS: Problems = {
+    "regression": regression,
+    "classification": classification,
+    "small-batch": partial(regression, batch=SMALL_BATCH),
+}
