@@ -30,6 +30,8 @@ from simfloat.torch.tensors import NARROW, WIDE, Narrow, Tag, numbers_of, put_ta
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 
+#: The means, which are on no list of autocast; other functions with an argument `dtype` are on the list of FP32.
+MEANS = ("mean", "nanmean")
 
 #: The functions that drop whole channels; other dropouts create their factors in the form of their operand.
 CHANNEL_DROPOUTS = (
@@ -281,7 +283,8 @@ def with_requested_upcast(function: Callable[..., Any]) -> Callable[..., Any]:
         x = args[0] if args else options[name]
         # On a CPU, PyTorch converts the operand of softmax first. On a GPU, the kernel converts it.
         is_converted = x.dtype in NARROW and "softmax" in function.__name__
-        if not is_converted and (not has_upcasts(run) or takes_formats(run)):
+        is_listed = takes_formats(run) and function.__name__ not in MEANS
+        if not is_converted and (is_listed or not has_upcasts(run)):
             return function(*args, **options)
         return function(x.float(), *args[1:], **options) if args else function(**{**options, name: x.float()})
 

@@ -85,6 +85,7 @@ WIDE = [
     lambda x: x.cumprod(1),
     lambda x: x.cumsum(1),
     lambda x: x.logsumexp(1),
+    lambda x: x.mean(1, dtype=torch.float32),
     lambda x: x.norm(dim=1),
     lambda x: torch.cdist(x, x + 1),
     lambda x: x**3,
