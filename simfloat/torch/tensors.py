@@ -372,8 +372,8 @@ def call_model(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
     except TypeError as error:
         kinds = ", ".join(type(argument).__name__ for argument in (*arguments, *named.values()))
         raise ValueError(
-            f"{type(model).__name__} cannot be called with these arguments ({kinds}): {error} Pass its arguments "
-            "as tensors: torch.as_tensor(x) converts an array."
+            f"{type(model).__name__} cannot be called with these arguments ({kinds}): {str(error).rstrip('.')}. "
+            "Pass its arguments as tensors: torch.as_tensor(x) converts an array."
         ) from error
 
 
