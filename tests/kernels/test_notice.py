@@ -1,41 +1,13 @@
-"""A first call that takes long prints one line with the reason; compiled functions print nothing."""
+"""A first call that takes long prints one line with the reason; test_cache.py looks at what processes print."""
 
 import io
 import os
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-import simfloat
 from simfloat.terminal import ERASE_LINE, LINE, Notice, reserve_line
-
-# Compiles two kernels and, since patience is short, long enough to say so.
-CODE = """
-import numpy as np
-from simfloat import terminal
-terminal.PATIENCE = 0.01
-from simfloat.kernels import fused_loops, rounding_loops
-x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
-fused_loops.fill_powers(x, 0.0, out)
-rounding_loops.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
-assert out.tolist() == [[1.5, -3.0]], out
-"""
-
-
-def errors_of(tmp_path):
-    paths = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(simfloat.__file__).parents[1])}
-    environment, command = {**os.environ, **paths}, [sys.executable, "-W", "error", "-c", CODE]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    return done.stderr
-
-
-def test_compiling_is_said_once_and_loading_never(tmp_path):
-    assert errors_of(tmp_path) == f"{LINE}\n"
-    assert errors_of(tmp_path) == ""
 
 
 @pytest.fixture
