@@ -57,6 +57,7 @@ def test_a_package_has_its_public_names_and_completion_offers_no_others(room):
 #: Uses each name in a process of its own, which has imported the package only; then imports all names.
 FIRST_USE = """
 import os, sys
+import numba  # once for all processes
 import simfloat as sf
 for name in sys.argv[1:]:
     child = os.fork()
