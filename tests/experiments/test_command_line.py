@@ -52,16 +52,6 @@ def with_toy(monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "toy", toy())
 
 
-def command(*arguments, **settings):
-    return subprocess.run(
-        [sys.executable, "-m", "experiments", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=600,
-        **settings,
-    )
-
-
 def test_list_prints_one_line_an_experiment_its_name_first():
     result = invoke("list")
     assert result.exit_code == 0
@@ -114,10 +104,10 @@ def test_a_tiny_run_prints_findings_without_verdicts_and_writes_results(name, tm
     assert {path.name for path in tmp_path.iterdir()} == written
 
 
-def test_a_run_in_processes_leaves_what_a_run_in_this_one_does(tmp_path):
+def test_a_run_in_processes_leaves_what_a_run_in_this_one_does(tmp_path, coarse):
     arguments = ("run", "update-limits", "--tiny", "--workers", "1", "--out")
-    done = command(*arguments, tmp_path / "there", text=True)
-    assert done.returncode == 0, done.stderr
+    done = invoke(*arguments, tmp_path / "there", executor=None)
+    assert done.exit_code == 0, done.stderr
     assert "measured" in done.stdout and "measured" not in done.stderr
     assert invoke(*arguments, tmp_path / "here").exit_code == 0
     for name in os.listdir(tmp_path / "here"):

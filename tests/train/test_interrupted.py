@@ -148,7 +148,7 @@ def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
 
 
 def test_a_killed_training_loses_nothing_but_the_steps_since_its_last_checkpoint(tmp_path):
-    steps, chance, kills = 150, random.Random(1), 0
+    steps, chance, kills = 60, random.Random(1), 0
     processes = get_context("forkserver")  # which imports once for all of them
     processes.set_forkserver_preload(["tests.train.toy"])
     while True:
@@ -157,8 +157,8 @@ def test_a_killed_training_loses_nothing_but_the_steps_since_its_last_checkpoint
         process.start()
         there.close()
         assert here.recv() == "begun"
-        if kills < 4:
-            time.sleep(chance.uniform(0, 0.12))
+        if kills < 3:
+            time.sleep(chance.uniform(0, 0.05))
             process.kill()
             kills += 1
         process.join(timeout=60)
