@@ -102,18 +102,16 @@ class Unit(NamedTuple):
             for operand, other in zip(operands, self._operands(draw), strict=True):
                 operand[rows] = other[rows]
         rows = self._rows_without_result(operands)
-        others = np.flatnonzero(~rows)
-        if others.size:
+        if not rows.all():
             for operand in operands:
-                operand[rows] = operand[np.resize(others, np.count_nonzero(rows))]
+                operand[rows] = np.resize(operand[~rows], operand[rows].shape)
 
     def _rows_without_result(self, operands: list[NDArray[Any]]) -> NDArray[np.bool_]:
         """Return True for rows whose result is NaN, or negative if the output's format has no negative numbers."""
         case, output = self.case, self.case.kinds[-1]
         rows = np.zeros(self.cases, np.bool_)
         if case.operation == DOT:  # a step of the sum may round to a format without NaN
-            for operand in operands:
-                rows |= ~np.isfinite(operand).reshape(self.cases, -1).all(axis=1)
+            rows = ~np.all([np.isfinite(x).reshape(self.cases, -1).all(axis=1) for x in operands], axis=0)
         wide = case._replace(kinds=(*case.kinds[:-1], WIDE), rounding=sf.to_odd)
         others = np.flatnonzero(~rows)
         try:
@@ -205,15 +203,13 @@ class Unit(NamedTuple):
         near = largest - np.where(are_far, gap, 0) + words[2] % (2 * reach + 1) - reach
         exponents = np.where(are_tiny, least - words[2] % of_c.precision, near)
         starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
-        zero = 0.0 if of_c.has_zero else 1.0
-        c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], zero)
+        c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0 if of_c.has_zero else 1.0)
         if self.case.accumulator is not None and not self.case.accumulator.takes_initial:
             c[...] = 0.0
 
     def text(self) -> str:
         """Return the description in TOML, with the versions."""
-        versions = {"version": VERSION, "simfloat": sf.__version__}
-        return to_toml({**self.description, **versions})
+        return to_toml({**self.description, "version": VERSION, "simfloat": sf.__version__})
 
 
 def _random_significands(words: NDArray[Any], signs: NDArray[Any]) -> NDArray[np.float64]:
