@@ -26,6 +26,7 @@ ALTERNATIVES: dict[str, str] = {
     # others
     "prod": PRODUCTS, "cumprod": PRODUCTS,
     "einsum": "@, transpose and sum (xarray: of d.data)", "tanh": "x.tanh()", "logaddexp": "exp and log",
-    "polyval": "Horner's scheme", "float_power": "x ** y", "median": "np.sort(x)[x.size // 2]",
+    "polyval": "Horner's scheme", "float_power": "x ** y",
+    "median": "np.sort(x.reshape(-1))[(x.size - 1) // 2 : x.size // 2 + 1].mean() of all elements (xarray: of d.data)",
     "unique": "np.unique(np.asarray(x))", "histogram": "np.histogram(np.asarray(x))",
 }  # fmt: skip

@@ -118,6 +118,9 @@ def qr(
     identity. The last reflection is applied first, each to the rows and columns from its diagonal element to the end.
     Stochastic modes use their random bits in this order.
 
+    If x . x is subnormal, s has few digits, and q loses orthogonality without an error. For FP16, scale A by a power of
+    two to a 2-norm of 64.
+
     Parameters:
         A: a real or complex matrix (m, n).
         pivot: True exchanges columns. SciPy calls it `pivoting`.

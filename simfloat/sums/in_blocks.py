@@ -78,6 +78,8 @@ def sum_blocks(
     """
     check_count("block", block)
     order = as_accumulator(accumulate)
+    if inputs is not None:
+        order = order.for_inputs(as_format(inputs), as_format(inputs))
     format = order.result if output is None else as_format(output)
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")

@@ -245,6 +245,13 @@ def all_reduce(
     if order not in get_args(Order):
         raise ValueError(f"order is one of {', '.join(map(repr, get_args(Order)))}; got {order!r}.")
     accumulator = as_accumulator(accumulate)
+    try:
+        accumulator.for_inputs(None, None)
+    except ValueError:
+        raise ValueError(
+            f"{accumulator} depends on the formats of the operands, which all_reduce does not round: write them in the "
+            "accumulator, as in tensor_core('hopper', FP16)."
+        ) from None
     if order == "tree":
         accumulator = _as_tree(accumulator)
     rows = in_addition_order(numbers.reshape(len(numbers), math.prod(numbers.shape[1:])), order)

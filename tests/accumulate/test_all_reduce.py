@@ -78,6 +78,7 @@ def test_options_are_those_of_sums():
      ([[1.0], [1.0, 2.0]], {}, "have one shape; got (1,), (2,)"),
      ([[1.0]], {"order": "star"}, "order is one of 'ring', 'tree', 'sequential'; got 'star'"),
      ([[1.0]], {"order": "tree", "accumulate": sf.exact}, "A tree takes a format"),
+     ([[1.0]], {"accumulate": sf.tensor_core("hopper")}, "as in tensor_core('hopper', FP16)"),
      ([[1.0]], {"accumulate": 7}, "accumulate must be")],
 )  # fmt: skip
 def test_nonsense_is_refused(parts, options, words):

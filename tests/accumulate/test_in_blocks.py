@@ -42,6 +42,13 @@ def test_results_are_rounded_once_at_the_end(rng):
         assert_bits(sf.sum_blocks(x, accumulate=sf.FP32, inputs=sf.BF16, output=sf.E4M3, rounding=mode, block=9), due)
 
 
+def test_a_unit_takes_its_formats_from_the_inputs():
+    x, core = np.arange(50) / 8, sf.tensor_core("hopper")
+    for order in (core, sf.blocked(16, core, sf.FP32)):
+        want = sf.sum(x, accumulate=order, inputs=sf.FP16)
+        assert_bits(sf.sum_blocks(x, accumulate=order, inputs=sf.FP16, block=7), want)
+
+
 def test_exact_sums_of_blocks_have_all_bits():
     x = [2.0**1000, 2.0**-1074, -(2.0**1000), 1.0]
     assert sf.sum_blocks(x, accumulate=sf.exact, output=sf.FP64, block=1) == 1.0

@@ -230,6 +230,13 @@ def test_functions_that_are_not_operations_raise_errors_with_their_names(operand
             call(operands[0])
 
 
+def test_the_median_that_the_error_names_is_numpys():
+    recipe = ALTERNATIVES["median"].partition(" of all")[0]
+    for x in ([3.0, 1.0, 2.0], [1.0, 4.0, 2.0, 3.0], [[5.0, 1.0], [2.0, 8.0], [0.5, 9.0]], 7.0):
+        array = sf.array(x, sf.BF16)
+        assert eval(recipe, {"np": np, "x": array}) == np.median(np.asarray(array))
+
+
 #: Functions of numpy.linalg with their operands, if these are not one matrix.
 ARGUMENTS = {
     "solve": "Ab", "lstsq": "Ab", "cross": "AA", "matmul": "AA", "outer": "bb", "tensordot": "AA", "tensorsolve": "Ab",

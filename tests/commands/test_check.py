@@ -8,7 +8,9 @@ import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
+from simfloat.sums.test_vectors import read_cases, vectors_of
 from simfloat.tools.commands.unit import KEYS, VERSION, read_unit
+from tests.bits import assert_bits
 
 ADDER = 'operation = "add"\nformat = "FP16"\nrounding = "toward_zero"\ncases = 40\n'
 
@@ -45,6 +47,32 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
     assert (VERSION, digest.hexdigest()[:16]) == (2, "41a6fc35340bf233"), "files that change need another version"
+
+
+def test_operands_without_a_result_in_the_format_are_replaced(tmp_path):
+    texts = (
+        'operation = "round"\nformat = "E2M1"\n',
+        'operation = "divide"\nformat = "E3M2"\n',
+        'operation = "sqrt"\nformat = "fixed(16, 11, symmetric=False)"\n',
+        'operation = "add"\nformat = "BF16"\noutput = "E2M1"\n',
+        'operation = "round"\nformat = "Format(3, 2, special=\'finite\', signed=False)"\n',
+        'operation = "fma"\nformat = "E8M0"\n',
+        'operation = "dot"\nformat = "FP16"\naccumulate = "exact"\noutput = "E8M0"\n',
+        'operation = "dot"\nformat = "FP16"\naccumulate = "FP32"\noutput = "E2M1"\n',
+        'operation = "dot"\nformat = "FP16"\naccumulate = "sequential(E2M1)"\nseed = 5\n',
+    )
+    for text in texts:
+        path = write_unit(tmp_path, "unit", f"{text}cases = 60\n")
+        assert main(["check", str(path)]) == 0
+        unit = read_unit(str(tmp_path / "unit.toml"))
+        vectors = vectors_of(read_cases(path, unit.case.operation), unit.case, path)
+        if unit.case.kinds[-1].has_nan:
+            continue
+        drawn = unit._operands(0)
+        is_replaced = unit._rows_without_result(drawn)
+        assert is_replaced.any() and not is_replaced.all() and not np.isnan(vectors.result).any(), text
+        for x, y in zip(vectors.operands, drawn, strict=True):
+            assert_bits(x[~is_replaced], y[~is_replaced])
 
 
 #: Units of dots, with accumulators that a wrong circuit could have.

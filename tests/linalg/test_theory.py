@@ -52,6 +52,16 @@ def test_householders_factors_are_orthogonal_and_near(rng):
     assert np.linalg.norm(q @ r - a) <= bound * np.linalg.norm(a)
 
 
+@pytest.mark.parametrize("n", [10, 20])
+def test_squares_of_columns_that_are_subnormal_cost_orthogonality_unless_the_matrix_is_scaled(n, rng):
+    a = with_condition(n, 1e4, rng)
+    losses = []
+    for scale in (1 / 4, 64):
+        q = np.asarray(sf.linalg.qr(scale * a, format=sf.FP16).q).astype(np.float64)
+        losses.append(np.abs(q.T @ q - np.eye(n)).max())
+    assert losses[0] > 50 * sf.FP16.unit_roundoff and losses[1] < 10 * sf.FP16.unit_roundoff
+
+
 def with_condition(n, kappa, rng):
     """A matrix of norm 1 with geometrically spaced singular values."""
     left, right = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))

@@ -49,6 +49,10 @@ NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32
 #: differences between their exponent and that of the other products.
 LARGEST_EXPONENT, GAPS = 13, 32
 
+#: The number of draws of operands, if operands of the first have no result; and a format in which every operation has
+#: results, rounded to odd: NaN and negative numbers remain what they are.
+DRAWS, WIDE = 16, sf.Format(11, 40)
+
 
 class Unit(NamedTuple):
     """An operation, and the number and the seed of the operands that test it."""
@@ -62,12 +66,17 @@ class Unit(NamedTuple):
     describes_file: bool = False  # `simfloat vectors` wrote the description beside its cases
 
     def write(self, path: Path) -> None:
-        """Write vectors to a file."""
-        case = self.case
-        operands = [self._operand(place, kind) for place, kind in enumerate(case.kinds[:-1])]
-        scales = None
+        """Write vectors to a file. Operands without a result in the output's format are replaced by others."""
+        operands = self._operands(0)
+        try:
+            self._write(path, operands)
+        except ValueError:
+            self._replace_rows_without_result(operands)
+            self._write(path, operands)
+
+    def _write(self, path: Path, operands: list[NDArray[Any]]) -> None:
+        case, scales = self.case, None
         if case.operation == DOT:
-            self._relate_terms(operands)
             a, b, *of_blocks, c = operands
             operands, scales = [a, b, c], tuple(of_blocks) or None
         arguments: list[Any] = [] if case.signature else [case.kinds[:2] if case.operation == DOT else case.kinds[0]]
@@ -78,13 +87,49 @@ class Unit(NamedTuple):
         options |= {"accumulate": case.accumulator, "scales": scales, "flags": case.flags}
         write_vectors(path, case.operation, *operands, *arguments, **options)
 
-    def _operand(self, place: int, kind: Kind) -> NDArray[Any]:
+    def _operands(self, draw: int) -> list[NDArray[Any]]:
+        operands = [self._operand(place, kind, draw) for place, kind in enumerate(self.case.kinds[:-1])]
+        if self.case.operation == DOT:
+            self._relate_terms(operands, draw)
+        return operands
+
+    def _replace_rows_without_result(self, operands: list[NDArray[Any]]) -> None:
+        """Replace rows without a result by later draws, and rows that had no result in any draw by other rows."""
+        for draw in range(1, DRAWS):
+            rows = self._rows_without_result(operands)
+            if not rows.any():
+                return
+            for operand, other in zip(operands, self._operands(draw), strict=True):
+                operand[rows] = other[rows]
+        rows = self._rows_without_result(operands)
+        if not rows.all():
+            for operand in operands:
+                operand[rows] = np.resize(operand[~rows], operand[rows].shape)
+
+    def _rows_without_result(self, operands: list[NDArray[Any]]) -> NDArray[np.bool_]:
+        """Return True for rows whose result is NaN, or negative if the output's format has no negative numbers."""
+        case, output = self.case, self.case.kinds[-1]
+        rows = np.zeros(self.cases, np.bool_)
+        if case.operation == DOT:  # a step of the sum may round to a format without NaN
+            rows = ~np.all([np.isfinite(x).reshape(self.cases, -1).all(axis=1) for x in operands], axis=0)
+        wide = case._replace(kinds=(*case.kinds[:-1], WIDE), rounding=sf.to_odd)
+        others = np.flatnonzero(~rows)
+        try:
+            results = wide.compute([operand[others] for operand in operands])[0]
+        except ValueError:  # not due to the output; writing the file raises the error
+            return rows
+        rows[others] = np.isnan(results)
+        if isinstance(output, sf.Format) and not output.signed and not output.is_fixed:
+            rows[others] |= results < 0
+        return rows
+
+    def _operand(self, place: int, kind: Kind, draw: int) -> NDArray[Any]:
         """Return random numbers of a kind, half of them replaced by edge cases."""
         is_factor = self.case.operation == DOT and place < 2
         is_scale = self.case.operation == DOT and 2 <= place < len(self.case.kinds) - 2
         columns = -(-self.terms // self.case.block) if is_scale else self.terms if is_factor else 1
         size = self.cases * columns
-        words = random_words(Draw(self.seed, place), 0, 4 * size).reshape(4, size)
+        words = random_words(Draw(self.seed, place, draw), 0, 4 * size).reshape(4, size)
         codes = words[0].astype(np.uint64) << np.uint64(32) | words[1]
         if isinstance(kind, np.dtype):
             edges = np.array([0, 1, -1, np.iinfo(kind).min, np.iinfo(kind).max], object)
@@ -109,14 +154,14 @@ class Unit(NamedTuple):
 
     @staticmethod
     def _edges(format: sf.Format) -> NDArray[np.float64]:
-        edges = [0.0, 1.0, format.smallest_subnormal, format.smallest_normal, format.max]
+        edges = [0.0 if format.has_zero else 1.0, 1.0, format.smallest_subnormal, format.smallest_normal, format.max]
         if format.signed:
             edges += [-x for x in edges]
         edges += [np.inf] if format.has_infinity else []
         edges += [np.nan] if format.has_nan else []
         return np.unique(sf.round(edges, format)).astype(np.float64) if format.is_fixed else np.array(edges)
 
-    def _relate_terms(self, operands: list[NDArray[Any]]) -> None:
+    def _relate_terms(self, operands: list[NDArray[Any]], draw: int) -> None:
         """Let the terms of a sum cancel, or cut bits of each other.
 
         In every second row the first product and another one cancel; in half of these rows, they are far larger than
@@ -128,7 +173,8 @@ class Unit(NamedTuple):
         of_a, of_b, *_, of_c, _ = self.case.kinds
         assert isinstance(of_a, sf.Format) and isinstance(of_b, sf.Format) and isinstance(of_c, sf.Format)
         rows, columns = np.arange(self.cases), np.arange(self.terms)
-        words = random_words(Draw(self.seed, len(operands)), 0, 4 * self.cases).reshape(4, self.cases).astype(np.int64)
+        key = Draw(self.seed, len(operands), draw)
+        words = random_words(key, 0, 4 * self.cases).reshape(4, self.cases).astype(np.int64)
         are_tiny = rows % 11 == 5
         are_far = (rows % 4 == 0) & ~are_tiny
         limits = of_c.smallest_normal, of_c.max / 4.0, of_a.max, of_b.max
@@ -157,14 +203,13 @@ class Unit(NamedTuple):
         near = largest - np.where(are_far, gap, 0) + words[2] % (2 * reach + 1) - reach
         exponents = np.where(are_tiny, least - words[2] % of_c.precision, near)
         starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
-        c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0)
+        c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0 if of_c.has_zero else 1.0)
         if self.case.accumulator is not None and not self.case.accumulator.takes_initial:
             c[...] = 0.0
 
     def text(self) -> str:
         """Return the description in TOML, with the versions."""
-        versions = {"version": VERSION, "simfloat": sf.__version__}
-        return to_toml({**self.description, **versions})
+        return to_toml({**self.description, "version": VERSION, "simfloat": sf.__version__})
 
 
 def _random_significands(words: NDArray[Any], signs: NDArray[Any]) -> NDArray[np.float64]:
