@@ -373,7 +373,16 @@ WITHOUT_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(\w+)[^']*'? is no
 OUTSIDE = "(outside)"
 
 #: The roles that `explain` shows.
-SHOWN = ("compute", "compute_gradients", "weights", "activations", "gradients", "accumulate", "reduce")
+SHOWN = (
+    "compute",
+    "compute_weights",
+    "compute_gradients",
+    "weights",
+    "activations",
+    "gradients",
+    "accumulate",
+    "reduce",
+)
 
 
 def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
