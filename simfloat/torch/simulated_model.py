@@ -170,6 +170,9 @@ class Run:
             stack.enter_context(without_fused_kernels())
             stack.callback(context.parameters.end)
             context.parameters.begin(self.model)
+            follow = getattr(self.simulation.observer, "follow_storage", None)
+            if follow is not None:
+                follow(context.parameters.storage)
             stack.callback(context.paths.end)
             context.paths.begin(self.model, context.parameters.check_known, context.parameters.follow)
             stack.callback(context.optimizing.end)
