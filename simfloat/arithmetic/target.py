@@ -73,6 +73,10 @@ class Observer(ABC):
         """Receive the policy under which a simulation computes the following results."""
         return
 
+    def follow_storage(self, widest: Any) -> None:
+        """Receive the widest format that the tensors of a PyTorch model can represent."""
+        return
+
     def step(self, /, **values: float) -> None:
         """Receive the values of a finished training step, by name; `simfloat.train.fit` calls it."""
         return

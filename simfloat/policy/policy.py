@@ -15,7 +15,7 @@ from textwrap import fill
 from typing import Any
 
 from simfloat.arithmetic.casts import Cast
-from simfloat.arithmetic.scaling import Hadamard
+from simfloat.arithmetic.scaling import Delayed, Hadamard
 from simfloat.common import Table, did_you_mean
 from simfloat.common import table as aligned
 from simfloat.formats import FP32, FP64, Format, Rounding
@@ -308,6 +308,11 @@ def unknown(name: object) -> str:
 def draws_bits(policy: Policy) -> bool:
     """True if any rounding under the policy is random: of results, in sums, of operands, or in updates."""
     return any(map(_is_random, _values(policy)))
+
+
+def delays_scales(policy: Policy) -> bool:
+    """True if the scale of any cast under the policy follows from earlier magnitudes."""
+    return any(isinstance(value, Cast) and isinstance(value.scale, Delayed) for value in _values(policy))
 
 
 def takes_formats(policy: Policy) -> bool:

@@ -15,7 +15,7 @@ from simfloat.common import did_you_mean, is_integer
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
-from simfloat.policy.policy import as_policy, draws_bits, takes_formats
+from simfloat.policy.policy import as_policy, delays_scales, draws_bits, takes_formats
 from simfloat.simulation.arithmetic import WorkMeter
 from simfloat.simulation.context import (
     TREES,
@@ -383,6 +383,13 @@ class Simulation:
         casts, log, rule = (streams_state.pop(key, None) for key in ("casts", "switches", "rule"))
         histories = {} if casts is None else read_state(casts)
         switches = () if log is None else read_log(log)
+        # After a switch of policy, scales may remain from an earlier policy, and a rule may switch to any policy.
+        if histories and log is rule is None and not delays_scales(self.first_policy):
+            raise ValueError(
+                f"The state has {len(histories)} scales of delayed scaling, and the policy "
+                f"{self.first_policy.name or self.first_policy!r} has no cast with sf.delayed(); simulate the policy "
+                "that the state was saved under, or continue without the state."
+            )
         self.streams.load_state(streams_state if isinstance(state, dict) else state)
         self.histories.load_state(histories)
         before = self.policy

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from glob import escape
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -341,7 +341,7 @@ class Advice(NamedTuple):
 
     `scale` is the power of two by which the results can be multiplied, or None if the advice is not a scale or no
     format is known. `override` is the text of a call that gives the format FP32 to the role of the results, or FP64 if
-    they are in FP32. It is empty if no policy applies.
+    they are in FP32. It is empty if no policy applies, and if the tensors of the model cannot represent FP64.
     """
 
     path: str
@@ -355,7 +355,7 @@ class Advice(NamedTuple):
 
 
 class AdviceList(tuple[Advice, ...]):
-    """All advice: the first NaN, then the largest share first. It prints as a table."""
+    """All advice: the first NaN, overflows, then the rest, with the largest share first. It prints as a table."""
 
     def table(self) -> Table:
         """Return a table with a line for each advice."""
@@ -387,16 +387,15 @@ def list_advice(
     limits: Limits,
     first: FirstNaN | None = None,
     policy: Policy | None = None,
+    storage: Format = FP64,
 ) -> AdviceList:
-    """Return the advice about the first NaN, then the advice for each entry, with the largest share first.
+    """Return the advice about the first NaN, then overflows, then the rest, with the largest share first.
 
-    `format` is the present or future format of results, if known, and `policy` the policy of the run.
+    `format` is the present or future format of results, if known, `policy` the policy of the run, and `storage` the
+    widest format that the tensors of the model can represent.
     """
-    binades, keys, all_advice = (
-        None if format is None else format_binades(format),
-        [key for key, _ in entries],
-        list[Advice](),
-    )
+    binades, keys = None if format is None else format_binades(format), [key for key, _ in entries]
+    overflows, others = list[Advice](), list[Advice]()
     own_types = policy is not None and is_written(policy)
     for key, events in entries:
         wide = are_wide(events) if format is None else is_wide(format)
@@ -408,9 +407,15 @@ def list_advice(
         ):
             if advice is None or own_types and _is_kept_by_update(policy, key, advice):
                 continue
-            all_advice.append(_with_override(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
+            chosen = remedy(key, keys, is_fp32=is_fp32, sums=sums)
+            if chosen is not None and chosen.value == FP64 != storage and not own_types:
+                is_kept = _is_kept_by_update(policy, key, advice)
+                chosen = None if is_kept else remedy_in_own_types(chosen, is_lost=_is_lost(key, advice))
+            is_overflow = sums or advice.need != PRECISION and _share_beyond(key, events, binades) > limits.overflow
+            (overflows if is_overflow else others).append(_with_override(advice, chosen, key, own_types))
     at_first = [] if first is None else [_nan_advice(first, entries, own_types)]
-    return AdviceList([*at_first, *sorted(all_advice, key=lambda advice: -advice.share)])
+    by_share = (sorted(part, key=lambda advice: -advice.share) for part in (overflows, others))
+    return AdviceList([*at_first, *chain(*by_share)])
 
 
 def _with_override(
@@ -461,6 +466,33 @@ def _lost_addend_advice(key: Key, events: NDArray[np.int64], limits: Limits) -> 
     return Advice(*key, PRECISION, share, None, f"{_percent(share)} of the sums lose their addend")
 
 
+def _count_nonzero(events: NDArray[np.int64]) -> int:
+    """Return the number of results that are not exactly zero nor NaN; at least 1."""
+    counts = counts_by_name(events)
+    return max(counts["total"] - counts["nan"] - count_zeros(events) + counts["underflow"], 1)
+
+
+def _count_overflows(key: Key, events: NDArray[np.int64]) -> int:
+    """Return the number of results that overflowed, without those of a mask."""
+    return 0 if _is_smallest(key, events, exponent_counts(events)) else counts_by_name(events)["overflow"]
+
+
+def _share_beyond(key: Key, events: NDArray[np.int64], binades: Binades | None) -> float:
+    """Return the share of results that overflowed, or that are beyond the binades."""
+    outside = count_in_range(exponent_counts(events), binades).beyond if binades else 0
+    return (_count_overflows(key, events) + outside) / _count_nonzero(events)
+
+
+def _are_terms_of_softmax(key: Key, histogram: Histogram) -> bool:
+    """True for exponentials of a softmax: what underflows among them is lost beside a term of at least 1/2.
+
+    Forward, the largest number of a row is subtracted, so its exponential is 1. Backward, the exponentials of
+    log_softmax are probabilities.
+    """
+    highest = max((place for place in histogram if isinstance(place, int)), default=1)
+    return key.operation == "exp" and highest in (-1, 0)
+
+
 def _is_smallest(key: Key, events: NDArray[np.int64], histogram: Histogram) -> bool:
     """True if a sum overflowed because a mask, the smallest number of float32, was added: all other results are far
     smaller.
@@ -485,11 +517,12 @@ def _count_masked(histogram: Histogram) -> int:
 
 def _range_advice(key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits) -> Advice | None:
     counts, histogram = counts_by_name(events), exponent_counts(events)
-    nonzero = max(counts["total"] - counts["nan"] - count_zeros(events) + counts["underflow"], 1)
+    nonzero = _count_nonzero(events)
     outside = count_in_range(histogram, binades) if binades else None
-    below = (counts["underflow"] + (outside.below if outside else 0)) / nonzero
-    overflow = 0 if _is_smallest(key, events, histogram) else counts["overflow"]
-    beyond = (overflow + (outside.beyond if outside else 0)) / nonzero
+    lost = 0 if _are_terms_of_softmax(key, histogram) else counts["underflow"] + (outside.below if outside else 0)
+    below = lost / nonzero
+    overflow = _count_overflows(key, events)
+    beyond = _share_beyond(key, events, binades)
     if below <= limits.lost and beyond <= limits.overflow:
         return None
     words = [f"{_percent(share)} {verb}" for share, verb in ((below, "underflow"), (beyond, "overflow")) if share]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.target import AddingObserver
 from simfloat.common import Table, check_flags
 from simfloat.environment import in_usual_environment
+from simfloat.formats import FP64, Format
 from simfloat.formats.catalog import FormatLike, as_format
 from simfloat.kernels.rounding.events import NAN, OPTIONAL_COUNTS, OVERFLOW, SIZE
 from simfloat.policy import Policy
@@ -107,10 +108,15 @@ class Recorder(AddingObserver):
         self._first_nan: FirstNaN | None = None
         self._goes_on = False
         self._policy: Policy | None = None
+        self._storage: Format = FP64
 
     def follow_policy(self, policy: Policy) -> None:
         """Set the policy of the following results; `advise` proposes overrides of it."""
         self._policy = policy
+
+    def follow_storage(self, widest: Format) -> None:
+        """Set the widest format that tensors of the model can represent; `advise` proposes no wider one."""
+        self._storage = widest
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call; the array `events` is neither kept nor changed."""
@@ -371,7 +377,7 @@ class Recorder(AddingObserver):
         Each advice contains the numbers that justify it and the override of the policy that gives the result a better
         format. The first advice is about `first_nan`, if there is one: its step (0 is the first), its place, its
         operands, and the results that underflowed or overflowed before it. Then every path, operation and phase is
-        judged separately by these rules:
+        judged separately by these rules, and overflows come before the rest:
 
         * **more precision**: more than `lost` of the results are sums that lost an addend (unchanged). The addition
           of a mask, such as -1e9 or the smallest number, does not count: it is meant to lose the addend. For an
@@ -380,12 +386,16 @@ class Recorder(AddingObserver):
           lost when it is added to a root or a variance also counts, although this does no harm.
         * **a scale** or **a wider format**: of the results that are not exactly zero, more than `lost` underflow, or
           more than `overflow` overflow. The advice is a scale if it would help. In updates it is always the format.
+          Exponentials that underflow in a softmax do not count, because they are lost beside the largest one.
         * With `format`, results outside of its range also count, and the advice names the scale: the largest 2^k that
           brings no result beyond the range. It helps unless more than `lost` of the results would still be below the
           range. The size of results that underflowed to zero is unknown. The advice assumes that a scale above 1
           saves them, and that a scale of 1/2 or less saves results that overflowed.
         * Without `format`, a scale helps if only one of the two shares is above its limit and, if that is overflow,
           at most `lost` of the results are subnormal.
+
+        For a PyTorch model in float32, no override proposes FP64, which its tensors cannot represent. The override is
+        then ``update="kahan"`` for lost updates, and otherwise empty.
 
         Under a policy that follows the dtypes of a program, such as ``"as-written"``, no role widens a result. The
         override is then ``update="kahan"`` for lost updates, an accumulator for sums, and otherwise empty; `why`
@@ -411,7 +421,7 @@ class Recorder(AddingObserver):
         in_skipped = self._series.total_of("overflow", skipped) if skipped.any() else {}
         for key, events in entries:
             events[OVERFLOW] -= in_skipped.get(key, 0)
-        return list_advice(entries, chosen, Limits(lost, overflow), self._first_nan, self._policy)
+        return list_advice(entries, chosen, Limits(lost, overflow), self._first_nan, self._policy, self._storage)
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write the counts and the histogram of each path, operation and phase as one JSON object per line.

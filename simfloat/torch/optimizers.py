@@ -162,7 +162,7 @@ class OptimizerSteps:
             raise ValueError(
                 f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "
                 "model does not have, or did not have when the block began; simulate a torch.nn.ModuleList of all "
-                "modules that are trained."
+                "modules that are trained. For tensors outside of modules, add them to it as a torch.nn.ParameterList."
             )
         gradient = parameter.grad
         if gradient is not None and not ((tag := tag_of(gradient)).is_gradient and tag.owner == path):

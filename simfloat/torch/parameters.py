@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from simfloat.arithmetic.operands import same_bits
 from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.target import Target, carrier_of
-from simfloat.formats import Format, nearest_even
+from simfloat.formats import FP32, FP64, Format, nearest_even
 from simfloat.policy import Policy
 from simfloat.policy.policy import policy_in_type
 from simfloat.policy.roles import UPDATE, Recipe
@@ -70,6 +70,12 @@ class StoredParameters:
             self.by_path[path], self._paths[id(parameter)] = parameter, path
             self._simulation.note_path(path)
         self._know_all()
+
+    @property
+    def storage(self) -> Format:
+        """The widest format that all tensors of the model can represent: FP64 for float64, otherwise FP32."""
+        types = {x.dtype for x in self.by_path.values()} or {torch.get_default_dtype()}
+        return FP64 if types == {torch.float64} else FP32
 
     def follow(self, model: torch.nn.Module) -> None:
         """Update the paths of the parameters.

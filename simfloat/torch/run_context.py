@@ -54,6 +54,7 @@ from simfloat.torch.tensors import (
     stored_format,
     stored_tensor,
     tag_of,
+    wrapped_gradients,
 )
 
 #: The entry of the table for results that PyTorch itself computed.
@@ -293,6 +294,8 @@ class RunContext:
         """Return a tensor that replaces a parameter in a call, rounded to the `weights` of the parameter."""
         if path not in self.parameters.by_path or x is self.parameters.by_path[path]:
             return x
+        if torch._C._functorch.is_gradtrackingtensor(x):
+            raise wrapped_gradients()
         if torch._C._functorch.is_functorch_wrapped_tensor(x):
             raise ValueError(
                 f"functional_call under vmap replaces {path!r} by a tensor that represents several; call the model "

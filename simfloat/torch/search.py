@@ -69,7 +69,7 @@ REMEDIES = {
         "PyTorch has one kernel for the cells of this layer on a GPU; use model.cpu() for sequences of several lengths "
         "and for an LSTM with projections."
     ),
-    ("fft", "complex"): COMPLEX,
+    ("fft", "complex", "polar", "::linalg_eig"): COMPLEX,
     ("_fake_quantize_learnable",): (
         "it learns its scale by a special formula; write it in operations, such as x + (y - x).detach()."
     ),

@@ -6,6 +6,7 @@ replace the parameters of a model.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from itertools import product
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import _VF
+from torch.autograd import forward_ad
+from torch.jit._builtins import _get_builtin_table
 from torch.nn.utils import stateless
 from torch.utils import checkpoint
 
@@ -62,6 +65,31 @@ def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def with_known_functions(load: Callable[[], Any]) -> Callable[[], Any]:
+    """Wrap the import of PyTorch's formulas for forward derivatives, which torch.jit compiles at the first derivative.
+
+    torch.jit finds PyTorch's own functions by identity. During the import, wrappers have the names of their functions.
+    """
+
+    @wraps(load)
+    def call() -> Any:
+        if FORWARD_FORMULAS in sys.modules:
+            return None
+        names, added = _get_builtin_table(), list[int]()
+        try:
+            for before, wrapper in filter(None, (setting.pair for setting in SETTINGS)):
+                # A function may have two wrappers: the outer one wraps a function that has just been added.
+                if id(before) in names and id(wrapper) not in names:
+                    names[id(wrapper)] = names[id(before)]
+                    added.append(id(wrapper))
+            return load()
+        finally:
+            for key in added:
+                del names[key]
+
+    return call
+
+
 class Setting:
     """A setting of the process that has a value while any block needs it, and is restored afterwards."""
 
@@ -69,7 +97,8 @@ class Setting:
         self._read, self._write, self._value = read, write, value
         self._before: Any = None
         self._blocks = 0
-        self._pair: tuple[Any, Any] | None = None  # the value that the last block replaced, and its own
+        #: The value that the last block replaced, and its own; None before the first block.
+        self.pair: tuple[Any, Any] | None = None
 
     def begin(self) -> None:
         """Begin a block; the first block sets the value."""
@@ -87,9 +116,9 @@ class Setting:
         """Store the present value, and set the value that is computed from it."""
         before = self._before = self._read()
         # Wrapping 30 functions again in each block took a tenth of the time of an empty block.
-        if self._pair is None or self._pair[0] is not before:
-            self._pair = before, self._value(before)
-        self._write(self._pair[1])
+        if self.pair is None or self.pair[0] is not before:
+            self.pair = before, self._value(before)
+        self._write(self.pair[1])
 
     def _restore(self) -> None:
         self._write(self._before)
@@ -269,6 +298,9 @@ WITH_DTYPE = (
     *((torch.linalg, name) for name in ("norm", "vector_norm", "matrix_norm")),
 )
 
+#: The module with formulas for forward derivatives.
+FORWARD_FORMULAS = "torch._decomp.decompositions_for_jvp"
+
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     *((row.operation, partial(kernel_of, row)) for row in ROWS),
@@ -296,6 +328,11 @@ SETTINGS: tuple[Setting, ...] = (
     function_setting(torch.autograd, "_make_grads", without_dispatched_ones),
     function_setting(torch.autograd, "_engine_run_backward", with_marked_gradients),
     function_setting(stateless, "_functional_call", with_other_weights),
+    *(
+        function_setting(forward_ad, name, with_known_functions)
+        for name in ("_maybe_load_decompositions",)
+        if hasattr(forward_ad, name)
+    ),
     *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
     function_setting(torch.nn.functional, "linear", linear_layer),

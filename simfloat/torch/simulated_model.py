@@ -170,6 +170,9 @@ class Run:
             stack.enter_context(without_fused_kernels())
             stack.callback(context.parameters.end)
             context.parameters.begin(self.model)
+            follow = getattr(self.simulation.observer, "follow_storage", None)
+            if follow is not None:
+                follow(context.parameters.storage)
             stack.callback(context.paths.end)
             context.paths.begin(self.model, context.parameters.check_known, context.parameters.follow)
             stack.callback(context.optimizing.end)
@@ -373,7 +376,16 @@ WITHOUT_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(\w+)[^']*'? is no
 OUTSIDE = "(outside)"
 
 #: The roles that `explain` shows.
-SHOWN = ("compute", "compute_gradients", "weights", "activations", "gradients", "accumulate", "reduce")
+SHOWN = (
+    "compute",
+    "compute_weights",
+    "compute_gradients",
+    "weights",
+    "activations",
+    "gradients",
+    "accumulate",
+    "reduce",
+)
 
 
 def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:

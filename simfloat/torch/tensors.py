@@ -290,11 +290,16 @@ def check_unwrapped(tensors: Iterable[Any]) -> None:
     """Raise ValueError for tensors of torch.func's functions, and if one of these functions runs."""
     is_inside = torch._C._functorch.peek_interpreter_stack() is not None
     if is_inside or any(isinstance(x, torch.Tensor) and not _has_memory(x) for x in tensors):
-        raise ValueError(
-            "Gradients by torch.func, or with is_grads_batched=True, cannot be simulated: tensors are wrapped there, "
-            "so it is unknown which operand a gradient belongs to. Use backward(), or torch.autograd.grad in a loop, "
-            "with create_graph=True for gradients of gradients."
-        )
+        raise wrapped_gradients()
+
+
+def wrapped_gradients() -> ValueError:
+    """Return the error for gradients that torch.func computes, or for several gradients in one call."""
+    return ValueError(
+        "Gradients by torch.func, or with is_grads_batched=True, cannot be simulated: tensors are wrapped there, "
+        "so it is unknown which operand a gradient belongs to. Use backward(), or torch.autograd.grad in a loop, "
+        "with create_graph=True for gradients of gradients."
+    )
 
 
 def _has_memory(x: torch.Tensor) -> bool:

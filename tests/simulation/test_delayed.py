@@ -156,6 +156,18 @@ def test_an_invalid_state_of_casts_is_refused_and_changes_nothing(casts, message
     assert sim.state == before
 
 
+def test_scales_that_no_cast_of_a_policy_uses_are_refused_and_change_nothing():
+    sim, other = sf.simulate(POLICY, seed=3), sf.simulate("bf16-standard", seed=4)
+    with sim:
+        sf.Tensor(X[0]) @ X[0].T
+    before = other.state
+    with pytest.raises(ValueError, match="2 scales of delayed scaling, and the policy 'bf16-standard' has no cast"):
+        other.load_state(sim.state)
+    assert other.state == before
+    sim.policy = "bf16-standard"
+    sf.simulate("bf16-standard").load_state(sim.state)  # scales of an earlier policy
+
+
 def test_the_largest_number_and_a_margin_may_lie_beyond_float32():
     cast = sf.scaled(sf.BF16, sf.delayed(margin=-3))
     with sf.simulate(sf.Policy(compute=cast, weights=sf.FP32, activations=sf.FP32, accumulate=sf.FP64)):

@@ -119,6 +119,30 @@ def test_a_mask_that_is_added_loses_nothing(policy, mask):
     assert recorder.counts()["total"] == 64 and recorder.advise() == ()
 
 
+def test_overflows_precede_the_rest_and_each_part_begins_with_the_largest_share():
+    recorder = sf.Recorder()
+    for path, few in (("less", MANY + MANY), ("more", MANY)):
+        sf.round(few + HUGE, sf.FP16, observer=(seen := sf.Recorder()))
+        recorder.observe(seen.entries()[0][1], "round", path)
+        sf.add(few, TINY[0], sf.FP16, observer=(seen := sf.Recorder()))
+        recorder.observe(seen.entries()[0][1], "add", path)
+        sf.round(few + TINY, sf.FP16, observer=(seen := sf.Recorder()))
+        recorder.observe(seen.entries()[0][1], "cast_input", path)
+    places = [(each.path, each.operation) for each in recorder.advise()]
+    assert places[:2] == [("more", "round"), ("less", "round")]
+    assert places[2:] == [("less", "add"), ("more", "add"), ("more", "cast_input"), ("less", "cast_input")]
+
+
+def test_exponentials_that_are_lost_beside_the_largest_of_a_softmax_need_nothing():
+    # Without the subtraction of the largest number, a softmax may lose all of its terms.
+    for shift, needs in ((0.0, []), (10.0, ["exp"])):
+        x, recorder = sf.Tensor(np.array([[0.0, -30.0, -1.0]]) - shift), sf.Recorder()
+        with sf.simulate("fp16-standard", observer=recorder):
+            (x.softmax() if not shift else x.exp()).sum()
+        assert recorder.counts(operation="exp")["underflow"] == 1
+        assert [each.operation for each in recorder.advise() if each.operation == "exp"] == needs
+
+
 def test_an_addend_that_is_lost_next_to_numbers_of_all_sizes_needs_more_precision():
     recorder = sf.Recorder()
     sf.add(2.0 ** np.arange(20), 2.0**-4, sf.BF16, observer=recorder)

@@ -161,6 +161,22 @@ def test_an_epsilon_that_is_zero_in_the_weights_format_is_named_as_the_first_nan
     assert recorder.advise()[0].override == "policy.override('weight', weights=sf.FP32)"
 
 
+def test_no_override_that_is_advised_proposes_more_than_the_models_tensors_can_represent():
+    for dtype, update in ((torch.float32, "update='kahan'"), (torch.float64, "weights=sf.FP64")):
+        recorder, model = sf.Recorder(), torch.nn.Linear(2, 1, bias=False, dtype=dtype)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-12, foreach=False)
+        policy = sf.Policy(compute=sf.BF16, weights=sf.FP32)
+        with sf.torch.simulate(model, policy, observer=recorder):
+            (model(torch.ones(4, 2, dtype=dtype)).sum() * 1e6).backward()
+            optimizer.step()
+        advice = {(each.path, each.operation): each.override for each in recorder.advise()}
+        assert advice["weight", "update"] == f"policy.override('weight', {update})"
+        # sqrt(v) + eps
+        assert advice["weight.update", "add"] == ("" if dtype == torch.float32 else advice["weight", "update"])
+        with sf.torch.simulate(model, eval(advice["weight", "update"], {"policy": policy, "sf": sf})):
+            optimizer.step()
+
+
 def test_a_moment_is_unchanged_only_where_an_addend_was_lost():
     model = torch.nn.Linear(4, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=1.0)

@@ -135,12 +135,16 @@ def test_explain_takes_several_arguments_by_position_or_name_and_any_results():
 def test_explain_shows_what_overrides_by_operation_change():
     policy = sf.policies["bf16-standard"].override(operation="linear", compute="fp16", activations="fp32")
     policy = policy.override(operation="softmax", activations="fp32")
-    policy = policy.override(operation="hardswish", activations="fp16")
+    policy = policy.override(operation="hardswish", activations="fp16").override("0", compute_weights="e2m1")
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Softmax(1), torch.nn.Hardswish())
     table = sf.torch.explain(model, torch.ones(2, 3), policy)
     shown = {(row[0], row[1], row[-1]): dict(zip(table.rows[0], row, strict=True)) for row in table.rows}
     linear, bias = (shown["0", "aten.addmm.default", name] for name in ("linear", "add"))
     assert (linear["compute"], linear["activations"], linear["weights"]) == ("FP16", "FP32", "BF16")
+    assert (
+        linear["compute_weights"] == "E2M1"
+        and shown["1", "aten._softmax.default", "softmax exp"]["compute_weights"] == "BF16"
+    )
     assert bias["activations"] == "BF16"
     assert shown["0", "aten.mm.default", "linear"]["compute"] == "FP16"
     assert shown["1", "aten._softmax.default", "softmax exp"]["activations"] == "FP32"

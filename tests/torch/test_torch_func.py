@@ -1,9 +1,12 @@
 """torch.func and torch.compile: the operations that are simulated, and those that raise an error."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vjp, vmap
+from torch.jit._builtins import _get_builtin_table
 
 import simfloat as sf
 from simfloat.formats import Format
@@ -33,6 +36,19 @@ def test_a_vectorized_call_and_a_forward_derivative_are_operations_of_the_forwar
     assert torch.equal(found, found.bfloat16().float())
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # of PyTorch's own
+def test_the_formulas_of_forward_derivatives_can_be_imported_inside_a_block(monkeypatch):
+    """torch.jit compiles them at the first derivative, and does not know simfloat's wrappers of PyTorch's functions."""
+    monkeypatch.delitem(sys.modules, "torch._decomp.decompositions_for_jvp", raising=False)
+    monkeypatch.delattr(torch._decomp, "decompositions_for_jvp", raising=False)
+    model, x = perceptron(), torch.ones(5, 3)
+    names = len(_get_builtin_table())
+    with sf.torch.simulate(model, "bf16-standard"):
+        inside = jvp(model, (x,), (x,))[1]
+        assert len(_get_builtin_table()) == names and "torch._decomp.decompositions_for_jvp" in sys.modules
+        assert torch.equal(jvp(model, (x,), (x,))[1], inside)
+
+
 def test_gradients_through_a_vectorized_call_have_the_roles_of_those_without():
     model, x = perceptron(), torch.linspace(-1, 1, 15).reshape(5, 3)
     with sf.torch.simulate(model, ROLES):
@@ -47,6 +63,7 @@ def test_gradients_of_wrapped_tensors_are_refused_with_what_to_write():
         lambda: grad(lambda a: model(a).sum())(x),
         lambda: vjp(model, x)[1](torch.ones(5, 2)),
         lambda: jacrev(model)(x),
+        lambda: grad(lambda weights: functional_call(model, weights, (x,)).sum())(dict(model.named_parameters())),
         lambda: torch.autograd.grad(model(x)[:, 0], list(model.parameters())[:1], torch.eye(5), is_grads_batched=True),
     ):
         with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match=r"torch\.func.*torch\.autograd\.grad"):

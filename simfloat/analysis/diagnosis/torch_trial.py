@@ -158,9 +158,7 @@ class TorchTrial(TrainingTrial):
     ) -> Iterator[Run]:
         """Open the block of a new run. PyTorch's random state starts from the seed, and is restored afterwards."""
         run = Run(model, policy, self.seed, recorder)
-        if state is not None:
-            run.load_state(state)
-        prepare_simulation(run.simulation, model)
+        prepare_simulation(run.simulation, model, state)
         self._policy = policy
         blocks = [change_block(change, self._dtype, device_of(model)) for change in changes_of(policy)]
         with torch.random.fork_rng(devices=[]), run, torch.enable_grad(), ExitStack() as stack:

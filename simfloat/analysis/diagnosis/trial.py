@@ -22,6 +22,7 @@ from simfloat.kernels.rounding.events import INFINITE, NAN, OVERFLOW
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, StaticLossScale
 from simfloat.policy import Policy
+from simfloat.policy.policy import delays_scales
 from simfloat.simulation import Simulation
 from simfloat.simulation.context import changed_context
 from simfloat.telemetry import Recorder
@@ -297,8 +298,14 @@ class TrainingTrial:
         raise NotImplementedError
 
 
-def prepare_simulation(simulation: Simulation, model: Any) -> None:
-    """Allow a simulation to repeat draws, and register all layers: a single step uses only layers with parameters."""
+def prepare_simulation(simulation: Simulation, model: Any, state: dict[str, Any] | None) -> None:
+    """Continue from a state if there is one, allow a simulation to repeat draws, and register all layers.
+
+    A single step uses only layers with parameters. A remedy may have replaced delayed scales.
+    """
+    if state is not None:
+        unused = () if delays_scales(simulation.policy) else ("casts",)
+        simulation.load_state({key: value for key, value in state.items() if key not in unused})
     simulation.repeated_draws.is_silenced = True
     for path, _ in model.named_modules():
         simulation.note_path(path)
@@ -373,9 +380,7 @@ class TensorTrial(TrainingTrial):
     ) -> Iterator[Simulation]:
         """Open the block of a new simulation, outside of any module that runs."""
         simulation = Simulation(policy, self.seed, recorder)
-        if state is not None:
-            simulation.load_state(state)
-        prepare_simulation(simulation, model)
+        prepare_simulation(simulation, model, state)
         with simulation, changed_context(path="", composites=(), names=None), np.errstate(all="ignore"):
             yield simulation
 
