@@ -28,7 +28,7 @@ Cases: TypeAlias = list[tuple[int, list[str]]]
 #: A code in which digits may be unknown (x) or not driven (z), as simulators write them.
 CODE_OR_UNKNOWN = re.compile("[0-9a-fxz]+", re.IGNORECASE)
 
-#: What stands for flags with such digits; it differs from all flags.
+#: The placeholder for flags with such digits; no operation returns it.
 UNKNOWN_FLAGS = 255
 
 FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
