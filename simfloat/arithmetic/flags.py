@@ -82,7 +82,7 @@ class Flagged:
         if self.route is not None and self.is_in_fp64:
             self.double_loop = CPU.loops.flag_loops.double_flags.get(self.route.kernel)
         elif self.route is not None:
-            check_inexact(target.format, self.route.operation)
+            check_inexact(target.format, self.route.operation, "Compute without flags=True")
         # An observer reads exact results in any case.
         self.loop = None if target.observer is not None else _loop_beside_results(source, plan, target)
         self.makes_blocks = self.loop is None or source.makes_blocks

@@ -302,7 +302,13 @@ def _check_per_word(per_word: Any) -> int:
 
 #: The contents of a file other than white space: comments, the start of a comment that never ends, and words.
 PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)+)", re.DOTALL)
+UNKNOWN = re.compile("[xz]", re.IGNORECASE)
 ADDRESS = re.compile(r"@([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
+
+
+def unknown_digits_message(word: str) -> str:
+    """Return the message for a word with digits x or z."""
+    return f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither."
 
 
 def _words(text: str, path: Path) -> Iterator[tuple[int, str]]:
@@ -327,8 +333,8 @@ def _word(word: str, format: Format, per_word: int, base: Base) -> int:
         word = re.sub("_+", "_", word).rstrip("_")
     if word[:2].lower() == "0x" or (word[:2] in ("0b", "0B") and base is BINARY):
         raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
-    if re.search("[xz]", word, re.IGNORECASE):
-        raise ValueError(f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither.")
+    if UNKNOWN.search(word):
+        raise ValueError(unknown_digits_message(word))
     bits = format.bits * per_word
     if base is HEXADECIMAL and per_word == 1:
         try:

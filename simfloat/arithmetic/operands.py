@@ -49,6 +49,7 @@ PAIRS = "torch.float4_e2m1fn_x2"
 REMEDIES = {
     "S": "np.asarray({0}).astype(str), the texts",
     "sparse": "{0}.toarray(), because zeros take part in sums",
+    "mpf": "fractions.Fraction(*mpmath.libmp.to_rational({0}._mpf_)), which is exact, or float({0}), which is rounded",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
     "V": "simfloat.decode({}, format): numpy.load returns bfloat16 as dtype V2 (simfloat.BF16) and FP8 as dtype V1 "
     "(simfloat.E4M3 or simfloat.E5M2)",
@@ -218,8 +219,8 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
         try:
             exact[place] = exact_number(_as_python_number(element))
         except TypeError as error:
-            # SciPy's sparse matrices have this method; NumPy sees them as one object.
-            kind = "sparse" if hasattr(element, "toarray") else ""
+            # SciPy's sparse matrices have this method; NumPy sees them as one object. Numbers of mpmath have the other.
+            kind = "sparse" if hasattr(element, "toarray") else "mpf" if hasattr(element, "_mpf_") else ""
             raise ValueError(_no_numbers_message(name, str(error), kind)) from None
         except ValueError as error:
             raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None

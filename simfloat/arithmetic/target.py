@@ -423,13 +423,12 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False) 
 
 
 @in_usual_environment
-def check_inexact(format: Format, operation: str) -> None:
+def check_inexact(format: Format, operation: str, remedy: str = "Count without more=True") -> None:
     """Raise ValueError if exact results, rounded to odd in float64, could be mistaken for numbers of a wide format."""
     if format.mantissa_bits >= MOST_PRECISION or format.smallest_subnormal < LEAST:
         raise ValueError(
             f"Inexact results of {operation} cannot be detected in {format}, only in formats of at most "
-            f"{MOST_PRECISION} bits of precision without numbers below 2^-1070. Count without more=True, "
-            "and compute without flags=True."
+            f"{MOST_PRECISION} bits of precision without numbers below 2^-1070. {remedy}."
         )
 
 

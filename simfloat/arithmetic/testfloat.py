@@ -37,7 +37,10 @@ from simfloat.formats.exceptions import INEXACT, INVALID
 Kind: TypeAlias = Format | np.dtype
 BOOLEAN = np.dtype(np.bool_)
 
-#: TestFloat's names of types; its extF80 and f128 are wider than float64.
+#: TestFloat's types that are wider than float64, with their significand bits.
+WIDE_TYPES = {"extF80": 64, "f128": 113}
+
+#: TestFloat's names of the other types.
 KINDS: dict[str, Kind] = {
     **{"f16": FP16, "bf16": BF16, "f32": FP32, "f64": FP64},
     **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
@@ -85,6 +88,12 @@ class Signature(NamedTuple):
         """The number of operands."""
         return len(self.kinds) - 1
 
+    @property
+    def hides_inexact(self) -> bool:
+        """True for a rounding to an integer that does not raise inexact."""
+        is_to_integer = self.operation == "to" and isinstance(self.kinds[-1], np.dtype)
+        return (self.operation == "roundToInt" or is_to_integer) and not self.is_exact
+
 
 def signature_of(name: Any) -> Signature | None:
     """Return the signature of an operation of TestFloat; None for any other name."""
@@ -101,6 +110,28 @@ def signature_of(name: Any) -> Signature | None:
         return None
     result = BOOLEAN if operation in COMPARISONS else first
     return Signature(operation, (*[first] * OPERANDS[operation], result), rounding, is_exact)
+
+
+def width_hint(name: str) -> str:
+    """Return a sentence on TestFloat's types that are wider than float64; the empty text for any other name."""
+    for wide in WIDE_TYPES.keys() & set(name.split("_")):
+        return f" More than 53 significand bits are not supported, and {wide} has {WIDE_TYPES[wide]}: use f64, or MPFR."
+    return ""
+
+
+def digits_of(kind: Kind) -> int:
+    """Return the number of hexadecimal digits of a code; 1 for a boolean."""
+    if isinstance(kind, Format):
+        return -(-kind.bits // 4)
+    return 1 if kind is BOOLEAN else 2 * kind.itemsize
+
+
+def exact_name(name: str) -> str:
+    """Return the name of the variant of a rounding to an integer that raises inexact."""
+    parts = NAME.fullmatch(name)
+    assert parts is not None
+    end = parts.end("how")
+    return f"{name}_x" if end < 0 else f"{name[:end]}x{name[end:]}"
 
 
 @in_usual_environment

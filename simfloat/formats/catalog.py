@@ -76,6 +76,8 @@ ADVICE_BY_PATTERN = {
     "signed=False), with special='fn' if it has NaN and no infinity",
     r"(?:fp|float)6": "FP6 is E3M2 (to 28) or E2M3 (to 7.5); say which",
     r"(?:fp|float)4": "FP4 is E2M1",
+    r"(?:fp|float)(?:9|[1-4]\d)": "A format of another width is sf.Format(exponent_bits, mantissa_bits)",
+    r"(?:dec|decimal|ibm|hfp)\d+": "A Format has base 2: decimal and hexadecimal formats are not supported",
     r"(?:lns|log).*": "Logarithmic numbers are supported with integer exponents only, which are powers of two: E8M0, "
     "or sf.Format(5, 0, special='fn') with signs and zero",
     r"(?:int|i|s)(?P<bits>[2-9]|[1-4]\d|5[0-3])": "Integers are fixed-point numbers: sf.fixed({bits}) is -{most} to "
@@ -294,7 +296,7 @@ def _nearest_names(name: str) -> str:
     names = {each.upper(): each for each in [*DTYPES, *CATALOG]}
     near = [names[match] for match in get_close_matches(name.upper(), names, n=3, cutoff=0.6)]
     if not near:
-        return f"There are {', '.join(CATALOG)}"
+        return f"There are {', '.join(CATALOG)}, and sf.Format(exponent_bits, mantissa_bits)"
     if any(read_format(candidate) == E4M3_IEEE for candidate in near):
         # E4M3 means the format of OCP to most people: a format with infinities is not suggested for it.
         near = [

@@ -21,11 +21,12 @@ from simfloat.studies.statistics import Interval, mean_interval
 RUNS_AT_ONCE = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Repetitions:
     """The results of all runs, (runs, ...), and their statistics over the runs.
 
-    NumPy's functions read the results: ``np.var(repetitions, 0)``.
+    NumPy's functions read the results: ``np.var(repetitions, 0)``. It prints in one line, as the mean, its standard
+    error and the number of runs.
 
     Parameters:
         results: a float64 array; run i is ``results[i]``.
@@ -51,6 +52,10 @@ class Repetitions:
     def standard_error(self) -> NDArray[np.float64]:
         """The standard error of the mean."""
         return np.asarray(np.sqrt(self.variance / len(self.results)))
+
+    def __repr__(self) -> str:
+        mean, error = (_in_one_line(numbers) for numbers in (self.mean, self.standard_error))
+        return f"<Repetitions: mean {mean}, standard error {error}, {len(self.results)} runs>"
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """Return a confidence interval for the mean of runs with one number each.
@@ -121,6 +126,14 @@ def repeat(
     if len({part.shape[1:] for part in parts}) > 1:
         raise ValueError(f"Results have shapes {', '.join(sorted({str(part.shape[1:]) for part in parts}))}, not one.")
     return Repetitions(np.concatenate(parts))
+
+
+def _in_one_line(numbers: NDArray[np.float64]) -> str:
+    """Return a number, or an array with its middle left out, in six digits."""
+    if numbers.ndim == 0:
+        return f"{float(numbers):.6g}"
+    text = np.array2string(numbers, precision=6, threshold=6, edgeitems=1)
+    return " ".join(text.split()).replace("[ ", "[")
 
 
 def compute_runs(job: Job) -> Result:

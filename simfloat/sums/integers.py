@@ -7,6 +7,7 @@ the errors for formats that a unit does not have.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from itertools import product as pairs_of
@@ -233,12 +234,32 @@ def pair_text(pair: FormatPair, write: Callable[[Any], str]) -> str:
     return a if a == b else f"({a}, {b})"
 
 
+#: Architectures by names of their GPUs and targets of compilers. Sources: NVIDIA, CUDA GPU Compute Capability; AMD,
+#: ROCm, Accelerator and GPU hardware specifications.
+ARCHITECTURES = {
+    r"v100|sm7[02]": "volta",
+    r"t4|sm75": "turing",
+    r"a100|a30|a2|sm8[067]": "ampere",
+    r"l4|l40s?|rtx4090|sm89": "ada",
+    r"g?h[12]00|sm90a?": "hopper",
+    r"g?b200|sm100a?": "blackwell",
+    r"mi100|gfx908": "cdna1",
+    r"mi2\d\dx?|gfx90a": "cdna2",
+    r"mi300[ax]?|mi325x|gfx94[0-2]": "cdna3",
+}
+
+
 def check_architecture(kind: str, table: Collection[str], architecture: Any) -> None:
     """Raise ValueError if an architecture is not in the table."""
     if not isinstance(architecture, str) or architecture not in table:
-        raise ValueError(
-            f"{kind} supports {', '.join(table)}; got {architecture!r}.{did_you_mean(architecture, table)}"
-        )
+        hint = did_you_mean(_architecture_of(architecture) or architecture, table)
+        raise ValueError(f"{kind} supports {', '.join(table)}; got {architecture!r}.{hint}")
+
+
+def _architecture_of(name: Any) -> str | None:
+    """Return the architecture of a GPU or a compiler's target; None for any other name."""
+    short = re.sub(r"nvidia|geforce|amd|instinct|[\s_-]", "", str(name).lower())
+    return next((architecture for names, architecture in ARCHITECTURES.items() if re.fullmatch(names, short)), None)
 
 
 def find_instruction(

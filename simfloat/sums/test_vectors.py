@@ -20,8 +20,18 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
 from simfloat.arithmetic.machines import on_cpu
+from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.testfloat import BOOLEAN, SIMFLOAT_NAMES, Kind, Signature, compute_testfloat, signature_of
+from simfloat.arithmetic.testfloat import (
+    BOOLEAN,
+    SIMFLOAT_NAMES,
+    Kind,
+    Signature,
+    compute_testfloat,
+    digits_of,
+    signature_of,
+    width_hint,
+)
 from simfloat.common import check_flags, did_you_mean, file_path
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
@@ -309,7 +319,7 @@ def _texts(values: NDArray, kind: Kind) -> NDArray[np.str_]:
     if kind is BOOLEAN:
         return np.where(values, "1", "0")
     codes = values.astype(kind).view(f"u{kind.itemsize}").reshape(-1).tolist()
-    return np.array([f"{code:0{2 * kind.itemsize}x}" for code in codes], f"U{2 * kind.itemsize}")
+    return np.array([f"{code:0{digits_of(kind)}x}" for code in codes], f"U{digits_of(kind)}")
 
 
 @in_usual_environment
@@ -442,8 +452,10 @@ def _case(fields: list[str], operation: str, kinds: Sequence[Kind], has_flags: b
     count = len(kinds) + has_flags
     if len(fields) != count:
         last = "result and flags" if has_flags else "and result"
+        lacks_flags = has_flags and len(fields) == count - 1 and operation != DOT
+        hint = " For a file without flags, write flags = false (in Python, flags=False)." if lacks_flags else ""
         raise ValueError(
-            f"A case of {operation} has {count} fields: operands ({len(kinds) - 1}), {last}; got {len(fields)}."
+            f"A case of {operation} has {count} fields: operands ({len(kinds) - 1}), {last}; got {len(fields)}.{hint}"
         )
     codes = [_read_code(text, kind) for text, kind in zip(fields, kinds, strict=False)]
     return [*codes, _flags(fields[-1])] if has_flags else codes
@@ -460,20 +472,21 @@ def _flags(text: str) -> int:
 
 def _read_code(text: str, kind: Kind) -> int:
     """Return the code of a number, an integer or a boolean."""
+    digits = digits_of(kind)
+    hint = f" {unknown_digits_message(text)}" if UNKNOWN.search(text.lower().removeprefix("0x")) else ""
     if isinstance(kind, Format):
         if parts := REPORTED.fullmatch(text):
             exponent, fraction = int(parts["exponent"], 16), int(parts["fraction"], 16)
             code = (((parts["sign"] == "-") << kind.exponent_bits | exponent) << kind.mantissa_bits) | fraction
             if not exponent >> kind.exponent_bits and not fraction >> kind.mantissa_bits:
                 return code
-        digits = -(-kind.bits // 4)
         if len(text) != digits or not DIGITS.fullmatch(text):
-            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.")
+            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.{hint}")
         return read_code(text, kind)
-    digits, most = (1, 1) if kind is BOOLEAN else (2 * kind.itemsize, 2 ** (8 * kind.itemsize) - 1)
+    most = 1 if kind is BOOLEAN else 2 ** (8 * kind.itemsize) - 1
     if len(text) != digits or not DIGITS.fullmatch(text) or int(text, 16) > most:
         what = "0 or 1" if kind is BOOLEAN else f"{digits} hexadecimal digits of {kind.name}"
-        raise ValueError(f"A field of this operation is {what}, got {text!r}.")
+        raise ValueError(f"A field of this operation is {what}, got {text!r}.{hint}")
     return int(text, 16)
 
 
@@ -485,8 +498,7 @@ def _values(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
 
 
 def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: Path) -> None:
-    """Raise ValueError if most results are not neighbours of the operands, which then are not floating-point
-    numbers."""
+    """Raise ValueError if most results are not neighbours of the operands, which then are not numbers of a format."""
     wide, format = kinds
     assert isinstance(format, Format)
     if not format.has_nan:
@@ -520,6 +532,7 @@ def _operands_of(operation: Any) -> int:
         if "_to_" in str(operation):
             hint = " Conversions have names of TestFloat, such as 'f16_to_i32'; its integers have 32 or 64 bits. For "
             hint += "integers of other sizes, write 'round' with the format simfloat.fixed(8, symmetric=False)."
+        hint = width_hint(str(operation)) or hint
         raise ValueError(
             f"operation is 'round' or one of {', '.join(OPERATIONS)}, or a name of TestFloat such as 'f16_add'; got "
             f"{operation!r}.{hint}"

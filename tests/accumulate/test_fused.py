@@ -1,11 +1,15 @@
 """Compare fused sums with their definition, and with worked examples of matrix units."""
 
+import re
+from functools import partial
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.sums.units import AMD_UNITS, NVIDIA_UNITS
 from tests.accumulate.definition import check
 from tests.bits import assert_bits
 from tests.checks import assert_refused
@@ -125,6 +129,20 @@ def test_missing_options_of_a_unit_are_refused_with_the_available_ones():
         (lambda: sf.fused(8, 24, "posit8"), "posit"),
         (lambda: sf.fused(8, 24, zero_exponent=0.5), "zero_exponent must be an integer from -800 to 800"),
     )
+
+
+def test_a_gpu_is_answered_with_its_architecture():
+    page = (Path(__file__).parents[2] / "docs" / "units.md").read_text("utf-8")
+    text = " ".join(" ".join(re.findall(r"^(?:V100|MI100) is (?:.+\n)+", page, re.MULTILINE)).split())
+    gpus = {"sm_90": "hopper", "sm_90a": "hopper", "NVIDIA H100": "hopper", "sm_100": "blackwell", "gfx942": "cdna3"}
+    gpus |= {"mi300x": "cdna3", "AMD Instinct MI250X": "cdna2"}
+    for names, architecture in re.findall(r'([^."`]+) `"(\w+)"`', text):
+        gpus |= dict.fromkeys(re.findall(r"(?:RTX )?[A-Z]+\d\w*|RTX \d+", names), architecture)
+    assert set(gpus.values()) == {*NVIDIA_UNITS, *AMD_UNITS} and len(gpus) == 19, gpus
+    for name, architecture in gpus.items():
+        for unit, table in ((sf.tensor_core, NVIDIA_UNITS), (sf.matrix_core, AMD_UNITS)):
+            hint = f" Did you mean '{architecture}'\\?" if architecture in table else ""
+            assert_refused((partial(unit, name, sf.FP16), f"got '{name}'\\.{hint}$"))
 
 
 def test_operands_outside_the_unit_are_refused():

@@ -106,6 +106,11 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
             lambda: sf.write_vectors(path, "f32_to_i8", 1.0),
             r"such as 'f16_to_i32'; its integers have 32 or 64.*fixed\(8",
         ),
+        (
+            lambda: sf.write_vectors(path, "f128_to_f16", 1.0),
+            r"f128_to_f16'. More than 53 .* f128 has 113: use f64, or",
+        ),
+        (lambda: sf.read_vectors(path, "extF80_add"), "extF80_add'. More than 53 significand bits are not supported"),
         (lambda: sf.read_vectors(path, ["add"], sf.FP16), "operation is 'round' or one of"),
         (lambda: sf.write_vectors("", "add", 1.0, 1.0, sf.FP16), "A path is text"),
     ]

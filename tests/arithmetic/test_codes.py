@@ -92,6 +92,8 @@ def test_particular_codes():
     assert (int(sf.encode(1.0, sf.E4M3FNUZ)), int(sf.encode(1.0, sf.E5M2FNUZ))) == (0x40, 0x40)
     assert sf.encode(-0.0, sf.FP16) == 0x8000 and sf.encode(-0.0, sf.E4M3FNUZ) == 0
     assert sf.encode(-np.nan, sf.FP16) == 0x7E00 and sf.encode(np.nan, sf.E5M2) == 0x7E
+    payloads = sf.decode([0x7E00, 0x7C01, 0x7FFF, 0xFE00, 0xFC01], sf.FP16)
+    assert np.isnan(payloads).all() and set(sf.encode(payloads, sf.FP16).tolist()) == {0x7E00}
     assert sf.encode(-np.inf, sf.p3109(8, 3)) == 0xFF
     assert sf.encode(1.0, sf.TF32) == 0x1FC00 and sf.encode(1.0, sf.TF32).dtype == np.uint32
     assert sf.encode([[1.0, 2.0]], "bf16").shape == (1, 2)

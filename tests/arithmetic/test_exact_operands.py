@@ -1,7 +1,9 @@
 """Numbers that float64 lacks are operands of every elementwise operation, and are rounded once."""
 
+import fractions
 import math
 import random
+import re
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -273,6 +275,18 @@ def test_what_is_no_number_or_out_of_reach_is_refused_at_once(x):
             call()
         assert len(str(refused.value)) < 500 and "set_int_max_str_digits" not in str(refused.value)
     assert time.process_time() - start < 5
+
+
+def test_the_remedy_for_a_number_of_mpmath_is_exact():
+    mpmath = pytest.importorskip("mpmath", reason="needs mpmath for its numbers")
+    with mpmath.workprec(200):
+        x = -(1 + mpmath.mpf(2) ** -11 + mpmath.mpf(2) ** -100)  # float64 has a tie
+    for operand in (x, [1.0, x]):
+        with pytest.raises(ValueError, match=r"got mpf; pass fractions\.Fraction\(") as error:
+            sf.round(operand, sf.FP16)
+    remedy = re.search(r"pass (.*), which is exact, or (.*), which is rounded", str(error.value))
+    exact, rounded = (eval(text, {"mpmath": mpmath, "fractions": fractions, "x": x}) for text in remedy.groups())
+    assert (sf.round(exact, sf.FP16), sf.round(rounded, sf.FP16)) == (-1 - 2.0**-10, -1.0)
 
 
 @pytest.mark.parametrize(

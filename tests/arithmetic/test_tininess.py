@@ -80,6 +80,14 @@ def test_products_near_the_smallest_are_those_of_a_processor_that_flushes(rng):
     assert differ.any() and (np.abs(got["after_rounding"][differ]) == 2.0**-126).all()
 
 
+def test_operands_are_flushed_only_if_they_are_rounded():
+    flushing = sf.Format(8, 23, subnormals=False, tininess="before_rounding")
+    assert sf.multiply(2.0**-130, 2.0**100, flushing) == 2.0**-30
+    assert sf.multiply(sf.round(2.0**-130, flushing), 2.0**100, flushing) == 0.0
+    assert sf.dot([2.0**-130], [2.0**100], inputs=flushing, accumulate=flushing) == 0.0
+    assert float(sf.array(2.0**-130, flushing) * 2.0**100) == 0.0
+
+
 def test_sums_flush_every_step():
     smallest, eps = 2.0**-14, 2.0**-10
     for way, last in zip(TININESS, (smallest, 0.0), strict=True):

@@ -2,15 +2,18 @@
 
 import math
 import re
+from itertools import islice
 
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.analysis import reveal
+from simfloat.analysis.reveal.candidates import candidates
 from simfloat.analysis.reveal.check import equal, random_operands
-from simfloat.analysis.reveal.order import find_order
-from simfloat.analysis.reveal.probe import BlackBox, ProductRange, span_of
+from simfloat.analysis.reveal.order import evidence_of, find_order
+from simfloat.analysis.reveal.probe import BlackBox, Builder, ProductRange, span_of
+from simfloat.analysis.reveal.readings import LikeNumPy
 from tests.reference import in_halves
 
 
@@ -214,6 +217,18 @@ def test_lanes_numpys_order_and_any_tree_are_found(accumulator):
     assert found.accumulator is not None and found.tree is not None, found
     assert_gives_bits(found, f, 29)
     assert sf.tree(found.tree, sf.FP32).nesting == found.tree.text
+
+
+def test_lanes_in_numpys_order_are_tried_if_their_sums_are_added_in_another_format():
+    accumulator = sf.lanes(8, sf.FP16, sf.pairwise(sf.FP32))
+    for k in (16, 32):
+        box = BlackBox(black_box(accumulator, sf.FP16), k, (sf.FP16, sf.FP16))
+        span = span_of(box)
+        tree = find_order(box, span)
+        builder = Builder(k)
+        assert tree == builder.tree(LikeNumPy().add(builder, range(k)))
+        tried = islice(candidates(evidence_of(box, span, tree), tree), reveal.FEW_CANDIDATES)
+        assert accumulator in {candidate.accumulator for candidate in tried}
 
 
 def test_lanes_that_are_added_in_halves_are_found_before_lanes_of_lanes():

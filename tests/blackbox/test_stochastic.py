@@ -54,6 +54,8 @@ def test_other_functions_are_distinguished():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="f must return one number"):
         sf.reveal_rounding(lambda a, b: a)
+    with pytest.raises(ValueError, match=r"two float64 vectors of length 2; it raised TypeError: .* lambda a, b: f\("):
+        sf.reveal_rounding(lambda a: a)
     noisy = lambda a, b: 1 + a[1] if a[1] >= 0.25 else 1 + rng.integers(0, 3) / 4  # noqa: E731
     with pytest.raises(ValueError, match="which is neither 1 nor 1.25: f is not such a sum"):
         sf.reveal_rounding(noisy)

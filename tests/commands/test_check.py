@@ -174,6 +174,66 @@ def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_pa
         assert words in capsys.readouterr().out
 
 
+def test_unknown_and_undriven_digits_differ_from_every_result(tmp_path, capsys):
+    path = tmp_path / "add_FP16_nearest_even.txt"
+    lines = ["3C00 1000 3C00 01", "3C00 3C00 xxXX 00", "3C00 3C00 4000 0z", "3C00 3C00 4zz0 xx", "3C00 3C00 4000 00"]
+    for first, words in (
+        (0, "line 2: the result differs. add in FP16"),
+        (1, "'xxXX' has digits that are unknown (x) or not driven (z); a number has neither.\n3 of 4 lines differ."),
+        (2, "line 1: the flags differ. add in FP16"),
+        (2, "2.0 (4000), flags '0z' has digits that are unknown"),
+        (3, "'4zz0' has digits"),
+        (4, "1 cases of add in FP16, nearest_even agree."),
+    ):
+        path.write_text("\n".join(lines[first:]))
+        assert main(["check", str(path)]) == (first < 4)
+        assert words in capsys.readouterr().out
+    for line in ("3Cx0 3C00 4000 00", "3C00 3C00 xxxxx 00"):  # an operand, and a result with too many digits
+        path.write_text(line)
+        assert main(["check", str(path)]) == 2
+        assert "has 4 hexadecimal digits, got" in (error := capsys.readouterr().err) and "not driven (z)" in error
+    boolean = tmp_path / "le.txt"
+    boolean.write_text("3C00 3C00 x 00\n3C00 3C00 1 00")
+    boolean.with_suffix(".toml").write_text('operation = "f16_le"\n')
+    assert main(["check", str(boolean)]) == 1
+    assert "'x' has digits that are unknown (x)" in capsys.readouterr().out
+
+
+def test_a_file_without_flags_names_the_key_of_its_description(tmp_path, capsys):
+    path = tmp_path / "unit.txt"
+    path.write_text("3C00 3C00 4000\n")
+    for flags, code, words in (
+        ("", 2, "got 3. For a file without flags, write flags = false"),
+        ("flags = false", 0, ""),
+    ):
+        path.with_suffix(".toml").write_text(f'operation = "add"\nformat = "FP16"\n{flags}\n')
+        assert main(["check", str(path)]) == code
+        assert words in capsys.readouterr().err
+
+
+def test_the_variant_that_raises_inexact_is_named_if_only_inexact_differs(tmp_path, capsys):
+    path = tmp_path / "integers.txt"
+    for name, line, variant in (
+        ("f16_roundToInt", "3E00 4000 01", "f16_roundToInt_x"),
+        ("f16_roundToInt_r_minMag", "3E00 3C00 01", "f16_roundToInt_rx_minMag"),
+        ("f16_to_i32", "3E00 00000002 01", "f16_to_i32_x"),
+        ("f16_roundToInt", "3E00 3C00 01", None),  # another result
+        ("f16_roundToInt", "3E00 4000 11", None),  # another flag
+        ("f16_roundToInt_x", "3E00 4000 00", None),
+        ("f32_to_f16", "3F800000 3C00 01", None),
+    ):
+        path.write_text(line)
+        path.with_suffix(".toml").write_text(f'operation = "{name}"\n')
+        assert main(["check", str(path)]) == 1
+        output = capsys.readouterr().out
+        assert ("raises inexact" in output) == (variant is not None), name
+        if variant is not None:
+            assert f"{name} never raises inexact; TestFloat's {variant} does." in output
+            path.with_suffix(".toml").write_text(f'operation = "{variant}"\n')
+            assert main(["check", str(path)]) == 0
+            capsys.readouterr()
+
+
 def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
     assert main(["vectors", str(tmp_path)]) == 0
     for name in ("fma_E4M3_nearest_even", "round_BF16_nearest_even", "sqrt_FP16_toward_positive"):

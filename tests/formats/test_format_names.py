@@ -108,7 +108,9 @@ def test_unknown_names_are_refused(x):
      ("float128", "FP64 is the widest format"), ("kahan", r"kahan is an order of sums, .*: sf\.kahan\(sf\.FP32\)"),
      ("blocked", r"sf\.blocked\(32, sf\.FP16, sf\.FP32\)"), ("fused", r"sf\.fused\(terms=16, fraction_bits=25\)"),
      ("tensor_core", r"sf\.tensor_core\('hopper'\)"), ("matrix_core", r"sf\.matrix_core\('cdna3', sf\.FP16\)"),
-     ("exact", r"is sf\.exact"), ("banana", "There are FP64, FP32, .*; or write e5m10"),
+     ("exact", r"is sf\.exact"),
+     ("banana", r"There are FP64, FP32, .* sf\.Format\(exponent_bits, mantissa_bits\); or write e5m10"),
+     ("fp24", r"sf\.Format\(exponent_bits, mantissa_bits\)\.$"), ("decimal32", "has base 2"), ("ibm32", "has base 2"),
      ("bf17", "Nearest names: BF16; or write e5m10")],
 )  # fmt: skip
 def test_an_unknown_format_is_answered_with_what_there_is_and_no_wrong_name(name, words):

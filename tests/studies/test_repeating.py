@@ -33,6 +33,16 @@ def test_the_statistics_are_those_of_theory():
     assert runs.quantile(0.5) == np.median(runs) and runs.variance == np.var(runs, ddof=1)
 
 
+def test_repetitions_print_their_mean_its_standard_error_and_the_number_of_runs():
+    runs = sf.studies.Repetitions(np.array([1.0, 2.0, 4.0, 5.0]))
+    assert repr(runs) == str(runs) == "<Repetitions: mean 3, standard error 0.912871, 4 runs>"
+    assert repr(sf.studies.Repetitions(np.ones(1))) == "<Repetitions: mean 1, standard error nan, 1 runs>"
+    pairs = sf.studies.Repetitions(np.array([[1.0, 0.25], [3.0, 0.25]]))
+    assert repr(pairs) == "<Repetitions: mean [2. 0.25], standard error [1. 0.], 2 runs>"
+    many = repr(sf.studies.Repetitions(np.random.default_rng(0).standard_normal((400, 30, 50))))
+    assert "\n" not in many and len(many) < 250 and "..." in many and many.endswith("400 runs>")
+
+
 @pytest.mark.parametrize(
     "call, message",
     [

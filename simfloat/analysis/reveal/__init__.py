@@ -150,9 +150,10 @@ def reveal(
             each sum to FP32, because NumPy does; over ``a.tolist()`` and ``b.tolist()`` it rounds to FP64.
         k: the number of products, from 2 to 2048.
         inputs: the format of the operands, or a pair of formats for a and b. If f rounds its operands, pass the formats
-            that it rounds to. The default is FP32. If none of the first accumulators fits FP32 operands, the search is
-            repeated with the formats to which f rounds its operands, if the results show such formats; if they do not,
-            and f returns float16, with FP16.
+            that it rounds to. If f takes narrow operands, pass `inputs=` here, and also to the sum inside f: a matrix
+            unit aligns a subnormal operand by emin of its format. The default is FP32. If none of the first
+            accumulators fits FP32 operands, the search is repeated with the formats to which f rounds its operands, if
+            the results show such formats; if they do not, and f returns float16, with FP16.
         seed: the seed of the random sums.
         calls: the maximum number of calls of f; usually some thousands are needed.
 

@@ -204,7 +204,8 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
             # If all additions round in the same way, runs that follow one of these orders would be the same sum.
             for first, second in _part_accumulators(evidence, inner, size, outer, -(-terms // size)):
                 yield blocked(size, first, second)
-        case Strided(count, inner, outer) if not is_same_order(reading, LikeNumPy(), terms):
+        case Strided(count, inner, outer) if not evidence.is_uniform or not is_same_order(reading, LikeNumPy(), terms):
+            # As for runs. With additions in two formats, lanes in NumPy's order are another sum.
             for first, second in _part_accumulators(evidence, inner, -(-terms // count), outer, count):
                 yield lanes(count, first, second)
 

@@ -31,12 +31,21 @@ SHORT = 64
 MOST_CALLS = 100_000
 
 
+#: The advice for a function that does not take two vectors.
+ONE_VECTOR = "For a function f(x) of one vector, such as numpy.sum, pass lambda a, b: f(a * b)."
+
+
 class ContradictoryProbes(Exception):
     """No order of additions has the results of the probes."""
 
 
 class OutOfCalls(Exception):
     """The maximum number of calls is reached."""
+
+
+def failure_message(types: str, terms: int, error: Exception, advice: str = ONE_VECTOR) -> str:
+    """Return the message for a function that raised an error when it was called with two vectors."""
+    return f"f must take two {types} vectors of length {terms}; it raised {type(error).__name__}: {error}. {advice}"
 
 
 class Sums(NamedTuple):
@@ -105,17 +114,14 @@ class BlackBox:
                 result = self.function(x, y)
         except Exception as error:
             types = " and ".join(dict.fromkeys(map(str, self._dtypes)))
-            advice = "For a function f(x) of one vector, such as numpy.sum, pass lambda a, b: f(a * b)."
+            advice = ONE_VECTOR
             with np.errstate(all="ignore"):
                 if not np.isfinite(x * y).all():
                     advice = (
                         f"Some products overflow in {np.result_type(x, y)}: multiply Python floats, as in lambda a, b: "
                         "f([x * y for x, y in zip(a.tolist(), b.tolist())])."
                     )
-            raise ValueError(
-                f"f must take two {types} vectors of length {self.terms}; it raised {type(error).__name__}: {error}. "
-                f"{advice}"
-            ) from error
+            raise ValueError(failure_message(types, self.terms, error, advice)) from error
         self.result_type = getattr(result, "dtype", None)
         self.returns_float32 = isinstance(result, np.float32)
         number = as_operand(result, "f(a, b)")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simfloat.analysis.reveal.probe import failure_message
 from simfloat.common import check_count, one_number
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Rounding, stochastic
@@ -85,7 +86,8 @@ def reveal_rounding(f: Callable[[Any, Any], Any], *, runs: int = 4096) -> Reveal
         A `RevealedRounding` with `precision`, `roundings`, `shares` and `reason`.
 
     Raises:
-        ValueError: if `runs` is below 256, if f does not return one number, or if a sum is not one of the neighbours.
+        ValueError: if `runs` is below 256, if f raises an error or does not return one number, or if a sum is not one
+            of the neighbours.
 
     Examples:
         >>> stream, order = sf.BitStream(0), sf.sequential(sf.BF16, sf.stochastic(bits=3, variant="A"))
@@ -96,7 +98,11 @@ def reveal_rounding(f: Callable[[Any, Any], Any], *, runs: int = 4096) -> Reveal
     check_count("runs", runs, 256)
 
     def add(x: float) -> float:
-        value = one_number(f(np.array([1.0, x]), np.ones(2)))
+        try:
+            result = f(np.array([1.0, x]), np.ones(2))
+        except Exception as error:
+            raise ValueError(failure_message("float64", 2, error)) from error
+        value = one_number(result)
         if value is None:
             raise ValueError("f must return one number, the sum of the products of two vectors.")
         return value

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from simfloat.arithmetic.testfloat import Kind
+from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
+from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name
+from simfloat.formats.exceptions import INEXACT
 from simfloat.formats.rounding import MODES
 from simfloat.sums.test_vectors import DOT, Case, case_of, read_cases, vectors_of
 from simfloat.terminal import argument_type
 from simfloat.tools.commands.unit import Unit, read_unit
 
 HELP = "compare the results in a file of test vectors with those of simfloat, and print the first line that differs"
+
+#: The cases of a file: the number of a line, and its fields.
+Cases: TypeAlias = list[tuple[int, list[str]]]
+
+#: A code in which digits may be unknown (x) or not driven (z), as simulators write them.
+CODE_OR_UNKNOWN = re.compile("[0-9a-fxz]+", re.IGNORECASE)
+
+#: The placeholder for flags with such digits; no operation returns it.
+UNKNOWN_FLAGS = 255
 
 FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
 
@@ -57,9 +69,13 @@ def _compare(path: Path, unit: Unit | None) -> int:
                 "results, leave that key out."
             )
         case = case._replace(flags=has_flags)
+    cases, unknown_results, unknown_flags = _without_unknown(cases, case)
     vectors = vectors_of(cases, case, path)
+    vectors.flags[list(unknown_flags)] = UNKNOWN_FLAGS
     result, flags = case.compute(vectors.operands)
-    differs = are_wrong = ~_are_equal(result, vectors.result)
+    are_wrong = ~_are_equal(result, vectors.result)
+    are_wrong[list(unknown_results)] = True
+    differs = are_wrong
     if flags is not None:
         differs = are_wrong | (flags != vectors.flags) & ~vectors.signalling
     if np.isnan(result).any():
@@ -76,9 +92,36 @@ def _compare(path: Path, unit: Unit | None) -> int:
     for name, operand, kind in zip(_names(case), vectors.operands, case.kinds, strict=False):
         print(f"  {name:8} {_text_of(operand[place], kind)}")
     print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
-    print(f"  {'found':8} {_text_of(vectors.result[place], case.kinds[-1])}{_flags(vectors.flags, place, flags)}")
+    found, found_flags = _text_of(vectors.result[place], case.kinds[-1]), _flags(vectors.flags, place, flags)
+    if place in unknown_results:
+        found, found_flags = unknown_digits_message(unknown_results[place]), ""
+    elif place in unknown_flags:
+        found_flags = f", flags {unknown_digits_message(unknown_flags[place])}"
+    print(f"  {'found':8} {found}{found_flags}")
     print(f"{np.count_nonzero(differs)} of {len(cases)} lines differ.")
+    if flags is not None and not are_wrong.any() and ((flags ^ vectors.flags)[differs] == INEXACT).all():
+        _print_exact_name(case)
     return 1
+
+
+def _without_unknown(cases: Cases, case: Case) -> tuple[Cases, dict[int, str], dict[int, str]]:
+    """Return the cases with zeros for results and flags with digits x or z, and the texts of these by their places."""
+    widths = [digits_of(case.kinds[-1]), *([2] if case.has_flags else [])]
+    texts: tuple[dict[int, str], dict[int, str]] = {}, {}
+    known: Cases = []
+    for place, (number, fields) in enumerate(cases):
+        last = fields[-len(widths) :]
+        for n, (text, width) in enumerate(zip(last, widths, strict=False)):
+            if len(text) == width and CODE_OR_UNKNOWN.fullmatch(text) and UNKNOWN.search(text):
+                last[n], texts[n][place] = "0" * width, text
+        known.append((number, [*fields[: -len(widths)], *last]))
+    return known, *texts
+
+
+def _print_exact_name(case: Case) -> None:
+    """Name the variant of TestFloat's operation that raises inexact, if there is one."""
+    if case.signature is not None and case.signature.hides_inexact:
+        print(f"{case.operation} never raises inexact; TestFloat's {exact_name(case.operation)} does.")
 
 
 def _case(path: Path, unit: Unit | None) -> tuple[Case, int]:
