@@ -308,7 +308,8 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
         epoch = sf.load("run.states", model=model, optimizer=optimizer, simulation=sim)["epoch"]
 
     If you restore all parts of a training, including the simulation with its random streams, it continues with the same
-    bits as without interruption.
+    bits as without interruption. Dropout in PyTorch models uses PyTorch's generator, which is another part: save
+    ``random=torch.get_rng_state()``, and pass ``load(...)["random"]`` to ``torch.set_rng_state``.
 
     Parameters:
         path: the path of the file.

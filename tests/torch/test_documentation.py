@@ -46,8 +46,12 @@ def test_a_small_gpt_learns_on_hoppers_arithmetic_and_the_first_layers_gradients
 
 
 def test_a_program_for_a_blackwell_gpu_runs_and_the_remedy_of_one_in_fp16_is_a_change_of_the_program(capsys):
-    lines, namespace = printed_by(7, capsys)
-    assert lines == ["torch.bfloat16 torch.Size([128, 128])"] and namespace["y"].isfinite().all()
     lines, namespace = printed_by(8, capsys)
+    assert lines == ["torch.bfloat16 torch.Size([128, 128])"] and namespace["y"].isfinite().all()
+    lines, namespace = printed_by(9, capsys)
     assert lines == ["in the program: AdamW(..., eps=1e-07)"] and namespace["diagnosis"].first.verified
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
+
+
+def test_attention_as_written_has_the_bits_of_pytorchs_math_backend_and_by_an_override_those_of_its_kernel(capsys):
+    assert printed_by(7, capsys)[0] == ["True", "True"]

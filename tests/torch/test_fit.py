@@ -178,6 +178,35 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
     assert torch.equal(other.weight, kept)
 
 
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_training_with_dropout_continues_with_equal_bits_if_pytorchs_random_state_is_saved_by_a_name(
+    tmp_path, restored
+):
+    def begin():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 2))
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.ones(6, 4)).square().mean().backward()
+        optimizer.step()
+
+    whole, optimizer = begin()
+    with sf.torch.simulate(whole, "bf16-stochastic", seed=3) as run:
+        train(whole, optimizer)
+        parts = {"model": whole, "optimizer": optimizer, "run": run}
+        sf.save(tmp_path / "run.states", **parts, random=torch.get_rng_state())
+        train(whole, optimizer)
+    model, optimizer = begin()
+    with sf.torch.simulate(model, "bf16-stochastic", seed=4) as run:
+        states = sf.load(tmp_path / "run.states", model=model, optimizer=optimizer, run=run)
+        if restored:
+            torch.set_rng_state(states["random"])
+        train(model, optimizer)
+    assert all(map(torch.equal, whole.parameters(), model.parameters())) == restored
+
+
 #: What is passed instead, of the model, and what is said.
 WRONG = [
     (lambda m: {"optimizer": sf.optim.SGD([sf.Parameter([1.0])], lr=0.1)}, "torch.optim, got a simfloat.*SGD"),
