@@ -92,12 +92,12 @@ def _compare(path: Path, unit: Unit | None) -> int:
     for name, operand, kind in zip(_names(case), vectors.operands, case.kinds, strict=False):
         print(f"  {name:8} {_text_of(operand[place], kind)}")
     print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
-    found, found_flags = _text_of(vectors.result[place], case.kinds[-1]), _flags(vectors.flags, place, flags)
+    in_file, flags_in_file = _text_of(vectors.result[place], case.kinds[-1]), _flags(vectors.flags, place, flags)
     if place in unknown_results:
-        found, found_flags = unknown_digits_message(unknown_results[place]), ""
+        in_file, flags_in_file = unknown_digits_message(unknown_results[place]), ""
     elif place in unknown_flags:
-        found_flags = f", flags {unknown_digits_message(unknown_flags[place])}"
-    print(f"  {'found':8} {found}{found_flags}")
+        flags_in_file = f", flags {unknown_digits_message(unknown_flags[place])}"
+    print(f"  {'found':8} {in_file}{flags_in_file}")
     print(f"{np.count_nonzero(differs)} of {len(cases)} lines differ.")
     if flags is not None and not are_wrong.any() and ((flags ^ vectors.flags)[differs] == INEXACT).all():
         _print_exact_name(case)
