@@ -98,6 +98,9 @@ class Recorder(AddingObserver):
         {'total': 3, 'overflow': 1, 'underflow': 1, 'subnormal': 0, 'nan': 0, 'unchanged': 0}
     """
 
+    # An attribute of the class, because recorders that earlier versions have pickled lack it.
+    _storage: Format = FP64
+
     def __init__(self, path: str | None = None, phase: str | None = None, *, more: bool = False) -> None:
         check_pattern("path", path)
         check_phase(phase)
@@ -108,7 +111,6 @@ class Recorder(AddingObserver):
         self._first_nan: FirstNaN | None = None
         self._goes_on = False
         self._policy: Policy | None = None
-        self._storage: Format = FP64
 
     def follow_policy(self, policy: Policy) -> None:
         """Set the policy of the following results; `advise` proposes overrides of it."""
