@@ -246,7 +246,7 @@ def quotes_missing(text: str, error: tomllib.TOMLDecodeError) -> str:
     inner = value[1:-1] if re.fullmatch('".*"', value) else value
     if re.fullmatch(rf"{WORD}(\(.*\))?", inner):
         inner = inner.replace('"', "'")
-        inner = re.sub(r"^(tensor_core|matrix_core)\((\w+)", r"\1('\2'", inner)
+        inner = re.sub(rf"^({'|'.join(NAMED_HARDWARE)})\(([\w-]+)", r"\1('\2'", inner)
         return f" Texts are in quotes: write {key} = {_toml_value(inner)}"
     if re.fullmatch(r"\[[\w\s,'\"]*\]", value):
         return f" Texts are in quotes: write {key} = {_toml_value(re.findall(WORD, value))}"

@@ -11,6 +11,17 @@ from tests.rounded import Rounded
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 
 
+def results_and_gradients(mine, theirs, x, g):
+    """The results of both layers in double precision, and the gradients with respect to their operand, in pairs."""
+    a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    want = theirs(b)
+    want.backward(torch.tensor(g))
+    with sf.simulate("fp64"):
+        got = mine(a)
+        got.backward(g)
+    return [(got.data, want.detach()), (a.grad, b.grad)]
+
+
 @pytest.mark.parametrize("name, shape", [("BatchNorm2d", (4, 3, 5, 6)), ("BatchNorm2d", (1, 3, 1, 2)),
                                          ("BatchNorm1d", (7, 3)), ("BatchNorm1d", (4, 3, 5))])  # fmt: skip
 @pytest.mark.parametrize(
@@ -25,13 +36,7 @@ def test_training_and_evaluation_are_torchs_in_double_precision(name, shape, opt
         if step == 3:
             mine.eval(), theirs.eval()
         x, g = 3 * rng.standard_normal(shape) + 1, rng.standard_normal(shape)
-        a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
-        want = theirs(b)
-        want.backward(torch.tensor(g))
-        with sf.simulate("fp64"):
-            got = mine(a)
-            got.backward(g)
-        pairs = [(got.data, want.detach()), (a.grad, b.grad)]
+        pairs = results_and_gradients(mine, theirs, x, g)
         pairs += [(p.grad, q.grad) for p, q in zip(mine.parameters(), theirs.parameters(), strict=True)]
         pairs += list(zip(mine.state_dict().values(), theirs.state_dict().values(), strict=True))
         for ready, other in pairs:
@@ -119,13 +124,8 @@ def test_a_batch_norm_without_bias_is_torchs(rng):
     for is_training in (True, False):
         mine.train(is_training), theirs.train(is_training)
         x, g = rng.standard_normal((2, 7, 3))
-        a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
-        want = theirs(b)
-        want.backward(torch.tensor(g))
-        with sf.simulate("fp64"):
-            got = mine(a)
-            got.backward(g)
-        for ready, other in ((got.data, want.detach()), (a.grad, b.grad), (mine.weight.grad, theirs.weight.grad)):
+        pairs = results_and_gradients(mine, theirs, x, g)
+        for ready, other in (*pairs, (mine.weight.grad, theirs.weight.grad)):
             np.testing.assert_allclose(ready, other.numpy(), rtol=1e-11, atol=1e-12)
 
 
