@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
@@ -110,8 +110,8 @@ def chosen(sources: list[str], count: int, seed: int) -> Iterator[Mistake]:
         yield rng.choice(by_kind[kind])
 
 
-def survives(mistake: Mistake, tests: list[str], checkout: Path, seconds: float) -> bool:
-    """Return True if all tests pass despite the mistake. A run that takes too long counts as failed."""
+def outcome(mistake: Mistake, tests: list[str], checkout: Path, seconds: float) -> str:
+    """Return "dead" if a test fails because of the mistake, "alive" if all tests pass, "late" after so many seconds."""
     with tempfile.TemporaryDirectory() as folder:
         for name, source in (("simfloat", ROOT), ("tests", checkout), ("benchmarks", ROOT), ("docs", ROOT)):
             shutil.copytree(source / name, Path(folder) / name)
@@ -122,9 +122,9 @@ def survives(mistake: Mistake, tests: list[str], checkout: Path, seconds: float)
         command += [f"tests/{name}" for name in tests]
         run: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "timeout": seconds}
         try:
-            return not subprocess.run(command, **run).returncode
+            return "dead" if subprocess.run(command, **run).returncode else "alive"
         except subprocess.TimeoutExpired:
-            return False
+            return "late"
 
 
 def main() -> None:
@@ -135,15 +135,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="which mistakes")
     parser.add_argument("--checkout", type=Path, default=ROOT, help="a folder whose tests/ run instead")
     parser.add_argument("--tests", nargs="+", help="files or folders below tests/ instead of those of the part")
-    parser.add_argument("--seconds", type=float, default=600.0, help="after which a run counts as failed")
+    parser.add_argument("--seconds", type=float, default=600.0, help="after which a run is stopped")
     options = parser.parse_args()
     for part in options.parts or PARTS:
-        (sources, tests), alive = PARTS[part], 0
+        (sources, tests), outcomes = PARTS[part], Counter[str]()
         for mistake in chosen(sources, options.count, options.seed):
-            if survives(mistake, options.tests or tests, options.checkout, options.seconds):
-                alive += 1
-                print(f"  alive: {mistake}", flush=True)
-        print(f"{part}: {options.count - alive} of {options.count} died", flush=True)
+            end = outcome(mistake, options.tests or tests, options.checkout, options.seconds)
+            outcomes[end] += 1
+            if end != "dead":
+                print(f"  {end}: {mistake}", flush=True)
+        late = f", {outcomes['late']} ran too long" if outcomes["late"] else ""
+        print(f"{part}: {outcomes['dead']} of {options.count} died{late}", flush=True)
 
 
 if __name__ == "__main__":
