@@ -185,7 +185,10 @@ class NumpyProtocol:
         key = key or name.rpartition(".")[2]
         instead = self.alternatives.get(key) or ALTERNATIVES.get(key)
         if instead is None and key.startswith("nan"):
-            instead = f"{key[3:]}, which does not skip NaN (xarray: skipna=False)"
+            without_skips = key.removeprefix("nan")
+            instead = self.alternatives.get(without_skips) or ALTERNATIVES.get(without_skips)
+            if getattr(np, without_skips, None) in {*self.further_functions, *FUNCTIONS}:
+                instead = f"{without_skips}, which does not skip NaN (xarray: skipna=False)"
         write = f"write {instead}" if instead else f"write it in operations of {self.name_in_messages}"
         return ValueError(
             f"{name} would compute in float64, past {self.bypassed_rule}: {write}, or take the numbers out with "

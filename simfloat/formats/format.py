@@ -129,8 +129,8 @@ class Format:
         bias: the exponent bias; by default 2^(e-1) - 1 for e exponent bits, and 2^(e-1) for fnuz and p3109.
         special: the codes that are not finite numbers; see the list below.
         subnormals: False to flush tiny results to a zero of their sign, and to decode subnormal codes to zero.
-        tininess: the results that are tiny (IEEE 754-2019, section 7.5); it matters only without subnormals.
-            ``"after_rounding"``: the result would be below `smallest_normal` if it were rounded with an exponent
+        tininess: the results that are tiny (IEEE 754-2019, section 7.5). Tiny results raise the underflow flag if they
+            are inexact. Without subnormals they become zero. ``"after_rounding"``: the result would be below `smallest_normal` if it were rounded with an exponent
             without bounds, as in the flush-to-zero mode of x86. ``"before_rounding"``: the exact value is below it, as
             on ARM and in MATLAB's chop.
         signed: False for a format without a sign bit.
@@ -173,11 +173,18 @@ class Format:
     name: str | None = field(default=None, compare=False)
 
     def __new__(cls, *widths: Any, **options: Any) -> Format:
-        """Make a format from two widths and options by name; ValueError for more widths."""
+        """Make a format from two widths and options by name; ValueError for more widths, TypeError for other options."""
         if len(widths) > 2:
             raise ValueError(
                 f"Format takes the widths of exponent and mantissa, and options by name, such as bias={widths[2]!r}; "
                 f"got {', '.join(map(repr, widths))}."
+            )
+        unknown = options.keys() - cls.__dataclass_fields__.keys()
+        if unknown:
+            raise TypeError(
+                f"Format has no option {min(unknown)}. A precision of p bits is mantissa_bits=p - 1, and a smallest "
+                "exponent emin is bias=1 - emin. The largest exponent follows from the width of the exponent and the "
+                f"bias. The options are {', '.join(list(cls.__dataclass_fields__)[2:])}."
             )
         return super().__new__(cls)
 

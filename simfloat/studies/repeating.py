@@ -63,8 +63,17 @@ class Repetitions:
         Parameters:
             confidence: the level, between 0 and 1.
 
+        Returns:
+            A `simfloat.studies.Interval` with the fields `low`, `high`, and `cases`, which is the number of runs.
+
         Raises:
             ValueError: if a run has more than one number, or there are too few runs.
+
+        Examples:
+            >>> runs = sf.studies.Repetitions(np.array([9.5, 10.0, 10.5]))
+            >>> low, high, cases = runs.interval()
+            >>> round(low, 2), round(high, 2), cases
+            (8.76, 11.24, 3)
         """
         if self.results.ndim != 1:
             raise ValueError(f"interval needs one number for each run, got results of shape {self.results.shape}.")

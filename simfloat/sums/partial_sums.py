@@ -66,7 +66,7 @@ def partial_sums(
         initial: the start value of the sum, which is not itself one of the results; by default +0.
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`).
         observer: receives the rounding events of the casts and of the results.
-        flags: must be False; flags exist only for single operations.
+        flags: must be False; :func:`simfloat.sum`, :func:`simfloat.dot` and :func:`simfloat.matmul` return flags.
 
     Returns:
         A vector with an element for each step. It is float32 if both vectors are float32 and the output format fits

@@ -142,6 +142,8 @@ def test_nonsense_is_refused_naming_the_value():
 def test_options_are_named():
     with pytest.raises(ValueError, match="options by name, such as bias=9; got 1, 6, 9"):
         sf.Format(1, 6, 9)
+    with pytest.raises(TypeError, match="no option emax. .* mantissa_bits=p - 1, .* bias=1 - emin"):
+        sf.Format(6, 8, bias=21, emax=15)
 
 
 def test_p3109_refuses_precisions_that_leave_no_exponent():

@@ -21,7 +21,7 @@ def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float
     """Return the largest relative error of one rounding: u to nearest, and 2 u in every other mode.
 
     Parameters:
-        format: a format, or its name.
+        format: a floating-point format, or its name.
         rounding: the rounding mode; by default nearest even.
 
     Returns:
@@ -29,6 +29,7 @@ def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float
 
     Raises:
         ValueError: if `format` or `rounding` is invalid.
+        ValueError: for a fixed-point format, whose errors have an absolute bound and no relative one.
 
     Source: Higham 2002, theorem 2.2; for stochastic rounding Connolly, Higham and Mary 2021, section 2.
 
@@ -36,7 +37,14 @@ def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float
         >>> sf.theory.roundoff(sf.FP16) * 2048, sf.theory.roundoff(sf.FP16, sf.stochastic()) * 2048
         (1.0, 2.0)
     """
-    return float(as_format(format).unit_roundoff) * (1 if as_rounding(rounding).is_to_nearest else 2)
+    format, units = as_format(format), 1 if as_rounding(rounding).is_to_nearest else 2
+    error = float(format.unit_roundoff) * units
+    if format.is_fixed:
+        raise ValueError(
+            f"Errors in {format} have no relative bound: numbers of a fixed-point format have a constant spacing, and "
+            f"the error of one rounding is at most {error:.6g}. Use the bound n * {error:.6g} for n roundings."
+        )
+    return error
 
 
 @in_usual_environment
@@ -45,7 +53,8 @@ def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
 
     If |delta_i| <= u, the product of n factors (1 + delta_i) or 1 / (1 + delta_i) is 1 + theta_n with
     |theta_n| <= gamma_n. The error of a dot product of n terms, added one after the other, is at most gamma_n times
-    the sum of |a_i b_i|. For a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|.
+    the sum of |a_i b_i|. For a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|. All results must be in
+    the normal range of the format, or exact.
 
     Parameters:
         n: numbers of roundings, 0 or more, in an array of any shape.

@@ -153,8 +153,8 @@ def growth_factor(A: ArrayLike, factors: Any) -> float:
 def elimination_bound(n: int, unit_roundoff: float, growth: float) -> float:
     """Return n^2 gamma_3n growth, a bound on the backward error of a linear system that is solved by elimination.
 
-    The computed solution solves (A + E) x = b exactly, and the maximum norm of E is at most this number times the
-    norm of A. In practice errors are far smaller.
+    The computed solution solves (A + E) x = b exactly, and the infinity norm of E, its largest sum of magnitudes in a
+    row, is at most this number times the infinity norm of A. In practice errors are far smaller.
 
     Parameters:
         n: the order of the matrix, 1 or more.

@@ -36,6 +36,7 @@ def count_roundings(accumulate: Accumulator | FormatLike, n: int, *, products: b
 
     Raises:
         ValueError: for other accumulators, because their errors are not products of factors 1 + delta.
+        ValueError: for fixed-point formats, whose errors have no relative bound.
 
     Source: Higham 2002, sections 3.1 and 4.2.
 
@@ -56,7 +57,8 @@ def error_bound(accumulate: Accumulator | FormatLike, n: int, *, products: bool 
     """Return the bound on the error of a sum of n terms, relative to the sum of the magnitudes of the terms.
 
     It is gamma_k for k roundings in one format (:func:`count_roundings`). For several formats the bounds are
-    multiplied: (1 + gamma_j(u)) (1 + gamma_k(v)) - 1.
+    multiplied: (1 + gamma_j(u)) (1 + gamma_k(v)) - 1. The bound holds if every partial sum and every rounded product is
+    in the normal range of its format, or exact.
 
     Parameters:
         accumulate: the accumulator or format, as in :func:`count_roundings`.
@@ -87,7 +89,8 @@ def probable_error_bound(
     """Return a probable bound on the error of a sum of n terms, relative to the sum of the magnitudes of the terms.
 
     It is :func:`probable_gamma` of the roundings. For several formats, factor sqrt(n) u becomes the factor times the
-    square root of the sum of n u^2 over all formats (Azuma's inequality for steps of several sizes).
+    square root of the sum of n u^2 over all formats (Azuma's inequality for steps of several sizes). It has the same
+    condition as :func:`error_bound`.
 
     Parameters:
         accumulate: the accumulator or format, as in :func:`count_roundings`.
