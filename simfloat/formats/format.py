@@ -130,9 +130,9 @@ class Format:
         special: the codes that are not finite numbers; see the list below.
         subnormals: False to flush tiny results to a zero of their sign, and to decode subnormal codes to zero.
         tininess: the results that are tiny (IEEE 754-2019, section 7.5). Tiny results raise the underflow flag if they
-            are inexact. Without subnormals they become zero. ``"after_rounding"``: the result would be below `smallest_normal` if it were rounded with an exponent
-            without bounds, as in the flush-to-zero mode of x86. ``"before_rounding"``: the exact value is below it, as
-            on ARM and in MATLAB's chop.
+            are inexact. Without subnormals they become zero. ``"after_rounding"``: the result would be below
+            `smallest_normal` if it were rounded with an exponent without bounds, as in the flush-to-zero mode of x86.
+            ``"before_rounding"``: the exact value is below it, as on ARM and in MATLAB's chop.
         signed: False for a format without a sign bit.
         name: a name for display; it takes no part in equality or hash.
 
@@ -173,7 +173,7 @@ class Format:
     name: str | None = field(default=None, compare=False)
 
     def __new__(cls, *widths: Any, **options: Any) -> Format:
-        """Make a format from two widths and options by name; ValueError for more widths, TypeError for other options."""
+        """Make a format. More than two widths raise ValueError, and other options TypeError."""
         if len(widths) > 2:
             raise ValueError(
                 f"Format takes the widths of exponent and mantissa, and options by name, such as bias={widths[2]!r}; "

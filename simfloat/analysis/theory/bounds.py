@@ -51,10 +51,10 @@ def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float
 def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """Return gamma_n = n u / (1 - n u), which bounds the relative error of n roundings.
 
-    If |delta_i| <= u, the product of n factors (1 + delta_i) or 1 / (1 + delta_i) is 1 + theta_n with
-    |theta_n| <= gamma_n. The error of a dot product of n terms, added one after the other, is at most gamma_n times
-    the sum of |a_i b_i|. For a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|. All results must be in
-    the normal range of the format, or exact.
+    If |delta_i| <= u, the product of n factors (1 + delta_i) or 1 / (1 + delta_i) is 1 + theta_n with |theta_n| <=
+    gamma_n. The error of a dot product of n terms, added one after the other, is at most gamma_n times the sum of |a_i
+    b_i|. For a sum of n numbers it is at most gamma_(n-1) times the sum of |x_i|. All results must be in the normal
+    range of the format, or exact.
 
     Parameters:
         n: numbers of roundings, 0 or more, in an array of any shape.
