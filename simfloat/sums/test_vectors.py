@@ -59,7 +59,7 @@ REPORT = re.compile(r"(?:>> )?(?:Testing|Errors found in) (?P<operation>\w+)[^=]
 REPORTED = re.compile(r"(?P<sign>[+-])(?P<exponent>[0-9a-f]+)\.(?P<fraction>[0-9a-f]+)", re.IGNORECASE)
 REPORTED_FLAGS = re.compile(r"[v.][i.][o.][u.][x.]")
 
-#: The number of digits of an FP32 number: of its code, and of its form in a report, without sign and point.
+#: The number of digits of an FP32 number: of its code, and in a report without sign and point.
 SINGLE_DIGITS = 8
 
 
@@ -305,6 +305,8 @@ def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
 def _integers(x: Any, dtype: np.dtype) -> NDArray[Any]:
     """Return integers of a dtype; ValueError for others."""
     array = np.asarray(x)
+    if array.dtype.kind == "f" and not isinstance(x, np.ndarray):
+        array = np.array(x, object)  # NumPy reads [1, 2**64 - 1] as float64
     limits = np.iinfo(dtype)
     is_whole = array.dtype.kind in "iu" or (array.dtype == object and all(isinstance(one, int) for one in array.flat))
     if not is_whole or (array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max):
@@ -406,12 +408,11 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
         if isinstance(kind, Format):
             signalling |= np.isnan(numbers) & _is_signalling(column, kind)
     flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
-    operands = columns
     if case.operation == DOT:
         ends = np.cumsum(counts).tolist()
         parts = [columns[end - count : end] for end, count in zip(ends[:-1], counts[:-1], strict=True)]
-        operands = [*(np.array(part).T.reshape(len(rows), len(part)) for part in parts), columns[-1]]
-    return Vectors(tuple(operands), result, flags, signalling)
+        columns = [*(np.array(part).T.reshape(len(rows), len(part)) for part in parts), columns[-1]]
+    return Vectors(tuple(columns), result, flags, signalling)
 
 
 def _check_format(format: Format | None, kinds: Sequence[Kind], operation: str) -> None:
@@ -449,8 +450,7 @@ def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[i
 
 def _case(fields: list[str], operation: str, kinds: Sequence[Kind], has_flags: bool) -> list[int]:
     """Return the codes and the flags of the fields of a line."""
-    count = len(kinds) + has_flags
-    if len(fields) != count:
+    if len(fields) != (count := len(kinds) + has_flags):
         last = "result and flags" if has_flags else "and result"
         lacks_flags = has_flags and len(fields) == count - 1 and operation != DOT
         hint = " For a file without flags, write flags = false (in Python, flags=False)." if lacks_flags else ""

@@ -1,5 +1,6 @@
 """simfloat vectors --unit, and simfloat check: the first line that differs, with its operands decoded."""
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +21,8 @@ UNITS = {
     "chain": 'operation = "dot"\nformat = "FP16"\naccumulate = "pairwise(FP16, rounding=toward_zero)"\nterms = 5\n',
     "converter": 'operation = "f32_to_i32_rx_minMag"\n',
     "integers": 'operation = "i64_to_f16"\nrounding = "to_odd"\n',
+    "unsigned": 'operation = "ui64_to_f32"\n',
+    "filter": 'operation = "dot"\nformat = "fixed(8, 7, symmetric=False)"\naccumulate = "sequential(fixed(20, 14))"\n',
     "rounding": 'operation = "round"\nformat = "BF16"\n',
     "fixed": 'operation = "multiply"\nformat = "fixed(8, 4)"\noutput = "fixed(8, 4, symmetric=False)"\n',
     "modulo": 'operation = "remainder"\nformat = "Format(4, 5)"\n',
@@ -62,7 +65,7 @@ def test_operands_without_a_result_in_the_format_are_replaced(tmp_path):
         'operation = "dot"\nformat = "FP16"\naccumulate = "sequential(E2M1)"\nseed = 5\n',
     )
     for text in texts:
-        path = write_unit(tmp_path, "unit", f"{text}cases = 60\n")
+        path = write_unit(tmp_path, "unit", f"{text}cases = 400\n")
         assert main(["check", str(path)]) == 0
         unit = read_unit(str(tmp_path / "unit.toml"))
         vectors = vectors_of(read_cases(path, unit.case.operation), unit.case, path)
@@ -103,6 +106,81 @@ def test_the_cases_of_a_dot_find_wrong_accumulators(tmp_path, capsys):
             assert main(["check", str(path), "--unit", str(tmp_path / "wrong.toml")]) == 1, accumulator
             differences = int(capsys.readouterr().out.splitlines()[-1].split()[0])
             assert differences >= 5, f"{accumulator} in place of {accumulate}: {differences} of 200 cases differ"
+
+
+#: Wrong modes that the cases of an operation show; quotients, roots and products of few bits have few ties or none.
+WRONG_MODES = {
+    "add": ("nearest_away", "toward_zero", "to_odd"),
+    "subtract": ("nearest_away", "toward_positive"),
+    "multiply": ("nearest_away", "toward_negative"),
+    "divide": ("toward_zero", "to_odd"),
+    "fma": ("nearest_away", "toward_zero"),
+    "sqrt": ("toward_zero", "toward_positive"),
+    "round": ("nearest_away", "toward_zero"),
+}
+
+
+def read_unit_of(folder, text):
+    (folder / "unit.toml").write_text(text)
+    unit = read_unit(str(folder / "unit.toml"))
+    return unit.case, unit._operands(0)
+
+
+def count_differences(case, operands, **wrong):
+    """How many results, and how many flags, differ if the unit is another one."""
+    (x, of_x), (y, of_y) = case.compute(operands), case._replace(**wrong).compute(operands)
+    return np.count_nonzero((x != y) & ~(np.isnan(x) & np.isnan(y))), np.count_nonzero(of_x != of_y)
+
+
+@pytest.mark.parametrize("operation", WRONG_MODES)
+def test_the_cases_of_an_operation_find_wrong_roundings(operation, tmp_path):
+    for format in (sf.E4M3, sf.E5M2, sf.FP16, sf.BF16, sf.FP32):
+        case, operands = read_unit_of(tmp_path, f'operation = "{operation}"\nformat = "{format}"\n')
+        for mode in WRONG_MODES[operation]:
+            assert count_differences(case, operands, rounding=sf.Rounding(mode))[0] >= 3, (format, mode)
+        result = case.compute(operands)[0]
+        twice = sf.round(
+            case._replace(kinds=(*case.kinds[:-1], sf.Format(10, format.mantissa_bits + 2))).compute(operands)[0],
+            format,
+        )
+        same = (twice == result) | np.isnan(result)
+        # Products in E5M2 have at most six bits, so a rounding to five bits is exact or a tie.
+        assert np.count_nonzero(~same) >= 5 or (operation, format) == ("multiply", sf.E5M2)
+        if operation == "fma":
+            unfused = sf.add(sf.multiply(*operands[:2], format), operands[2], format)
+            assert np.count_nonzero((unfused != result) & ~np.isnan(result)) >= 20
+        if operation in (
+            "multiply",
+            "fma",
+            "round",
+        ):  # others have no inexact result just below the smallest normal number
+            eager = replace(format, tininess="before_rounding", name=None)
+            assert count_differences(case, operands, kinds=(*case.kinds[:-1], eager))[1] >= 1, format
+        if operation != "sqrt":
+            flushing = replace(format, subnormals=False, name=None)
+            assert count_differences(case, operands, kinds=(*case.kinds[:-1], flushing))[0] >= 2, format
+
+
+@pytest.mark.parametrize(
+    "operation", ["f32_to_f16", "i32_to_f16", "ui64_to_f32", "i64_to_f64", "f32_to_i32_x", "f16_roundToInt_x"]
+)
+def test_the_cases_of_a_conversion_find_a_wrong_treatment_of_ties(operation, tmp_path):
+    case, operands = read_unit_of(tmp_path, f'operation = "{operation}"\n')
+    assert count_differences(case, operands, rounding=sf.nearest_away)[0] >= 3
+
+
+def test_a_unit_without_subnormal_numbers_reads_their_codes_as_zero(tmp_path):
+    path = write_unit(tmp_path, "unit", 'operation = "add"\nformat = "Format(8, 7, subnormals=False)"\n')
+    codes = [int(line.split()[0], 16) & 0x7FFF for line in path.read_text().splitlines()]
+    assert sum(0 < code < 0x80 for code in codes) >= 20
+    assert main(["check", str(path)]) == 0
+
+
+def test_some_sums_carry_as_far_as_they_can(tmp_path):
+    text = 'operation = "dot"\nformat = "E4M3"\naccumulate = "fused(8, 20)"\nterms = 8\n'
+    _, (a, b, _) = read_unit_of(tmp_path, text)
+    totals, largest = np.abs((a * b).sum(1)), np.abs(a * b).max(1)
+    assert np.count_nonzero(totals == 8 * largest) >= 10
 
 
 def test_the_sums_of_some_cases_are_subnormal(tmp_path):

@@ -1,4 +1,4 @@
-"""Descriptions of arithmetic units in TOML, with operands that test them.
+"""Descriptions of arithmetic units in TOML, and vectors that test them.
 
 A description names an operation of :func:`simfloat.write_vectors`::
 
@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 import simfloat as sf
-from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.arithmetic.testfloat import Kind
 from simfloat.common import did_you_mean, is_integer
 from simfloat.policy.text import parse, quotes_missing, to_toml
 from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
+from simfloat.tools.commands.operands import Operands
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
 KEYS = {
@@ -40,14 +39,10 @@ KEYS = {
 }
 
 #: The version of the files of a unit; it changes if the same description gives other files.
-VERSION = 2
+VERSION = 3
 
 #: The defaults and the limits of numbers in a description.
 NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
-
-#: Far larger products that cancel: their largest exponent, so that sums in FP16 do not overflow, and the number of
-#: differences between their exponent and that of the other products.
-LARGEST_EXPONENT, GAPS = 13, 32
 
 #: The number of draws of operands, if operands of the first have no result; and a format in which every operation has
 #: results, rounded to odd: NaN and negative numbers remain what they are.
@@ -86,12 +81,24 @@ class Unit(NamedTuple):
         options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
         options |= {"accumulate": case.accumulator, "scales": scales, "flags": case.flags}
         write_vectors(path, case.operation, *operands, *arguments, **options)
+        if any(isinstance(kind, sf.Format) and not kind.subnormals for kind in case.kinds[:-1]):
+            lines = path.read_text(encoding="ascii").splitlines()
+            text = "".join(f"{self._with_codes_of_zero(number, line)}\n" for number, line in enumerate(lines))
+            path.write_text(text, encoding="ascii", newline="\n")
+
+    def _with_codes_of_zero(self, number: int, line: str) -> str:
+        """Return a line with other codes of zero: a format without subnormal numbers has many, with fraction bits."""
+        fields = line.split()
+        kinds, _ = self.case.columns(len(fields) - self.case.has_flags)
+        for column, kind in enumerate(kinds[:-1]):
+            if isinstance(kind, sf.Format) and not kind.subnormals and kind.mantissa_bits:
+                code, fraction = int(fields[column], 16), (number * 0x9E3779B1 >> 7) % 2**kind.mantissa_bits
+                if sf.decode(code, kind) == 0:
+                    fields[column] = f"{code | fraction:0{len(fields[column])}X}"
+        return " ".join(fields)
 
     def _operands(self, draw: int) -> list[NDArray[Any]]:
-        operands = [self._operand(place, kind, draw) for place, kind in enumerate(self.case.kinds[:-1])]
-        if self.case.operation == DOT:
-            self._relate_terms(operands, draw)
-        return operands
+        return Operands(self.case, self.terms, self.cases, self.seed).draw(draw)
 
     def _replace_rows_without_result(self, operands: list[NDArray[Any]]) -> None:
         """Replace rows without a result by later draws, and rows that had no result in any draw by other rows."""
@@ -123,110 +130,9 @@ class Unit(NamedTuple):
             rows[others] |= results < 0
         return rows
 
-    def _operand(self, place: int, kind: Kind, draw: int) -> NDArray[Any]:
-        """Return random numbers of a kind, half of them replaced by edge cases."""
-        is_factor = self.case.operation == DOT and place < 2
-        is_scale = self.case.operation == DOT and 2 <= place < len(self.case.kinds) - 2
-        columns = -(-self.terms // self.case.block) if is_scale else self.terms if is_factor else 1
-        size = self.cases * columns
-        words = random_words(Draw(self.seed, place, draw), 0, 4 * size).reshape(4, size)
-        codes = words[0].astype(np.uint64) << np.uint64(32) | words[1]
-        if isinstance(kind, np.dtype):
-            edges = np.array([0, 1, -1, np.iinfo(kind).min, np.iinfo(kind).max], object)
-            numbers = codes.astype(f"u{kind.itemsize}").view(kind).astype(object)
-        else:
-            edges = self._edges(kind)
-            codes &= np.uint64(2**kind.bits - 1)
-            if kind.special == "fixed_symmetric":  # the lowest code is not a number
-                codes[codes == 2 ** (kind.bits - 1)] = 0
-            numbers = sf.decode(codes, kind).astype(np.float64)
-            if self.case.operation == DOT:  # infinities and NaN would be the only results
-                # The factors of every fifth row differ more.
-                reach = np.where(is_factor & (np.arange(size) // columns % 5 == 4), 12, 6)
-                exponents = (words[1] % (2 * reach)).astype(np.int64) - reach
-                numbers = _with_exponents(_random_significands(words[0], words[3]), exponents, kind)
-        rarity = 16 * columns if is_factor or is_scale else 2
-        at = words[2] % np.uint32(rarity * edges.size) < edges.size
-        numbers[at] = edges[words[3][at] % np.uint32(edges.size)]
-        if is_scale and isinstance(kind, sf.Format) and not kind.has_zero:  # powers of two, with rare NaN
-            numbers[np.isfinite(numbers) & at] = 1.0
-        return numbers.reshape(self.cases, columns) if is_factor or is_scale else numbers
-
-    @staticmethod
-    def _edges(format: sf.Format) -> NDArray[np.float64]:
-        edges = [0.0 if format.has_zero else 1.0, 1.0, format.smallest_subnormal, format.smallest_normal, format.max]
-        if format.signed:
-            edges += [-x for x in edges]
-        edges += [np.inf] if format.has_infinity else []
-        edges += [np.nan] if format.has_nan else []
-        return np.unique(sf.round(edges, format)).astype(np.float64) if format.is_fixed else np.array(edges)
-
-    def _relate_terms(self, operands: list[NDArray[Any]], draw: int) -> None:
-        """Let the terms of a sum cancel, or cut bits of each other.
-
-        In every second row the first product and another one cancel; in half of these rows, they are far larger than
-        the other products. A third of the sums start from zero. Another third start from a number with all significant
-        bits of its format, whose exponent is near that of the largest product, or of the products that do not cancel.
-        The terms of every eleventh row are near the smallest normal number of the sums, or of b.
-        """
-        a, b, *scales, c = operands
-        of_a, of_b, *_, of_c, _ = self.case.kinds
-        assert isinstance(of_a, sf.Format) and isinstance(of_b, sf.Format) and isinstance(of_c, sf.Format)
-        rows, columns = np.arange(self.cases), np.arange(self.terms)
-        key = Draw(self.seed, len(operands), draw)
-        words = random_words(key, 0, 4 * self.cases).reshape(4, self.cases).astype(np.int64)
-        are_tiny = rows % 11 == 5
-        are_far = (rows % 4 == 0) & ~are_tiny
-        limits = of_c.smallest_normal, of_c.max / 4.0, of_a.max, of_b.max
-        least, most, most_a, most_b = (int(_exponents(x)) for x in limits)
-        top = min(most_a + most_b, most, LARGEST_EXPONENT)
-        gap = words[0] % GAPS
-        related = np.where(are_tiny, least - 2, top - gap)[:, np.newaxis] - (rows[:, np.newaxis] + columns) % 4
-        wanted = related - _exponents(a)
-        moved = _with_exponents(b, wanted, of_b)
-        b[are_far | are_tiny] = moved[are_far | are_tiny]
-        # Products that cannot be as small as the sums are zero in half of the rows, so that sums are subnormal.
-        if of_b.has_zero:
-            b[(are_tiny & (rows % 2 == 1))[:, np.newaxis] & (wanted < _exponents(of_b.smallest_subnormal))] = 0.0
-        a[are_far, 0] = _with_exponents(a[are_far, 0], np.full(are_far.sum(), min(top // 2, most_a)), of_a)
-        b[are_far, 0] = _with_exponents(b[are_far, 0], top - _exponents(a[are_far, 0]), of_b)
-        for first, column in ((0, -1), (2, -1), (4, min(1, self.terms - 1)), (6, -1)):
-            a[first::8, column] = -a[first::8, 0] if of_a.signed else a[first::8, 0]
-            b[first::8, column] = b[first::8, 0]
-        with np.errstate(invalid="ignore", over="ignore"):
-            products = np.abs(a * b)
-            for scale in scales:
-                products *= np.repeat(scale, self.case.block, axis=1)[:, : self.terms]
-        largest = _exponents(np.max(products, axis=1, where=np.isfinite(products), initial=0.0))
-        # Half of the exponents differ by at most 4, the others by more than the significant bits.
-        reach = np.where(words[1] & 1, 4, of_c.precision + 2)
-        near = largest - np.where(are_far, gap, 0) + words[2] % (2 * reach + 1) - reach
-        exponents = np.where(are_tiny, least - words[2] % of_c.precision, near)
-        starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
-        c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0 if of_c.has_zero else 1.0)
-        if self.case.accumulator is not None and not self.case.accumulator.takes_initial:
-            c[...] = 0.0
-
     def text(self) -> str:
         """Return the description in TOML, with the versions."""
         return to_toml({**self.description, "version": VERSION, "simfloat": sf.__version__})
-
-
-def _random_significands(words: NDArray[Any], signs: NDArray[Any]) -> NDArray[np.float64]:
-    """Return numbers from 1 to 2 of 33 significant bits, with random signs."""
-    return (1.0 + words / 2.0**32) * (1.0 - 2.0 * (signs & 1))
-
-
-def _exponents(x: ArrayLike) -> NDArray[np.int64]:
-    """Return the exponents of the binades of numbers."""
-    return np.frexp(x)[1].astype(np.int64) - 1
-
-
-def _with_exponents(x: NDArray[np.float64], exponents: NDArray[np.int64], format: sf.Format) -> NDArray[np.float64]:
-    """Return numbers of a format with the significands of x, and with exponents as near as the format has them."""
-    exponents = np.clip(exponents, _exponents(format.smallest_subnormal), _exponents(format.max))
-    moved = np.ldexp(x, (exponents - _exponents(x)).astype(np.int32))
-    return sf.round(moved if format.signed else np.abs(moved), format, sf.nearest_even.saturating()).astype(np.float64)
 
 
 def read_unit(path: str) -> Unit:
@@ -259,7 +165,10 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
             raise ValueError(f"{key} must be an integer from {least} to {most}, got {numbers[key]!r}.")
     if isinstance(pair := description.get("format"), list):
         if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
-            raise ValueError(f'format must be one name, or a pair for a and b, such as ["E4M3", "E5M2"]; got {pair!r}.')
+            raise ValueError(
+                f'format must be one name, or a pair for a and b, such as ["E4M3", "E5M2"]; got {pair!r}. An fma whose '
+                "c has another format is a 'dot' with terms = 1 and accumulate = 'sequential(FORMAT OF C)'."
+            )
         description["format"] = f"({', '.join(pair)})"
     accumulate, format = description.get("accumulate"), description.get("format")
     case = case_of(
@@ -272,5 +181,8 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     )
     modes = (case.rounding, *(case.accumulator.roundings if case.accumulator else ()))
     if any(mode.is_stochastic for mode in modes):
-        raise ValueError("A unit rounds in a deterministic mode; vectors with draws come from simfloat.write_vectors.")
+        raise ValueError(
+            "A unit rounds in a deterministic mode. To test stochastic rounding, write operands, draws and results with "
+            "simfloat.writememh; simfloat.round(x, format, mode, stream=simfloat.GivenBits(draws)) reads the draws."
+        )
     return Unit(name, description, case, **numbers)

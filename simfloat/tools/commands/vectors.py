@@ -9,19 +9,19 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.rounding import MODES, VARIANTS, Rounding
+from simfloat.sums.test_vectors import case_of
 from simfloat.terminal import argument_type
+from simfloat.tools.commands.operands import Operands
 from simfloat.tools.commands.unit import KEYS, Unit, read_unit
 
 HELP = "write test vectors for RTL, another simulator or another language"
 
 #: The version of the files; it changes whenever one of them does.
-VERSION = 1
+VERSION = 2
 
 CASES = 200
 OPERATIONS = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt")
@@ -95,30 +95,11 @@ def _write_operations(folder: Path) -> int:
     written = 0
     for number, (operation, format, mode) in enumerate(product(OPERATIONS, FORMATS, MODES)):
         if mode == sf.nearest_even.mode or format == sf.FP16:
-            operands = _operands(operation, format, number)
+            operands = Operands(case_of(operation, format), 1, CASES, number).draw(0)
             path = folder / f"{operation}_{format}_{mode}.txt"
             sf.write_vectors(path, operation, *operands, format, Rounding(mode))
             written += 1
     return written
-
-
-def _operands(operation: str, format: sf.Format, number: int) -> list[NDArray]:
-    """Return numbers of random codes, half of them replaced by edge cases; for `round`, values around these numbers."""
-    count = 1 if operation == "round" else len(FUNCTIONS[operation].operands)
-    ends = [0.0, -0.0, 1.0, -1.0, format.smallest_subnormal, format.smallest_normal, format.max, -format.max, np.nan]
-    edges = np.array([*ends, *([np.inf, -np.inf] if format.has_infinity else [])])
-    words = random_words(Draw(number, 0), 0, 4 * CASES * count).reshape(4, count, CASES)
-    operands: list[NDArray] = []
-    for place in range(count):
-        numbers = sf.decode(words[0, place] & np.uint32((1 << format.bits) - 1), format).astype(np.float64)
-        at = words[1, place] % np.uint32(2 * edges.size) < edges.size
-        numbers[at] = edges[words[2, place][at] % np.uint32(edges.size)]
-        if operation == "round":  # up to two spacings away, in steps of an eighth of one
-            with np.errstate(invalid="ignore"):
-                away = (words[3, place] % np.uint32(33)).astype(np.float64) - 16.0
-                numbers += np.where(np.isfinite(numbers), away / 8 * sf.ulp(numbers, format), 0.0)
-        operands.append(numbers)
-    return operands
 
 
 def _draws() -> Iterator[str]:
