@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Draw, Stream, check_stream, take_draw
 from simfloat.arithmetic.machines import device_of, is_on_gpu, on_cpu
@@ -285,6 +285,9 @@ class BlockScaled:
             )
         return iter((self.elements, self.scales))
 
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self.values().astype(dtype or np.float64, copy=False)
+
     def values(self) -> NDArray[np.float64]:
         """Return the values that elements and scales represent; a NaN scale makes its block NaN.
 
@@ -351,7 +354,7 @@ def block_quantize(
 
     Returns:
         BlockScaled: elements in the shape of x, and scales of length ceil(length / block) along the axis. Dtypes are as
-            in :func:`simfloat.round`.
+            in :func:`simfloat.round`. Its method `values`, and ``np.asarray``, return the values that it represents.
 
     Raises:
         ValueError: if float32 cannot represent the numbers of `format` or `scale`.

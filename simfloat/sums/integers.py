@@ -319,7 +319,7 @@ def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: For
     if place is not None:
         raise ValueError(
             f"{unit} takes {format} operands, and {name}{list(place)} = {float(operand.array[place])!r} is not one. "
-            f"Pass inputs={format} to round them."
+            f"Pass inputs={format} to round them; in a policy, set compute and compute_gradients to {format}."
         )
 
 

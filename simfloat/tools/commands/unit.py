@@ -182,7 +182,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     modes = (case.rounding, *(case.accumulator.roundings if case.accumulator else ()))
     if any(mode.is_stochastic for mode in modes):
         raise ValueError(
-            "A unit rounds in a deterministic mode. To test stochastic rounding, write operands, draws and results with "
+            "A unit rounds in a deterministic mode. To test stochastic rounding, write operands, draws and results by "
             "simfloat.writememh; simfloat.round(x, format, mode, stream=simfloat.GivenBits(draws)) reads the draws."
         )
     return Unit(name, description, case, **numbers)
