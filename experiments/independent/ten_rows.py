@@ -1,11 +1,12 @@
 """Rows of docs/claims.md, drawn at random, tested again on other seeds: `python -m experiments.independent.ten_rows`.
 
-It prints a line for each of the ten rows that a computer can test. docs/records/ten_rows.txt has these lines.
-experiments/README.md compares them with the verdicts.
+It prints a line for each of the ten rows. docs/records/ten_rows.txt has these lines, and experiments/README.md compares
+them with the verdicts.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -162,12 +163,14 @@ def skipped_steps() -> str:
     return f"an MLP, N = 2000: {few} from 2^16, {from_above} from 2^24; N = 6: {many}"
 
 
-#: The rows of the page, from the top.
-ROWS: dict[int, Callable[[], str]] = {
+#: Repetitions of the rows of the page, numbered from the top, or the reason why a row has none.
+ROWS: dict[int, Callable[[], str] | str] = {
     1: master_copy,
     15: zeros,
     24: classifier,
+    36: "none: a property of hardware",
     44: automatic_scales,
+    53: "none: the source names no model",
     77: limits,
     80: powers_of_two,
     86: batches,
@@ -175,5 +178,6 @@ ROWS: dict[int, Callable[[], str]] = {
 }
 
 if __name__ == "__main__":
-    for number, repeated in ROWS.items():
-        print(f"{number}: {repeated()}", flush=True)
+    for place in sorted(random.Random(20261130).sample(range(129), 10)):
+        repeated = ROWS[place + 1]
+        print(f"{place + 1}: {repeated if isinstance(repeated, str) else repeated()}", flush=True)
