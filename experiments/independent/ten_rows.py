@@ -63,7 +63,7 @@ def zeros() -> str:
 def classifier() -> str:
     """Train a classifier of images in FP16 without a scale."""
     shares = {
-        formats: [casts.train(casts.Convolutions(seed), seed, 0.1, 300, formats).share for seed in seeds(20)]
+        formats: [casts.train(casts.Convolutions(seed), seed, 0.1, 300, formats).share for seed in seeds(10)]
         for formats in (FP16, casts.Formats())
     }
     below = np.subtract(shares[casts.Formats()], shares[FP16])
@@ -87,13 +87,13 @@ class Backoff:
 
 
 def loss_under(seed: int, rule: Backoff | scaling.LogNormal | None, formats: casts.Formats = FP16) -> float:
-    """Return the held-out loss of a perceptron after 2000 steps under a rule, or without a scale."""
+    """Return the held-out loss of a perceptron after 1000 steps under a rule, or without a scale."""
     import torch
     from torch.nn.functional import cross_entropy
 
     network, losses = casts.Perceptron(seed), []
     x, y, held_x, held_y = casts.split_digits(seed)
-    for step, rows in enumerate(np.random.default_rng([seed, 1]).integers(0, len(x), (2000, 8)), 1):
+    for step, rows in enumerate(np.random.default_rng([seed, 1]).integers(0, len(x), (1000, 8)), 1):
         scale = rule.scale if rule else 1.0
         logits = casts.rounded(network.logits(x[rows], formats), casts.exact, formats.results)
         gradients = torch.autograd.grad(scale * cross_entropy(logits, y[rows]), network.parameters)
@@ -105,7 +105,7 @@ def loss_under(seed: int, rule: Backoff | scaling.LogNormal | None, formats: cas
                     parameter -= 0.05 * formats.results(gradient) / scale
         if rule:
             rule.update(float(np.log2(largest / scale)) if is_finite else None)
-        if step > 1600 and step % 40 == 0:
+        if step > 800 and step % 20 == 0:
             losses.append(casts.judge(network, held_x, held_y).loss)
     return float(np.mean(losses))
 
@@ -147,7 +147,7 @@ def powers_of_two() -> str:
 def batches() -> str:
     """Train an autoencoder in FP16 without a scale, in large and in small batches."""
     large, small = (
-        times(*([scaling.autoencoder(seed, narrow, batch) for seed in seeds(10)] for narrow in (True, False)))
+        times(*([scaling.autoencoder(seed, narrow, batch) for seed in seeds(5)] for narrow in (True, False)))
         for batch in (256, 16)
     )
     return f"an autoencoder without a scale: {large} times FP32's loss in batches of 256, {small} in batches of 16"
