@@ -3,6 +3,7 @@
     python -m docs.record selftest quick  runs these commands, and writes docs/records/NAME.txt
     python -m docs.record agreement       writes the rows of `python -m benchmarks agreement`, one a line
     python -m docs.record comparisons     counts the results that the tests compare bit for bit with an oracle
+    python -m docs.record ten_rows        repeats ten rows of docs/claims.md without simfloat: ten minutes
 
 docs/numbers.toml says which number of a page is in which record.
 """
@@ -24,7 +25,11 @@ ROOT = Path(__file__).parents[1]
 RECORDS, NUMBERS = ROOT / "docs/records", ROOT / "docs/numbers.toml"
 
 #: The arguments of Python for each record.
-COMMANDS = {"selftest": "-m simfloat selftest", "quick": "-m simfloat selftest --quick"}
+COMMANDS = {
+    "selftest": "-m simfloat selftest",
+    "quick": "-m simfloat selftest --quick",
+    "ten_rows": "-m experiments.independent.ten_rows",
+}
 
 
 def write_record(name, text):

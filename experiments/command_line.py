@@ -192,6 +192,8 @@ def paper(out: Path) -> None:
     """Write one document of all claims, methods, pictures and limits, as HTML and, with a browser, as PDF."""
     from experiments.paper import write_paper
 
+    if out.suffix != ".html":
+        raise click.UsageError(f"--out must end with .html, or browsers do not read the page; got {out}.")
     try:
         show_files(files := write_paper(out))
         if len(files) == 1:

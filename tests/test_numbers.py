@@ -1,9 +1,10 @@
-"""Each number of README and of the page on verification has a source, and equals what the source says."""
+"""Each number of README, of the page on verification and of the experiments' README equals what its source says."""
 
 import json
 import re
 import tomllib
 from functools import cache
+from importlib import import_module
 
 import pytest
 
@@ -16,7 +17,7 @@ NUMBER = re.compile(r"(?<![\w./^-])(?:\d{1,3}(?:[ ,]\d{3})+(?!\d)|\d+(?:\.\d+)?)
 OUTSIDE = re.compile(r"```.*?```|`[^`]*`|(?<=\])\([^)]*\)|<!--.*?-->|^\d+\. ", re.DOTALL | re.MULTILINE)
 
 TABLE = tomllib.loads(NUMBERS.read_text(encoding="utf-8"))
-PAGES = ("README.md", "docs/verification.md")
+PAGES = ("README.md", "docs/verification.md", "experiments/README.md")
 
 
 def one_line(text):
@@ -79,16 +80,21 @@ def source_says(source, text):
         said = (ROOT / source["file"]).read_text(encoding="utf-8")
         return all(part in said for part in source.get("has", []))
     if "check" in source:
-        return (
-            str(
-                eval(
-                    source["check"],
-                    {"recorded": recorded, "kept": kept, "instructions": instructions, "counted": counted},
-                )
-            )
-            in numbers
-        )
+        names = {each.__name__: each for each in (recorded, kept, instructions, counted, value, is_repeated)}
+        return float(eval(source["check"], names)) in {float(number) for number in numbers}
     return len(source["because"]) > 10
+
+
+def value(name):
+    """Return a constant of a module, or what its function without arguments returns."""
+    module, _, attribute = name.rpartition(".")
+    found = getattr(import_module(module), attribute)
+    return found() if callable(found) else found
+
+
+def is_repeated(experiment):
+    """Return True if a file of experiments/independent names the experiment."""
+    return any(f'"{experiment}"' in path.read_text("utf-8") for path in ROOT.glob("experiments/independent/*.py"))
 
 
 @cache

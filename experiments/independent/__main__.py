@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,15 +93,20 @@ def contradict(one: str, other: str) -> bool:
 
 
 def main() -> int:
-    """Repeat all findings, and print a line for each; return 1 if a verdict contradicts that of the README."""
-    others = 0
+    """Repeat all findings, and print a line for each and their number; return 1 if one contradicts the README."""
+    others, experiments = 0, []
     for make in AGAIN:
         made = make()
         for remade in [made] if isinstance(made, Remade) else made:
             stored = stored_verdict(remade)
+            experiments.append(remade.experiment)
             others += contradict(stored, remade.verdict)
             beside = "as in the README" if stored == remade.verdict else f"README: {stored}"
             print(f"{remade.experiment}: {remade.claim} ... {remade.measured}: {remade.verdict} ({beside})", flush=True)
+    print(
+        f"{len(experiments)} findings of {len(set(experiments))} experiments; {others} verdicts contradict the README; "
+        f"{time.process_time():.0f} seconds of processor time"
+    )
     return int(others > 0)
 
 

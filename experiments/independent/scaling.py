@@ -105,22 +105,33 @@ def held_out_loss(seed: int, interval_of_growth: int | None, scale: float = 1.0)
     return float(np.mean(losses))
 
 
+class LogNormal:
+    """A scale from the mean and the deviation of the logarithm of the largest gradient, by exponential averages."""
+
+    def __init__(self) -> None:
+        self.scale, self._step, self._fast, self._slow, self._squares = 1.0, 0, 0.0, 0.0, 0.0
+
+    def update(self, logarithm: float | None) -> None:
+        """Choose the next scale; an overflow, which has no logarithm, counts as 16."""
+        value = 16.0 if logarithm is None else logarithm
+        self._step += 1
+        self._fast = 0.99 * self._fast + 0.01 * value
+        self._slow, self._squares = 0.999 * self._slow + 0.001 * value, 0.999 * self._squares + 0.001 * value**2
+        mean, second = self._fast / (1 - 0.99**self._step), self._squares / (1 - 0.999**self._step)
+        deviation = np.sqrt(max(0.0, second - (self._slow / (1 - 0.999**self._step)) ** 2))
+        self.scale = float(np.clip(2 ** (16 - mean - 3.09 * deviation), 1, 2.0**24))
+
+
 def log_normal() -> tuple[Remade, Remade]:
     """Choose the scale by the mean and deviation of the logarithm of the largest gradient; count overflows."""
     counts, skewness = [], []
     for seed in seeds(5):
-        skipped = 0
+        skipped, rule = 0, LogNormal()
         logs = np.array(list(log_largest(seed, 10_000)))
-        scale, fast, slow, squares = 1.0, 0.0, 0.0, 0.0
-        for step, found in enumerate(logs, 1):
-            overflows = scale * 2**found > LARGEST
+        for logarithm in logs:
+            overflows = rule.scale * 2**logarithm > LARGEST
             skipped += overflows
-            value = 16.0 if overflows else found
-            fast = 0.99 * fast + 0.01 * value
-            slow, squares = 0.999 * slow + 0.001 * value, 0.999 * squares + 0.001 * value**2
-            mean, second = fast / (1 - 0.99**step), squares / (1 - 0.999**step)
-            deviation = np.sqrt(max(0.0, second - (slow / (1 - 0.999**step)) ** 2))
-            scale = float(np.clip(2 ** (16 - mean - 3.09 * deviation), 1, 2.0**24))
+            rule.update(None if overflows else logarithm)
         counts.append(skipped)
         half = logs[len(logs) // 2 :]
         skewness.append(np.mean(((half - half.mean()) / half.std()) ** 3))

@@ -22,7 +22,8 @@ ONCE = 0.75
 #: The number of steps that a layer stays in FP16 before FP8 is tried again.
 HOLD = 25
 
-WIDE = sf.Policy(name="fp16", compute=sf.FP16, weights=sf.FP32)
+#: Steps inside the loss are in FP32: a scale of 2^16 is infinite in FP16.
+WIDE = sf.Policy(name="fp16", compute=sf.FP16, weights=sf.FP32, fused=True)
 
 
 def in_fp8(forward: Any, backward: Any) -> sf.Policy:

@@ -156,6 +156,7 @@ def test_a_run_has_as_many_processes_as_are_asked_for(monkeypatch, with_toy, tmp
         (("run", "update-cancellation", "--fast"), "No such option"),
         (("run", "update-cancellation", "--out", "/dev/null/x"), "Cannot write to the folder /dev/null/x"),
         (("run", "update-cancellation", "--out", "a\0b"), "null"),
+        (("paper", "--out", "results"), "--out must end with .html, or browsers do not read the page; got results."),
         (("run",), "Missing argument 'NAME'"),
         (("draw",), "No such command 'draw'. Commands: list, claims, run, sweep, report, paper."),
         (("rum", "update-cancellation"), "Commands: list, claims, run, sweep, report, paper. Did you mean 'run'?"),

@@ -1,6 +1,7 @@
 """Findings repeated without simfloat have the verdicts of the READMEs (all: python -m experiments.independent)."""
 
 import ast
+import random
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 import experiments.independent
 import simfloat as sf
 from experiments.independent import __main__ as command
-from experiments.independent import casts, narrow, rules, sums
+from experiments.independent import casts, narrow, rules, sums, ten_rows
 
 CHEAP = [sums.harmonic_series, sums.counting, sums.below_the_least, sums.block_scales, rules.squares_overflow]
 FOLDER = Path(experiments.independent.__file__).parent
@@ -30,6 +31,16 @@ def test_nothing_of_simfloat_is_imported():
 def test_a_finding_that_is_made_again_has_the_verdict_of_the_readme(make):
     remade = make()
     assert remade.verdict == command.stored_verdict(remade)
+
+
+def test_the_ten_rows_are_those_that_the_seed_draws():
+    drawn = sorted(random.Random(20261130).sample(range(129), 10))
+    assert list(ten_rows.ROWS) == [place + 1 for place in drawn]
+    assert ten_rows.powers_of_two() == "NumPy's float32, every power: 277"
+    scale = ten_rows.Backoff()
+    for logarithm in [None, *[0.0] * 100]:
+        scale.update(logarithm)
+    assert scale.scale == 2.0**24, "an overflow halves it, and 100 other steps double it"
 
 
 def test_a_claim_that_no_readme_has_is_an_error():
