@@ -160,7 +160,7 @@ TABLE: dict[str, Handler] = {
     "rad2deg": Decomposition("multiply", lambda x: x * (180 / math.pi)),
     "angle": Decomposition("angle", angle),
     "ldexp": Decomposition("multiply", ldexp),
-    "logcumsumexp": Formula("logsumexp", logcumsumexp),
+    "logcumsumexp": Formula("logcumsumexp", logcumsumexp),
     **{
         f"linspace.{kind}": Decomposition("linspace", between)
         for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
