@@ -79,18 +79,22 @@ Tensor = torch.Tensor
 def sinc(x: Tensor) -> Tensor:
     """Return sin(z) / z with z = pi * x, and 1 at 0."""
     z = x * math.pi
-    return torch.where(x == 0, torch.ones_like(x), z.sin() / z)
+    # An observer would count 0 / 0 as NaN, although the result is 1.
+    return torch.where(x == 0, torch.ones_like(x), z.sin() / torch.where(x == 0, torch.ones_like(z), z))
 
 
 def xlog1py(x: Tensor | float, y: Tensor | float) -> Tensor:
     """Return x * log1p(y), and 0 for x = 0."""
     x, y = (exact_tensor(value) for value in (x, y))
-    return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(y), x * y.log1p())
+    is_zero, logarithms = (x == 0) & ~y.isnan(), y.log1p()
+    return torch.where(is_zero, torch.zeros_like(y), x * torch.where(is_zero, torch.zeros_like(logarithms), logarithms))
 
 
 def entropy(x: Tensor) -> Tensor:
     """Return -x * log(x), 0 at 0 and -inf below 0."""
-    terms = torch.where(x == 0, torch.zeros_like(x), -x * x.log())
+    logarithms = x.log()
+    terms = -x * torch.where(x == 0, torch.zeros_like(logarithms), logarithms)
+    terms = torch.where(x == 0, torch.zeros_like(x), terms)
     return torch.where(x < 0, torch.full_like(terms, -torch.inf), terms)
 
 
