@@ -27,6 +27,17 @@ def test_an_axis_without_elements_has_pytorchs_results():
             assert torch.equal(simulated(function, torch.ones(shape), dim, policy="fp32"), expected)
 
 
+def test_random_numbers_of_distributions_are_those_of_pytorch_rounded():
+    ones = torch.ones(3)
+    for function in (torch._standard_gamma, torch._sample_dirichlet, torch.poisson, lambda x: torch.binomial(x, x / 2)):
+        torch.manual_seed(0)
+        expected = function(ones).bfloat16().float()
+        torch.manual_seed(0)
+        assert torch.equal(simulated(function, ones), expected)
+    with pytest.raises(ValueError, match="aten._standard_gamma_grad.default outside of any layer cannot be simulated"):
+        simulated(lambda x: torch._standard_gamma(x).sum().backward(), ones.requires_grad_())
+
+
 #: Functions of rows, of which two are zeros, with formulas that divide by zero and then replace the result.
 MASKED = {
     "cdist": lambda x: torch.cdist(x, x), "cdist, p = 3": lambda x: torch.cdist(x, x, 3.0), "pdist": F.pdist,

@@ -156,8 +156,23 @@ def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Ge
     return exact_tensor(mean) + exact_tensor(std) * z
 
 
+def random_numbers(function: Any) -> Any:
+    """Return a rule that rounds the numbers that PyTorch's generator draws from a distribution."""
+
+    def rule(call: RuleCall, *args: Any, **options: Any) -> Tensor:
+        numbers = function(*args, **options)
+        call.begin()
+        return call.tensor(call.round(numbers))
+
+    return rule
+
+
 #: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
+    **{
+        name: Rule(name.strip("_"), random_numbers(getattr(torch.ops.aten, name)))
+        for name in ("_sample_dirichlet", "_standard_gamma", "poisson", "binomial")
+    },
     "special_xlog1py": Decomposition("xlogy", xlog1py),
     "special_entr": Decomposition("entropy", entropy),
     "deg2rad": Decomposition("multiply", lambda x: x * (math.pi / 180)),
