@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from errno import ENOENT, ENOTDIR
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from html import escape
 from itertools import zip_longest
@@ -195,6 +196,24 @@ def did_you_mean(name: object, names: Iterable[str], most: int = 1) -> str:
 
     near = get_close_matches(str(name), list(names), n=most)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def matches(pattern: str | None, name: str) -> bool:
+    """True if a name equals or matches the pattern, or if there is no pattern."""
+    return pattern is None or name == pattern or fnmatchcase(name, pattern)
+
+
+def check_pattern(what: str, pattern: str | None, names: Iterable[str] = (), hint: str = "") -> None:
+    """Raise ValueError if a pattern is not text, or matches none of the names (if there are any names)."""
+    if pattern is not None and not isinstance(pattern, str):
+        raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
+    seen_names = list(dict.fromkeys(names))
+    if pattern is None or not seen_names or any(matches(pattern, name) for name in seen_names):
+        return
+    shown = ", ".join(name or "''" for name in seen_names)
+    raise ValueError(
+        f"{what} {pattern!r} matches nothing that was seen.{hint}{did_you_mean(pattern, seen_names, 3)} Seen: {shown}."
+    )
 
 
 def type_name(value: object) -> str:

@@ -47,11 +47,18 @@ INSIDE = (REDUCTION, POINTWISE, MOVEMENT, COMPOSITE)
 OF_CONTRACTIONS = ("scaled_dot_product_attention",)
 
 
+#: Functions that PyTorch composes of other operations. They are composites if a policy names them.
+COMPOSED = (
+    "l1_loss", "kl_div", "margin_ranking_loss", "hinge_embedding_loss", "cosine_embedding_loss", "poisson_nll_loss",
+    "triplet_margin_loss", "cosine_similarity",
+)  # fmt: skip
+
 #: Operations that only PyTorch models contain and that the lists of mixed precision name.
 OF_PYTORCH = {
     "logit": COMPOSITE, "entropy": COMPOSITE, "logaddexp": COMPOSITE,
     "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
-    "prod": POINTWISE,
+    "prod": POINTWISE, "interpolate": POINTWISE,
+    **dict.fromkeys(("nansum", "trace", "logcumsumexp", "bilinear", *COMPOSED), COMPOSITE),
 }  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from simfloat.sums import tensor_core
 #: The deny list of NVIDIA's guide contains losses; so do both libraries.
 LOSSES = (
     "mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "ctc_loss", "huber_loss",
-    "soft_margin_loss", "multi_margin_loss", "binary_cross_entropy",
+    "soft_margin_loss", "multi_margin_loss", "binary_cross_entropy", "l1_loss", "margin_ranking_loss",
+    "hinge_embedding_loss", "cosine_embedding_loss", "poisson_nll_loss", "triplet_margin_loss",
 )  # fmt: skip
 
 #: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float16": conv2d, conv_transpose2d, linear, matmul,
@@ -32,17 +33,20 @@ ATTENTION = "scaled_dot_product_attention"
 
 #: The same page, "CUDA Ops that can autocast to float32": __pow__, acos, asin, cosh, erfinv, exp, expm1, group_norm,
 #: layer_norm, log, log10, log1p, log2, log_softmax, prod, reciprocal, rsqrt, sinh, softmax, softplus, sum, tan and
-#: the losses; and logsumexp, which is only in the source (aten/src/ATen/autocast_mode.h). Batch norm is on no list:
-#: cuDNN computes it in FP32 from operands of any format.
+#: the losses; and logsumexp and upsampling, which are only in the source (aten/src/ATen/autocast_mode.h). Batch norm
+#: is on no list: cuDNN computes it in FP32 from operands of any format.
 AUTOCAST_WIDE = (
     "exp", "log", "log2", "power", "reciprocal", "rsqrt", "tan", "sum", "prod", "softmax", "log_softmax", "logsumexp",
     "softplus", "layer_norm", "group_norm", "batch_norm", *LOSSES, "log10", "expm1", "log1p", "sinh", "cosh", "asin",
-    "acos", "erfinv",
+    "acos", "erfinv", "kl_div", "cosine_similarity", "interpolate",
 )  # fmt: skip
 
 #: Functions on no list, with formulas that contain operations on a list: in PyTorch they are kernels that follow
 #: their operands.
-UNLISTED = ("elu", "mish", "log_sigmoid", "logit", "xlogy", "entropy", "logaddexp", "var")
+UNLISTED = (
+    "elu", "mish", "log_sigmoid", "logit", "xlogy", "entropy", "logaddexp", "var", "nansum", "trace", "logcumsumexp",
+    "bilinear",
+)  # fmt: skip
 
 #: NVIDIA Apex, apex/amp/lists: FP16_FUNCS of torch_overrides.py and functional_overrides.py.
 APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")

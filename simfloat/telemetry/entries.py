@@ -15,14 +15,14 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.common import Table, check_parent, did_you_mean, table
+from simfloat import common
+from simfloat.common import Table, check_parent, did_you_mean, matches, table
 from simfloat.common import table as aligned
 from simfloat.kernels.rounding.events import (
     CAUSES,
@@ -149,21 +149,21 @@ def check_phase(phase: str | None) -> None:
 
 def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> None:
     """Raise ValueError if a pattern is not text, or matches none of the names (if there are any names)."""
-    if pattern is not None and not isinstance(pattern, str):
-        raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
-    seen_names = list(dict.fromkeys(names))
-    if pattern is None or not seen_names or any(matches(pattern, name) for name in seen_names):
-        return
-    shown = ", ".join(name or "''" for name in seen_names)
-    phase = f" {pattern!r} is a phase: pass phase={pattern!r}." if pattern in PHASES else ""
-    raise ValueError(
-        f"{what} {pattern!r} matches nothing that was seen.{phase}{did_you_mean(pattern, seen_names, 3)} Seen: {shown}."
-    )
+    hint = f" {pattern!r} is a phase: pass phase={pattern!r}." if pattern in PHASES else ""
+    common.check_pattern(what, pattern, names, hint)
 
 
-def matches(pattern: str | None, name: str) -> bool:
-    """True if a name equals or matches the pattern, or if there is no pattern."""
-    return pattern is None or name == pattern or fnmatchcase(name, pattern)
+#: The message about counts that only some recorders have.
+NOT_COUNTED = f"Only simfloat.Recorder(more=True) counts {', '.join(OPTIONAL_COUNTS)}."
+
+
+def check_kind(kind: str | None, more: bool) -> None:
+    """Raise ValueError if the kind of event is unknown, or is an optional count without `more`."""
+    if kind in OPTIONAL_COUNTS and not more:
+        raise ValueError(NOT_COUNTED)
+    kinds = COUNT_NAMES + (OPTIONAL_COUNTS if more else ())
+    if kind is not None and kind not in kinds:
+        raise ValueError(f"Unknown kind {kind!r}. Kinds: {', '.join(kinds)}.{did_you_mean(kind, kinds)}")
 
 
 CountedEntries = Sequence[tuple[Key, NDArray[np.int64]]]
@@ -195,11 +195,16 @@ def count_difference(this: CountedEntries, other: CountedEntries) -> Table:
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
 
-def count_table(entries: Entries) -> Table:
-    """Return a table with a header and a line for each entry; names are left-aligned, counts right-aligned."""
+def count_table(entries: Entries, query: Query, kind: str | None = None) -> Table:
+    """Return a table with a header and a line for each entry that matches, and of which the count of `kind` is not 0.
+
+    Names are left-aligned, counts right-aligned.
+    """
     kinds = _count_names(entries)
     rows = [(*Key._fields, *kinds)]
     for key, events in entries:
+        if not query.is_match(key) or kind is not None and not _all_counts(events)[kind]:
+            continue
         rows.append(
             (key.path or "-", key.operation, key.phase, *(str(count) for count in _all_counts(events).values()))
         )

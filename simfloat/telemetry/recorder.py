@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.target import AddingObserver
-from simfloat.common import Table, check_flags
+from simfloat.common import Table, check_flags, matches
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP64, Format
 from simfloat.formats.catalog import FormatLike, as_format
@@ -21,11 +21,13 @@ from simfloat.policy import Policy
 from simfloat.telemetry.advice import AdviceList, FirstNaN, Limits, list_advice
 from simfloat.telemetry.entries import (
     COUNT_NAMES,
+    NOT_COUNTED,
     Key,
     Query,
     Scalars,
     Series,
     cause_of_nan,
+    check_kind,
     check_pattern,
     check_phase,
     comma_separated,
@@ -35,7 +37,6 @@ from simfloat.telemetry.entries import (
     counts_by_name,
     exponent_counts,
     json_lines,
-    matches,
     more_counts,
     resize_events,
     write_atomically,
@@ -162,7 +163,7 @@ class Recorder(AddingObserver):
             ValueError: if `more` is True for a recorder without ``more=True``.
         """
         if more and not self.more:
-            raise ValueError(f"Only simfloat.Recorder(more=True) counts {', '.join(OPTIONAL_COUNTS)}.")
+            raise ValueError(NOT_COUNTED)
         events = self._sum(Query(path, phase, operation))
         return counts_by_name(events) | (more_counts(events) if more else {})
 
@@ -350,11 +351,41 @@ class Recorder(AddingObserver):
             self._add_waiting()
             return [(Key(*key), np.array(events)) for key, events in self._events.items()]
 
-    def table(self) -> Table:
+    def table(
+        self,
+        path: str | None = None,
+        phase: str | None = None,
+        *,
+        operation: str | None = None,
+        kind: str | None = None,
+    ) -> Table:
         """Return the counts as a table, with a line for each path, operation and phase in the order of first
         occurrence.
+
+        Parameters:
+            path: a shell pattern of paths; None for all.
+            phase: a phase; None for all.
+            operation: a shell pattern of operations; None for all.
+            kind: a kind of event, such as "overflow"; only lines with at least one such event. None for all.
+
+        Returns:
+            A table with the columns path, operation and phase, and a column for each kind of event.
+
+        Raises:
+            ValueError: in the same cases as `counts`; if the kind is unknown.
+
+        Examples:
+            >>> recorder = sf.Recorder()
+            >>> x = sf.round([1e5, 0.1], sf.FP16, observer=recorder)
+            >>> y = sf.add(x, 1.0, sf.BF16, observer=recorder)
+            >>> recorder.table(kind="overflow")
+            path  operation  phase    total  overflow  underflow  subnormal  nan  unchanged
+            -     round      forward      2         1          0          0    0          0
         """
-        return count_table(self.entries())
+        check_kind(kind, self.more)
+        query, entries = Query(path, phase, operation), self.entries()
+        query.check(key for key, _ in entries)
+        return count_table(entries, query, kind)
 
     def diff(self, other: Recorder) -> Table:
         """Compare the counts with another recorder.

@@ -8,18 +8,22 @@ the widest format of their operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import wraps
+from contextlib import nullcontext
+from functools import cache, partial, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._pytree import tree_map
 
 from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.target import Target, WithPath, wants
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.kernels.rounding.events import wants_optional_counts
+from simfloat.policy import Policy
+from simfloat.policy.overrides import COMPOSED
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
@@ -32,6 +36,12 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rn
 
 #: The means, which are on no list of autocast; other functions with an argument `dtype` are on the list of FP32.
 MEANS = ("mean", "nanmean")
+
+#: The functions on lists of policies that PyTorch composes of others, or that are movements.
+LISTED = (
+    *((torch.nn.functional, name) for name in (*COMPOSED, "interpolate")),
+    (torch, "cosine_similarity"),
+)
 
 #: The functions that drop whole channels; other dropouts create their factors in the form of their operand.
 CHANNEL_DROPOUTS = (
@@ -164,6 +174,42 @@ def round_state(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
     )
 
 
+def listed_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function that PyTorch composes of others: if the policy names it, it is a composite.
+
+    If it is on a list of FP32, its operands in 16 bits are upcast, as autocast does.
+    """
+    name = function.__name__
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        run: Any = active_run()
+        if run is None or name not in operations_in(run.simulation.policy):
+            return function(*args, **options)
+        place = run.simulation.place(name, run.path, run.composites)
+        if place.recipe.activations == FP32 and takes_formats(run) and not is_transformed():
+            args, options = tree_map(partial(as_wide, run), (args, options))
+        with run.part_of(name) if name in COMPOSED else nullcontext():
+            return function(*args, **options)
+
+    return call
+
+
+@cache
+def operations_in(policy: Policy) -> frozenset[str]:
+    """Return the operations that overrides of the policy name."""
+    return frozenset(name for override in policy.overrides for name in override.operations)
+
+
+def as_wide(run: Any, x: Any) -> Any:
+    """Return a tensor in 16 bits in FP32, and anything else unchanged."""
+    if not isinstance(x, torch.Tensor) or x.dtype not in WIDE or stored_format(x).precision >= FP32.precision:
+        return x
+    if not torch.is_grad_enabled():
+        return wide_copy(run, x, None)
+    return Upcast.apply(x, run, run.place_of_movement(torch.ops.aten._to_copy.default), None)
+
+
 def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function that multiplies an operand by random factors: the factors have the format of the operand."""
 
@@ -204,7 +250,7 @@ class Upcast(torch.autograd.Function):
     """(x, run, place, what x is) -> x in FP32; its gradient is rounded to the format of x, as autograd casts it."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, run: Any, place: Place, before: Narrow) -> torch.Tensor:
+    def forward(context: Any, x: torch.Tensor, run: Any, place: Place, before: Narrow | None) -> torch.Tensor:
         """Return the values."""
         context.set_materialize_grads(False)
         context.run, context.note = run, run.notes.begin(place, (x,))
@@ -222,9 +268,10 @@ class Upcast(torch.autograd.Function):
         return cast_gradient(Backward(context.note, context.run.simulation, None).to_operand(0), g), None, None, None
 
 
-def wide_copy(run: Any, x: torch.Tensor, narrow: Narrow) -> torch.Tensor:
+def wide_copy(run: Any, x: torch.Tensor, narrow: Narrow | None) -> torch.Tensor:
     """Return a copy of values with the format FP32, in other memory, because tags belong to memory.
 
+    `narrow` is their origin if the program may convert them back to 16 bits, otherwise None.
     In products, the copy of a parameter is treated as the parameter.
     """
     tag = tag_of(x)

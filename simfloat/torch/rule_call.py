@@ -26,6 +26,7 @@ from simfloat.torch.tensors import (
     numbers_of,
     put_tag,
     result_type,
+    stored_format,
     tag_of,
     tensor_of,
 )
@@ -109,7 +110,10 @@ class RuleCall(Elementwise):
         if isinstance(phase, ParameterPhase) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
         if not isinstance(phase, Backward):
-            operand_formats = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
+            # Without axes, the format of data would be as wide as that of the constants of the formula.
+            has_axes = any(x.ndim for x in self.operands)
+            formats = (tag_of(x).format if has_axes else stored_format(x) for x in self.operands)
+            operand_formats = zip(arrays, formats, strict=True)
             return CompositeArithmetic.forward(phase.simulation, phase.place, operand_formats, self._in_program_type)
 
         def rounds(step: Place, _: tuple[NDArray, ...]) -> Arithmetic:

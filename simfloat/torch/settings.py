@@ -26,8 +26,10 @@ from simfloat.torch.formula_rows import ROWS
 from simfloat.torch.forward_log import forward_pass, reentrant, remembering
 from simfloat.torch.narrowing import (
     CHANNEL_DROPOUTS,
+    LISTED,
     RECURRENT,
     dropout_in_operand_format,
+    listed_function,
     upcasts,
     with_autocast_types,
     with_requested_upcast,
@@ -349,6 +351,7 @@ SETTINGS: tuple[Setting, ...] = (
     *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
     *(Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), upcasts) for name in CONVERSIONS),
     *(function_setting(owner, name, with_requested_upcast) for owner, name in WITH_DTYPE),
+    *(function_setting(owner, name, listed_function) for owner, name in LISTED),
     *(
         Setting(partial(getattr, torch.Tensor, name), partial(set_method, name), with_requested_upcast)
         for name in (*SOFTMAX, *REDUCTIONS)

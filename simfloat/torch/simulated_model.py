@@ -18,7 +18,7 @@ from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_co
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from simfloat.arithmetic import GivenBits, Observer
-from simfloat.common import Table
+from simfloat.common import Table, check_pattern, matches
 from simfloat.common import table as aligned
 from simfloat.environment import in_usual_environment
 from simfloat.policy import Policy
@@ -312,12 +312,28 @@ class Run:
         self.simulation.load_state(state)
         self._context.parameters.renew()
 
-    def table(self) -> Table:
-        """Return a table of all operations so far: how each was carried out, how often, and in which layers."""
+    def table(self, path: str | None = None, *, operation: str | None = None) -> Table:
+        """Return a table of all operations so far: how each was carried out, how often, and in which layers.
+
+        Parameters:
+            path: a shell pattern of the paths of layers, such as ``"blocks.0.*"``. Operations outside of all layers
+                have the path ``"(outside)"``. Only calls in matching layers are listed and counted. None for all.
+            operation: a shell pattern of PyTorch's names of operations, such as ``"*softmax*"``; None for all.
+
+        Returns:
+            A table with the columns operation, carried out by, where, and times.
+
+        Raises:
+            ValueError: if a pattern matches nothing although operations ran.
+        """
+        calls = [(str(func), how, where or OUTSIDE, count) for (func, how, where), count in self.met.items()]
+        check_pattern("path", path, (where for _, _, where, _ in calls))
+        check_pattern("operation", operation, (name for name, _, _, _ in calls))
         totals: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
-        for (func, how, path), count in self.met.items():
-            total, paths = totals.get((str(func), how), (0, {}))
-            totals[str(func), how] = total + count, {**paths, path or "(outside)": None}
+        for name, how, where, count in calls:
+            if matches(path, where) and matches(operation, name):
+                total, paths = totals.get((name, how), (0, {}))
+                totals[name, how] = total + count, {**paths, where: None}
         rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(totals.items())]
         return aligned([("operation", "carried out by", "where", "times"), *rows], number_columns=1)
 

@@ -137,6 +137,17 @@ def test_table_and_jsonl_tell_the_same(trained, tmp_path):
         assert int(total) == entry["total"] == sum(entry["histogram"].values()) + entry["zero"] + entry["nan"]
 
 
+def test_a_table_may_show_only_what_matches(trained):
+    recorder, _ = trained
+    head, *rows = recorder.table().rows
+    assert recorder.table("*.weight", "update", operation="u*").rows == (
+        head, *(row for row in rows if row[0].endswith(".weight") and row[1:3] == ("update", "update"))
+    )  # fmt: skip
+    for kind in COUNTS:
+        assert recorder.table(kind=kind).rows == (head, *(row for row in rows if row[head.index(kind)] != "0"))
+    assert len(recorder.table(phase="backward", kind="unchanged").rows) < len(recorder.table(phase="backward").rows)
+
+
 def test_a_recorder_may_count_only_what_matches(trained):
     everything, _ = trained
     for path, phase in (("*.weight", None), (None, "update"), ("head.weight", "backward"), ("head", "forward")):
@@ -187,6 +198,9 @@ def test_nothing_seen_is_zero_everywhere():
     (lambda r: sf.Recorder(path=["head"]), r"path must be a text, .* got \['head'\]"),
     (lambda r: sf.add(1.0, 1.0, sf.FP16, observer=sf.Recorder), "an object with a method observe"),
     (lambda r: r.counts(operation="liner"), "operation 'liner' .* Did you mean 'linear'"),
+    (lambda r: r.table("haed"), "path 'haed' .* Did you mean 'head'"),
+    (lambda r: r.table(kind="overflows"), "Unknown kind 'overflows'. Kinds: total, .*Did you mean 'overflow'"),
+    (lambda r: r.table(kind="inexact"), r"Only simfloat.Recorder\(more=True\) counts saturated, inexact"),
 ])  # fmt: skip
 def test_questions_that_match_nothing_are_refused(trained, ask, message):
     with pytest.raises(ValueError, match=message):

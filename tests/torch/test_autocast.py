@@ -1,5 +1,8 @@
 """Under amp-bf16 and amp-fp16 results have the formats that torch.autocast gives them on CUDA."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -74,40 +77,72 @@ def test_dropout_is_narrow_forward_and_backward(is_in_place):
         assert is_narrow(found) and is_narrow(hidden.grad), name
 
 
-TARGETS, SIGNS = torch.tensor([0, 2, 1, 1]), torch.ones(4, 6)
+TARGETS, SIGNS, LABELS = torch.tensor([0, 2, 1, 1]), torch.ones(4, 6), torch.tensor([1, -1, 1, -1])
 
-#: By the lists of torch.autocast on CUDA: docs/source/amp.md and aten/src/ATen/autocast_mode.h.
-WIDE = [
-    torch.log1p, torch.expm1, torch.cosh, torch.tan, torch.reciprocal, F.softplus,
-    lambda x: F.group_norm(x, 2),
-    lambda x: F.layer_norm(x, (6,)),
-    lambda x: x.prod(1),
-    lambda x: x.cumprod(1),
-    lambda x: x.cumsum(1),
-    lambda x: x.logsumexp(1),
-    lambda x: x.mean(1, dtype=torch.float32),
-    lambda x: x.norm(dim=1),
-    lambda x: torch.cdist(x, x + 1),
-    lambda x: x**3,
-    lambda x: x.softmax(1),
-    lambda x: F.huber_loss(x, SIGNS, reduction="none"),
-    lambda x: F.soft_margin_loss(x, SIGNS, reduction="none"),
-    lambda x: F.multi_margin_loss(x, TARGETS, reduction="none"),
-]  # fmt: skip
-NARROW = [
-    F.elu, F.selu, F.celu, F.mish, F.logsigmoid, F.gelu, F.silu, F.glu, F.hardswish, F.leaky_relu,
-    torch.sigmoid, torch.tanh, torch.sin, torch.exp2, torch.erf,
-    lambda x: F.prelu(x, torch.tensor([0.3])),
-    lambda x: x.sigmoid().logit(),
-    lambda x: torch.logaddexp(x, x.flip(0)),
-    lambda x: x.mean(1),
-    lambda x: x.var(1),
-    lambda x: torch.std_mean(x, 1)[0],
-]  # fmt: skip
+#: Functions that PyTorch composes of others, and movements, by their names in the lists of autocast.
+CONVERTED = {
+    "l1_loss": lambda x: F.l1_loss(x, SIGNS * 0.3, reduction="none"),
+    "l1_loss by keywords": lambda x: F.l1_loss(input=x, target=x.flip(0), reduction="none"),
+    "kl_div": lambda x: F.kl_div(x, x.abs(), reduction="none"),
+    "margin_ranking_loss": lambda x: F.margin_ranking_loss(x, x.flip(0), SIGNS, 1.3, reduction="none"),
+    "hinge_embedding_loss": lambda x: F.hinge_embedding_loss(x, -SIGNS, 1.3, reduction="none"),
+    "poisson_nll_loss": lambda x: F.poisson_nll_loss(x, SIGNS, reduction="none"),
+    "triplet_margin_loss": lambda x: F.triplet_margin_loss(x, x.flip(0), x.flip(1), reduction="none"),
+    "cosine_embedding_loss": lambda x: F.cosine_embedding_loss(x, x.flip(0), LABELS, reduction="none"),
+    "cosine_similarity": lambda x: F.cosine_similarity(x, x.flip(0)),
+    "cosine_similarity by keywords": lambda x: torch.cosine_similarity(x1=x, x2=x.flip(0)),
+    "upsample_nearest1d": lambda x: F.interpolate(x.unsqueeze(0), scale_factor=2) * 1.3,
+    "upsample_linear1d": lambda x: F.interpolate(x.unsqueeze(0), scale_factor=2, mode="linear") * 1.3,
+}
+
+WIDE = CONVERTED | {
+    "log1p": torch.log1p, "expm1": torch.expm1, "cosh": torch.cosh, "tan": torch.tan, "reciprocal": torch.reciprocal,
+    "softplus": F.softplus,
+    "group_norm": lambda x: F.group_norm(x, 2),
+    "layer_norm": lambda x: F.layer_norm(x, (6,)),
+    "rms_norm": lambda x: F.rms_norm(x, (6,)),
+    "prod": lambda x: x.prod(1),
+    "cumprod": lambda x: x.cumprod(1),
+    "cumsum": lambda x: x.cumsum(1),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "sum": lambda x: x.sum(1),
+    "norm": lambda x: x.norm(dim=1),
+    "cdist": lambda x: torch.cdist(x, x + 1),
+    "pow": lambda x: x**3,
+    "softmax": lambda x: x.softmax(1),
+    "huber_loss": lambda x: F.huber_loss(x, SIGNS, reduction="none"),
+    "soft_margin_loss": lambda x: F.soft_margin_loss(x, SIGNS, reduction="none"),
+    "multi_margin_loss": lambda x: F.multi_margin_loss(x, TARGETS, reduction="none"),
+}  # fmt: skip
+NARROW = {
+    "elu": F.elu, "selu": F.selu, "celu": F.celu, "mish": F.mish, "logsigmoid": F.logsigmoid, "gelu": F.gelu,
+    "silu": F.silu, "glu": F.glu, "hardswish": F.hardswish, "leaky_relu": F.leaky_relu, "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh, "sin": torch.sin, "exp2": torch.exp2, "erf": torch.erf,
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.3])),
+    "logit": lambda x: x.sigmoid().logit(),
+    "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)),
+    "mean": lambda x: x.mean(1),
+    "var": lambda x: x.var(1),
+    "std_mean": lambda x: torch.std_mean(x, 1)[0],
+    "nansum": lambda x: x.nansum(1),
+    "nanmean": lambda x: x.nanmean(1),
+    "trace": torch.trace,
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "bilinear": lambda x: F.bilinear(x, x, x.unsqueeze(2).expand(4, 6, 6)),
+    "fractional_max_pool2d": lambda x: F.fractional_max_pool2d(x.unsqueeze(0), 2, output_size=2),
+}  # fmt: skip
+
+
+def test_the_tables_of_this_test_are_the_lists_of_autocast_on_cuda():
+    header = (Path(torch.__file__).parent / "include/ATen/autocast_mode.h").read_text()
+    lists = [set(re.findall(r"_\((\w+)", part)) for part in header.split("#define AT_FORALL_") if part[:4] == "FP32"]
+    listed = set.union(*lists) | {"norm"}  # which has another macro
+    assert {name.split()[0] for name in WIDE} <= listed and listed.isdisjoint(NARROW)
 
 
 def test_functions_of_narrow_numbers_follow_the_lists_and_views_in_place_keep_their_format():
-    for function in (*WIDE, *NARROW):
+    with_dtype = {"mean with a dtype": lambda x: x.mean(1, dtype=torch.float32)}
+    for name, function in (WIDE | NARROW | with_dtype).items():
         torch.manual_seed(0)
         layer = nn.Linear(5, 6)
         with sf.torch.simulate(layer, "amp-bf16"):
@@ -115,10 +150,35 @@ def test_functions_of_narrow_numbers_follow_the_lists_and_views_in_place_keep_th
             hidden.retain_grad()
             found = function(hidden)
             found.sum().backward()
-        assert is_narrow(found) == (function in NARROW), function
-        assert is_narrow(hidden.grad) or function in WIDE, function
+        assert is_narrow(found) == (name in NARROW), name
+        assert is_narrow(hidden.grad) or name in WIDE.keys() - CONVERTED, name
     with sf.torch.simulate(layer, "amp-bf16"):
         assert is_narrow(layer(torch.randn(6, 5)).detach().unsqueeze_(0).transpose_(0, 1).tril_() * 1.5)
+
+
+def test_a_function_whose_operands_autocast_converts_has_the_bits_of_fp32():
+    layer, data = nn.Linear(5, 6), torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    for name, function in CONVERTED.items():
+        with sf.torch.simulate(layer, "amp-bf16"):
+            hidden = layer(data)
+            found = function(hidden)
+        with sf.torch.simulate(layer, "fp32"):
+            assert torch.equal(found, function(torch.tensor(hidden.tolist()))), name
+
+
+def test_an_override_that_names_a_function_that_pytorch_composes_applies_to_its_steps():
+    x, y = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
+    wide = sf.policies["bf16-standard"].override(operation="l1_loss", activations=sf.FP32)
+    results = []
+    for policy in ("fp32", wide, "apex-o2"):
+        with sf.torch.simulate(nn.Identity(), policy):
+            results.append(F.l1_loss(x, y))
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    with (
+        pytest.raises(ValueError, match="'kl_div' matches no operation that ran"),
+        sf.torch.simulate(nn.Identity(), sf.policies["fp32"].override(operation="kl_div", activations=sf.BF16)),
+    ):
+        F.l1_loss(x, y)
 
 
 def mean_square(output):
@@ -128,6 +188,7 @@ def mean_square(output):
 
 @pytest.mark.parametrize("policy", FORMATS)
 def test_gradients_of_several_passes_are_added_as_wide_as_parameters_and_data_are(policy):
+    torch.manual_seed(0)
     theirs, own, batches = nn.Linear(4, 3), sf.nn.Linear(4, 3), [torch.randn(5, 4) for _ in range(3)]
     own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
     x, alone = torch.randn(5, 4, requires_grad=True), []

@@ -27,6 +27,38 @@ def test_an_axis_without_elements_has_pytorchs_results():
             assert torch.equal(simulated(function, torch.ones(shape), dim, policy="fp32"), expected)
 
 
+def test_random_numbers_of_distributions_are_those_of_pytorch_rounded():
+    ones = torch.ones(3)
+    for function in (torch._standard_gamma, torch._sample_dirichlet, torch.poisson, lambda x: torch.binomial(x, x / 2)):
+        torch.manual_seed(0)
+        expected = function(ones).bfloat16().float()
+        torch.manual_seed(0)
+        assert torch.equal(simulated(function, ones), expected)
+    with pytest.raises(ValueError, match="aten._standard_gamma_grad.default outside of any layer cannot be simulated"):
+        simulated(lambda x: torch._standard_gamma(x).sum().backward(), ones.requires_grad_())
+
+
+#: Functions of rows, of which two are zeros, with formulas that divide by zero and then replace the result.
+MASKED = {
+    "cdist": lambda x: torch.cdist(x, x), "cdist, p = 3": lambda x: torch.cdist(x, x, 3.0), "pdist": F.pdist,
+    "kl_div": lambda x: F.kl_div(x, x.detach().abs(), reduction="sum"),
+    "entr": lambda x: torch.special.entr(x.abs()).detach(),  # its gradient is infinite at 0
+    "sinc": lambda x: torch.sinc(x).detach(),  # PyTorch's own gradient replaces NaN
+    "xlog1py": lambda x: torch.special.xlog1py(x, -torch.ones_like(x)).detach(),
+}  # fmt: skip
+
+
+def test_a_recorder_counts_no_nan_that_a_formula_of_ours_replaces():
+    for name, function in MASKED.items():
+        x, recorder = torch.tensor([[0.0, 0.0], [1.0, 0.5], [0.0, 0.0]], requires_grad=True), sf.Recorder()
+        with sf.torch.simulate(nn.Identity(), "amp-bf16", observer=recorder):
+            y = function(x)
+            if y.requires_grad:
+                y.sum().backward()
+        assert recorder.first_nan is None and not y.isnan().any(), name
+        assert x.grad is None or x.grad.isfinite().all(), name
+
+
 @pytest.mark.parametrize("norm", [
     lambda x, bias: F.layer_norm(x, (6,), None, bias), lambda x, bias: F.group_norm(x, 2, None, bias),
     lambda x, bias: F.batch_norm(x, None, None, None, bias, True),

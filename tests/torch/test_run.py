@@ -80,6 +80,25 @@ def test_a_rule_is_written_in_operations_that_are_then_simulated(own_rules):
     assert "aten.special_erfcx.default" in run.table()
 
 
+def test_the_table_of_a_run_may_show_only_some_layers_and_operations():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    with sf.torch.simulate(model, "bf16-standard") as run:
+        for _ in range(3):
+            model[2](model(torch.ones(5, 3)).softmax(1)[:, :1].expand(-1, 4))
+    head, *rows = run.table().rows
+    for name in ("0", "1", "2", "(outside)"):
+        shown = run.table(name)
+        assert shown.rows[0] == head and {row[2] for row in shown.rows[1:]} == {name}
+    assert sum(int(row[3]) for name in ("0", "1", "2", "(outside)") for row in run.table(name).rows[1:]) == sum(
+        int(row[3]) for row in rows
+    )
+    assert run.table(operation="*relu*").rows == (head, *(row for row in rows if "relu" in row[0]))
+    with pytest.raises(ValueError, match=r"path '3' matches nothing that was seen. Seen: \(outside\), 0, 1, 2"):
+        run.table("3")
+    with pytest.raises(ValueError, match="operation 'relu' matches nothing that was seen.*Seen: aten"):
+        run.table(operation="relu")
+
+
 def test_copies_and_pickles_that_are_made_in_a_block_are_models_of_their_own_after_it():
     model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.rand(3, 4)
     with sf.torch.simulate(model, "bf16-standard"):

@@ -115,8 +115,10 @@ def _at_least(u: Rounded, logarithm: NDArray) -> NDArray:
 
 def xlogy(u: Rounded, x: NDArray, y: NDArray) -> NDArray:
     """x * log(y); 0 if x is 0."""
-    product = u.multiply(x, u.apply("log", y))
-    return where(u, (x != 0) | np.isnan(y), product, ZERO.astype(product.dtype))
+    logarithms, is_needed = u.apply("log", y), (x != 0) | np.isnan(y)
+    # An observer would count 0 * inf as NaN, although the result is 0.
+    product = u.multiply(x, where(u, is_needed, logarithms, ZERO.astype(logarithms.dtype)))
+    return where(u, is_needed, product, ZERO.astype(product.dtype))
 
 
 def xlogy_to_x(u: Rounded, g: NDArray, x: NDArray, y: NDArray) -> NDArray:

@@ -277,7 +277,7 @@ TABLE |= {
     "logit_backward": Decomposition("logit", logit_backward),
     "dist": Decomposition("sum", distance),
     "linalg_cross": Decomposition("multiply", cross),
-    "_trilinear": Decomposition("matmul", trilinear),
+    "_trilinear": Decomposition("bilinear", trilinear),
     "_grouped_mm": Decomposition("matmul", grouped_mm),
     "_weight_norm_interface": Decomposition("weight_norm", weight_norm),
     "_weight_norm_interface_backward": Decomposition("weight_norm", weight_norm_backward),

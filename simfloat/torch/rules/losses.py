@@ -311,6 +311,8 @@ def distances_backward(g: Tensor, x: Tensor, y: Tensor, p: float, norm: Tensor) 
 
 def along_differences(d: Tensor, g: Tensor, n: Tensor, p: float) -> Tensor:
     """Return the gradients of differences d with norms n."""
+    is_zero = (n == 0) | (d == 0)
+    n = torch.where(n == 0, torch.ones_like(n), n)  # an observer would count 0 / 0 as NaN
     if p == 2:
         terms = g * d / n
     elif p == 1:
@@ -319,7 +321,7 @@ def along_differences(d: Tensor, g: Tensor, n: Tensor, p: float) -> Tensor:
         terms = torch.where(d.abs() == n, g * d.sign(), torch.zeros_like(d))
     else:
         terms = g * (d.sign() * d.abs() ** (p - 1) / n ** (p - 1))
-    return torch.where((n == 0) | (d == 0), torch.zeros_like(d), terms)
+    return torch.where(is_zero, torch.zeros_like(d), terms)
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:

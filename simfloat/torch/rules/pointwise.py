@@ -79,18 +79,22 @@ Tensor = torch.Tensor
 def sinc(x: Tensor) -> Tensor:
     """Return sin(z) / z with z = pi * x, and 1 at 0."""
     z = x * math.pi
-    return torch.where(x == 0, torch.ones_like(x), z.sin() / z)
+    # An observer would count 0 / 0 as NaN, although the result is 1.
+    return torch.where(x == 0, torch.ones_like(x), z.sin() / torch.where(x == 0, torch.ones_like(z), z))
 
 
 def xlog1py(x: Tensor | float, y: Tensor | float) -> Tensor:
     """Return x * log1p(y), and 0 for x = 0."""
     x, y = (exact_tensor(value) for value in (x, y))
-    return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(y), x * y.log1p())
+    is_zero, logarithms = (x == 0) & ~y.isnan(), y.log1p()
+    return torch.where(is_zero, torch.zeros_like(y), x * torch.where(is_zero, torch.zeros_like(logarithms), logarithms))
 
 
 def entropy(x: Tensor) -> Tensor:
     """Return -x * log(x), 0 at 0 and -inf below 0."""
-    terms = torch.where(x == 0, torch.zeros_like(x), -x * x.log())
+    logarithms = x.log()
+    terms = -x * torch.where(x == 0, torch.zeros_like(logarithms), logarithms)
+    terms = torch.where(x == 0, torch.zeros_like(x), terms)
     return torch.where(x < 0, torch.full_like(terms, -torch.inf), terms)
 
 
@@ -152,15 +156,30 @@ def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Ge
     return exact_tensor(mean) + exact_tensor(std) * z
 
 
+def random_numbers(function: Any) -> Any:
+    """Return a rule that rounds the numbers that PyTorch's generator draws from a distribution."""
+
+    def rule(call: RuleCall, *args: Any, **options: Any) -> Tensor:
+        numbers = function(*args, **options)
+        call.begin()
+        return call.tensor(call.round(numbers))
+
+    return rule
+
+
 #: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
+    **{
+        name: Rule(name.strip("_"), random_numbers(getattr(torch.ops.aten, name)))
+        for name in ("_sample_dirichlet", "_standard_gamma", "poisson", "binomial")
+    },
     "special_xlog1py": Decomposition("xlogy", xlog1py),
     "special_entr": Decomposition("entropy", entropy),
     "deg2rad": Decomposition("multiply", lambda x: x * (math.pi / 180)),
     "rad2deg": Decomposition("multiply", lambda x: x * (180 / math.pi)),
     "angle": Decomposition("angle", angle),
     "ldexp": Decomposition("multiply", ldexp),
-    "logcumsumexp": Formula("logsumexp", logcumsumexp),
+    "logcumsumexp": Formula("logcumsumexp", logcumsumexp),
     **{
         f"linspace.{kind}": Decomposition("linspace", between)
         for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
