@@ -40,7 +40,7 @@ KEYS = {
 }
 
 #: The version of the files of a unit; it changes if the same description gives other files.
-VERSION = 2
+VERSION = 3
 
 #: The defaults and the limits of numbers in a description.
 NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
@@ -48,6 +48,9 @@ NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32
 #: Far larger products that cancel: their largest exponent, so that sums in FP16 do not overflow, and the number of
 #: differences between their exponent and that of the other products.
 LARGEST_EXPONENT, GAPS = 13, 32
+
+#: Distances of operands of a rounding from a number of the result, in spacings of the result.
+DISTANCES = np.array([0.0, 0.25, 0.5, 0.5, 0.5, 0.75])
 
 #: The number of draws of operands, if operands of the first have no result; and a format in which every operation has
 #: results, rounded to odd: NaN and negative numbers remain what they are.
@@ -136,6 +139,8 @@ class Unit(NamedTuple):
             numbers = codes.astype(f"u{kind.itemsize}").view(kind).astype(object)
         else:
             edges = self._edges(kind)
+            if self._narrows(kind):
+                edges = np.append(edges, self._edges_of_result(kind))
             codes &= np.uint64(2**kind.bits - 1)
             if kind.special == "fixed_symmetric":  # the lowest code is not a number
                 codes[codes == 2 ** (kind.bits - 1)] = 0
@@ -145,7 +150,10 @@ class Unit(NamedTuple):
                 reach = np.where(is_factor & (np.arange(size) // columns % 5 == 4), 12, 6)
                 exponents = (words[1] % (2 * reach)).astype(np.int64) - reach
                 numbers = _with_exponents(_random_significands(words[0], words[3]), exponents, kind)
-        rarity = 16 * columns if is_factor or is_scale else 2
+            elif self._narrows(kind):
+                near = np.arange(size) % 4 != 3
+                numbers[near] = self._operands_near_results(kind, draw)[near]
+        rarity = 16 * columns if is_factor or is_scale else 4 if self._narrows(kind) else 2
         at = words[2] % np.uint32(rarity * edges.size) < edges.size
         numbers[at] = edges[words[3][at] % np.uint32(edges.size)]
         if is_scale and isinstance(kind, sf.Format) and not kind.has_zero:  # powers of two, with rare NaN
@@ -160,6 +168,56 @@ class Unit(NamedTuple):
         edges += [np.inf] if format.has_infinity else []
         edges += [np.nan] if format.has_nan else []
         return np.unique(sf.round(edges, format)).astype(np.float64) if format.is_fixed else np.array(edges)
+
+    def _narrows(self, kind: Kind) -> bool:
+        """Return True if the operation rounds one operand of this kind to an integer, or to fewer significant bits."""
+        result = self.case.kinds[-1]
+        if not isinstance(kind, sf.Format) or not (self.case.operation == "round" or "_to_" in self.case.operation):
+            return False
+        return isinstance(result, np.dtype) or result.precision < kind.precision
+
+    def _edges_of_result(self, kind: sf.Format) -> NDArray[np.float64]:
+        """Return the ends of the range of the result, and the ties next to them."""
+        result = self.case.kinds[-1]
+        if isinstance(result, np.dtype):
+            limits = np.iinfo(result)
+            edges = [limits.min + step / 2 for step in range(-2, 2)] + [limits.max + step / 2 for step in range(-1, 3)]
+        else:
+            tiny, normal, most, gap = _ends(result)
+            edges = [tiny / 2, tiny * 1.5, normal - tiny / 2, normal, most, most + gap / 2, most + gap]
+            edges += [-x for x in edges if result.signed]
+        return sf.round(edges, kind, sf.nearest_even.saturating()).astype(np.float64)
+
+    def _operands_near_results(self, kind: sf.Format, draw: int) -> NDArray[np.float64]:
+        """Return operands of a rounding that lie in the range of the result.
+
+        Each is a number of the result plus a part of the spacing, in every second case a half. Every second operand is
+        then moved by a small part of the spacing. Two of eight operands are below twice the smallest normal number, and
+        one is among the largest numbers.
+        """
+        result, size, rows = self.case.kinds[-1], self.cases, np.arange(self.cases)
+        words = random_words(Draw(self.seed, 1, draw), 0, 5 * size).reshape(5, size)
+        if isinstance(result, np.dtype):
+            bits = np.iinfo(result).bits - (result.kind == "i")
+            codes = words[0].astype(np.uint64) << np.uint64(32) | words[1]
+            numbers = (codes >> (np.uint64(64) - np.uint64(1) - words[2] % np.uint64(bits))).astype(np.float64)
+            spacings, is_signed, precision = np.ones(size), result.kind == "i", kind.precision
+        else:
+            codes = (words[0].astype(np.uint64) << np.uint64(32) | words[1]) & np.uint64(2**result.bits - 1)
+            with np.errstate(invalid="ignore"):
+                numbers = np.abs(sf.decode(codes, result).astype(np.float64))
+            tiny, _, most, gap = _ends(result)
+            digits = words[1].astype(np.float64) % 2.0 ** (min(result.mantissa_bits, 30) + 1)
+            numbers = np.select([rows % 8 < 2, rows % 8 == 2], [tiny * digits, most - gap * (words[1] % 4)], numbers)
+            numbers = np.clip(np.where(np.isfinite(numbers), numbers, 1.0), 0.0, most)
+            spacings, is_signed = sf.ulp(numbers, result).astype(np.float64), result.signed
+            precision = kind.precision - result.precision
+        depths = 2.0 + words[2] // 16 % max(precision - 2, 1)
+        away = np.array([0.0, 0.0, 1.0, -1.0])[words[3] // 16 % 4] * 2.0**-depths
+        distances = DISTANCES[words[4] % DISTANCES.size] + away
+        signs = 1.0 - 2.0 * (words[3] & 1) if is_signed else 1.0
+        near = signs * np.abs(numbers + distances * spacings)
+        return sf.round(near, kind, sf.nearest_even.saturating()).astype(np.float64)
 
     def _relate_terms(self, operands: list[NDArray[Any]], draw: int) -> None:
         """Let the terms of a sum cancel, or cut bits of each other.
@@ -210,6 +268,12 @@ class Unit(NamedTuple):
     def text(self) -> str:
         """Return the description in TOML, with the versions."""
         return to_toml({**self.description, "version": VERSION, "simfloat": sf.__version__})
+
+
+def _ends(format: sf.Format) -> tuple[float, float, float, float]:
+    """Return the smallest, the smallest normal and the largest number of a format, and the last spacing."""
+    most = float(format.max)
+    return float(format.smallest_subnormal), float(format.smallest_normal), most, float(sf.ulp(most, format))
 
 
 def _random_significands(words: NDArray[Any], signs: NDArray[Any]) -> NDArray[np.float64]:
