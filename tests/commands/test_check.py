@@ -282,6 +282,25 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
         assert main(["check", str(tmp_path / f"{name}.txt")]) == 0
 
 
+def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
+    unit, results = tmp_path / "unit.toml", tmp_path / "results.txt"
+    good = tmp_path / "good.toml"
+    good.write_text(ADDER)
+    for command, words in (
+        (["vectors", tmp_path / "out", "--unit", unit], f"{unit}: No such file or directory."),
+        (["check", results, "--unit", good], f"simfloat: {results}: No such file or directory."),
+        (["vectors", good, "--unit", good], f"{good} is a file; the first argument is the folder"),
+    ):
+        assert main(list(map(str, command))) == 2
+        assert words in capsys.readouterr().err
+    for path in (unit, results):
+        path.write_bytes(b"\xff\xfe\x00")
+    assert main(["vectors", str(tmp_path / "out"), "--unit", str(unit)]) == 2
+    assert f"{unit} is not a text in UTF-8" in capsys.readouterr().err
+    assert main(["check", str(results), "--unit", str(good)]) == 2
+    assert f"{results}, line 1: A case of add has 4 fields" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "text, words",
     [
